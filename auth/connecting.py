@@ -19,7 +19,7 @@ from auth.visit import PageVisit
 PURPOSE: Final = "connect"
 CODE_CHARACTERS: Final = 4_096
 STATE_CHARACTERS: Final = 256
-ACCOUNT: Final = ("/account", "Your account")
+ACCOUNT: Final = ("/account/you", "Your account")
 
 
 async def show(visit: PageVisit) -> WireReply:

@@ -138,6 +138,10 @@ async def _prepare_revoke(parts: Parts, form: CheckedForm, who: Requester, now: 
         client = pipeline.authenticate(db, asked.credentials, endpoint="revocation", requester=who, now=now)
         if isinstance(client, OAuthRefusal):
             return client
+        # Whoever no longer waits for a login has no token yet, and shows what it would get one for. The answer is the same for
+        # any text (§2.2), so nobody learns which codes there are.
+        if grant_id is None and device.withdraw(db, client.id, asked.token, requester=who, now=now):
+            return tokens.Revoked(known=True)
         return tokens.revoke_by_token(db, client, grant_id, requester=who, now=now)
 
     return job

@@ -16,13 +16,14 @@ from urllib.parse import urlsplit
 
 from auth import pages
 from auth.authorize import request as authorize
-from auth.pages import Frame
+from auth.pages import ErrorReply, Frame
 from auth.parts import Parts
 from auth.passkeys import ceremony
 from auth.people import proof, sessions
+from auth.values.db import NotStored
 from auth.values.requester import Requester
 from auth.values.wire import WireReply, WireRequest
-from auth.visit import PageVisit
+from auth.visit import PageVisit, way_out
 
 FIELD_CHARACTERS: Final = 2_048  # the longest honest field is a passphrase of 1 024 bytes
 # But for a program's whole request, which sign-in and the consent page carry along, and what an authenticator says.
@@ -75,7 +76,22 @@ def admit(request: WireRequest, parts: Parts, bounds: FormBounds = OURS) -> Page
 def refuse_method(request: WireRequest, parts: Parts, allowed: Sequence[str]) -> WireReply:
     """For a page that has no such method. `allowed`: those that it has."""
     frame = pages.frame_for(request.origin, parts.entropy(pages.NONCE_BYTES))
-    return _wrong_method(frame, allowed) if _is_private(frame, request, parts) else _needs_https(frame)
+    return (
+        _wrong_method(frame, allowed, request.path)
+        if _is_private(frame, request, parts)
+        else _needs_https(frame)
+    )
+
+
+async def recognised(reply: WireReply, visit: PageVisit) -> WireReply:
+    """An error page knows who reads it, as every other page does."""
+    if not isinstance(reply, ErrorReply) or reply.frame.account is not None:
+        return reply
+    try:
+        session = await visit.session()
+    except NotStored:
+        return reply
+    return reply if session is None else reply.within(visit.of(session).frame)
 
 
 def _is_private(frame: Frame, request: WireRequest, parts: Parts) -> bool:
@@ -115,15 +131,15 @@ def _needs_https(frame: Frame) -> WireReply:
     )
 
 
-def _wrong_method(frame: Frame, allowed: Sequence[str]) -> WireReply:
+def _wrong_method(frame: Frame, allowed: Sequence[str], path: str) -> WireReply:
     return pages.error_page(
         405,
         "There is nothing to see here",
         "This address only takes forms that another page sends.",
-        "To let a device in, enter its code.",
+        "If you have loaded a page again, go back to where you came from.",
         frame,
         headers=(("allow", ", ".join(allowed)),),
-        back=("/device", "Enter a code"),
+        back=way_out(path),
     )
 
 
@@ -134,7 +150,7 @@ def _foreign_form(frame: Frame) -> WireReply:
         "Some other page tried to send it in your name. Nothing was changed.",
         "If that was you, open the page here and send it from there.",
         frame,
-        back=("/device", "Enter a code"),
+        back=("/", "To the front page"),
     )
 
 
@@ -145,5 +161,6 @@ def _unreadable_form(frame: Frame) -> WireReply:
         "A field is too long or comes twice. Nothing was changed.",
         "Load the page again and send it once more.",
         frame,
-        back=("/device", "Start again"),
+        back=("/", "To the front page"),
+        mark="lost",
     )

@@ -29,6 +29,7 @@ from auth.values.connections import Connections
 from auth.values.db import JobStore
 from auth.values.encode import json_bytes
 from auth.values.model import Millis, Principal
+from auth.values.offerings import Offerings
 from auth.values.paths import DID_DOCUMENT, JWKS, KEY_DOCUMENTS
 from auth.values.policy import Policy
 from auth.values.site import Site
@@ -60,7 +61,7 @@ class Identity:
         special = endpoints.special_of(request.path)
         if special is not None:
             return await special(parts, request)
-        published = metadata.document(parts.site, parts.policy, request.path, request.origin)
+        published = metadata.document(parts.site, parts.policy, request.path, request.origin, self._title)
         is_keys = request.path in KEY_DOCUMENTS
         if published is None and not is_keys and not metadata.is_probe(parts.site, request.path):
             return None
@@ -76,6 +77,10 @@ class Identity:
                 return replies.document(request, keys.did_document(parts.keys.receipts, parts.site.issuer))
             return replies.document(request, parts.keys.receipts)
         return replies.not_found() if published is None else replies.document(request, json_bytes(published))
+
+    def _title(self, server: str) -> str:
+        offerings = self.parts.offerings
+        return "" if offerings is None else offerings.server(server).title
 
     def check_nowait(self, shown: Presentation) -> Principal | BearerRefusal | None:
         """Who calls, decided from memory; None if the store must be asked: then `check`."""
@@ -108,6 +113,7 @@ async def found(
     hashing: Hashing = NO_HASHING,
     cashier: Cashier | None = None,
     connections: Connections | None = None,
+    offerings: Offerings | None = None,
 ) -> Identity:
     """Set the store up if need be, load the keys, and put the parts together.
 
@@ -135,6 +141,7 @@ async def found(
         hashing=hashing,
         cashier=cashier,
         connections=connections,
+        offerings=offerings,
     )
     verifier = TokenVerifier(site=site, keys=ring, live=logins, reload_keys=parts.reload_keys)
     return Identity(

@@ -5,6 +5,7 @@ Built from the tables of what exists, so that they cannot promise more.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from auth.clients.registry import AUTH_METHODS, CLI_CLIENT_ID, CONFIDENTIAL_METHODS
@@ -27,6 +28,11 @@ from auth.values.paths import (
 )
 from auth.values.policy import Policy
 from auth.values.site import Site
+
+
+def _untitled(server: str) -> str:
+    del server
+    return ""
 
 
 def authorization_server(site: Site, policy: Policy, origin: str) -> dict[str, Any]:
@@ -64,12 +70,15 @@ def authorization_server(site: Site, policy: Policy, origin: str) -> dict[str, A
     }
 
 
-def protected_resource(site: Site, origin: str, path: str, server: str) -> dict[str, Any]:
+def protected_resource(
+    site: Site, origin: str, path: str, server: str, title: Callable[[str], str] = _untitled
+) -> dict[str, Any]:
     """RFC 9728 §2, which leaves room for what is ours. `path` as it was typed: clients compare `resource` with their own URL, slash
-    and all."""
-    base = site.public(origin)
+    and all. `title`: what a server is called, for people."""
+    name, base = title(server), site.public(origin)
     return {
         "resource": base + path,
+        **({"resource_name": name} if name else {}),
         "authorization_servers": [base],
         "scopes_supported": list(
             site.scopes.listed
@@ -81,24 +90,26 @@ def protected_resource(site: Site, origin: str, path: str, server: str) -> dict[
     }
 
 
-def document(site: Site, policy: Policy, path: str, origin: str) -> dict[str, Any] | None:
+def document(
+    site: Site, policy: Policy, path: str, origin: str, title: Callable[[str], str] = _untitled
+) -> dict[str, Any] | None:
     """What is published under `path`, if anything."""
     if path == AUTHORIZATION_SERVER:
         return authorization_server(site, policy, origin)
     if path == PROTECTED_RESOURCE and site.default not in site.without_login:
-        return protected_resource(site, origin, site.servers[site.default], site.default)
+        return protected_resource(site, origin, site.servers[site.default], site.default, title)
     # A program that was given another way is told of the one that tokens are for.
     for way, name in site.aliases.items():
         documents = (PROTECTED_RESOURCE + way, way + PROTECTED_RESOURCE)
         if name not in site.without_login and path.removesuffix("/") in documents:
-            return protected_resource(site, origin, site.servers[name], name)
+            return protected_resource(site, origin, site.servers[name], name, title)
     for name, served in site.servers.items():
         if name in site.without_login:
             continue
         if path in (PROTECTED_RESOURCE + served, PROTECTED_RESOURCE + served + "/"):
-            return protected_resource(site, origin, path.removeprefix(PROTECTED_RESOURCE), name)
+            return protected_resource(site, origin, path.removeprefix(PROTECTED_RESOURCE), name, title)
         if path == served + PROTECTED_RESOURCE:
-            return protected_resource(site, origin, served, name)
+            return protected_resource(site, origin, served, name, title)
     return None
 
 

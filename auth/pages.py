@@ -1,17 +1,18 @@
 """Page values to HTML: one shell, its headers, and the few words for times and waits.
 
-Only pages that ask for a passkey have a script. Everything a stranger claimed goes through `claimed` and is escaped. What a page is about is decided
+Only pages that ask for a passkey, or have something to be copied, have a script. Everything a stranger claimed goes through `claimed` and is escaped. What a page is about is decided
 by its endpoint. Other packages get the same look from `shell_page` and `error_page`.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
-from typing import TYPE_CHECKING, Final, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from markupsafe import Markup
@@ -24,10 +25,17 @@ from auth.values.wire import WireReply
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from auth.navigation import NavLink
+
 NONCE_BYTES: Final = 16
 HSTS: Final = f"max-age={365 * DAY // SECOND}"
 
 Headers = Sequence[tuple[str, str]]
+# What stands above an error: nothing was found or it is over, it is too early, or something was refused.
+ErrorMark: TypeAlias = Literal["lost", "wait", "stop"]
+_MARKS: Final[Mapping[int, ErrorMark]] = MappingProxyType(
+    {404: "lost", 405: "lost", 409: "lost", 410: "lost", 429: "wait", 503: "wait"}
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +50,18 @@ class Frame:
     sign_out_token: str | None = field(default=None, repr=False)
     form_targets: tuple[str, ...] = ()
     script: bool = False  # the page has a script of ours: passkeys need one
+    copies: bool = False  # and one for buttons that copy a text
+    signs_in: bool = False  # nobody is signed in here, and somebody could be
     wide: bool = False
+    places: tuple[NavLink, ...] = ()  # where whoever is signed in can go
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ErrorReply(WireReply):
+    """An error page, which can be drawn once more within another frame: of whoever turns out to be signed in."""
+
+    frame: Frame = field(repr=False)
+    within: Callable[[Frame], WireReply] = field(repr=False)
 
 
 def frame_for(origin: str, entropy: bytes) -> Frame:
@@ -79,18 +98,29 @@ def error_page(
     *,
     headers: Headers = (),
     back: tuple[str, str] | None = None,
-) -> WireReply:
-    """What happened and what to do about it; `back` is a path of ours and the words on its button."""
-    return render(
-        "error.html",
-        frame,
-        title=title,
-        status=status,
-        headers=headers,
-        what_happened=what_happened,
-        what_next=what_next,
-        back=back,
-    )
+    mark: ErrorMark | None = None,
+    reference: str = "",
+) -> ErrorReply:
+    """What happened and what to do about it; `back` is a path of ours and the words on its button. `reference`: by which the log knows
+    the request, for whoever tells its owner."""
+    shown = mark or _MARKS.get(status, "stop")
+
+    def within(frame: Frame) -> WireReply:
+        return render(
+            "error.html",
+            frame,
+            title=title,
+            status=status,
+            headers=headers,
+            what_happened=what_happened,
+            what_next=what_next,
+            back=back,
+            mark=shown,
+            reference=reference if shown == "stop" else "",
+        )
+
+    reply = within(frame)
+    return ErrorReply(status=reply.status, headers=reply.headers, body=reply.body, frame=frame, within=within)
 
 
 def redirect(path: str, *, headers: Headers = ()) -> WireReply:
@@ -115,8 +145,10 @@ def page_headers(frame: Frame) -> tuple[tuple[str, str], ...]:
         "frame-ancestors 'none'",
         "base-uri 'none'",
     )
+    if frame.script or frame.copies:
+        policy = (*policy, f"script-src 'nonce-{frame.nonce}'")
     if frame.script:
-        policy = (*policy, f"script-src 'nonce-{frame.nonce}'", "connect-src 'self'")
+        policy = (*policy, "connect-src 'self'")
     headers = (
         ("content-type", "text/html; charset=utf-8"),
         ("content-security-policy", "; ".join(policy)),
@@ -153,6 +185,12 @@ def ago(since: Millis, now: Millis) -> str:
 def clock(at: Millis) -> str:
     moment = datetime.fromtimestamp(at / 1_000, UTC)
     return f"{moment.day} {moment:%B %Y, %H:%M} UTC"
+
+
+def moment_in_full(at: Millis) -> str:
+    """To the second."""
+    moment = datetime.fromtimestamp(at / 1_000, UTC)
+    return f"{moment.day} {moment:%b %Y, %H:%M:%S}"
 
 
 def day(at: Millis) -> str:

@@ -23,6 +23,7 @@ from auth.values.cashier import Cashier
 from auth.values.connections import Connections
 from auth.values.db import JobStore
 from auth.values.model import Millis
+from auth.values.offerings import Offerings
 from auth.values.policy import Policy
 from auth.values.site import Site
 
@@ -105,6 +106,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     hashing: Hashing = NO_HASHING  # of a server without pages
     cashier: Cashier | None = None  # where something costs money
     connections: Connections | None = None  # where tools are used with accounts of people elsewhere
+    offerings: Offerings | None = None  # what the servers are that somebody is let in to
 
     def __repr__(self) -> str:
         return "Parts(…)"  # what lends entropy and subkeys may show secrets

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
-from auth import pages
-from auth.pages import Frame, Headers
+from auth import navigation, pages
+from auth.pages import ErrorMark, Frame, Headers
 from auth.parts import Parts
 from auth.people import known_browsers, sessions
 from auth.people.known_browsers import KnownBrowser
 from auth.people.sessions import BrowserSession
 from auth.values.db import NotStored
 from auth.values.model import Millis
-from auth.values.policy import SECOND
+from auth.values.policy import MINUTE, SECOND
 from auth.values.requester import Requester
 from auth.values.wire import WireReply, WireRequest
 
@@ -56,7 +56,10 @@ class PageVisit:
 
     def shows(self, purpose: str) -> bool:
         """Whether the form carries the token that this browser was given for this purpose."""
-        given = self.form.get("form_token", "")
+        return self.gave(purpose, self.form.get("form_token", ""))
+
+    def gave(self, purpose: str, given: str) -> bool:
+        """Whether this is the token that this browser was given for this purpose."""
         cookie = None if self.fresh else self.cookie
         return sessions.token_fits(self.parts.subkey(FORM_KEY), cookie, purpose, given)
 
@@ -91,10 +94,17 @@ class PageVisit:
         return session
 
     def of(self, session: BrowserSession) -> PageVisit:
-        """The same visit with the account and its way out in the page's head."""
+        """The same visit with the account, its pages and its way out in the page's head."""
         return replace(
             self,
-            frame=replace(self.frame, account=session.user.name, sign_out_token=self.token("signout")),
+            frame=replace(
+                self.frame,
+                account=session.user.name,
+                sign_out_token=self.token("signout"),
+                places=navigation.links(
+                    self.parts.site, self.request.path, owner=session.user.role == "owner"
+                ),
+            ),
         )
 
     # ------------------------------------------------------------ answers
@@ -115,9 +125,18 @@ class PageVisit:
         *,
         headers: Headers = (),
         back: tuple[str, str] | None = None,
+        mark: ErrorMark | None = None,
     ) -> WireReply:
         return pages.error_page(
-            status, title, what_happened, what_next, self.frame, headers=headers, back=back
+            status,
+            title,
+            what_happened,
+            what_next,
+            self.frame,
+            headers=headers,
+            back=back,
+            mark=mark,
+            reference=self.request.request_id,
         )
 
     def too_many(self, until: Millis, *, back: tuple[str, str]) -> WireReply:
@@ -125,7 +144,7 @@ class PageVisit:
         return self.error(
             429,
             "Too many tries",
-            f"You can try again in {pages.in_words(wait)}.",
+            f"You can try again in {pages.in_words(wait)}{_at(until, wait)}.",
             "The wait keeps others from guessing. Logins can also be approved on the machine itself, with `ostiary approve`.",
             headers=(("retry-after", str(-(-wait // 1_000))),),
             back=back,
@@ -141,8 +160,26 @@ class PageVisit:
             "This form is out of date",
             "Nothing was changed. The page was opened too long ago, in another browser, or cookies are switched off.",
             "Go back, load the page again, and send it once more.",
-            back=("/device", "Start again"),
+            back=way_out(self.request.path),
+            mark="lost",
         )
+
+
+def way_out(path: str) -> tuple[str, str]:
+    """From an address that has no page of its own: where whoever was there most likely wants to go."""
+    for beginning, place, words in (
+        ("/account", "/account", "To your account"),
+        ("/sign", "/signin", "To sign in"),
+        ("/device", "/device", "Enter a code"),
+    ):
+        if path.startswith(beginning):
+            return place, words
+    return "/", "To the front page"
+
+
+def _at(until: Millis, wait: Millis) -> str:
+    """The time of day, where that is more than somebody counts to."""
+    return f", at {pages.clock(until).rpartition(', ')[2]}" if wait > MINUTE else ""
 
 
 class PageStep(Protocol):

@@ -83,7 +83,7 @@ DEVICE: Final = (
         *_of("auth/device/test_browser_approval", "without_a_session_no_code_is_looked_up"),
     )),
     _L("O4.1-11", "wrong codes are few: five per session, ten per account, sixty a minute in all, and one answer for every wrong one", (
-        *_of("auth/device/test_browser_guesses", "a_session_has_five_wrong_codes_and_then_not_even_the_right_one_works", "entry_stays_closed_for_a_quarter_of_an_hour_after_the_last_wrong_code", "an_account_has_ten_wrong_codes_however_many_sessions_it_opens", "the_server_looks_up_sixty_wrong_codes_a_minute_whoever_asks", "parallel_guesses_cannot_pass_together", "unknown_expired_denied_approved_and_used_codes_get_one_answer"),
+        *_of("auth/device/test_browser_guesses", "a_session_has_five_wrong_codes_and_then_not_even_the_right_one_works", "entry_stays_closed_for_a_quarter_of_an_hour_after_the_last_wrong_code", "an_account_has_ten_wrong_codes_however_many_sessions_it_opens", "the_server_looks_up_sixty_wrong_codes_a_minute_whoever_asks", "parallel_guesses_cannot_pass_together", "unknown_expired_denied_approved_and_used_codes_get_one_answer_and_only_who_guesses_is_counted"),
     )),
     _L("O4.1-12", "a page with every fact is always shown before a device is let in; looking approves nothing, and Deny is the easy choice", (
         *_of("auth/device/test_browser_approval", "the_confirm_page_shows_every_fact", "a_get_decides_nothing", "a_link_opened_by_hand_shows_the_request_at_once", "a_link_on_another_site_only_fills_the_form_in_and_uses_up_no_tries", "texts_that_a_requester_claims_stay_texts"),
@@ -135,7 +135,8 @@ PAGES: Final = (
     _L("O4.2-05", "forms carry a token of their session and purpose and come from our own pages; cookies are host-bound, new at sign-in, idle after twelve hours and over after seven days; some acts ask for proof anew", (
         *_of("auth/people/test_browser_sessions", "on_https_the_cookie_is_host_bound_and_hsts_is_set", "the_cookie_is_256_bits_and_only_its_hash_is_stored", "signing_in_changes_the_cookie_so_that_a_planted_one_opens_nothing", "a_session_is_idle_after_twelve_hours", "a_session_ends_after_seven_days_however_busy", "a_form_without_its_token_does_nothing", "a_token_of_another_browser_does_not_fit", "a_token_of_another_form_does_not_fit", "a_form_must_come_from_our_own_page"),
         *_of("auth/authorize/test_browser_consent", "no_other_site_can_send_the_form", "a_form_is_good_for_its_own_request_alone"),
-        *_of("auth/account/test_account_page", "the_owner_ends_anybodys_login_after_a_fresh_proof_only", "switching_somebody_needs_a_fresh_proof_and_no_other_verb_is_taken"),
+        *_of("auth/account/test_account_page", "the_owner_ends_anybodys_login_after_a_fresh_proof_only"),
+        *_of("owner/test_people_pages", "every_act_wants_a_proof_that_is_young", "no_act_is_done_without_the_token_of_its_own_page_and_session"),
         *_of("e2e/test_pages_in_chromium", "a_page_on_another_port_can_neither_send_our_forms_nor_frame_our_pages"),
     )),
     _L("O4.2-06", "every page has a policy without foreign content, cannot be framed, sniffed or cached, and its forms lead to us, or to the program that was agreed to", (

@@ -65,21 +65,23 @@ FLOORS: dict[str, frozenset[str]] = {
         "tasks", "till", "x402",
     }),
     "tryout": frozenset({"endpoint", "mcp", "request", "rights", "samples", "settings"}),  # tools, tried out in a browser
+    "overview": frozenset({"backends", "endpoint", "records", "store"}),  # what an owner wants to know at a glance
+    "owner": frozenset({"admin", "rights", "store", "trust"}),  # what whoever owns the server does in a browser
     "admission": frozenset({"observe", "rights", "settings", "store"}),
     "http": frozenset({
-        "admission", "endpoint", "limits", "mcp", "money", "observe", "repeats", "request", "rights", "sessions", "settings", "store",
-        "till", "tryout", "x402",
+        "admission", "endpoint", "limits", "mcp", "money", "observe", "overview", "owner", "repeats", "request", "rights", "sessions",
+        "settings", "store", "till", "tryout", "x402",
     }),
     "stdio": frozenset({"client", "endpoint", "mcp", "observe", "request", "sessions"}),
     "admin": frozenset({"acme", "money", "observe", "records", "rights", "store", "till", "trust"}),
     "program": frozenset({
-        "acme", "admin", "admission", "backends", "client", "endpoint", "http", "limits", "money", "observe", "outgoing", "records",
-        "repeats", "request", "rights", "sessions", "settings", "stdio", "store", "tasks", "till", "trust", "tryout", "x402",
+        "acme", "admin", "admission", "backends", "client", "endpoint", "http", "limits", "money", "observe", "outgoing", "overview", "owner",
+        "records", "repeats", "request", "rights", "sessions", "settings", "stdio", "store", "tasks", "till", "trust", "tryout", "x402",
     }),
     "service": frozenset(),  # what systemd is told of the server
     "cli": frozenset({
-        "admin", "checks", "client", "endpoint", "evm", "facilitator", "gateway", "mock", "money", "observe", "paying", "policy",
-        "program", "records", "samples", "service", "settings", "skills", "store", "till", "trust", "x402",
+        "admin", "checks", "client", "endpoint", "evm", "facilitator", "gateway", "mock", "money", "observe", "overview", "paying",
+        "policy", "program", "records", "samples", "service", "settings", "skills", "store", "till", "trust", "x402",
     }),
 }  # fmt: skip
 # Those that know nothing of identity.

@@ -200,6 +200,7 @@ def test_only_what_is_about_the_tree_is_loose_among_the_tests() -> None:
     assert loose == {
         "test_architecture",
         "test_docs",
+        "test_documented_blocks",
         "test_identity_manifest",
         "test_manifest",
         "test_repository",

@@ -1,18 +1,21 @@
-"""API keys that belong to a person, on their account page: what each may do, when it was used, and revoking one. Making a key is
-done at the machine (`ostiary api-keys create`).
+"""API keys on the Access page: one's own, and for the owner everybody's. What each may do, when it was used, and ending one.
+
+Making a key wants to know what the servers offer, so that page is in server/owner/keys.py.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
+from auth import navigation
 from auth.account import notices
+from auth.account.logins import SEARCHED, address, read_place
 from auth.device.code_entry import sign_in_then
 from auth.pages import ago, day, redirect
-from auth.people import sessions
+from auth.people import proving, sessions
 from auth.people.sessions import BrowserSession
 from auth.tokens import api_keys
 from auth.tokens.api_keys import ApiKey
@@ -23,12 +26,13 @@ from auth.values.wire import WireReply
 from auth.visit import PageVisit
 
 PURPOSE: Final = "account keys"
-SHOWN: Final = 200
+SHOWN: Final = 30  # on a page
 
 
 class ApiKeyRow(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
+    whose: str  # empty: one's own
     hint: str
     may: str
     server: str
@@ -40,48 +44,86 @@ class ApiKeyRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class ApiKeySection(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[ApiKeyRow, ...]
-    more: bool  # than are shown
+    everybody: bool
+    older: str  # the address of those that were made before these; "": there are none
+    searched: str
     form_token: str
 
 
 async def look(visit: PageVisit, session: BrowserSession) -> ApiKeySection | None:
-    found = await visit.parts.store.read(partial(api_keys.listing, user_id=session.user.id, limit=SHOWN + 1))
-    if not found:
+    everybody, searched = session.user.role == "owner", visit.query("q").strip()[:SEARCHED]
+    found = await visit.parts.store.read(
+        partial(
+            api_keys.listing,
+            user_id=None if everybody else session.user.id,
+            limit=SHOWN + 1,
+            before=read_place(visit.query("keys")),
+            like=searched,
+        )
+    )
+    if not found and not everybody:
         return None
-    rows = tuple(_row(key, visit.parts.site.scopes, visit.now) for key in found[:SHOWN])
-    return ApiKeySection(rows=rows, more=len(found) > SHOWN, form_token=visit.token(PURPOSE))
+    older = ""
+    if len(found) > SHOWN:
+        last = found[SHOWN - 1]
+        older = address(searched, "keys", f"{last.created_at}.{last.id}")
+    return ApiKeySection(
+        rows=tuple(_row(visit, session, key) for key in found[:SHOWN]),
+        everybody=everybody,
+        older=older,
+        searched=searched,
+        form_token=visit.token(PURPOSE),
+    )
 
 
-async def revoke(visit: PageVisit) -> WireReply:
+async def end(visit: PageVisit) -> WireReply:
     session = await visit.session()
     if session is None:
-        return redirect(sign_in_then("/account"))
+        return redirect(sign_in_then(navigation.ACCESS))
     visit = visit.of(session)
     if not visit.shows(PURPOSE):
         return visit.stale_form()
-    key_id = visit.form.get("key", "")
-    ended = await visit.parts.store.write(
-        partial(revoke_own, cookie=visit.cookie, key_id=key_id, now=visit.now)
-    )
-    return notices.back("key-revoked" if ended else "gone")
+    job = partial(end_key, cookie=visit.cookie, key_id=visit.form.get("key", ""), now=visit.now)
+    outcome = await visit.parts.store.write(job)
+    if outcome == "prove":
+        asked = await proving.ask(visit, session, "to end a key that is not yours", back=navigation.ACCESS)
+        if asked is not None:
+            return asked
+        outcome = await visit.parts.store.write(job)
+    if not isinstance(outcome, KeyEnded):
+        return notices.back(visit, navigation.ACCESS, "gone")
+    return notices.back(visit, navigation.ACCESS, "key-ended", outcome.what)
 
 
-def revoke_own(db: Db, *, cookie: str, key_id: str, now: Millis) -> bool:
-    """A job: one of this person's own keys. Somebody else's and one that is gone are answered alike."""
-    session = sessions.find(db, cookie, now)
-    if session is None:
-        return False
-    return api_keys.revoke(db, key_id, by=session.user.id, now=now, of_user=session.user.id)
+class KeyEnded(msgspec.Struct, frozen=True):
+    what: str  # in words: whose, and which
 
 
-def _row(key: ApiKey, vocabulary: Vocabulary, now: Millis) -> ApiKeyRow:
-    used = ""
+def end_key(db: Db, *, cookie: str, key_id: str, now: Millis) -> KeyEnded | Literal["gone", "prove"]:
+    """A job. Somebody else's key and one that is gone are answered alike; the owner ends everybody's, after a proof."""
+    session, key = sessions.find(db, cookie, now), api_keys.find(db, key_id)
+    if session is None or key is None:
+        return "gone"
+    own = key.user_id == session.user.id
+    if not own and session.user.role != "owner":
+        return "gone"
+    if not own and not proving.lately(session, now):
+        return "prove"
+    if not api_keys.revoke(db, key_id, by=session.user.id, now=now):
+        return "gone"
+    return KeyEnded(f"{'Your' if own else f'{key.user_name}’s'} key {key.name}")
+
+
+def _row(visit: PageVisit, session: BrowserSession, key: ApiKey) -> ApiKeyRow:
+    vocabulary: Vocabulary = visit.parts.site.scopes
+    now, used = visit.now, ""
     if key.last_used_at is not None:
         used = ago(key.last_used_at, now) + (f" from {key.last_used_ip}" if key.last_used_ip else "")
     words = "; ".join(vocabulary.words(name) for name in parse(key.scope))
     return ApiKeyRow(
         id=key.id,
         name=key.name,
+        whose="" if key.user_id == session.user.id else key.user_name,
         hint=key.hint,
         may=words + (f" (tools: {key.tools})" if key.tools else ""),
         server=key.server or "",

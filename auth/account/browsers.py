@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from auth import audit
+from auth import audit, navigation
 from auth.account import notices
 from auth.device.code_entry import sign_in_then
 from auth.pages import ago, day, redirect
@@ -85,7 +85,7 @@ async def look(visit: PageVisit, session: BrowserSession) -> BrowserSection:
 async def end(visit: PageVisit) -> WireReply:
     session = await visit.session()
     if session is None:
-        return redirect(sign_in_then("/account"))
+        return redirect(sign_in_then(navigation.ACCESS))
     visit = visit.of(session)
     if not visit.shows(PURPOSE):
         return visit.stale_form()
@@ -93,21 +93,24 @@ async def end(visit: PageVisit) -> WireReply:
     ended = await visit.parts.store.write(
         partial(end_browsers, cookie=visit.cookie, which=which, who=visit.who, now=visit.now)
     )
-    if not ended:
-        return notices.back("gone")
-    return notices.back("browsers-ended" if which == OTHERS else "browser-ended")
+    if ended is None:
+        return notices.back(visit, navigation.ACCESS, "gone")
+    if which == OTHERS:
+        return notices.back(visit, navigation.ACCESS, "browsers-ended")
+    return notices.back(visit, navigation.ACCESS, "browser-ended", named(ended))
 
 
-def end_browsers(db: Db, *, cookie: str, which: str, who: Requester, now: Millis) -> int:
-    """A job: sign out one of this person's other browsers, or all of them. How many ended."""
+def end_browsers(db: Db, *, cookie: str, which: str, who: Requester, now: Millis) -> str | None:
+    """A job: sign out one of this person's other browsers, or all of them. What one says of itself; None: nothing ended."""
     session = sessions.find(db, cookie, now)
-    if session is None:
-        return 0
+    if session is None or which == session.id_hash[: sessions.ID_CHARACTERS]:
+        return None  # this one signs out at the top of the page
+    said = ""
     if which == OTHERS:
         ended = sessions.end_all(db, session.user.id, but=session.id_hash)
-    elif which == session.id_hash[: sessions.ID_CHARACTERS]:
-        return 0  # this one signs out at the top of the page
     else:
+        there = sessions.listing(db, user_id=session.user.id, now=now)
+        said = next((each.user_agent for each in there if each.id == which), "")
         ended = sessions.end_by_id(db, which, user_id=session.user.id)
     if ended:
         audit.record(
@@ -119,4 +122,4 @@ def end_browsers(db: Db, *, cookie: str, which: str, who: Requester, now: Millis
             user_agent=who.user_agent,
             reason=f"{ended} other" if which == OTHERS else which,
         )
-    return ended
+    return said if ended else None

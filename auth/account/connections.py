@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from auth import navigation
 from auth.account import notices
 from auth.device.code_entry import sign_in_then
 from auth.pages import day, redirect
@@ -44,12 +45,15 @@ async def look(visit: PageVisit, session: BrowserSession) -> ConnectionSection |
 async def end(visit: PageVisit) -> WireReply:
     session = await visit.session()
     if session is None:
-        return redirect(sign_in_then("/account"))
+        return redirect(sign_in_then(navigation.YOU))
     visit = visit.of(session)
     if not visit.shows(PURPOSE):
         return visit.stale_form()
     connections = visit.parts.connections
-    gone = connections is not None and await connections.end(
-        visit.form.get("server", ""), visit.form.get("agent", ""), user_id=session.user.id
-    )
-    return notices.back("connection-ended" if gone else "gone")
+    server, agent = visit.form.get("server", ""), visit.form.get("agent", "")
+    place = None if connections is None else connections.place(server, agent)
+    gone = connections is not None and await connections.end(server, agent, user_id=session.user.id)
+    if not gone:
+        return notices.back(visit, navigation.YOU, "gone")
+    what = "" if place is None else f"Your connection to {place.label}"
+    return notices.back(visit, navigation.YOU, "connection-ended", what)

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from auth import audit
+from auth import audit, navigation
 from auth.account import notices
 from auth.device.code_entry import sign_in_then
 from auth.pages import day, redirect
@@ -78,7 +78,7 @@ def listing(db: Db, *, user_id: str, now: Millis) -> list[Row]:
 async def forget(visit: PageVisit) -> WireReply:
     session = await visit.session()
     if session is None:
-        return redirect(sign_in_then("/account"))
+        return redirect(sign_in_then(navigation.ACCESS))
     visit = visit.of(session)
     if not visit.shows(PURPOSE):
         return visit.stale_form()
@@ -93,7 +93,7 @@ async def forget(visit: PageVisit) -> WireReply:
             now=visit.now,
         )
     )
-    return notices.back("consent-forgotten" if gone else "gone")
+    return notices.back(visit, navigation.ACCESS, "gone" if gone is None else "consent-forgotten", gone or "")
 
 
 def forget_consent(
@@ -105,12 +105,13 @@ def forget_consent(
     server: str,
     who: Requester,
     now: Millis,
-) -> bool:
-    """A job."""
+) -> str | None:
+    """A job. The name of the program that was forgotten; None: there was nothing to forget."""
     session = sessions.find(db, cookie, now)
     if session is None:
-        return False
+        return None
     db.takes_away()
+    program = db.fetch_one("SELECT name FROM clients WHERE id = ?", client_id)
     gone = db.execute(
         "DELETE FROM consents WHERE user_id = ? AND client_id = ? AND redirect_host = ? AND server = ?",
         session.user.id,
@@ -129,4 +130,6 @@ def forget_consent(
             user_agent=who.user_agent,
             reason=redirect_host,
         )
-    return bool(gone)
+    if not gone:
+        return None
+    return "" if program is None else program["name"]

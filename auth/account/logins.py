@@ -10,10 +10,11 @@ from functools import partial
 from itertools import groupby
 from shlex import quote
 from typing import Final, Literal
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
+from auth import navigation
 from auth.account import notices
 from auth.device.code_entry import sign_in_then
 from auth.grants import admin as grants
@@ -27,7 +28,9 @@ from auth.values.model import Millis, PrincipalKind
 from auth.values.wire import WireReply
 from auth.visit import PageVisit
 
-SHOWN: Final = 200  # beyond it the page is no longer read; the terminal lists more
+SHOWN: Final = 30  # on a page
+FEW: Final = 8  # are seen at a glance
+SEARCHED: Final = 80  # characters of what is looked for
 PURPOSE: Final = "account logins"
 END: Final = "/account/logins/end"
 
@@ -51,14 +54,17 @@ class LoginRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class LoginGroup(msgspec.Struct, frozen=True, kw_only=True):
     title: str  # empty: one's own
+    person: bool  # it is somebody's name
     rows: tuple[LoginRow, ...]
 
 
 class LoginSection(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[LoginGroup, ...]
     everybody: bool
-    more: bool
-    limit: int
+    searchable: bool  # there are so many that somebody would look for one
+    older: str  # the address of those that were used before these; "": there are none
+    newest: str  # that of the first page; "": this is it
+    searched: str
     form_token: str
     command: str
 
@@ -66,22 +72,50 @@ class LoginSection(msgspec.Struct, frozen=True, kw_only=True):
 async def look(visit: PageVisit, session: BrowserSession) -> LoginSection:
     user, site = session.user, visit.parts.site
     everybody = user.role == "owner"
+    searched = visit.query("q").strip()[:SEARCHED]
+    before = read_place(visit.query("before"))
     found = await visit.parts.store.read(
-        partial(grants.sessions, now=visit.now, subject=None if everybody else user.id, limit=SHOWN + 1)
+        partial(
+            grants.sessions,
+            now=visit.now,
+            subject=None if everybody else user.id,
+            limit=SHOWN + 1,
+            before=before,
+            like=searched,
+        )
     )
     shown = sorted(found[:SHOWN], key=lambda login: _whose(login, user.id))  # stable: the last used first
     groups = [
-        LoginGroup(title=title, rows=tuple(_row(visit, login) for login in logins))
-        for (_, title), logins in groupby(shown, lambda login: _whose(login, user.id))
+        LoginGroup(title=title, person=place == 1, rows=tuple(_row(visit, login) for login in logins))
+        for (place, title), logins in groupby(shown, lambda login: _whose(login, user.id))
     ]
     return LoginSection(
         groups=tuple(groups),
         everybody=everybody,
-        more=len(found) > SHOWN,
-        limit=SHOWN,
+        searchable=len(found) > FEW or bool(searched) or before is not None,
+        older="" if len(found) <= SHOWN else _address(searched, found[SHOWN - 1]),
+        newest="" if before is None else _address(searched),
+        searched=searched,
         form_token=visit.token(PURPOSE),
         command=f"ostiary login {quote(site.public(visit.request.origin) + site.servers[site.default])}",
     )
+
+
+def read_place(text: str) -> tuple[Millis, str] | None:
+    """Where a page of logins begins: when the last one of the page before was used, and its id."""
+    at, dot, login = text.partition(".")
+    return (int(at), login) if dot and at.isascii() and at.isdigit() and len(at) < 16 else None
+
+
+def _address(searched: str, after: LoginRecord | None = None) -> str:
+    place = "" if after is None else f"{after.grant.last_used_at}.{after.grant.id}"
+    return address(searched, "before", place)
+
+
+def address(searched: str, name: str, place: str) -> str:
+    """Of the Access page, for what is looked for, and beginning there."""
+    query = {key: value for key, value in (("q", searched), (name, place)) if value}
+    return navigation.ACCESS + (f"?{urlencode(query)}" if query else "")
 
 
 def _whose(login: LoginRecord, mine: str) -> tuple[int, str]:
@@ -106,7 +140,7 @@ def _row(visit: PageVisit, login: LoginRecord) -> LoginRow:
         first_ip=grant.ip,
         last_ip=grant.last_ip if grant.last_ip != grant.ip else "",
         since=day(grant.created_at),
-        used=ago(grant.last_used_at, visit.now),
+        used="no call yet" if grant.called_at is None else f"last call {ago(grant.called_at, visit.now)}",
         until=f"{day(grant.idle_until)} if unused" if idles else day(grant.expires_at),
         server=grant.server if len(site.servers) > 1 else "",
         may=people.in_words(site.scopes, grant.scope),
@@ -132,7 +166,7 @@ def _how(login: LoginRecord, host: str) -> str:
 async def end(visit: PageVisit) -> WireReply:
     session = await visit.session()
     if session is None:
-        return redirect(sign_in_then("/account"))
+        return redirect(sign_in_then(navigation.ACCESS))
     visit = visit.of(session)
     if not visit.shows(PURPOSE):
         return visit.stale_form()
@@ -140,24 +174,38 @@ async def end(visit: PageVisit) -> WireReply:
     job = partial(end_login, cookie=visit.cookie, login=login, now=visit.now)
     outcome = await visit.parts.store.write(job)
     if outcome == "prove":
-        asked = await proving.ask(visit, session, "to end a login that is not yours")
+        asked = await proving.ask(visit, session, "to end a login that is not yours", back=navigation.ACCESS)
         if asked is not None:
             return asked
         outcome = await visit.parts.store.write(job)
-    return notices.back("login-ended" if outcome == "ended" else "gone")
+    if not isinstance(outcome, LoginEnded):
+        return notices.back(visit, navigation.ACCESS, "gone")
+    return notices.back(visit, navigation.ACCESS, "login-ended", outcome.what)
 
 
-def end_login(db: Db, *, cookie: str, login: str, now: Millis) -> Literal["ended", "gone", "prove"]:
+class LoginEnded(msgspec.Struct, frozen=True):
+    what: str  # in words: whose, and of what
+
+
+def end_login(db: Db, *, cookie: str, login: str, now: Millis) -> LoginEnded | Literal["gone", "prove"]:
     """A job. "prove": it is somebody else's, and the owner has to show first that it is them."""
     session = sessions.find(db, cookie, now)
-    row = db.fetch_one("SELECT principal_kind, subject FROM grants WHERE id = ?", login)
-    if session is None or row is None:
+    found = grants.find(db, login, now)
+    if session is None or found is None:
         return "gone"
-    own = row["principal_kind"] == PrincipalKind.USER and row["subject"] == session.user.id
+    grant = found.grant
+    own = grant.principal_kind == PrincipalKind.USER and grant.subject == session.user.id
     if not own and session.user.role != "owner":
         return "gone"
     if not own and not proving.lately(session, now):
         return "prove"
     by = session.user.id
     ended = grants.revoke(db, login, reason="ended on the account page", by=by, now=now)
-    return "ended" if ended else "gone"
+    whose = (
+        "Your login"
+        if own
+        else f"{found.user_name}’s login"
+        if grant.principal_kind == PrincipalKind.USER
+        else "The login"
+    )
+    return LoginEnded(f"{whose} of {found.named}") if ended else "gone"

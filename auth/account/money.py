@@ -12,6 +12,7 @@ from typing import Final, Literal, Protocol, cast
 
 import msgspec
 
+from auth import navigation
 from auth.account import notices
 from auth.device.code_entry import sign_in_then
 from auth.grants import admin as grants
@@ -89,7 +90,7 @@ async def _section(
     found, logins = await visit.parts.store.read(
         partial(_read, cashier=cashier, person=session.user.id, now=visit.now)
     )
-    names = {login.grant.id: _name(login) for login in logins}
+    names = {login.grant.id: login.named for login in logins}
     return MoneySection(
         held=found,
         caps=tuple(
@@ -115,11 +116,6 @@ def _read(db: Db, *, cashier: Cashier, person: str, now: Millis) -> tuple[MoneyH
     found = grants.sessions(db, now, subject=person, limit=LOGINS)
     logins = [login for login in found if login.grant.principal_kind == PrincipalKind.USER]
     return cashier.look(db, person, [login.grant.id for login in logins], now), logins
-
-
-def _name(login: LoginRecord) -> str:
-    said = login.grant.client_name or login.registered_name or "a program without a name"
-    return f"{said} on {login.grant.hostname}" if login.grant.hostname else said
 
 
 def _whose(login: str, names: Mapping[str, str]) -> str:
@@ -203,12 +199,12 @@ def _uncap(db: Db, *, cashier: Cashier, cookie: str, login: str, period: str, no
 async def _acted(visit: PageVisit, act: MoneyStep, *, about: str) -> WireReply:
     session, cashier = await visit.session(), visit.parts.cashier
     if session is None or cashier is None:
-        return redirect(sign_in_then("/account"))
+        return redirect(sign_in_then(navigation.YOU))
     visit = visit.of(session)
     if not visit.shows(PURPOSE):
         return visit.stale_form()
     try:
-        return notices.back(await act(visit, cashier))
+        return notices.back(visit, navigation.YOU, await act(visit, cashier))
     except CashierRefusal as refusal:
         section = await _section(visit, session, problem=str(refusal), about=about)
         return visit.page("money.html", title="Your money", status=400, it=section)

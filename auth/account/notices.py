@@ -1,32 +1,56 @@
-"""What the account page says after something was done on it. The page is in page.py; each act leads back through here."""
+"""What the pages of an account say after something was done on them. Each act leads back through here, to the page that it was on.
+
+What it was done to comes along in the address, with a token of this browser beside it: nobody else can put words there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
+from urllib.parse import urlencode
 
 from auth.pages import redirect
+from auth.values.requester import clean
 from auth.values.wire import WireReply
+from auth.visit import PageVisit
+
+WHAT_CHARACTERS: Final = 200
 
 
 class Notice(NamedTuple):
-    words: str
+    words: str  # `{}` is what it was done to
+    what: str = ""  # where that is not known
     done: bool = True  # False: nothing was
+
+
+class Said(NamedTuple):
+    words: str
+    done: bool
 
 
 NOTICES: Final[Mapping[str, Notice]] = MappingProxyType(
     {
         "joined": Notice("Welcome. You are signed in on this browser."),
-        "login-ended": Notice("That login was ended. Its next request is refused."),
-        "key-revoked": Notice("That key was revoked. What uses it is refused from now on."),
-        "browser-ended": Notice("That browser was signed out."),
+        "login-ended": Notice("{} was ended. Its next request is refused.", "That login"),
+        "login-denied": Notice("{} was not let in. Nothing was given to it.", "That device"),
+        "key-ended": Notice("{} was ended. What uses it is refused from now on.", "That key"),
+        "browser-ended": Notice("{} was signed out.", "That browser"),
         "browsers-ended": Notice("All other browsers were signed out."),
-        "consent-forgotten": Notice("Forgotten. That program has to ask you again."),
-        "connection-ended": Notice("Disconnected. Tools that were used with that account ask for one again."),
+        "consent-forgotten": Notice("Forgotten. {} has to ask you again.", "That program"),
+        "connection-ended": Notice(
+            "{} was ended. Tools that were used with that account ask for one again.", "That connection"
+        ),
         "passphrase-changed": Notice("Your passphrase was changed. All other browsers were signed out."),
-        "person-disabled": Notice("That account is disabled. Everything it let in pauses."),
-        "person-enabled": Notice("That account is enabled. What was not revoked works again."),
+        "person-disabled": Notice("{} is disabled. Everything it let in pauses.", "That account"),
+        "person-enabled": Notice("{} is enabled. What was not ended works again.", "That account"),
+        "person-changed": Notice("What {} may was changed. It holds at once.", "that account"),
+        "person-locked": Notice("{} is locked. All that it let in has ended.", "That account"),
+        "person-removed": Notice("{} was removed. All that it let in has ended.", "That account"),
+        "invitation-ended": Notice(
+            "The invitation of {} was ended. Its link no longer works.", "that account"
+        ),
+        "upstream-accepted": Notice("Accepted: {}. They are offered from now on.", "what was shown"),
         "passkey-added": Notice("The passkey was added. You can sign in with it from now on."),
         "passkey-removed": Notice("The passkey was removed here. Delete it on its device, too."),
         "passkey-last": Notice(
@@ -40,10 +64,24 @@ NOTICES: Final[Mapping[str, Notice]] = MappingProxyType(
 )
 
 
-def back(did: str) -> WireReply:
-    """To the account page, which says what was done."""
-    return redirect(f"/account?did={did}")
+def back(visit: PageVisit, page: str, did: str, what: str = "") -> WireReply:
+    """To a page of the account, which says what was done, and to what."""
+    query = {"did": did}
+    if what:
+        what = clean(what, WHAT_CHARACTERS)
+        query |= {"what": what, "said": visit.token(_purpose(did, what))}
+    return redirect(f"{page}?{urlencode(query)}")
 
 
-def of(did: str) -> Notice | None:
-    return NOTICES.get(did)
+def of(visit: PageVisit) -> Said | None:
+    did, what = visit.query("did"), visit.query("what")
+    notice = NOTICES.get(did)
+    if notice is None:
+        return None
+    if not (what and visit.gave(_purpose(did, what), visit.query("said"))):
+        what = notice.what
+    return Said(notice.words.format(what), notice.done)
+
+
+def _purpose(did: str, what: str) -> str:
+    return f"said {did} {what}"

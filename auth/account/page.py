@@ -1,7 +1,7 @@
-"""The account page: what has access, which browsers are signed in, what was agreed to, how one signs in.
+"""The pages of an account: Access, what may come in and what did; You, how one signs in, and what is one's own.
 
-It is made of sections, a row each in the table below; a section reads in its own module and does what its buttons say there.
-Everything works without script. What the page says after an act is in notices.py.
+Each is made of sections, a row in a table below; a section reads in its own module and does what its buttons say there.
+Everything works without script. What a page says after an act is in notices.py; which pages there are, navigation.py's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from auth import pages
+from auth import navigation, pages
 from auth.account import api_keys as account_keys
 from auth.account import browsers as account_browsers
 from auth.account import connections as account_connections
@@ -21,7 +21,7 @@ from auth.account import logins as account_logins
 from auth.account import money as account_money
 from auth.account import notices
 from auth.account import passphrase as account_passphrase
-from auth.account import people as account_people
+from auth.account import waiting as account_waiting
 from auth.device.code_entry import sign_in_then
 from auth.pages import redirect
 from auth.passkeys import forms as passkey_forms
@@ -40,36 +40,69 @@ class AccountSection(msgspec.Struct, frozen=True):
     look: Callable[[PageVisit, BrowserSession], Awaitable[object | None]]
 
 
-SECTIONS: Final = (
+class OwnRights(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody may at most, for themselves to read."""
+
+    owner: bool
+    may: tuple[str, ...]
+    tools: str
+    until: str
+
+
+async def _rights(visit: PageVisit, session: BrowserSession) -> OwnRights:
+    user = session.user
+    return OwnRights(
+        owner=user.role == "owner",
+        may=people.in_words(visit.parts.site.scopes, user.scope),
+        tools=user.tools,
+        until="" if user.expires_at is None else pages.clock(user.expires_at),
+    )
+
+
+ACCESS: Final = (
+    AccountSection("account_waiting.html", account_waiting.look),
     AccountSection("account_logins.html", account_logins.look),
     AccountSection("account_keys.html", account_keys.look),
-    AccountSection("account_money.html", account_money.look),
-    AccountSection("account_earnings.html", account_money.look_at_earnings),
     AccountSection("account_browsers.html", account_browsers.look),
     AccountSection("account_consents.html", account_consents.look),
-    AccountSection("account_connections.html", account_connections.look),
-    AccountSection("account_people.html", account_people.look),
+)
+YOU: Final = (
+    AccountSection("account_rights.html", _rights),
     AccountSection("account_passkeys.html", passkey_forms.look),
     AccountSection("account_passphrase.html", account_passphrase.look),
+    AccountSection("account_connections.html", account_connections.look),
+    AccountSection("account_money.html", account_money.look),
 )
 
 
-async def show(visit: PageVisit) -> WireReply:
+async def show_access(visit: PageVisit) -> WireReply:
+    return await _show(visit, navigation.ACCESS, "Access", ACCESS)
+
+
+async def show_you(visit: PageVisit) -> WireReply:
+    return await _show(visit, navigation.YOU, "You", YOU)
+
+
+async def _show(visit: PageVisit, path: str, title: str, sections: tuple[AccountSection, ...]) -> WireReply:
     session = await visit.session()
     if session is None:
-        user = await visit.parts.store.read(partial(sessions.barred, cookie=visit.cookie, now=visit.now))
-        return redirect(sign_in_then("/account")) if user is None or visit.fresh else _barred(visit, user)
+        return await not_signed_in(visit, path)
     visit, user = visit.of(session), session.user
-    shown = [(section.template, await section.look(visit, session)) for section in SECTIONS]
+    shown = [(section.template, await section.look(visit, session)) for section in sections]
     return visit.page(
         "account.html",
-        title="Your account",
-        session_user=user,
-        may=people.in_words(visit.parts.site.scopes, user.scope),
-        until="" if user.expires_at is None else pages.clock(user.expires_at),
-        notice=notices.of(visit.query("did")),
+        title=title,
+        heading=title if path == navigation.ACCESS else user.name,
+        owns=user.role == "owner" and path == navigation.ACCESS,
+        notice=notices.of(visit),
         sections=[(template, it) for template, it in shown if it is not None],
     )
+
+
+async def not_signed_in(visit: PageVisit, path: str) -> WireReply:
+    """To the sign-in page, and back to this path; or for a browser whose account is closed, the page that says so."""
+    user = await visit.parts.store.read(partial(sessions.barred, cookie=visit.cookie, now=visit.now))
+    return redirect(sign_in_then(path)) if user is None or visit.fresh else _barred(visit, user)
 
 
 def _barred(visit: PageVisit, user: User) -> WireReply:

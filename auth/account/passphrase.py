@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from auth import audit
+from auth import audit, navigation
 from auth.account import notices
 from auth.device.code_entry import sign_in_then
 from auth.pages import redirect
@@ -38,14 +38,14 @@ async def look(visit: PageVisit, session: BrowserSession) -> PassphraseSection:
 async def show(visit: PageVisit) -> WireReply:
     session = await visit.session()
     if session is None:
-        return redirect(sign_in_then("/account"))
+        return redirect(sign_in_then(navigation.YOU))
     return _form(visit.of(session), session, problem="")
 
 
 async def change(visit: PageVisit) -> WireReply:
     session = await visit.session()
     if session is None:
-        return redirect(sign_in_then("/account"))
+        return redirect(sign_in_then(navigation.YOU))
     visit = visit.of(session)
     if not visit.shows(PURPOSE):
         return visit.stale_form()
@@ -58,24 +58,24 @@ async def change(visit: PageVisit) -> WireReply:
             return again(problem="")
     wanted = users.fit_passphrase(visit.form.get("new_passphrase", ""))
     if isinstance(wanted, UnfitEntry):
-        return again(problem=wanted.sentence)
+        return again(problem=wanted.sentence, about="new_passphrase")
     if wanted != users.fit_passphrase(visit.form.get("new_passphrase_again", "")):
-        return again(problem="The two new passphrases differ. Type both again.")
+        return again(problem=users.DIFFER, about="new_passphrase_again")
 
     present: str | None = None
     if session.user.passphrase_hash is not None:
         typed = users.fit_passphrase(visit.form.get("passphrase", ""))
         if isinstance(typed, UnfitEntry):
-            return again(problem=WRONG)
+            return again(problem=WRONG, about="passphrase")
         present = typed
     try:
         hashed = await _hashed(visit, session, present, wanted)
     except HashingBusy:
-        return visit.hashing_busy(back=("/account", "Back"))
+        return visit.hashing_busy(back=(navigation.YOU, "Back"))
     if isinstance(hashed, Throttled):
-        return visit.too_many(hashed.until, back=("/account", "Back"))
+        return visit.too_many(hashed.until, back=(navigation.YOU, "Back"))
     if hashed.new is None:
-        return again(problem=WRONG)
+        return again(problem=WRONG, about="passphrase")
     cookie = cookie_from(visit.parts.entropy(sessions.COOKIE_BYTES))
     outcome = await visit.parts.store.write(
         partial(
@@ -90,14 +90,14 @@ async def change(visit: PageVisit) -> WireReply:
     )
     match outcome:
         case "changed":
-            reply = notices.back("passphrase-changed")
+            reply = notices.back(visit, navigation.YOU, "passphrase-changed")
             return redirect(
                 dict(reply.headers)["location"], headers=(set_cookie(cookie, visit.secure, keep=True),)
             )
         case "wrong":
-            return again(problem=WRONG)
+            return again(problem=WRONG, about="passphrase")
         case "signed out":
-            return redirect(sign_in_then("/account"))
+            return redirect(sign_in_then(navigation.YOU))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,7 +170,7 @@ def change_passphrase(
     return "changed"
 
 
-def _form(visit: PageVisit, session: BrowserSession, *, problem: str) -> WireReply:
+def _form(visit: PageVisit, session: BrowserSession, *, problem: str, about: str = "") -> WireReply:
     has_one = session.user.passphrase_hash is not None
     return visit.page(
         "passphrase.html",
@@ -180,4 +180,5 @@ def _form(visit: PageVisit, session: BrowserSession, *, problem: str) -> WireRep
         account=session.user.name,
         has_one=has_one,
         problem=problem,
+        about=about,
     )

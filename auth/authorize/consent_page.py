@@ -13,13 +13,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from auth import opened
 from auth.authorize import consent
 from auth.authorize import request as authorize
 from auth.authorize.consent import NotAgreed, OpenedRequest, SentWithCode
 from auth.authorize.request import AuthorizationRequest, NoPlace, SendBack
 from auth.clients import redirects
 from auth.device.code_entry import sign_in_then
-from auth.device.confirm import spending, widest
+from auth.device.confirm import spending
 from auth.pages import in_words, redirect
 from auth.people import proving
 from auth.people.sessions import BrowserSession, SignedOutMeanwhile
@@ -33,14 +34,6 @@ from auth.visit import PageVisit
 DECIDE: Final = "/authorize/decide"
 
 NOTHING_TICKED: Final = "Leave at least one thing ticked, or choose Deny."
-
-
-class ConsentOffer(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    words: str
-    ticked: bool
-    within: bool  # a wider one that is offered too includes it: taking only this one away takes nothing away
-    financial: bool
 
 
 class AskingProgram(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,20 +68,9 @@ async def page(
     problem: str = "",
     ticked: tuple[str, ...] | None = None,
 ) -> WireReply:
-    wanted, site, policy = found.wanted, visit.parts.site, visit.parts.policy.tokens
+    wanted, policy = found.wanted, visit.parts.policy.tokens
     names = consent.offered(wanted, session.user)
-    outermost = widest(names)
-    offers = tuple(
-        ConsentOffer(
-            name=name,
-            words=site.scopes.words(name),
-            # What moves money is never ticked for anybody, and not kept ticked after a mistake either.
-            ticked=not site.scopes.financial(name) and (ticked is None or name in ticked),
-            within=name not in outermost,
-            financial=site.scopes.financial(name),
-        )
-        for name in names
-    )
+    offers = opened.scope_offers(visit, session.user, wanted.server, names, ticked=ticked)
     stays = policy.code_login_ms if REFRESH_TOKEN in found.client.grant_types else policy.access_ms
     spends = await spending(visit, session, wanted.server, scopes.join(names))
     return _leading(visit, found).page(
@@ -105,7 +87,7 @@ async def page(
         loopback=redirects.is_loopback(wanted.redirect_uri),
         in_browser=wanted.redirect_uri.startswith("https:"),
         lasts=in_words(stays),
-        server=wanted.server if len(site.servers) > 1 else "",
+        opened=opened.server_of(visit, wanted.server),
         offers=offers,
         spends=spends,
         problem=problem,
@@ -208,7 +190,7 @@ async def _allow(
 
 def _to_copy(visit: PageVisit, found: OpenedRequest, sent: SentWithCode) -> WireReply:
     """The address in place of the redirect, for a program that waits on another machine."""
-    scripted = replace(visit, frame=replace(visit.frame, script=True))
+    scripted = replace(visit, frame=replace(visit.frame, copies=True))
     return scripted.page(
         "sent.html",
         title="Copy this address",
@@ -254,6 +236,7 @@ def no_place(visit: PageVisit, why: NoPlace) -> WireReply:
         why.why,
         "Go back to the program and start signing in there once more. If that does not help, remove this server from the program "
         "and add it again.",
+        back=("/", "To the front page"),
     )
 
 
@@ -264,4 +247,5 @@ def _out_of_date(visit: PageVisit, path: str) -> WireReply:
         "Nothing was allowed. The page was opened too long ago, in another browser, or cookies are switched off.",
         "Load the page again and answer it there.",
         back=(path, "Load it again"),
+        mark="lost",
     )

@@ -11,6 +11,9 @@ from functools import partial
 from typing import Final
 from urllib.parse import quote
 
+import msgspec
+
+from auth import opened
 from auth.authorize import consent, consent_page, par
 from auth.authorize import request as authorize
 from auth.authorize.consent import NotAgreed, OpenedRequest, SentWithCode
@@ -142,6 +145,28 @@ async def _open(visit: PageVisit, asked: AuthorizationRequest) -> OpenedRequest 
             now=visit.now,
         )
     )
+
+
+class Asker(msgspec.Struct, frozen=True, kw_only=True):
+    """Who sends a person to sign in, and for what; `checked`: somebody here has looked at its name."""
+
+    name: str
+    checked: bool
+    title: str
+
+
+async def asker_of(visit: PageVisit, landing: str) -> Asker | None:
+    path, _, query = landing.partition("?")
+    if path != paths.AUTHORIZE:
+        return None
+    match await _open(visit, authorize.read_text(query)):
+        case OpenedRequest(client=client, wanted=wanted) if client.name:
+            checked = client.kind in ("registered", "builtin")
+            return Asker(
+                name=client.name, checked=checked, title=opened.server_of(visit, wanted.server).title
+            )
+        case _:
+            return None
 
 
 async def targets_of(visit: PageVisit, landing: str) -> tuple[str, ...]:

@@ -105,6 +105,8 @@ def look_up(
     if until:
         return Throttled(until=until)
     found = waiting(db, code_mac, now)
+    if found is None and device.was_one(db, code_mac):
+        return NoSuchCode()  # an old link, opened again: nobody who guesses comes upon one of these
     if found is None:
         for bucket, _ in buckets:
             attempts.count(db, bucket, now)

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from auth import opened
 from auth.clients import registry as clients
 from auth.device import request as device
 from auth.device.request import DeviceRequest
@@ -54,14 +55,6 @@ def mac_of(visit: PageVisit, code: str) -> str:
     return device.user_code_mac(visit.parts.subkey(device.MAC_PURPOSE), code)
 
 
-class DeviceOffer(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    words: str
-    ticked: bool
-    within: bool  # a wider one that is offered too includes it: taking only this one away takes nothing away
-    financial: bool
-
-
 async def page(
     visit: PageVisit,
     session: BrowserSession,
@@ -71,19 +64,8 @@ async def page(
     problem: str = "",
     ticked: tuple[str, ...] | None = None,
 ) -> WireReply:
-    ask, site = found.ask, visit.parts.site
+    ask = found.ask
     names = offered_by(ask, session.user)
-    offered = tuple(
-        DeviceOffer(
-            name=name,
-            words=site.scopes.words(name),
-            # As on the consent page: what moves money is never ticked for anybody.
-            ticked=not site.scopes.financial(name) and (ticked is None or name in ticked),
-            within=name not in widest(names),
-            financial=site.scopes.financial(name),
-        )
-        for name in names
-    )
     spends = await spending(visit, session, ask.server, scopes.join(names))
     asked = None
     if needs_proof(ask, session, visit.request.ip, visit.now):
@@ -91,7 +73,7 @@ async def page(
         visit = proof.scripted(visit, asked.passkey)
     return visit.page(
         "confirm.html",
-        title="Let this device in?",
+        title="Let a device in?",
         status=400 if problem else 200,
         form_token=visit.token(purpose(ask.id, code)),
         account=session.user.name,
@@ -106,8 +88,8 @@ async def page(
         asked_ago=ago(ask.created_at, visit.now),
         asked_at=clock(ask.created_at),
         lasts=in_words(visit.parts.policy.tokens.device_login_ms),
-        server=ask.server if len(site.servers) > 1 else "",
-        offered=offered,
+        opened=opened.server_of(visit, ask.server),
+        offers=opened.scope_offers(visit, session.user, ask.server, names, ticked=ticked),
         spends=spends,
         problem=problem,
     )
@@ -126,13 +108,6 @@ async def spending(visit: PageVisit, session: BrowserSession, server: str, scope
 def offered_by(ask: DeviceRequest, user: User) -> tuple[str, ...]:
     """What of the request this account may give at all."""
     return scopes.parse(scopes.narrow(ask.scope, user.scope))
-
-
-def widest(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Without those that another of them includes."""
-    return tuple(
-        name for name in names if not scopes.covers((other for other in names if other != name), name)
-    )
 
 
 def needs_proof(ask: DeviceRequest, session: BrowserSession, approver_ip: str, now: Millis) -> bool:

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from auth import opened
 from auth.device import confirm
 from auth.device import request as device
 from auth.device.code_entry import path_with, sign_in_then
@@ -219,5 +220,6 @@ def _done(visit: PageVisit, ask: DeviceRequest, *, granted: tuple[str, ...]) -> 
         title="Approved" if granted else "Denied",
         approved=bool(granted),
         device=clean(ask.hostname or ask.client_name or ask.registered_name, device.HOSTNAME_LENGTH),
-        granted=tuple(visit.parts.site.scopes.words(name) for name in confirm.widest(granted)),
+        opened=opened.server_of(visit, ask.server),
+        granted=opened.scope_words(visit, ask.server, granted),
     )

@@ -266,6 +266,12 @@ def find(db: Db, user_code_mac: str, now: Millis) -> DeviceRequest | None:
     return None if row is None else _request(row)
 
 
+def was_one(db: Db, user_code_mac: str) -> bool:
+    """Whether a request has had this code and is over now."""
+    row = db.fetch_one("SELECT id FROM device_codes WHERE user_code_mac = ? LIMIT 1", user_code_mac)
+    return row is not None
+
+
 def approve(
     db: Db, request_id: str, *, subject: str, by: str, scope: str | None, now: Millis
 ) -> DeviceApproved | NotPending:
@@ -323,6 +329,26 @@ def deny(db: Db, request_id: str, *, by: str, now: Millis) -> DeviceDenied | Not
     )
     _decided(db, row, by, now, event="device.denied", refused="" if won else "gone")
     return DeviceDenied(request=_request(row)) if won else NotPending(reason="gone")
+
+
+def withdraw(db: Db, client_id: str, device_code: str, *, requester: Requester, now: Millis) -> bool:
+    """A job: the program that asked, and shows its device code for it, waits no longer. Also takes back an approval that has not been
+    redeemed yet. False: there is no such request of this client, or it is over."""
+    code_hash = device_code_hash(device_code)
+    won = db.execute(
+        "UPDATE device_codes SET state = 'denied', decided_at = ?, decided_by = ?"
+        " WHERE device_code_hash = ? AND client_id = ? AND state IN ('pending', 'approved') AND expires_at > ?",
+        now,
+        f"client:{client_id}",
+        code_hash,
+        client_id,
+        now,
+    )
+    row = db.fetch_one("SELECT id FROM device_codes WHERE device_code_hash = ?", code_hash) if won else None
+    if row is None:
+        return False
+    _record(db, requester, client_id, now, event="device.withdrawn", reason=row["id"])
+    return True
 
 
 def _request(row: Row) -> DeviceRequest:

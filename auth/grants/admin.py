@@ -24,6 +24,16 @@ AT_ONCE: Final = (
 MADE_ROOM: Final = 20  # logins ended for a new one at most
 
 Standing = Literal["verified", "registered", "unverified"]
+_SEARCHED: Final = (
+    "u.name",
+    "g.client_name",
+    "c.name",
+    "g.client_id",
+    "g.hostname",
+    "g.ip",
+    "g.last_ip",
+    "g.server",
+)
 
 
 class LoginRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +43,14 @@ class LoginRecord(msgspec.Struct, frozen=True, kw_only=True):
     client_kind: str = "builtin"
     standing: Standing = "unverified"  # what the program's name is worth
     paused: str = ""  # why it cannot be used now, though it was not revoked; empty: it can
+
+    @property
+    def named(self) -> str:
+        """The program in words, as it calls itself, and where it says to be."""
+        document = self.client_kind == "document"
+        said = self.registered_name if document else self.grant.client_name or self.registered_name
+        said = said or "a program without a name"
+        return f"{said} on {self.grant.hostname}" if self.grant.hostname else said
 
     @property
     def usable(self) -> bool:
@@ -48,33 +66,53 @@ def sessions(
     client_id: str | None = None,
     limit: int = SHOWN,
     after: str | None = None,
+    before: tuple[Millis, str] | None = None,
+    like: str = "",
 ) -> list[LoginRecord]:
     """Logins that are neither revoked nor over, last used first; of one person, or one client, if so asked. `after`: only those
-    whose id comes after this one, and a page is those with the next ids."""
+    whose id comes after this one, and a page is those with the next ids. `before`: when the last one of a page was used, and its
+    id; those of the next page follow it. `like`: something that the person, the program, its computer or address has in it."""
     living, values = _living(db, now, subject, client_id)
+    if like:
+        living += " AND (" + " OR ".join(f"instr(lower({column}), ?) > 0" for column in _SEARCHED) + ")"
+        values = (*values, *(like.lower() for _ in _SEARCHED))
+    if before is not None:
+        living += " AND (g.last_used_at < ? OR (g.last_used_at = ? AND g.id > ?))"
+        values = (*values, before[0], *before)
     if after is not None:
         living, values = f"{living} AND g.id > ?", (*values, after)
     rows = db.fetch_all(
-        "SELECT g.*, u.name AS user_name, u.state AS user_state, u.expires_at AS user_expires_at,"
-        " c.name AS registered_name, c.state AS client_state, c.kind AS client_kind, c.auth_method AS auth_method"
-        " FROM grants g LEFT JOIN users u ON u.id = g.subject JOIN clients c ON c.id = g.client_id"
-        f" WHERE {living} ORDER BY {'g.last_used_at DESC, g.id' if after is None else 'g.id'} LIMIT ?",
+        f"{_SELECT} WHERE {living} ORDER BY {'g.last_used_at DESC, g.id' if after is None else 'g.id'} LIMIT ?",
         *values,
         limit,
     )
     if after is not None:
         rows.sort(key=lambda row: (-row["last_used_at"], row["id"]))
-    return [
-        LoginRecord(
-            grant=Grant.of(row),
-            user_name=row["user_name"] or "",
-            registered_name=row["registered_name"],
-            client_kind=row["client_kind"],
-            standing=_standing(row),
-            paused=_paused(row, now),
-        )
-        for row in rows
-    ]
+    return [_login(row, now) for row in rows]
+
+
+_SELECT: Final = (
+    "SELECT g.*, u.name AS user_name, u.state AS user_state, u.expires_at AS user_expires_at,"
+    " c.name AS registered_name, c.state AS client_state, c.kind AS client_kind, c.auth_method AS auth_method"
+    " FROM grants g LEFT JOIN users u ON u.id = g.subject JOIN clients c ON c.id = g.client_id"
+)
+
+
+def _login(row: Row, now: Millis) -> LoginRecord:
+    return LoginRecord(
+        grant=Grant.of(row),
+        user_name=row["user_name"] or "",
+        registered_name=row["registered_name"],
+        client_kind=row["client_kind"],
+        standing=_standing(row),
+        paused=_paused(row, now),
+    )
+
+
+def find(db: Db, grant_id: str, now: Millis) -> LoginRecord | None:
+    """A job: one login, whether it lives or not."""
+    row = db.fetch_one(f"{_SELECT} WHERE g.id = ?", grant_id)
+    return None if row is None else _login(row, now)
 
 
 def count(db: Db, now: Millis, *, subject: str | None = None, client_id: str | None = None) -> int:

@@ -91,6 +91,7 @@ class PasskeySection:
     form_token: str = field(repr=False)
     full: bool
     why_not: str  # why none can be added here
+    elsewhere: str  # the origin at which one can
 
 
 async def look(visit: PageVisit, session: BrowserSession) -> PasskeySection:
@@ -115,4 +116,5 @@ async def look(visit: PageVisit, session: BrowserSession) -> PasskeySection:
         form_token=visit.token(FORM),
         full=len(mine) >= passkeys.PER_USER,
         why_not=here.sentence if isinstance(here, NoPasskeys) else "",
+        elsewhere=here.elsewhere if isinstance(here, NoPasskeys) else "",
     )

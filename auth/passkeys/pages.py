@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from auth import navigation
 from auth.account import browsers as account_browsers
 from auth.account import notices
 from auth.device.code_entry import sign_in_then
@@ -160,11 +161,17 @@ def _conclude(db: Db, *, given: ByPasskey, cookie: str, replaces: str, who: Requ
 # ---------------------------------------------------------------- one's own, on the account page
 
 
+async def come_again(visit: PageVisit) -> WireReply:
+    """A reload of the page below, which a proof led to: the way there begins on the account page."""
+    del visit
+    return redirect("/account")
+
+
 async def begin(visit: PageVisit) -> WireReply:
     """The page on which a passkey is named and made. Whoever gets here has just proven themselves."""
     session = await visit.session()
     if session is None:
-        return redirect(sign_in_then("/account"))
+        return redirect(sign_in_then(navigation.YOU))
     visit = visit.of(session)
     if not visit.shows(FORM):
         return visit.stale_form()
@@ -189,7 +196,7 @@ def _new_page(visit: PageVisit, *, problem: str) -> WireReply:
 async def add(visit: PageVisit) -> WireReply:
     session = await visit.session()
     if session is None:
-        return redirect(sign_in_then("/account"))
+        return redirect(sign_in_then(navigation.YOU))
     visit = visit.of(session)
     if not visit.shows(FORM) or not proving.lately(session, visit.now):
         return visit.stale_form()
@@ -207,11 +214,11 @@ async def add(visit: PageVisit) -> WireReply:
     )
     match added:
         case PasskeyAdded():
-            return notices.back("passkey-added")
+            return notices.back(visit, navigation.YOU, "passkey-added")
         case NotAdded():
             return _new_page(visit, problem=added.sentence)
         case None:
-            return redirect(sign_in_then("/account"))
+            return redirect(sign_in_then(navigation.YOU))
 
 
 def _add(
@@ -226,7 +233,7 @@ def _add(
 async def remove(visit: PageVisit) -> WireReply:
     session = await visit.session()
     if session is None:
-        return redirect(sign_in_then("/account"))
+        return redirect(sign_in_then(navigation.YOU))
     visit = visit.of(session)
     if not visit.shows(FORM):
         return visit.stale_form()
@@ -244,11 +251,11 @@ async def remove(visit: PageVisit) -> WireReply:
     )
     match outcome:
         case PasskeyRemoved():
-            return notices.back("passkey-removed")
+            return notices.back(visit, navigation.YOU, "passkey-removed")
         case LastWayIn():
-            return notices.back("passkey-last")
+            return notices.back(visit, navigation.YOU, "passkey-last")
         case None:
-            return notices.back("gone")
+            return notices.back(visit, navigation.YOU, "gone")
 
 
 def _remove(

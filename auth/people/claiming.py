@@ -48,7 +48,7 @@ async def claim(visit: PageVisit) -> WireReply:
     typed = visit.form.get("name", "")
     name = users.fit_name(typed)
     if isinstance(name, UnfitEntry):
-        return _form(visit, token, name=typed, problem=name.sentence)
+        return _form(visit, token, name=typed, problem=name.sentence, about="name")
     new: PasskeyToAdd | None = None
     hashed: str | None = None
     if visit.form.get("credential"):
@@ -59,9 +59,9 @@ async def claim(visit: PageVisit) -> WireReply:
     else:
         passphrase = users.fit_passphrase(visit.form.get("passphrase", ""))
         if isinstance(passphrase, UnfitEntry):
-            return _form(visit, token, name=typed, problem=passphrase.sentence)
+            return _form(visit, token, name=typed, problem=passphrase.sentence, about="passphrase")
         if passphrase != users.fit_passphrase(visit.form.get("passphrase_again", "")):
-            return _form(visit, token, name=typed, problem="The two passphrases differ. Type both again.")
+            return _form(visit, token, name=typed, problem=users.DIFFER, about="passphrase_again")
         try:
             hashed = await proof.hashed(visit, passphrase)
         except HashingBusy:
@@ -87,7 +87,9 @@ async def claim(visit: PageVisit) -> WireReply:
         case NotAdded():
             return _form(visit, token, name=typed, problem=outcome.sentence)
         case NameTaken():
-            return _form(visit, token, name=typed, problem="Somebody here has this name already.")
+            return _form(
+                visit, token, name=typed, problem="Somebody here has this name already.", about="name"
+            )
         case ClaimedServer():
             cookies = (set_cookie(cookie, visit.secure, keep=True), visit.remember_for(outcome.user.id))
             return redirect("/welcome", headers=cookies)
@@ -121,7 +123,7 @@ def _purpose(token: str) -> str:
     return f"claim {token}"
 
 
-def _form(visit: PageVisit, token: str, *, name: str, problem: str) -> WireReply:
+def _form(visit: PageVisit, token: str, *, name: str, problem: str, about: str = "") -> WireReply:
     passkey = passkey_forms.link_offer(visit, token)
     return proof.scripted(visit, isinstance(passkey, PasskeyOffer)).page(
         "claim.html",
@@ -132,6 +134,7 @@ def _form(visit: PageVisit, token: str, *, name: str, problem: str) -> WireReply
         name=name[: users.NAME_CHARACTERS],
         passkey=passkey,
         problem=problem,
+        about=about,
     )
 
 

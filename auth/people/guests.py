@@ -325,20 +325,25 @@ class ListedPerson(msgspec.Struct, frozen=True, kw_only=True):
     only_owner: bool  # who can be neither disabled, locked nor removed
 
 
-def listing(db: Db, now: Millis, name: str | None = None, *, after: str = "") -> list[ListedPerson]:
-    """A job: a page of everybody, those whose name comes after this one, the owner first; with a `name` only who has it."""
+def listing(
+    db: Db, now: Millis, name: str | None = None, *, after: str = "", like: str = "", limit: int = SHOWN
+) -> list[ListedPerson]:
+    """A job: a page of everybody, those whose name comes after this one, the owner first; with a `name` only who has it. `like`:
+    something that the names have in them."""
     rows = db.fetch_all(
         "SELECT u.*,"
         " (SELECT COUNT(*) FROM grants g WHERE g.subject = u.id AND g.principal_kind = 'user' AND g.revoked_at IS NULL"
         " AND g.expires_at > ? AND g.idle_until > ?) AS logins,"
         " (SELECT MAX(l.expires_at) FROM one_time_links l WHERE l.user_id = u.id AND l.used_at IS NULL"
         " AND l.expires_at > ?) AS link_expires_at"
-        f" FROM users u WHERE {'u.name > ?' if name is None else 'u.name = ?'} ORDER BY u.name LIMIT ?",
+        f" FROM users u WHERE {'u.name > ?' if name is None else 'u.name = ?'} AND instr(u.name, ?) > 0"
+        " ORDER BY u.name LIMIT ?",
         now,
         now,
         now,
         after if name is None else name,
-        SHOWN,
+        like.casefold(),
+        limit,
     )
     rows.sort(key=lambda row: (row["role"] != "owner", row["name"]))
     return [

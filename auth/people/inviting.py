@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from auth import navigation, opened
 from auth.pages import clock, redirect
 from auth.parts import HashingBusy
 from auth.passkeys import forms as passkey_forms
@@ -50,7 +51,7 @@ KINDS: Final[Mapping[str, _Kind]] = MappingProxyType(
             template="invite.html",
             title="You are invited",
             take=people.accept,
-            lands="/account?did=joined",
+            lands="/connect?joined=1",
             over="An invitation works once and until it runs out, and only the newest one does.",
             passkey=True,
         ),
@@ -58,7 +59,7 @@ KINDS: Final[Mapping[str, _Kind]] = MappingProxyType(
             template="reset.html",
             title="Choose a new passphrase",
             take=people.take_new_passphrase,
-            lands="/account?did=passphrase-changed",
+            lands=f"{navigation.YOU}?did=passphrase-changed",
             over="Such a link works once, for 30 minutes, and only the newest one does.",
             passkey=False,
         ),
@@ -112,9 +113,9 @@ async def _take(visit: PageVisit, *, kind: str) -> WireReply:
     else:
         passphrase = users.fit_passphrase(visit.form.get("passphrase", ""))
         if isinstance(passphrase, UnfitEntry):
-            return _form(visit, kind, token, guest, problem=passphrase.sentence)
+            return _form(visit, kind, token, guest, problem=passphrase.sentence, about="passphrase")
         if passphrase != users.fit_passphrase(visit.form.get("passphrase_again", "")):
-            return _form(visit, kind, token, guest, problem="The two passphrases differ. Type both again.")
+            return _form(visit, kind, token, guest, problem=users.DIFFER, about="passphrase_again")
         try:
             hashed = await proof.hashed(visit, passphrase)
         except HashingBusy:
@@ -171,7 +172,9 @@ def purpose(kind: str, token: str) -> str:
     return f"{kind} {token}"
 
 
-def _form(visit: PageVisit, kind: str, token: str, guest: _Guest, *, problem: str) -> WireReply:
+def _form(
+    visit: PageVisit, kind: str, token: str, guest: _Guest, *, problem: str, about: str = ""
+) -> WireReply:
     what = KINDS[kind]
     passkey = passkey_forms.link_offer(visit, token) if what.passkey else None
     return proof.scripted(visit, isinstance(passkey, PasskeyOffer)).page(
@@ -186,8 +189,11 @@ def _form(visit: PageVisit, kind: str, token: str, guest: _Guest, *, problem: st
         invited_by=guest.invited_by,
         may=people.in_words(visit.parts.site.scopes, guest.user.scope),
         some_tools=guest.user.tools != "",
+        host=visit.frame.host,
+        places=opened.places_of(visit, guest.user),
         until="" if guest.user.expires_at is None else clock(guest.user.expires_at),
         problem=problem,
+        about=about,
     )
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 from urllib.parse import parse_qs
 
-from auth import audit
+from auth import audit, navigation
 from auth.authorize import page as authorize_page
 from auth.authorize import request as authorize
 from auth.device import code_entry
@@ -30,8 +30,19 @@ from auth.values.requester import Requester
 from auth.values.wire import WireReply
 from auth.visit import ATTEMPTS_KEY, PageVisit
 
-LANDINGS: Final = frozenset({"/", "/account", "/account/passphrase", "/device", "/try", "/welcome"})
-DEFAULT_LANDING: Final = "/account"
+LANDINGS: Final = frozenset(
+    {
+        "/",
+        "/account/audit",
+        "/account/keys/new",
+        "/account/passphrase",
+        "/account/upstreams",
+        "/device",
+        "/welcome",
+        *(place.path for place in navigation.PLACES),
+    }
+)
+DEFAULT_LANDING: Final = navigation.OVERVIEW
 
 AGAIN: Final = ("/signin", "Back to sign in")
 GUESSES: Final = "\nguesses"  # where the tries of all strangers are counted
@@ -112,7 +123,7 @@ def _conclude(
 
 
 async def form(visit: PageVisit, landing: str, *, name: str, problem: str) -> WireReply:
-    owner = await visit.parts.store.read(users.owner)
+    owner, anybody = await visit.parts.store.read(_who_is_here)
     upstreams = visit.parts.upstreams
     targets = (*await authorize_page.targets_of(visit, landing), *upstreams.origins)
     visit = replace(visit, frame=replace(visit.frame, form_targets=(*visit.frame.form_targets, *targets)))
@@ -125,12 +136,22 @@ async def form(visit: PageVisit, landing: str, *, name: str, problem: str) -> Wi
         next=landing,
         for_device=landing.startswith("/device"),
         for_program=landing.startswith(paths.AUTHORIZE),
+        asker=await authorize_page.asker_of(visit, landing),
         unclaimed=owner is None or owner.state == "unclaimed",
+        nobody=not anybody and not upstreams.providers,
         name=name[: users.NAME_CHARACTERS],
         passkey=passkey,
         providers=tuple(upstreams.providers.values()),
         problem=problem,
     )
+
+
+def _who_is_here(db: Db) -> tuple[User | None, bool]:
+    """The owner, and whether anybody could sign in. A job that reads."""
+    found = db.fetch_one(
+        "SELECT id FROM users WHERE state = 'enabled' UNION ALL SELECT user_id FROM passkeys LIMIT 1"
+    )
+    return users.owner(db), found is not None
 
 
 async def sign_out(visit: PageVisit) -> WireReply:

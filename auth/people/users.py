@@ -27,6 +27,7 @@ from auth.values.requester import Requester
 PASSPHRASE_CHARACTERS: Final = 12
 PASSPHRASE_BYTES: Final = 1_024  # hashing time must not depend on a megabyte that somebody pasted
 NAME_CHARACTERS: Final = 64
+DIFFER: Final = "The two passphrases differ. Type both again."  # a new one, typed twice
 
 # OWASP's smallest Argon2id setting: 19 MiB, two passes, one lane. About 26 ms, and two at once need 38 MiB.
 ARGON2_MEMORY_KIB: Final = 19_456

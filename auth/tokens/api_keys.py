@@ -214,11 +214,31 @@ def every(db: Db) -> list[ApiKey]:
     return [*living, *(ApiKey.of(row) for row in revoked)]
 
 
-def listing(db: Db, *, user_id: str | None = None, limit: int = LISTED) -> list[ApiKey]:
-    """Those that were not revoked, the newest first."""
-    whose = () if user_id is None else (user_id,)
-    sql = f"{_SELECT} WHERE k.revoked_at IS NULL" + " AND k.user_id = ?" * len(whose)
-    rows = db.fetch_all(sql + " ORDER BY k.created_at DESC, k.id LIMIT ?", *whose, limit)
+def listing(
+    db: Db,
+    *,
+    user_id: str | None = None,
+    limit: int = LISTED,
+    before: tuple[Millis, str] | None = None,
+    like: str = "",
+) -> list[ApiKey]:
+    """Those that were not revoked, the newest first. `before`: when the last one of a page was made, and its id; those of the
+    next page follow it. `like`: something that its name, its person's or its last letters have in them."""
+    tests, values = ["k.revoked_at IS NULL"], list[object]()
+    if user_id is not None:
+        tests.append("k.user_id = ?")
+        values.append(user_id)
+    if like:
+        tests.append(
+            "(instr(lower(k.name), ?) > 0 OR instr(lower(u.name), ?) > 0 OR instr(lower(k.hint), ?) > 0)"
+        )
+        values += [like.lower()] * 3
+    if before is not None:
+        tests.append("(k.created_at < ? OR (k.created_at = ? AND k.id > ?))")
+        values += [before[0], *before]
+    rows = db.fetch_all(
+        f"{_SELECT} WHERE {' AND '.join(tests)} ORDER BY k.created_at DESC, k.id LIMIT ?", *values, limit
+    )
     return [ApiKey.of(row) for row in rows]
 
 

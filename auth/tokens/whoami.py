@@ -17,6 +17,7 @@ class CallerFacts(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str = ""
     client_name: str = ""
     expires_at: Millis | None = None
+    called_at: Millis | None = None  # the last call, to the minute
 
 
 def about(db: Db, principal: Principal) -> CallerFacts:
@@ -28,7 +29,11 @@ def about(db: Db, principal: Principal) -> CallerFacts:
         name, role = _user(db, key.user_id)
         ends = [end for end in (key.expires_at, key.user_ends_at) if end is not None]
         return CallerFacts(
-            key_name=key.name, user_name=name, user_role=role, expires_at=min(ends) if ends else None
+            key_name=key.name,
+            user_name=name,
+            user_role=role,
+            expires_at=min(ends) if ends else None,
+            called_at=key.last_used_at,
         )
     row = db.fetch_one("SELECT * FROM grants WHERE id = ?", principal.grant_id)
     if row is None:
@@ -43,6 +48,7 @@ def about(db: Db, principal: Principal) -> CallerFacts:
         client_id=grant.client_id,
         client_name="" if client is None else client["name"],
         expires_at=grant.expires_at,
+        called_at=grant.called_at,
     )
 
 

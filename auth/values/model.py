@@ -194,6 +194,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     redirect_host: str = ""  # where its browser was sent back to, if it was
     last_ip: str = ""  # of the last refresh
     jkt: str | None = None  # the thumbprint of the key without which it cannot be refreshed (RFC 9449)
+    called_at: Millis | None = None  # to the minute; `last_used_at` is when it was given tokens
 
     @classmethod
     def of(cls, row: Row) -> Grant:

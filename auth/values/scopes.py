@@ -22,11 +22,16 @@ OFFLINE_ACCESS: Final = "offline_access"
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     words: str  # what it allows, for the person who is asked
+    without_money: str = ""  # the same where nothing moves money; "": no different
     financial: bool = False  # moves money: marked, and never ticked beforehand
     listed: bool = True  # published; clients ask for everything that is
 
 
-MCP: Final = Scope(name="mcp", words="Use this agent: everything it offers, except what moves money")
+MCP: Final = Scope(
+    name="mcp",
+    words="Use this agent: everything it offers, except what moves money",
+    without_money="Use this agent: everything it offers",
+)
 TOOLS: Final = Scope(name="mcp:tools", words="List and call the agent's tools")
 RESOURCES: Final = Scope(name="mcp:resources", words="Read the agent's resources and prompts")
 READ: Final = Scope(
@@ -72,12 +77,14 @@ class Vocabulary:
     @property
     def ordinary(self) -> tuple[str, ...]:
         """The usual ones, without those that another of them covers."""
-        names = parse(self.usual)
-        return tuple(name for name in names if not covers((each for each in names if each != name), name))
+        return widest(parse(self.usual))
 
-    def words(self, name: str) -> str:
+    def words(self, name: str, *, money: bool = True) -> str:
+        """`money`: whether anything could be meant that moves money."""
         scope = self._scopes.get(name)
-        return name if scope is None else scope.words
+        if scope is None:
+            return name
+        return scope.words if money else scope.without_money or scope.words
 
     def financial(self, name: str) -> bool:
         scope = self._scopes.get(name)
@@ -110,6 +117,11 @@ def missing(granted: frozenset[str], needed: Collection[str]) -> tuple[str, ...]
     if granted.issuperset(needed):
         return ()
     return tuple(scope for scope in needed if scope not in granted and not covers(granted, scope))
+
+
+def widest(names: Sequence[str]) -> tuple[str, ...]:
+    """Without those that another of them includes."""
+    return tuple(name for name in names if not covers((other for other in names if other != name), name))
 
 
 @lru_cache(maxsize=512)

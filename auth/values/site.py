@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -25,6 +26,8 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     aliases: Mapping[str, str] = MappingProxyType({})  # further path → name of the server to which it leads
     # Servers that nobody logs in to: they are no protected resources.
     without_login: frozenset[str] = frozenset()
+    # Who may try tools in a browser; "": nobody.
+    tried_by: Literal["", "owners", "people"] = ""
     # What a server says of itself besides: its name → members of its metadata, each the path of an address.
     announced: Mapping[str, Mapping[str, str]] = {}
 

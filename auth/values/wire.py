@@ -19,6 +19,7 @@ class WireRequest:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     origin: str  # scheme and host that the caller typed, already allow-listed: "http://localhost:8420", no trailing slash
     ip: str
+    request_id: str = ""  # by which the log knows it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -105,8 +105,10 @@ def main(arguments: list[str]) -> int:
     failed = 0
     if chosen.only != "gateway":
         print("a Python agent")
-        agent = f'kind = "python"\nfile = "agent.py"\npython = "{ostiary_source()[0]}"\n'
-        failed += before(agent, chosen)
+        with tempfile.TemporaryDirectory(prefix="ostiary-crowd-") as folder:
+            file = Path(folder) / "agent.py"
+            file.write_text(AGENT, "utf-8")
+            failed += before(f'kind = "python"\nfile = "{file}"\npython = "{ostiary_source()[0]}"\n', chosen)
     if chosen.only != "agent":
         print("an MCP upstream")
         with running(mcp_upstream(), core=1) as upstream:
@@ -118,7 +120,6 @@ def main(arguments: list[str]) -> int:
 def before(agent: str, chosen: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="ostiary-crowd-") as folder:
         home = Path(folder)
-        (home / "agent.py").write_text(AGENT, "utf-8")
         settings = home / "ostiary.toml"
         settings.write_text(
             f"[[server]]\n[[server.agent]]\n{agent}calls_at_once = {chosen.places}\n", "utf-8"

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec.structs import asdict, replace
 
-from auth import audit, audit_pages
+from auth import audit, audit_names, audit_pages
 from auth.audit_pages import AuditFilter
 from auth.values.db import Row
 from server.admin.control import CommandRefused, Handler
@@ -48,7 +48,13 @@ class AuditAdmin(msgspec.Struct, frozen=True, kw_only=True):
             at_most=min(number(arguments, "at_most") or ROWS_AT_MOST, ROWS_AT_MOST),
         )
         found = await self.store.read(job)
-        return {"rows": [dict(row) for row in found.rows], "go_on": found.go_on}
+        entries = [audit_names.entry_of(row) for row in found.rows]
+        names = await self.store.read(partial(audit_names.names_of, entries=entries))
+        rows = [
+            {**row, "person": named.person, "program": named.program}
+            for row, named in zip(found.rows, names, strict=True)
+        ]
+        return {"rows": rows, "go_on": found.go_on}
 
     async def verify(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """`at` is that of the answer before. With `expect`, the MAC that the row of this number has comes along."""
@@ -69,6 +75,10 @@ class AuditAdmin(msgspec.Struct, frozen=True, kw_only=True):
             "head_lost": lost,
             "expected": None if expect is None else await self._mac_of(expect),
         }
+
+    async def noticed(self) -> Break | None:
+        """What is known to be wrong without looking at any row."""
+        return await self.store.read(AuditChain(self.subkey(audit.KEY_PURPOSE)).noticed)
 
     async def _piece(self, chain: AuditChain, at: Position | None) -> Piece:
         return await self.store.read(partial(chain.walk, at=at, at_most=PIECE))

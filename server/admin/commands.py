@@ -41,6 +41,9 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
     subkey: Callable[[str], bytes]
     status: Callable[[], Mapping[str, Any]]
     look_at_store: Callable[[], Awaitable[dict[str, Any]]]  # what the store says of itself
+    look_behind: Callable[[], Awaitable[Mapping[str, Any]]] | None = (
+        None  # agents, and what calls came to; never raises
+    )
     origin: Callable[[], str]  # where a browser on this machine reaches us
     scopes: Vocabulary
     login_ms: Millis  # how long a device that is let in may stay
@@ -82,6 +85,7 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
     async def show_status(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """Also of a store that cannot be read: then without what is counted there, and with the reason."""
         now, store = self.clock(), await self.look_at_store()
+        behind: Mapping[str, Any] = {} if self.look_behind is None else await self.look_behind()
         chain = AuditChain(self.subkey(audit.KEY_PURPOSE))
 
         def look(db: StoreDb) -> dict[str, Any]:
@@ -103,7 +107,7 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
         except StoreUnavailable as error:
             found = {}
             store |= {"problem": str(error), "hint": error.hint or ""}
-        return {**self.status(), "store": store, **found}
+        return {**self.status(), **behind, "store": store, **found}
 
     async def money(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """What is sold, who could pay it, and what they would see; None where nothing costs anything."""

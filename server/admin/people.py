@@ -385,6 +385,7 @@ def _session(login: LoginRecord) -> dict[str, Any]:
         "approved_by",
         "created_at",
         "last_used_at",
+        "called_at",
         "idle_until",
         "expires_at",
     )

@@ -315,10 +315,12 @@ Millis: TypeAlias = int  # of Unix time
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """What is wrong with an agent, for its owner."""
+    """What is wrong with an agent, for its owner. Of its kinds only `fails` keeps calls from being answered: with `waits` the agent works,
+    and something of it waits for its owner to look at; with `begins` it has not been there yet."""
 
     words: str
     since: Millis
+    kind: Literal["fails", "waits", "begins"] = "fails"
 
 
 @runtime_checkable
@@ -326,6 +328,15 @@ class Watched(Protocol):
     """A back-end that can be out of order while the server runs."""
 
     def trouble(self) -> Trouble | None: ...
+
+
+@runtime_checkable
+class Reachable(Protocol):
+    """A back-end that can find out whether its agent is there without asking it anything that somebody else would be asked."""
+
+    async def reach(self) -> None:
+        """What came of it is seen by `trouble`. Takes a few seconds at most."""
+        ...
 
 
 @runtime_checkable

@@ -6,7 +6,7 @@ in rights/standing.py from the terms kept here; which kinds of principal exist i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
@@ -23,6 +23,7 @@ from server.backends.base import (
     Lenient,
     LibraryBackend,
     Paced,
+    Reachable,
     SkillLibrary,
     Trouble,
     Watched,
@@ -50,6 +51,15 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     terms: CallTerms = DEFAULT_TERMS
     tool_terms: Mapping[str, CallTerms] = MappingProxyType({})
     library_terms: CallTerms | None = None  # of what is read and filled in; None: the tools'
+
+
+class AgentTrouble(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent that is out of order, and the tools of it that are offered."""
+
+    name: str
+    backend: Backend
+    trouble: Trouble
+    tools: Sequence[str]
 
 
 class ToolRules(Protocol):
@@ -273,15 +283,30 @@ class Catalog:
         seen, now = before.offered(), lists.offered()
         return frozenset(name for name in now if seen[name] != now[name])
 
-    def troubles(self, *, besides: Collection[object] = ()) -> Mapping[str, Trouble]:
-        """Agents that are out of order, as their owner knows them, but for the back-ends `besides`."""
-        return {
-            source.name: trouble
+    def troubles(self) -> Sequence[AgentTrouble]:
+        """Agents that are out of order, as their owner knows them."""
+        return [
+            AgentTrouble(
+                name=source.name,
+                backend=source.backend,
+                trouble=trouble,
+                tools=tuple(
+                    name for name, entry in self._lists.tools.items() if entry.backend is source.backend
+                ),
+            )
             for source in self._sources
-            if source.backend not in besides
-            and isinstance(source.backend, Watched)
-            and (trouble := source.backend.trouble()) is not None
-        }
+            if isinstance(source.backend, Watched) and (trouble := source.backend.trouble()) is not None
+        ]
+
+    async def reach_all(self, *, failing: bool = False) -> None:
+        """Have every back-end look that can whether its agent is there, or only those that fail; `troubles` shows what came of it."""
+        async with trio.open_nursery() as nursery:
+            for source in self._sources:
+                backend = source.backend
+                if isinstance(backend, Reachable) and not (
+                    failing and isinstance(backend, Watched) and backend.trouble() is None
+                ):
+                    nursery.start_soon(backend.reach)
 
     async def aclose(self) -> None:
         """Close every back-end, the last one first."""

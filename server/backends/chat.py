@@ -170,6 +170,9 @@ class ChatBackend:
     def trouble(self) -> Trouble | None:
         return self._endpoint.trouble.found
 
+    async def reach(self) -> None:
+        await self._endpoint.reach()
+
     async def aclose(self) -> None:
         await self._endpoint.aclose()
 

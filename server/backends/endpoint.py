@@ -23,7 +23,7 @@ from server.backends.wallet import PayConfig, pay_problems
 from server.limits.turns import TURN_SECONDS, NoTurn, Turns
 from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
-from server.outgoing.failures import DeadlinePassed, FetchFailed
+from server.outgoing.failures import DeadlinePassed, FetchFailed, NotConnected
 from server.outgoing.fetch import Fetcher, UpstreamAnswer, header_line, url_problem
 from server.settings.secret import Secret, SecretUnreadable, read_secret
 
@@ -36,6 +36,9 @@ ERROR_BYTES = 64 * 1024  # enough to find the message in an error document
 ANSWER_BYTES = 4 * 1024 * 1024  # a reply is text that a model reads; this is far more than any reads
 # Each piece of a streamed reply comes in an event of some 200 bytes, most of it not text.
 STREAM_BYTES = 64 * 1024 * 1024
+# For a connection, and no more: whoever asks waits for it.
+REACH_SECONDS = 5.0
+REFUSES_US = frozenset({401, 403})
 # Often enough to show that it is alive; a client does not want one for every word.
 PROGRESS_SECONDS = 1.0
 HEADER_CHARACTERS = 8 * 1024  # what common servers accept in one line
@@ -151,6 +154,7 @@ class AgentEndpoint:
             config.max_connections
         )  # so that nobody waits in the fetcher, where callers are not told apart
         sent = tuple((name, value.reveal()) for name, value in headers.items())
+        self._sent = sent
         self._head = self._prepare("application/json", sent)
         self._streaming_head = self._prepare("text/event-stream, application/json", sent)
         self._encode = msgspec.json.Encoder().encode
@@ -213,7 +217,7 @@ class AgentEndpoint:
         except FetchFailed as error:
             raise self._unreached(error) from error
         except DeadlinePassed:
-            self.trouble.begins(f"it did not answer within {self._seconds:g} s")
+            self._late()
             raise
         if not 200 <= status < 300:
             raise self._refusal(status, body)
@@ -247,8 +251,38 @@ class AgentEndpoint:
         except FetchFailed as error:
             raise self._unreached(error) from error
         except DeadlinePassed:
-            self.trouble.begins(f"it did not answer within {self._seconds:g} s")
+            self._late()
             raise
+
+    async def reach(self, list_at: str = "") -> None:
+        """Whether anybody is there, as `trouble` shows afterwards. Nothing is sent but, to the path `list_at`, the question what there
+        is, which costs nothing and takes our credentials."""
+        deadline = trio.current_time() + REACH_SECONDS
+        try:
+            if list_at:
+                status, body = await self._fetcher.exchange(
+                    self._fetcher.prepare("GET", self._sent, target=list_at),
+                    b"",
+                    deadline=deadline,
+                    limit=ANSWER_BYTES,
+                    beginning=ERROR_BYTES,
+                )
+                if status in REFUSES_US or status >= 500:
+                    self._refusal(status, body)
+                    return
+            else:
+                await self._fetcher.reach(deadline=deadline)
+        except NotConnected as error:
+            self.trouble.begins(f"it {error}", unreached=True)
+        except (FetchFailed, DeadlinePassed):
+            if not list_at:
+                self.trouble.begins("it cannot be reached: nobody picked up in time", unreached=True)
+            # Not everybody has such a list, and whoever answers it badly may answer well otherwise.
+        else:
+            self.trouble.reached()
+
+    def _late(self) -> None:
+        self.trouble.begins(f"it did not answer within {self._seconds:g} s")
 
     async def _exchange_paying(
         self, paid: PaidCall, head: bytes, body: bytes, deadline: float
@@ -293,7 +327,7 @@ class AgentEndpoint:
         return BackendError(f"agent endpoint {status}: {said or '(empty body)'}")
 
     def _unreached(self, error: FetchFailed) -> BackendError:
-        self.trouble.begins(f"it {error}")
+        self.trouble.begins(f"it {error}", unreached=isinstance(error, NotConnected))
         return BackendError(f"agent endpoint {error}")
 
     def clean(self, text: str) -> str:

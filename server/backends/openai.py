@@ -112,6 +112,12 @@ def problems(config: OpenAIConfig) -> list[tuple[str, str]]:
     return found
 
 
+def models_path(base_url: str) -> str:
+    """Where it lists what it has."""
+    path = urlsplit(completions_url(base_url)).path
+    return path.removesuffix("/chat/completions") + "/models"
+
+
 def completions_url(base_url: str) -> str:
     """The address to post to: `base_url` may be the host, its /v1, or already the whole address."""
     parts = urlsplit(base_url)
@@ -140,6 +146,7 @@ class OpenAIBackend:
 
         Raises `ValueError` and `SecretUnreadable` for settings that turn out not to work."""
         bearer = {"Authorization": Secret(f"Bearer {api_key.reveal()}")} if api_key else {}
+        self._models_path = models_path(config.base_url)
         self._endpoint = AgentEndpoint(
             completions_url(config.base_url), config, {**headers, **bearer}, explain=failure_text, payer=payer
         )
@@ -208,6 +215,9 @@ class OpenAIBackend:
 
     def trouble(self) -> Trouble | None:
         return self._endpoint.trouble.found
+
+    async def reach(self) -> None:
+        await self._endpoint.reach(self._models_path)
 
     async def aclose(self) -> None:
         await self._endpoint.aclose()

@@ -22,15 +22,22 @@ class TroubleWatch:
 
     def __init__(self, clock: Callable[[], int] = wall_clock) -> None:
         self.found: Trouble | None = None
+        self.unreached = False  # that is what is wrong, so that reaching it again is the end of it
         self._clock = clock
 
-    def begins(self, words: str) -> None:
+    def begins(self, words: str, *, unreached: bool = False) -> None:
         """Or goes on: the words are the last ones, the time is that of the first."""
+        self.unreached = unreached
         since = self._clock() if self.found is None else self.found.since
         self.found = Trouble(words[:WORDS], since)
 
     def is_over(self) -> None:
         self.found = None
+
+    def reached(self) -> None:
+        """It is there. What it says to those who ask it something is not known by that."""
+        if self.unreached:
+            self.found = None
 
 
 def is_trouble(status: int) -> bool:

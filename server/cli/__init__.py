@@ -108,6 +108,12 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = MappingProxyType(
 _EXTRA: Final = re.compile(r"\[(?:default: ([^;\]]+))?(?:; )?(?:([^\s;\]]+)<=x<=([^\s\]]+))?\]$")
 
 
+# And of what was typed: several that it is like, a number out of bounds, a word that is none of some.
+_SEVERAL: Final = re.compile(r",? ?\(Did you mean one of: (.+?)\?\)")
+_RANGE: Final = re.compile(r"is not in the range (?:([^\s<]+)<=)?x(?:<=(\S+?))?(?=\.|$)")
+_CHOICE: Final = re.compile(r"'([^']*)' is not one of ((?:'[^']*'(?:, )?)+)")
+
+
 def _in_our_voice(found: re.Match[str]) -> str:
     usual, lowest, highest = found.groups()
     parts = [f"{usual} unless told"] if usual else []
@@ -264,9 +270,31 @@ def run(arguments: Sequence[str]) -> int:
         return terminal.EXIT_FAILED
 
 
+def _either(listed: str) -> str:
+    *most, last = listed.split(", ")
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def _from_to(lowest: str | None, highest: str | None) -> str:
+    if lowest and highest:
+        return f"from {lowest} to {highest}"
+    return f"{lowest} or more" if lowest else f"at most {highest}"
+
+
+def _questioned(found: re.Match[str]) -> str:
+    """A choice that there is not, with the one that it is like."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(found[1], re.findall(r"'([^']*)'", found[2]), n=1)
+    return found[0] + (f". Did you mean '{near[0]}'?" if near else "")
+
+
 def _lowered(message: str) -> str:
     """Click's sentences in our voice."""
     message = re.sub(r"\s+", " ", message)  # choices come one a line
+    message = _SEVERAL.sub(lambda found: f". Did you mean {_either(found[1])}?", message)
+    message = _RANGE.sub(lambda found: f"is not {_from_to(*found.groups())}", message)
+    message = _CHOICE.sub(_questioned, message)
     parts = [part.strip() for part in message.replace("? ", "?. ").split(". ") if part.strip()]
     return ", ".join(part[:1].lower() + part[1:].rstrip(".") for part in parts)
 

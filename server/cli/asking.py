@@ -82,7 +82,12 @@ class QuestionScreen:
     async def __call__(
         self, server: ServerInfo, questions: Mapping[str, Question], /
     ) -> Mapping[str, Mapping[str, Any]]:
-        self._status.clear()
+        with self._status.held():
+            return await self._answer(server, questions)
+
+    async def _answer(
+        self, server: ServerInfo, questions: Mapping[str, Question]
+    ) -> Mapping[str, Mapping[str, Any]]:
         alone = len(questions) == 1
         given = {
             key: self._given.take(key, question, alone=alone)

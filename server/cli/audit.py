@@ -13,6 +13,7 @@ from typing import Any, Final, TextIO
 import click
 
 from server.cli import local, spans, terminal
+from server.observe.actors import shown_actor
 
 PAGE: Final = 1_000
 FOLLOW_SECONDS: Final = 1.0
@@ -203,8 +204,10 @@ def told(row: Mapping[str, Any]) -> dict[str, Any]:
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     when = datetime.fromtimestamp(row["at"] / 1000).astimezone()
     this_year = when.year == time.localtime().tm_year
-    program = row["client_id"] if row["actor"] != f"client:{row['client_id']}" else None
-    texts = (row["event"], row["outcome"], row["actor"], program, row["ip"], row["reason"])
+    named, by = row.get("program", ""), row["actor"]
+    who = shown_actor(by, person=row.get("person", ""), program=named)
+    program = (named or row["client_id"]) if by != f"client:{row['client_id']}" else None
+    texts = (row["event"], row["outcome"], who, program, row["ip"], row["reason"])
     return (
         when.strftime("%d %b %H:%M:%S" if this_year else "%d %b %Y %H:%M:%S"),
         *(terminal.clean(str(text or "-")) for text in texts),

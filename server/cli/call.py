@@ -65,6 +65,7 @@ def command(
     """
     from server.cli import target, which_server
     from server.cli.asking import GivenAnswers, QuestionScreen
+    from server.cli.spinner import Spinner
     from server.cli.tools import pick
     from server.client.arguments import UnusableArguments, from_words
     from server.client.errors import NotLoggedIn
@@ -85,7 +86,7 @@ def command(
     def progress(done: float, total: float | None, message: str) -> None:
         status.show(_progress(done, total, message))
 
-    async def main() -> dict[str, Any]:
+    async def called() -> dict[str, Any]:
         async with target.connected(address.url, pays=pay) as mcp:
             chosen = pick(await mcp.tools(), tool, address.url, typed=typed, nameless=mcp.nameless)
             try:
@@ -98,6 +99,9 @@ def command(
             return await mcp.call(
                 chosen, filled, progress=progress, seconds=timeout, answerer=answerer, paid=paid
             )
+
+    async def main() -> dict[str, Any]:
+        return await Spinner(status, clean(tool)).during(called)
 
     try:
         with paying.said_why() if pay else nullcontext():

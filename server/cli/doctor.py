@@ -19,6 +19,7 @@ from server.cli.terminal import clean, json_option, out, paint
 
 if TYPE_CHECKING:
     from server.client.checkup import CheckStep, LookFurther
+    from server.settings.reading import ConfigInvalid
 
 # state → mark, its plain form, colour
 MARKS: Final = {
@@ -110,19 +111,29 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
     from server.client.checkup import CheckStep
     from server.settings import reading as settings
     from server.settings.resolve import resolve
+    from server.settings.whole import NotHere, read_whole
 
+    for warning in settings.misspelt(os.environ):
+        terminal.say_hint(warning)
+    flags = {"data_dir": data_dir}
+    lacking: NotHere | None = None
     try:
+        # What `serve` looks at before it starts.
         file = settings.find_file(config, os.environ)
-        resolved = resolve(settings.load(file, os.environ, {"data_dir": data_dir}))
+        try:
+            resolved = read_whole(file, os.environ, flags)
+        except NotHere as invalid:
+            lacking, resolved = invalid, resolve(settings.load(file, os.environ, flags))
     except settings.ConfigInvalid as invalid:
-        for problem in invalid.problems:
-            terminal.say(f"  {clean(str(problem))}")
-        report.add(
-            CheckStep(name="settings", state="failed", detail=str(invalid), hint="put right what is listed")
-        )
+        report.add(_invalid(invalid, "put right what is listed"))
         return None
-    source = str(resolved.source) if resolved.source else "none written, the built-in ones are used"
-    report.add(CheckStep(name="settings", state="ok", detail=source))
+    if lacking is None:
+        source = str(resolved.source) if resolved.source else "none written, the built-in ones are used"
+        report.add(CheckStep(name="settings", state="ok", detail=source))
+    else:  # which a server that runs already may have, or may have had
+        report.add(
+            _invalid(lacking, "put right what is listed; a variable must be set where the server is started")
+        )
     status = _ask_status(resolved.data_dir)
     report.add(_data_directory(resolved.data_dir, status))
     if isinstance(status, dict):
@@ -133,7 +144,8 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
             report.add(_certificate(certificate))
         if unheard := status.get("unheard_prices"):
             report.add(_unheard(unheard))
-        for step in _behind(status.get("upstreams") or [], status.get("agents")):
+        tried = _tried(resolved.data_dir, status)
+        for step in _behind(tried.get("upstreams") or [], tried.get("agents")):
             report.add(step)
         if status.get("money") is not None:
             for step in _money(resolved.data_dir):
@@ -142,6 +154,14 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
     known = status.get("origin") if isinstance(status, dict) else None
     origin = known if isinstance(known, str) else resolved.canonical_issuer(resolved.config.port)
     return f"{origin}{next(iter(resolved.paths.values()))}"
+
+
+def _invalid(invalid: ConfigInvalid, hint: str) -> CheckStep:
+    from server.client.checkup import CheckStep
+
+    for problem in invalid.problems:
+        terminal.say(f"  {clean(problem.found)}")
+    return CheckStep(name="settings", state="failed", detail=str(invalid), hint=hint)
 
 
 def _ask_status(data_dir: Path) -> dict[str, Any] | terminal.CliError:
@@ -179,6 +199,14 @@ def _unheard(tools: Mapping[str, Sequence[str]]) -> CheckStep:
     return unheard_step(tools)
 
 
+def _tried(data_dir: Path, status: dict[str, Any]) -> dict[str, Any]:
+    """What lies behind the server, once it has tried each agent: a connection is opened where there is one."""
+    try:
+        return cast("dict[str, Any]", local.ask("try_agents", data_dir=str(data_dir)))
+    except terminal.CliError:  # a server of another version
+        return status
+
+
 def _behind(upstreams: list[dict[str, Any]], agents: list[dict[str, Any]] | None) -> list[CheckStep]:
     """Upstreams and other agents. Where some of either are out of order, nothing is said of all."""
     found = [*_upstreams(upstreams), *_agents(agents)]
@@ -194,7 +222,7 @@ def _upstreams(upstreams: list[dict[str, Any]]) -> list[CheckStep]:
         CheckStep(
             name="upstream",
             state="failed",
-            detail=f"{each['name']}: {each['trouble']['words']}",
+            detail=f"{each['name']}: {each['trouble']['words']}{_hit(each)}",
             hint="ostiary upstream list",
         )
         for each in upstreams
@@ -208,7 +236,7 @@ def _upstreams(upstreams: list[dict[str, Any]]) -> list[CheckStep]:
 
 
 def _agents(troubles: list[dict[str, Any]] | None) -> list[CheckStep]:
-    """Those that are out of order. What nobody has called yet was not tried."""
+    """Those that are out of order."""
     from server.client.checkup import CheckStep
 
     if troubles is None:  # a server of another version
@@ -217,11 +245,18 @@ def _agents(troubles: list[dict[str, Any]] | None) -> list[CheckStep]:
         CheckStep(
             name="agent",
             state="failed",
-            detail=f"{agent['name']} is out of order for {terminal.duration(time.time() - agent['since'] / 1000)}: {agent['words']}",
+            detail=f"{agent['name']} is out of order for {terminal.duration(time.time() - agent['since'] / 1000)}: {agent['words']}{_hit(agent)}",
             hint="see the server's log; ostiary calls --failed shows who met it",
         )
         for agent in troubles
     ] or [CheckStep(name="agents", state="ok", detail="none is known to be out of order")]
+
+
+def _hit(agent: dict[str, Any]) -> str:
+    """How many calls it cost, and whose."""
+    from server.overview.hits import hit_as_told
+
+    return f"; {words}" if (words := hit_as_told(agent)) else ""
 
 
 def _money(data_dir: Path) -> list[CheckStep]:

@@ -52,16 +52,13 @@ def command(
     from server.client.programs.file import write
     from server.client.programs.ledger import Installed
     from server.client.programs.plan import EDITORS, to_install
+    from server.client.programs.ways import name_for
 
     program, found = installing.file_of(client, project=project)
     typed = url if url is not None else _only_known()
     address = target.meant(typed)
     named = check_name(
-        name
-        if name is not None
-        else typed
-        if target.places().get(typed)
-        else installing.name_for(address.url)
+        name if name is not None else typed if target.places().get(typed) else name_for(address.url)
     )
     direct = program.direct is not None and not bridge
     entry = _entry(program, address.url, direct=direct)

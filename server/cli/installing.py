@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -77,18 +76,6 @@ def this_program() -> list[str]:
         return [str(started.resolve())]
     found = shutil.which("ostiary")
     return [found] if found else [*again]
-
-
-def name_for(url: str) -> str:
-    """What a server is called that nobody gave a name: `ostiary` on this machine, else its host."""
-    from urllib.parse import urlsplit
-
-    from server.client.address import is_loopback
-
-    if is_loopback(url):
-        return "ostiary"
-    host = re.sub(r"[^a-z0-9]+", "-", (urlsplit(url).hostname or "").lower()).strip("-")
-    return host[:48].strip("-") or "ostiary"
 
 
 def agreed(question: str, *, yes: bool) -> bool:

@@ -4,6 +4,7 @@ and for emergencies.
 
 from __future__ import annotations
 
+import sys
 import time
 from datetime import datetime
 from typing import Any, Final
@@ -26,6 +27,10 @@ REVOKING: Final = (
     "  every refresh key is dropped as well, and every login ended: everybody signs in again",
     "  API keys and browsers that are signed in stay: ostiary api-keys, ostiary sessions --browsers",
 )
+
+
+# Of what keys are called by, at a narrow terminal.
+SHORTEST_ID: Final = 12
 
 
 @click.group(help="List and change the keys that tokens are made with.")
@@ -51,6 +56,11 @@ def list_keys(data_dir: str | None, config: str | None, as_json: bool) -> None:
         )
         for each in found
     ]
+    wide = max(map(terminal.cells, terminal.columns(rows))) - terminal.width(sys.stdout)
+    if wide > 0:  # the id alone can be told by its beginning
+        longest = max(terminal.cells(row[0]) for row in rows)
+        room = max(longest - wide, SHORTEST_ID)
+        rows = [(terminal.cut(row[0], room), *row[1:]) for row in rows]
     for line in terminal.columns(rows):
         terminal.out(line)
 

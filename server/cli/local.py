@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import click
@@ -29,6 +30,12 @@ def which_server(command: Decorated) -> Decorated:
     return click.option("--data-dir", metavar="DIR", help="the data directory of the server that is meant")(
         command
     )
+
+
+def again(data_dir: str | None, config: str | None) -> str:
+    """What the next command must be told as well, to mean the same server."""
+    named = (("--data-dir", data_dir), ("--config", config))
+    return "".join(f" {option} {quote(value)}" for option, value in named if value is not None)
 
 
 def settings(*, data_dir: str | None = None, config: str | None = None) -> LoadedSettings:
@@ -108,8 +115,12 @@ def in_order(rows: list[Any], key: Callable[[Mapping[str, Any]], Any]) -> list[A
 def invalid_settings(invalid: Any) -> terminal.CliError:
     """Every problem on a line of its own, then the error that says how many there are."""
     for problem in invalid.problems:
-        terminal.say(f"  {terminal.clean(str(problem))}")
-    return terminal.CliError(str(invalid), exit_code=terminal.EXIT_MISUSED)
+        terminal.say(f"  {terminal.clean(problem.found)}")
+    # What this machine lacks may come by itself: a supervisor may try again.
+    passing = type(invalid).__name__ == "NotHere"
+    return terminal.CliError(
+        str(invalid), exit_code=terminal.EXIT_FAILED if passing else terminal.EXIT_MISUSED
+    )
 
 
 def ago(millis: int) -> str:

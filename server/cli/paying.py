@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from shlex import quote
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -63,9 +63,8 @@ def make_payer(*, status: StatusLine | None = None) -> Payer:
         say(terminal.clean(line))
 
     async def agree(words: str) -> bool:
-        if status is not None:
-            status.clear()
-        return await _agree(words)
+        with status.held() if status is not None else nullcontext():
+            return await _agree(words)
 
     return Payer(
         key,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
 from server.cli import local, terminal
@@ -18,17 +20,20 @@ def command(data_dir: str | None, config: str | None, as_json: bool) -> None:
     if not waiting:
         terminal.say("no login is waiting")
         return
-    rows = [("client", "computer, as claimed", "from", "asked", "runs out in")]
+    rows = [("client", "computer, as claimed", "from", "of", "asked at", "runs out in")]
     rows += [
         (
             terminal.clean(request["client_name"] or request["registered_name"]),
             terminal.clean(request["hostname"] or "-"),
             request["ip"],
-            local.ago(request["created_at"]),
+            request["server"] or "-",
+            # To the second: of several by the same program, the one that was just begun is looked for.
+            f"{time.strftime('%H:%M:%S', time.localtime(request['created_at'] / 1000))}, {local.ago(request['created_at'])}",
             local.left(request["expires_at"]),
         )
         for request in waiting
     ]
     for line in terminal.columns(rows):
         terminal.out(line)
-    terminal.say_hint("ostiary approve CODE, with the code that the requester sees")
+    where = local.again(data_dir, config)
+    terminal.say_hint(f"ostiary approve CODE{where}, with the code that the requester sees")

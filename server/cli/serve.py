@@ -8,7 +8,8 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
-from shlex import join
+from pathlib import Path
+from shlex import join, quote
 from shutil import which
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
@@ -17,18 +18,21 @@ import click
 from server.cli import local, terminal
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from server.endpoint.opening import CannotStart
     from server.observe.lines import Lines
     from server.observe.log import Logger
     from server.program.app import StartedServer
+    from server.settings.reading import LoadedSettings
     from server.settings.resolve import Resolved
     from server.settings.shapes import ServerConfig
 
 # Container objects made between two looks of the collector: some megabytes at most. The default, 700, is a few requests' worth, and
 # loading the program would be interrupted a hundred times.
 COLLECT_EVERY: Final = 20_000
+
+# What holds our port is asked who it is, and may be anything.
+LOOK_SECONDS: Final = 1.0
+LOOK_BYTES: Final = 64 * 1024
 
 AFTER_DASHES: Final = "ostiary.after_dashes"
 
@@ -80,6 +84,18 @@ FLAGS: tuple[tuple[str, str, str], ...] = (
 )
 
 
+# Under which headings help shows them: the first of each.
+HEADINGS: Final = {
+    "host": "where it listens, and under which name",
+    "data-dir": "what is kept",
+    "auth": "who may call",
+    "call-days": "what is kept",
+    "admin-port": "what is watched",
+    "drain-seconds": "bounds",
+    "releases": "newer versions",
+}
+
+
 def _load_msgspec() -> None:
     """Without typing_extensions, from which it would take what `typing` has since 3.11: half a MiB for the life of the server."""
     if "typing_extensions" in sys.modules:
@@ -117,6 +133,21 @@ class _ServeCommand(click.Command):
                 f"{terminal.clean(given[0])} is a program, and comes after --",
                 hint=terminal.clean(f"ostiary serve -- {join(given)}"),
             ) from None
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        settings = {f"--{name}" for name, _, _ in FLAGS}
+        sections: dict[str, list[tuple[str, str]]] = {"options": []}
+        heading = "options"
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None or not isinstance(parameter, click.Option):
+                continue
+            flag = parameter.opts[-1]
+            heading = HEADINGS.get(flag.removeprefix("--"), heading) if flag in settings else "options"
+            sections.setdefault(heading, []).append(record)
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND …]"]
@@ -159,6 +190,7 @@ class _ServeCommand(click.Command):
     help="answer the tools that this mock has out of it, in place of their agents; repeatable",
 )
 @click.option("--server", metavar="NAME", help="with --stdio or --tcp: which [[server]] (the first)")
+@click.option("-v", "--verbose", is_flag=True, help="a log for people shows ids and all else that there is")
 @_settings_as_flags
 @terminal.version_option
 @terminal.json_option
@@ -173,6 +205,7 @@ def command(
     as_json: bool,
     upstream: str | None,
     variables: tuple[str, ...],
+    verbose: bool,
     **flags: str | None,
 ) -> None:
     gc.set_threshold(COLLECT_EVERY)
@@ -187,6 +220,7 @@ def command(
     from server.observe.logs import make_logger, quieten_foreign_loggers
     from server.settings.reading import ConfigInvalid, find_file, load, misspelt
     from server.settings.resolve import resolve
+    from server.settings.whole import read_whole
 
     if stdio and as_json:
         raise terminal.Misuse("--json does not go with --stdio: stdout is for messages there")
@@ -200,34 +234,46 @@ def command(
     if served is not None and one_server and served.max_body_kib and flags["max_body_kib"] is None:
         flags["max_body_kib"] = str(served.max_body_kib)
 
-    def read_settings(file: Path | None) -> Resolved:
-        loaded = load(file, os.environ, flags)
-        if served is not None and loaded.names_servers:
+    def meant(loaded: LoadedSettings) -> LoadedSettings:
+        if served is None:
+            return loaded
+        if loaded.names_servers:
             raise terminal.Misuse(
                 "--config names what is served already",
                 hint="leave out the [[server]] there, or what is named here",
             )
-        resolved = resolve(loaded if served is None else replace(loaded, servers=(served.server,)))
+        return replace(loaded, servers=(served.server,))
+
+    def read_settings(file: Path | None) -> Resolved:
+        return chosen(resolve(meant(load(file, os.environ, flags))))
+
+    def chosen(resolved: Resolved) -> Resolved:
         if not expose and not mocks:
             return resolved
-        meant = _only_one(resolved, server, one_server, "--expose" if expose else "--mock")
-        changed = replace(meant, expose=expose) if expose else meant
+        one = _only_one(resolved, server, one_server, "--expose" if expose else "--mock")
+        changed = replace(one, expose=expose) if expose else one
         if mocks:
             from server.cli.targets import mocked
 
             changed = mocked(changed, mocks)
-        servers = tuple(changed if each is meant else each for each in resolved.servers)
+        servers = tuple(changed if each is one else each for each in resolved.servers)
         return replace(resolved, servers=servers)
 
-    try:
-        # A file that merely lies here describes another server; one that is named is meant.
-        resolved = read_settings(None if served and config is None else find_file(config, os.environ))
-    except ConfigInvalid as invalid:
-        raise local.invalid_settings(invalid) from invalid
     for warning in misspelt(os.environ):
         terminal.say_hint(warning)
+    try:
+        # A file that merely lies here describes another server; one that is named is meant.
+        file = None if served and config is None else find_file(config, os.environ)
+        resolved = chosen(read_whole(file, os.environ, flags, changed=meant))
+    except ConfigInvalid as invalid:
+        raise local.invalid_settings(invalid) from invalid
     lines = Lines(sys.stderr)
-    log = make_logger(level=resolved.config.log_level, style=resolved.config.log_format, lines=lines)
+    log = make_logger(
+        level=resolved.config.log_level,
+        style=resolved.config.log_format,
+        lines=lines,
+        everything=verbose,
+    )
     quieten_foreign_loggers(log)
     if served is not None and served.line:
         terminal.say(served.line)
@@ -267,7 +313,7 @@ def _over_http(
         app.run(
             resolved,
             log,
-            announce=_announce_json if as_json else _announce,
+            announce=_announce_json if as_json else partial(_announce, resolved=resolved),
             shows_claim_link=not as_json and terminal.is_terminal(sys.stderr),
             lines_dropped=lambda: lines.dropped,
             read_settings=read_settings,
@@ -319,12 +365,43 @@ def _over_tcp(resolved: Resolved, log: Logger, written: str, server: ServerConfi
         raise _cannot_start(problem) from problem
 
 
+def _from_home(path: Path) -> str:
+    """As people write it."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
 def _cannot_start(problem: CannotStart) -> terminal.CliError:
     for detail in problem.details:
         terminal.say(f"  {terminal.clean(detail)}")
+    taken = getattr(problem.__cause__, "port", None)
+    next_port = taken + 1 if isinstance(taken, int) and taken < 65535 else 8420
+    if isinstance(taken, int) and (there := _ostiary_at(taken)) is not None:
+        return terminal.CliError(
+            f"port {taken} is in use by another Ostiary, {there}",
+            hint=f"stop it, or serve beside it: `ostiary serve --port {quote(str(next_port))} --data-dir DIR`",
+        )
     return terminal.CliError(
         str(problem), hint=problem.hint or None, exit_code=terminal.exit_code_of(problem)
     )
+
+
+def _ostiary_at(port: int) -> str | None:
+    """Whether what listens there on this machine is one of us, and how it is called; None if it does not say so at once."""
+    import json
+    from http.client import HTTPConnection, HTTPException
+
+    connection = HTTPConnection("127.0.0.1", port, timeout=LOOK_SECONDS)
+    try:
+        connection.request("GET", "/.well-known/oauth-authorization-server")
+        answer = connection.getresponse()
+        found = json.loads(answer.read(LOOK_BYTES))
+        issuer = found["issuer"] if "ostiary_client_id" in found else None
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
+        return None
+    finally:
+        connection.close()
+    return terminal.clean(issuer) if isinstance(issuer, str) else None
 
 
 def _named(resolved: Resolved, name: str | None) -> ServerConfig:
@@ -361,18 +438,18 @@ def _announce_json(started: StartedServer) -> None:
     sys.stdout.flush()
 
 
-def _announce(started: StartedServer) -> None:
+def _announce(started: StartedServer, resolved: Resolved) -> None:
     """The one line that programs read, then what people want to know. The claim link is for a terminal only (it is a key)."""
     terminal.out(f"Listening on {started.origin}")
     sys.stdout.flush()
     if not terminal.is_terminal(sys.stderr):
         return
-    program = os.environ.get("OSTIARY_PROGRAM", "ostiary")
-    url = started.origin + started.paths[0]
+    program, url = terminal.program(), started.origin + started.paths[0]
     pairs = [("MCP endpoint", started.origin + path) for path in started.paths]
-    pairs.append(("behind it", f"\n{' ' * 17}".join(terminal.clean(line) for line in started.serves)))
+    pairs.append(("behind it", "\n".join(terminal.clean(line) for line in started.serves)))
     if started.admin_origin:
         pairs.append(("health, metrics", started.admin_origin))
+    pairs.append(("data", terminal.clean(_from_home(resolved.data_dir.absolute()))))
     if started.certificate:
         pairs.append(("certificate", terminal.clean(started.certificate)))
     if started.sold:
@@ -381,17 +458,26 @@ def _announce(started: StartedServer) -> None:
         from server.client.address import is_loopback
 
         where = "a browser on this machine" if is_loopback(started.claim_url) else "any browser"
-        words = f"once, within 30 minutes, in {where}"
-        pairs.append(("make it yours", f"{started.claim_url}\n{' ' * 17}{words}"))
+        pairs.append(("make it yours", f"{started.claim_url}\nonce, within 30 minutes, in {where}"))
+    left = max(len(name) for name, _ in pairs) + 2
     terminal.say()
     for name, value in pairs:
-        terminal.say(f"  {terminal.paint(name.ljust(15), 'dim', sys.stderr)}{value}")
+        below = value.replace("\n", f"\n{' ' * (left + 2)}")
+        terminal.say(f"  {terminal.paint(name.ljust(left), 'dim', sys.stderr)}{below}")
     terminal.say()
     terminal.say(terminal.paint("  try next, in another terminal:", "dim", sys.stderr))
     if started.needs_login:
         terminal.say(f"    {program} login {url}")
-        terminal.say(f"    {program} approve CODE")
+        terminal.say(f"    {program} approve CODE{_whose(resolved)}")
     terminal.say(f"    {program} tools {url}")
     if started.first_call:
         terminal.say(f"    {program} call {url} {started.first_call}")
     terminal.say()
+
+
+def _whose(resolved: Resolved) -> str:
+    """What a command for the machine needs to find this server: nothing, where its data is at the usual place."""
+    from server import paths
+
+    directory = resolved.data_dir.absolute()
+    return "" if directory == paths.data_home().absolute() else f" --data-dir {quote(str(directory))}"

@@ -37,7 +37,7 @@ def command(
         raise terminal.Misuse("a browser is signed in by itself, not by a program", hint="leave --client out")
     name = "browsers" if browsers else "sessions"
     found = local.ask(name, {"user": user, "client": client}, data_dir=data_dir, config=config)
-    found = local.in_order(found, lambda one: (-one["last_used_at"], one["id"]))
+    found = local.in_order(found, lambda one: (-_last_at(one), one["id"]))
     if as_json:
         terminal.out_json(found)
         return
@@ -67,8 +67,20 @@ def _show_login(login: Mapping[str, Any]) -> None:
     terminal.out(f"    {', '.join(places)}")
     ends = min(login["expires_at"], login["idle_until"])
     unused = " if it is not used" if login["idle_until"] < login["expires_at"] else ""
-    used = f"used {local.ago(login['last_used_at'])}, ends in {local.left(ends)}{unused}"
+    used = f"{_used(login)}, ends in {local.left(ends)}{unused}"
     terminal.out(f"    {login['scope']}; {used}")
+
+
+def _last_at(one: Mapping[str, Any]) -> int:
+    """Of a login its last call, or else when it was given tokens last; a browser's last page."""
+    return one.get("called_at") or one["last_used_at"]
+
+
+def _used(login: Mapping[str, Any]) -> str:
+    """By its last call: a program refreshes its login also when nobody uses it."""
+    if "called_at" not in login:  # a server of another version
+        return f"used {local.ago(login['last_used_at'])}"
+    return "no call yet" if login["called_at"] is None else f"last call {local.ago(login['called_at'])}"
 
 
 def _show_browser(browser: Mapping[str, Any]) -> None:

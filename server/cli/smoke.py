@@ -80,10 +80,11 @@ def _parts(site: str, claimed: str) -> Generator[str]:
     # A name, not a number: passkeys are offered to names alone.
     site = site.replace("127.0.0.1", "localhost")
     path = urlsplit(str(json.loads(claimed)["url"])).path
-    for where, wanted in ((path, "navigator.credentials"), ("/device", "<form"), ("/signin", "<form")):
+    nobody_yet = "This server has no owner yet"
+    for where, wanted in ((path, "navigator.credentials"), ("/device", nobody_yet), ("/", nobody_yet)):
         if wanted not in _fetch(site + where):
             raise StepFailed(f"pages: {where.partition('/claim/')[0] or '/claim'} is not whole")
-    yield "pages: claim, device and sign-in are whole"
+    yield "pages: the front page, claim and sign-in are whole"
     from auth.clients import pinned
 
     for client_id in pinned.names():

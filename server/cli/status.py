@@ -115,9 +115,10 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
         pairs.append(("waiting", _waiting(waiting)))
         if server["key_created_at"] is not None:
             pairs.append(("signing key", f"{_age(server['key_created_at'])} old"))
+    pairs += _day(server.get("day"))
     for agent in server.get("agents") or ():
-        said = f"out of order for {_age(agent['since'])}: {agent['words']}"
-        pairs.append((f"agent {agent['name']}", said))
+        pairs.append((f"agent {agent['name']}", f"out of order for {_age(agent['since'])}: {agent['words']}"))
+        pairs += _hit(agent)
     pairs += _certificate(server.get("certificate"))
     if server.get("clock") is not None:
         ahead, waits = (terminal.duration(server["clock"][name] / 1000) for name in ("ahead_ms", "waits_ms"))
@@ -143,12 +144,37 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
     for each in server.get("upstreams") or ():
         if (trouble := each["trouble"]) is not None:
             pairs.append((f"upstream {each['name']}", f"{trouble['words']} (for {_age(trouble['since'])})"))
+            pairs += _hit(each)
     pairs.append(("data", str(server["data_dir"])))
     if "store" in server:
         pairs.append(("store", _stored(server["store"])))
     if server.get("backups") is not None:
         pairs.append(("back-up", _backed_up(server["backups"])))
     terminal.facts([(name, clean(value)) for name, value in pairs])
+
+
+def _day(day: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """What came of the calls of the last 24 hours."""
+    if day is None:  # a server of another version, or a store that cannot be read
+        return []
+    calls, failed, slowest = day["calls"], day["failed"], day["slowest"]
+    if not calls:
+        return [("last 24 hours", "no calls")]
+    from server.cli.calls import took
+
+    said = f"{calls} call{'' if calls == 1 else 's'}, "
+    said += f"{failed} failed ({100 * failed / calls:.2g} %)" if failed else "none failed"
+    if slowest is not None:
+        said += f", slowest {slowest['tool']} (95 % within {took(slowest['p95'])})"
+    return [("last 24 hours", said)]
+
+
+def _hit(agent: dict[str, Any]) -> list[tuple[str, str]]:
+    """How many calls it cost, and whose."""
+    from server.overview.hits import hit_as_told
+
+    said = hit_as_told(agent)
+    return [("", said)] if said else []
 
 
 def _settings(state: dict[str, Any] | None) -> list[tuple[str, str]]:
@@ -255,6 +281,11 @@ def _show_logins(logins: list[dict[str, Any]]) -> None:
         out(terminal.cut(line, terminal.width(sys.stdout)))
 
 
+def _failed_today(server: dict[str, Any]) -> bool:
+    day: dict[str, Any] | None = server.get("day")
+    return day is not None and bool(day["failed"])
+
+
 def _hints(server: dict[str, Any] | None, logins: list[dict[str, Any]]) -> list[str]:
     hints: list[str] = []
     if server is not None and server.get("store", {}).get("hint"):
@@ -267,6 +298,8 @@ def _hints(server: dict[str, Any] | None, logins: list[dict[str, Any]]) -> list[
         hints.append("ostiary pending, then ostiary approve CODE")
     elif server is not None and server.get("unclaimed"):
         hints.append("ostiary claim shows the link that makes you its owner")
+    if server is not None and (_failed_today(server) or server.get("agents")):
+        hints.append("ostiary calls --failed shows which calls failed, and why")
     ended = [login["url"] for login in logins if login["state"] == "ended"]
     if ended or not logins:
         here = [f"{server['origin']}{next(iter(server['paths'].values()))}"] if server is not None else []

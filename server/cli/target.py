@@ -22,6 +22,7 @@ from server.client.wire import open_client
 
 def address_of(typed: str) -> Address:
     """The address that was meant, or that has this name; where something was added to what was typed, that is said."""
+    _question(typed)
     return told(meant(typed))
 
 
@@ -30,12 +31,24 @@ def logged_in_address(typed: str) -> Address:
 
     Nothing is sent anywhere but to the very address that was logged in to.
     """
+    _question(typed)
     address = meant(typed)
     logins = [login.url for login in token_file().all()]
     others = [url for url in logins if same_place(url, address.url)]
     if address.url not in logins and len(others) == 1:
         address = Address(url=others[0], completed=True)
     return told(address)
+
+
+def _question(typed: str) -> None:
+    """A word that is nearly a name given here is taken for a host, and whoever mistyped it should know."""
+    names = places().all()
+    if not typed.isidentifier() or typed in names:
+        return
+    from difflib import get_close_matches
+
+    if near := get_close_matches(typed, names, n=1):
+        terminal.say_hint(f"{typed} is taken for a host; did you mean {near[0]}?")
 
 
 def token_file() -> TokenFile:

@@ -10,18 +10,21 @@ from __future__ import annotations
 import os
 import re
 import sys
-import unicodedata
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from shlex import quote
 from shutil import get_terminal_size
 from typing import Final, TextIO, TypeVar, cast
 
 import click
 
 from server import __version__
+from server.observe.columns import STYLING, cells, cut
 from server.observe.visible import clean, escaped
 
 T = TypeVar("T")
 
+NAME: Final = "ostiary"
 EXIT_FAILED: Final = 1
 EXIT_MISUSED: Final = 2
 EXIT_NEVER: Final = 78  # sysexits.h: EX_CONFIG
@@ -108,7 +111,7 @@ def _for(stream: TextIO, text: str) -> str:
     """The last net, not the rule: of all that steers a terminal, only our own styles reach one."""
     if text.isprintable() or not is_terminal(stream):
         return text
-    parts = re.split(f"({_STYLING.pattern})", text)  # every second one is a style
+    parts = re.split(f"({STYLING.pattern})", text)  # every second one is a style
     return "".join(part if at % 2 else clean(part, keep_lines=True) for at, part in enumerate(parts))
 
 
@@ -146,15 +149,29 @@ def agreed(question: str, *, yes: bool, hint: str = "--yes goes ahead") -> bool:
 
 def as_started(text: str) -> str:
     """`text` with our commands spelled as this program was started: a checkout runs it from `scripts/`."""
-    program = os.environ.get("OSTIARY_PROGRAM")
-    return _COMMAND.sub(f"{program} ".replace("\\", r"\\"), text) if program else text
+    started = program()
+    return text if started == NAME else _COMMAND.sub(f"{started} ".replace("\\", r"\\"), text)
+
+
+def program() -> str:
+    """What was typed to start this program: its name, where that is found by it, else the way to it."""
+    if named := os.environ.get("OSTIARY_PROGRAM"):
+        return named
+    way = sys.argv[0]
+    if os.path.basename(way) != NAME or os.sep not in way:
+        return NAME
+    from shutil import which
+
+    found = which(NAME)
+    try:
+        return NAME if found is not None and os.path.samefile(found, way) else quote(way)
+    except OSError:
+        return NAME
 
 
 # ---- looking ---------------------------------------------------------------------------------------------------------
 
 _COMMAND: Final = re.compile(r"(?<![\w./-])ostiary (?=[a-z]|--)")
-_STYLING: Final = re.compile(r"\x1b\[[0-9;]*m")
-_STYLED: Final = re.compile(r"\x1b\[[0-9;]*m|.", re.DOTALL)
 _SGR: Final[Mapping[str, str]] = {
     "bold": "1",
     "dim": "2",
@@ -223,34 +240,6 @@ def columns(rows: Sequence[Sequence[str]], *, gap: str = "  ") -> list[str]:
     ]
 
 
-def cells(text: str) -> int:
-    """How many columns a terminal gives this text; our own styling takes none."""
-    return sum(_columns_of(character) for character in _STYLING.sub("", text))
-
-
-def _columns_of(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
-
-
-def cut(text: str, room: int) -> str:
-    """`text` in at most `room` columns, with its styling."""
-    if cells(text) <= room:
-        return text
-    kept: list[str] = []
-    left = room - 1
-    for part in _STYLED.findall(text):
-        if part.startswith("\x1b"):
-            kept.append(part)
-        elif _columns_of(part) <= left:
-            kept.append(part)
-            left -= _columns_of(part)
-        else:
-            left = 0
-    return "".join(kept).rstrip() + "…"
-
-
 def facts(pairs: Iterable[tuple[str, str]]) -> None:
     """A short record, one fact a line."""
     for line in record(pairs, sys.stdout):
@@ -293,13 +282,31 @@ class StatusLine:
         self._stream = stream or sys.stderr
         self._live = is_terminal(self._stream) and os.environ.get("TERM") != "dumb"
         self._shown = False
+        self._passing = False  # what is shown may be drawn over
+        self._held = 0
 
     @property
     def live(self) -> bool:
         return self._live
 
-    def show(self, text: str) -> None:
-        if self._live:
+    @property
+    def free(self) -> bool:
+        """Whether nobody else has the line: no progress stands there, and nobody is asked anything."""
+        return not self._held and (self._passing or not self._shown)
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """The terminal is somebody else's: nothing is drawn meanwhile."""
+        self.clear()
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+
+    def show(self, text: str, *, passing: bool = False) -> None:
+        if self._live and not self._held:
+            self._passing = passing
             self._stream.write(
                 f"\r\x1b[K{paint(cut(clean(text), width(self._stream) - 1), 'dim', self._stream)}"
             )

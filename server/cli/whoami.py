@@ -139,6 +139,10 @@ def _account(me: Mapping[str, Any]) -> list[tuple[str, str]]:
         pairs.append(("logged in", HOW[str(credential["how"])]))
     elif credential.get("kind"):
         pairs.append(("let in by", f"{credential['kind']} {credential.get('name') or ''}".strip()))
+    if isinstance(called_at := me.get("called_at"), int):
+        from server.cli import local
+
+        pairs.append(("last call", local.ago(called_at)))
     if me.get("tools"):
         pairs.append(("tools", str(me["tools"])))
     if isinstance(plan, str) and plan:
@@ -208,10 +212,9 @@ def _list(logins: list[StoredLogin], *, as_json: bool) -> int:
         return 0
     if not described:
         raise terminal.CliError("not logged in anywhere", hint="ostiary login URL")
-    rows = [tuple(paint(name, "dim", sys.stdout) for name in ("server", "subject", "scope"))]
-    rows += [
-        (found["url"], clean(str(found["subject"] or "-")), clean(str(found["scope"]))) for found in described
-    ]
+    # Who one is there, each server says when it is asked for itself.
+    rows = [tuple(paint(name, "dim", sys.stdout) for name in ("server", "scope"))]
+    rows += [(found["url"], clean(str(found["scope"]))) for found in described]
     for line in terminal.columns(rows):
         out(line)
     return 0

@@ -52,6 +52,7 @@ class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
     resource: str
     authorization_server: str
     scopes: tuple[str, ...] = ()
+    title: str = ""  # what it calls itself (RFC 9728 §2, `resource_name`)
 
 
 class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +90,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     resource: str
     scope: str
     server: ServerMetadata
+    title: str = ""  # as the server calls itself
 
 
 class OpenServer(DiscoveryError):
@@ -108,7 +110,7 @@ async def discover(client: httpx2.AsyncClient, url: str) -> Place:
         return await discover_as_of_old(client, url, challenge, missing)
     server = await find_server(client, url, resource.authorization_server)
     scope = login_scope(wanted_scope(challenge, resource), server)
-    return Place(url=url, resource=resource.resource, scope=scope, server=server)
+    return Place(url=url, resource=resource.resource, scope=scope, server=server, title=resource.title)
 
 
 async def discover_as_of_old(
@@ -207,6 +209,7 @@ async def find_resource(client: httpx2.AsyncClient, url: str, challenge: Challen
         resource=resource,
         authorization_server=chosen,
         scopes=_strings(document.get("scopes_supported")),
+        title=name if isinstance(name := document.get("resource_name"), str) else "",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from shlex import quote
 from typing import Final
 
@@ -58,6 +59,8 @@ MAX_LIFETIME_SECONDS = 3600.0
 _USER_CODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 # Saying goodbye to the login before is a courtesy, not worth a wait.
 FAREWELL_SECONDS = 5.0
+# Whoever pressed Ctrl-C wants the prompt back.
+WITHDRAWAL_SECONDS = 2.0
 
 
 class DeviceCode(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,6 +172,18 @@ async def wait_for_tokens(
         elif answer.error != "authorization_pending":
             raise refused(answer, place.server.token_endpoint, identity)
         pause = max(interval, DEFAULT_INTERVAL_SECONDS) if now() >= patient_at else interval
+
+
+async def withdraw(
+    client: httpx2.AsyncClient, place: Place, code: DeviceCode, *, identity: ClientIdentity
+) -> None:
+    """Nobody waits for the code any more: the server need not show it to those who approve. A courtesy, also of whoever is cancelled;
+    servers that know no such thing forget it by themselves."""
+    endpoint = place.server.revocation_endpoint
+    if endpoint is None:
+        return
+    with trio.move_on_after(WITHDRAWAL_SECONDS, shield=True), suppress(ClientError):
+        await revoke(client, endpoint, code.device_code, hint="device_code", identity=identity)
 
 
 def login_from(

@@ -8,16 +8,17 @@ that we chose are heard, whatever does not belong to the login is turned away, a
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from html import escape
 from typing import Final
 
 import trio
 
+from server.client import callback_page
 from server.client.beside import beside
 from server.client.browser_login import StrangeCallback
+from server.client.callback_page import ARRIVED, NOT_HERE, NOT_OURS, REFUSED, CallbackPage
 from server.client.errors import ClientError
 from server.settings.secret import Secret
 
@@ -29,23 +30,8 @@ REQUEST_SECONDS: Final = 10.0
 MAX_AT_ONCE: Final = 16
 FAREWELL_SECONDS: Final = 2.0
 
-# What became of it only the terminal knows: the code is redeemed from there.
-DONE: Final = ("The answer has arrived", "You can close this window and go back to your terminal.")
-REFUSED: Final = ("You were not logged in", "The terminal says why. You can close this window.")
-NOT_OURS: Final = (
-    "This answer belongs to no login here",
-    "Perhaps it is one of an earlier try. Go back to your terminal.",
-)
-NOT_HERE: Final = ("There is nothing here", "Go back to your terminal.")
-
-_PAGE: Final = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{title}</title><style>
-:root {{ color-scheme: light dark }}
-body {{ font: 1.05rem/1.5 system-ui, sans-serif; max-width: 30rem; margin: 18vh auto; padding: 0 1.5rem }}
-h1 {{ font-size: 1.4rem; margin: 0 0 .5rem }}
-</style></head><body><h1>{title}</h1><p>{text}</p></body></html>
-"""
+# How long a browser waits for what became of its answer, which the terminal still has to redeem.
+OUTCOME_SECONDS: Final = 6.0
 
 
 class Callback:
@@ -56,6 +42,8 @@ class Callback:
         self._names = (f"{HOST}:{port}", f"localhost:{port}")
         self._heard = trio.Event()
         self._told = trio.Event()
+        self._ended = trio.Event()
+        self._outcome = ARRIVED
         self._answer: list[Secret] = []
         self._error: ClientError | None = None
         self._read: Callable[[str], Secret] | None = None
@@ -70,6 +58,16 @@ class Callback:
             raise self._error
         return self._answer[0]
 
+    @contextmanager
+    def redeeming(self, name: str) -> Generator[None, None, None]:
+        """What is done with the answer: the page says how that ended. `name`: of the server that one is logged in to then."""
+        self._outcome = REFUSED
+        try:
+            yield
+            self._outcome = callback_page.logged_in(name)
+        finally:
+            self._ended.set()
+
     async def farewell(self) -> None:
         """The page that says how it ended may still be on its way to the browser."""
         if self._heard.is_set():
@@ -77,12 +75,12 @@ class Callback:
                 await self._told.wait()
 
     def take_pasted(self, query: str) -> str:
-        _, (title, _) = self.take(query)
+        _, page = self.take(query)
         if self._heard.is_set():
             self._told.set()
-        return title
+        return page.title
 
-    def take(self, query: str) -> tuple[int, tuple[str, str]]:
+    def take(self, query: str) -> tuple[int, CallbackPage]:
         """An answer, from the browser or pasted by a person: what to say to whoever brought it. Only the first counts."""
         if self._read is None or self._heard.is_set():
             return 400, NOT_OURS
@@ -93,7 +91,7 @@ class Callback:
         except ClientError as error:
             self._error = error
         self._heard.set()
-        return (200, DONE) if self._error is None else (200, REFUSED)
+        return (200, ARRIVED) if self._error is None else (200, REFUSED)
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """One connection, one request. Nothing that a caller sends can end the wait but an answer."""
@@ -101,6 +99,10 @@ class Callback:
             try:
                 async with stream:
                     status, page = self._judge(await _head(stream))
+                    if page is ARRIVED:
+                        with trio.move_on_after(OUTCOME_SECONDS):
+                            await self._ended.wait()
+                            page = self._outcome
                     await stream.send_all(_response(status, page))
                     if status == 200:
                         self._told.set()
@@ -111,7 +113,7 @@ class Callback:
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 return
 
-    def _judge(self, head: bytes | None) -> tuple[int, tuple[str, str]]:
+    def _judge(self, head: bytes | None) -> tuple[int, CallbackPage]:
         lines = (head or b"").decode("latin-1").split("\r\n")
         method, _, rest = lines[0].partition(" ")
         target, _, version = rest.partition(" ")
@@ -170,9 +172,8 @@ async def _head(stream: trio.SocketStream) -> bytes | None:
     return received.partition(b"\r\n\r\n")[0]
 
 
-def _response(status: int, page: tuple[str, str]) -> bytes:
-    title, text = page
-    body = _PAGE.format(title=escape(title), text=escape(text)).encode()
+def _response(status: int, page: CallbackPage) -> bytes:
+    body = callback_page.html(page)
     reason = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed"}
     fields = [
         f"HTTP/1.1 {status} {reason[status]}",
@@ -182,7 +183,7 @@ def _response(status: int, page: tuple[str, str]) -> bytes:
         "Referrer-Policy: no-referrer",
         "X-Content-Type-Options: nosniff",
         "X-Frame-Options: DENY",
-        "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+        f"Content-Security-Policy: {callback_page.policy()}",
         "Connection: close",
         *(["Allow: GET"] if status == 405 else []),
     ]

@@ -24,12 +24,12 @@ from server.client.discovery import Place, discover
 from server.client.errors import ClientError, ClientUnknown, LoginError, LoginExpired
 from server.client.grants import Tokens
 from server.client.identity import ClientIdentity
-from server.client.login import DeviceCode, ask_for_code, login_from, remember, wait_for_tokens
+from server.client.login import DeviceCode, ask_for_code, login_from, remember, wait_for_tokens, withdraw
 from server.client.proof_key import ProofKey
 from server.client.registration import KnownIdentity, introduce, recall
 from server.client.tokens import StoredCode, StoredLogin, TokenFile
 from server.client.ways import Way, choose
-from server.client.wire import peek
+from server.client.wire import host_of, peek
 
 # A name that the person approving will read; the server cuts it as well.
 MAX_NAME: Final = 80
@@ -127,9 +127,20 @@ async def _by_code(
     code = await (_kept(file, place, identity, scope, ask) if wish.keeps_code else ask())
     try:
         async with screen.code(code):
-            tokens = await wait_for_tokens(
-                client, place, code, now=wall_clock, trouble=screen.trouble, identity=identity, key=wish.key
-            )
+            try:
+                tokens = await wait_for_tokens(
+                    client,
+                    place,
+                    code,
+                    now=wall_clock,
+                    trouble=screen.trouble,
+                    identity=identity,
+                    key=wish.key,
+                )
+            except trio.Cancelled:
+                if not wish.keeps_code:
+                    await withdraw(client, place, code, identity=identity)
+                raise
     except LoginError:
         # Decided, or over. Whoever is cancelled, or killed, leaves it to the next.
         await trio.to_thread.run_sync(file.drop_code, place.url, _as_kept(code, place, identity, scope))
@@ -204,9 +215,10 @@ async def _by_browser(
         async with screen.link(attempt.link, BROWSER_SECONDS, paste):
             with trio.move_on_after(BROWSER_SECONDS):
                 code = await callback.answer()
-                tokens = await browser_login.redeem(
-                    client, place, attempt, code, identity, key=wish.key, now=wall_clock()
-                )
+                with callback.redeeming(place.title or host_of(place.url)):
+                    tokens = await browser_login.redeem(
+                        client, place, attempt, code, identity, key=wish.key, now=wall_clock()
+                    )
                 return tokens, identity
     raise LoginExpired(
         "no answer came from the browser in time", hint=f"ostiary login {quote(place.url)} --browser"

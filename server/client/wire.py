@@ -192,6 +192,12 @@ class network_trouble:  # noqa: N801  reads as a phrase: `with network_trouble(u
 def _unreachable(url: str, error: httpx2.TransportError) -> Unreachable:
     host = host_of(url)
     said = _causes(error)
+    if "wrong version number" in said or "wrong_version_number" in said:
+        return Unreachable(
+            f"no secure connection to {host} could be made: what answers there speaks no TLS",
+            hint="http:// instead of https://, or another port",
+            sent=False,
+        )
     if "certificate" in said or "ssl" in said or "tls" in said:
         return Unreachable(
             f"no secure connection to {host} could be made",

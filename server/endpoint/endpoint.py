@@ -83,6 +83,7 @@ class Endpoint:
     # Wrong arguments are a protocol error, as they were before 2025-11-25, instead of a result to learn from.
     refuses_invalid: bool = False
     pretends: Revision | None = None  # the newest that it says it knows, if that is an older one
+    names_callers: bool = False  # in the line of every call, and not only of those that failed
     # Tools that are free although their authors say what they cost, because the settings have no [payments].
     unheard_prices: tuple[str, ...] = ()
 

@@ -121,6 +121,7 @@ def described(
         "scopes": [{"name": name, "words": vocabulary.words(name)} for name in sorted(principal.scopes)],
         "tools": principal.tools,
         "expires_at": about.expires_at,
+        "called_at": about.called_at,
         # Where something costs money, and more beside them (`server/till/cashier.py`).
         "plan": None,
         "quota": None,

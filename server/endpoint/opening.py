@@ -33,7 +33,7 @@ from server.mcp.results import ServerIdentity
 from server.mcp.rounds import Rounds
 from server.mcp.tasks import Ending
 from server.mcp.versions import REVISIONS
-from server.observe.log import Logger
+from server.observe.log import Logger, is_for_people
 from server.records.call_book import CallBook
 from server.rights.selection import Selections, unknown
 from server.rights.standing import Rights, rights_of
@@ -381,6 +381,7 @@ async def open_endpoint(
         page_size=settings.page_size,
         measure=measure,
         log=log,
+        names_callers=is_for_people(log),
         till=till,
         x402_extension=settings.x402_extension and till is not None,
         calls=calls,

@@ -78,9 +78,9 @@ def most_for(call: ToolCall, listed: AskedPrice | None, mark_up: MarkUp) -> Micr
     whatever that says by now."""
     if call.sold is not None and call.sold_as_said:
         return mark_up.within(call.sold)
-    if listed is not None:
-        return listed.amount
-    return call.sold or 0
+    if listed is None:
+        return call.sold or 0
+    return call.sold if listed.amount is None else listed.amount
 
 
 def tag_of(price: AskedPrice, mark_up: MarkUp) -> Mapping[str, Any]:

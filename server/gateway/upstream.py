@@ -74,7 +74,7 @@ class Upstream:
         self._clock = clock
         self._where = HttpUpstream(url=config.url, connections=config.max_connections, ca_file=config.ca_file)
         self._link: Link | None = None
-        self._trouble: Trouble | None = Trouble(words="is not connected yet", since=clock())
+        self._trouble: Trouble | None = Trouble("is not connected yet", clock(), kind="begins")
         self._told = ""  # what callers are told meanwhile
         self._arrived = trio.Event()
         self._tried = trio.Event()  # for the first time
@@ -246,7 +246,9 @@ class Upstream:
         words = f"{problem}{problem.more}"[:1000]
         known = self._trouble
         if known is None or not self._tried.is_set():
-            self._log.warning("upstream.lost", agent=self._name, reason=words)
+            self._log.info(
+                "upstream.lost", agent=self._name, reason=words
+            )  # a warning is said of every agent that fails
             self._trouble = Trouble(words=words, since=self._clock())
         elif known.words != words:
             self._log.info("upstream.still_lost", agent=self._name, reason=words)

@@ -1,31 +1,17 @@
-"""What a person sees who opens the address in a browser, and the answers that belong to nobody else: health, 404, 500 and 503."""
+"""The answers that belong to nobody else: health, 404, 500 and 503."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from shlex import quote
-
-from markupsafe import Markup
 
 from auth import pages
 from auth.values import wire
 from server.observe.log import Logger
-from server.settings.resolve import Resolved
 from server.store.jobs import StoreDamaged, StoreUnavailable
 
 # A full disk or a crowded queue is rarely over sooner, and a client should not hammer.
 RETRY_AFTER_SECONDS = 5
-
-
-def front_page(
-    request: wire.WireRequest, resolved: Resolved, *, entropy: Callable[[int], bytes]
-) -> wire.WireReply:
-    # Behind a proxy the request may have come by another name or scheme than callers are to use.
-    origin = request.origin if resolved.loopback else resolved.issuer
-    return pages.shell_page(
-        "This is an agent's door", _welcome(origin, resolved), _frame_of(request, entropy)
-    )
 
 
 def health(request: wire.WireRequest) -> wire.WireReply:
@@ -47,13 +33,38 @@ def nothing_here(request: wire.WireRequest, *, entropy: Callable[[int], bytes]) 
     )  # fmt: skip
 
 
-def failed(error: Exception, path: str, frame: pages.Frame | None, log: Logger) -> wire.WireReply:
-    """What could not be carried out, and its one line in the log. `path` is shown there: no secret may be in it."""
+def is_navigated(request: wire.WireRequest) -> bool:
+    """Whether a browser was sent here by its person: nothing else says so."""
+    headers = request.headers
+    return (
+        request.method in ("GET", "HEAD")
+        and headers.get("sec-fetch-mode") == "navigate"
+        and "text/html" in headers.get("accept", "")
+    )
+
+
+def for_programs(
+    request: wire.WireRequest, refused: wire.WireReply, *, entropy: Callable[[int], bytes]
+) -> wire.WireReply:
+    """In place of what a program would be told at an address where there is nothing to see."""
+    return pages.error_page(
+        refused.status, "This address is for programs", "They log in and ask for tokens here. There is nothing to see.",
+        "What this server is, and how a program is connected to it, is on the front page.",
+        _frame_of(request, entropy), headers=tuple(each for each in refused.headers if each[0].lower() == "allow"),
+        back=("/", "To the front page"),
+    )  # fmt: skip
+
+
+def failed(
+    error: Exception, path: str, frame: pages.Frame | None, log: Logger, reference: str = ""
+) -> wire.WireReply:
+    """What could not be carried out, and its one line in the log. `path` is shown there: no secret may be in it. `reference` is by which
+    the log knows the request."""
     if isinstance(error, StoreUnavailable):
         log.warning("store.unavailable", reason=str(error), path=path)
         return damaged(frame) if isinstance(error, StoreDamaged) else unavailable(frame)
-    log.exception("site.crashed", exc_info=error, path=path)
-    return broken(frame)
+    log.exception("site.crashed", exc_info=error, path=path, **({"request": reference} if reference else {}))
+    return broken(frame, reference)
 
 
 def unavailable(frame: pages.Frame | None) -> wire.WireReply:
@@ -78,13 +89,14 @@ def damaged(frame: pages.Frame | None) -> wire.WireReply:
     )  # fmt: skip
 
 
-def broken(frame: pages.Frame | None) -> wire.WireReply:
+def broken(frame: pages.Frame | None, reference: str = "") -> wire.WireReply:
     """The log has the details."""
     if frame is None:
         return _told(500, "server_error", "internal error")
     return pages.error_page(
         500, "Something went wrong", "That was a fault of the server, not yours.",
         "Try again. If it happens again, the server’s log says more.", frame,
+        back=("/", "To the front page"), reference=reference,
     )  # fmt: skip
 
 
@@ -105,28 +117,3 @@ def _told(status: int, error: str, description: str, *headers: tuple[str, str]) 
 def _plain(status: int, text: str, *headers: tuple[str, str]) -> wire.WireReply:
     kind = ("content-type", "text/plain; charset=utf-8")
     return wire.WireReply(status=status, headers=(kind, *headers), body=text.encode())
-
-
-def _welcome(origin: str, resolved: Resolved) -> Markup:
-    """The endpoints, and how to get in. Everything from the settings is escaped here."""
-    import html  # a large table of names comes with it
-
-    rows: list[str] = []
-    for server in resolved.servers:
-        url = html.escape(origin + resolved.paths[server.name])
-        rows.append(
-            f"<div><dt>{html.escape(server.title or server.name)}</dt><dd><code>{url}</code></dd></div>"
-        )
-    which = "one of these addresses" if len(rows) > 1 else "this address"
-    first = origin + next(iter(resolved.paths.values()))
-    typed = html.escape(f"ostiary login {quote(first)}\nostiary tools {quote(first)}")
-    login = (
-        f"<h2>From a terminal</h2><pre><code>{typed}</code></pre>"
-        '<p>Somebody gave you a code? <a href="/device">Enter it here</a>.</p>'
-        if resolved.needs_login
-        else "<h2>Who may call</h2><p>No login is needed on this machine.</p>"
-    )
-    return Markup(
-        f"<h1>Here is an agent’s door</h1><p>It can be called over MCP. Give {which} to your client:</p>"
-        f'<dl class="tall">{"".join(rows)}</dl>{login}'
-    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from server.observe.log import Logger
 
@@ -20,6 +20,19 @@ from .proxy import Proxies
 
 # A log line is for reading: a longer path is cut there.
 _LOGGED_PATH_CHARACTERS: Final = 200
+_OF_PROGRAMS: Final = frozenset(
+    (
+        b"authorization",
+        b"x-api-key",
+        b"dpop",
+        b"mcp-protocol-version",
+        b"mcp-session-id",
+        b"mcp-method",
+        b"last-event-id",
+        b"payment-signature",
+        b"x-payment",
+    )
+)
 _FORBIDDEN: Final = b"this server does not answer for the name in the Host header\n"
 
 
@@ -42,13 +55,16 @@ class Router:
         observe: Callable[[str, int], None] | None = None,
         tells_all: bool = False,
         secret_paths: Sequence[str] = (),
+        pages_of: Mapping[str, tuple[str, bytes]] = MappingProxyType({}),
     ) -> None:
-        """`secret_paths` are prefixes whose rest is a secret. `observe` is told the path as it came and the
+        """`secret_paths` are prefixes whose rest is a secret. `pages_of`: of paths that are for programs, the page (and its query) that a
+        browser is shown there. `observe` is told the path as it came and the
         status (0: it ended without a response) of every request, and must not raise. `tells_all` writes a line for
         every request, too."""
         self._endpoints: dict[str, Resolve] = dict(exact)
         for path, resolve in mcp.items():
             self._endpoints[path] = self._endpoints[path + "/"] = resolve
+        self._pages_of = dict(pages_of)
         self._below = below
         self._pages = hosting(pages)
         self._forms = forms or self._pages
@@ -63,14 +79,21 @@ class Router:
     def resolve(self, scope: Scope) -> RoutedHandler:
         if self._proxies is not None:
             scope = self._proxies.resolve(scope)
-        path: str = scope["path"]
+        path, shown = cast("str", scope["path"]), scope
         resolve = self._endpoints.get(path) or self._below.get(
             path[: path.find("/", path.find("/", 1) + 1) + 1]
         )
         if resolve is not None:
+            page = self._pages_of.get(path.rstrip("/"))
+            if page is not None and is_browsing(scope):
+                resolve, shown = (
+                    None,
+                    {**scope, "path": page[0], "raw_path": page[0].encode(), "query_string": page[1]},
+                )
+        if resolve is not None:
             handler = resolve(scope)
         elif self._guard.admits_host(scope, host_of(scope)):
-            handler = (self._forms if self._is_form(path) else self._pages)(scope)
+            handler = (self._forms if self._is_form(path) and shown is scope else self._pages)(shown)
         else:
             handler = hosting(_forbid)(scope)
         return RoutedHandler(
@@ -101,6 +124,23 @@ class Router:
             if at >= 0:
                 return path[:at][:_LOGGED_PATH_CHARACTERS] + prefix + "***"
         return path[:_LOGGED_PATH_CHARACTERS]
+
+
+def is_browsing(scope: Scope) -> bool:
+    """Whether a person has typed this address, or followed a link to it. A program that speaks MCP says so in its headers, as does one
+    that has logged in; and none that asks for a page at all takes HTML and no stream."""
+    if scope["method"] not in ("GET", "HEAD"):
+        return False
+    takes_html = False
+    for name, value in scope["headers"]:
+        if name in _OF_PROGRAMS or (name == b"sec-fetch-mode" and value != b"navigate"):
+            return False
+        if name == b"accept":
+            accept = value.lower()
+            if b"text/event-stream" in accept:
+                return False
+            takes_html = takes_html or b"text/html" in accept
+    return takes_html
 
 
 class RoutedHandler:

@@ -9,24 +9,26 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from quart import Response, request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed, NotFound
 
 from auth import entry
-from auth.pages import NONCE_BYTES, Frame, frame_for
+from auth.pages import NONCE_BYTES, ErrorReply, Frame, frame_for
 from auth.parts import Parts
+from auth.values.wire import WireReply
 from server.http import guard, landing
 from server.http.pages import NAME as PAGES
 from server.http.pages import door, front, make_pages
 from server.http.values import FORM_BYTES
 from server.observe.log import Logger
-from server.settings.resolve import Resolved
 from server.store.jobs import StoreUnavailable
 
 if TYPE_CHECKING:
+    from server.overview.pages import OverviewPages
+    from server.owner.pages import OwnerPages
     from server.tryout.pages import TryPages
 
 # In the order in which an Allow header names them: no page has any other.
@@ -41,22 +43,27 @@ class PublicSite(QuartTrio):
 
 
 def make_site(
-    resolved: Resolved,
-    parts: Parts | None,
+    parts: Parts,
     log: Logger,
     *,
     trying: TryPages | None = None,
+    overview: OverviewPages | None = None,
+    owning: OwnerPages | None = None,
     entropy: Callable[[int], bytes] = secrets.token_bytes,
 ) -> PublicSite:
-    """The public app. `parts`: what pages are made with; None where nobody logs in, and the front page is the only one but for
-    those of `trying`, where tools are tried out."""
+    """The public app. Where nobody logs in, so without `overview` and `owning` (the pages of whoever owns the server), the front page,
+    and how one connects, are all there is but for `trying`, where tools are tried out."""
     app = PublicSite("server", static_folder=None, template_folder=None)
     _bound(app)
     app.url_map.merge_slashes = False  # another path is another page, and never a redirect to one
     app.before_request(door.take_in)
-    app.register_blueprint(front.make_front(resolved, entropy))
-    if parts is not None:
-        app.register_blueprint(make_pages(parts))
+    app.register_blueprint(front.make_front(parts, needs_login=overview is not None))
+    if overview is not None:
+        app.register_blueprint(make_pages(parts, overview))
+    if owning is not None:
+        from server.http.pages.owner import make_owner
+
+        app.register_blueprint(make_owner(owning))
     if trying is not None:
         from server.http.pages.try_it import make_try
 
@@ -66,18 +73,27 @@ def make_site(
         has = error.valid_methods
         if has is None:  # a method that no path has: `take_in` said so
             return await _as_plain(error)
-        if parts is None or request.path == front.PATH:
+        if overview is None or request.path == front.PATH:
             return door.respond(landing.wrong_method())
         allowed = [method for method in PAGE_METHODS if method in has]
-        return door.page(entry.refuse_method(door.asked(), parts, allowed))
+        return door.page(await known(entry.refuse_method(door.asked(), parts, allowed)))
 
     async def miss(_: NotFound) -> Response:
-        return door.respond(landing.nothing_here(door.asked(), entropy=entropy))
+        return door.respond(await known(landing.nothing_here(door.asked(), entropy=entropy)))
+
+    async def known(reply: WireReply) -> WireReply:
+        """With whoever is signed in in its head, where it is a page and anybody could be."""
+        if overview is None or not isinstance(reply, ErrorReply):
+            return reply
+        visit = entry.admit(door.asked(), parts)
+        return reply if isinstance(visit, WireReply) else await entry.recognised(reply, visit)
 
     async def fail(error: StoreUnavailable | InternalServerError) -> Response:
         cause = error if isinstance(error, StoreUnavailable) else error.original_exception
         assert isinstance(cause, Exception)  # no view raises a 500 by itself
-        return door.respond(landing.failed(cause, _path_for_log(), _frame(entropy), log))
+        state = cast("dict[str, Any]", request.scope).get("state", {})
+        reference = str(state.get("request_id", ""))
+        return door.respond(landing.failed(cause, _path_for_log(), _frame(entropy), log, reference))
 
     app.register_error_handler(NotFound, miss)
     app.register_error_handler(MethodNotAllowed, refuse_method)
@@ -94,7 +110,7 @@ def _bound(app: QuartTrio) -> None:
 
 
 def _is_page() -> bool:
-    return PAGES in request.blueprints or "try_it" in request.blueprints
+    return PAGES in request.blueprints or not {"owner", "try_it"}.isdisjoint(request.blueprints)
 
 
 def _path_for_log() -> str:

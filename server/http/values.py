@@ -95,6 +95,7 @@ def request_of(scope: Scope, body: bytes) -> wire.WireRequest:
         headers=headers,
         origin=guard.origin_of(scope),
         ip=client[0] if client else "",
+        request_id=scope["state"].get("request_id", ""),
     )
 
 

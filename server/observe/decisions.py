@@ -5,7 +5,7 @@ The trail is the record; these lines are for whoever watches. Nothing is added t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from auth.values.db import AuditEntry
@@ -36,6 +36,7 @@ def log_decisions(log: Logger) -> Callable[[Sequence[AuditEntry]], None]:
     """For the store's `on_audit`."""
 
     def listen(entries: Sequence[AuditEntry]) -> None:
+        # Written out here, for a refresh is not to pay for functions more.
         for entry in entries:
             if entry.event.startswith(SAID_ALREADY):
                 continue
@@ -44,6 +45,16 @@ def log_decisions(log: Logger) -> Callable[[Sequence[AuditEntry]], None]:
             say(f"identity.{entry.event}", **said)
 
     return listen
+
+
+def is_told(entry: AuditEntry) -> bool:
+    return not entry.event.startswith(SAID_ALREADY)
+
+
+def say_named(log: Logger, entry: AuditEntry, names: Mapping[str, str]) -> None:
+    """The same, with names for people."""
+    said = {name: value for name, value in {**_said(entry), **names}.items() if value}
+    getattr(log, level_of(entry))(f"identity.{entry.event}", **said)
 
 
 def level_of(entry: AuditEntry) -> str:

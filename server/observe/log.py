@@ -10,6 +10,7 @@ class Logger(Protocol):
 
     `exception` is an error that shows the exception which is being handled. `exc_info` shows one as well: an exception, the
     triple of `sys.exc_info()`, or True for the one that is being handled.
+
     """
 
     def debug(self, event: str, **fields: object) -> None: ...
@@ -21,3 +22,8 @@ class Logger(Protocol):
     def error(self, event: str, **fields: object) -> None: ...
 
     def exception(self, event: str, **fields: object) -> None: ...
+
+
+def is_for_people(log: Logger) -> bool:
+    """Whether a person reads it at a terminal, and wants to know by name who did what."""
+    return getattr(log, "for_people", False) is True

@@ -16,7 +16,6 @@ import time
 import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Final, Literal, TextIO, cast
 
 import msgspec
@@ -48,6 +47,7 @@ class _Said(msgspec.Struct, frozen=True, kw_only=True):
     warning: Callable[..., None]
     error: Callable[..., None]
     exception: Callable[..., None]
+    for_people: bool
 
 
 def make_logger(
@@ -56,12 +56,13 @@ def make_logger(
     style: Literal["auto", "json", "console"],
     stream: TextIO | None = None,
     lines: Lines | None = None,
+    everything: bool = False,
 ) -> Logger:
-    """`lines` must be those of `stream`; without them every line is written at once."""
+    """`lines` must be those of `stream`; without them every line is written at once. `everything`: people see ids, too."""
     out = stream or sys.stderr
     taken = lines or Lines(out)
     for_people = style == "console" or (style == "auto" and out.isatty())
-    writes = partial(_for_people, coloured=out.isatty()) if for_people else _as_json
+    writes = _for_people(out, level, everything=everything) if for_people else _as_json
     writers: dict[str, Callable[..., None]] = {}
     for name in LEVELS:
         if LEVELS.index(name) < LEVELS.index(level):
@@ -69,7 +70,7 @@ def make_logger(
         else:
             writers[name] = writes(name, taken.info if name in ("debug", "info") else taken.warning)
     taken.words_for_lost = _words_for_lost(writes)
-    return _Said(**writers, exception=_with_exception(writers["error"]))
+    return _Said(**writers, exception=_with_exception(writers["error"]), for_people=for_people)
 
 
 def _say_nothing(event: str, **fields: object) -> None:
@@ -123,18 +124,30 @@ def _as_json(level: str, put: Callable[[str], object]) -> Callable[..., None]:
     return write
 
 
-def _for_people(level: str, put: Callable[[str], object], *, coloured: bool) -> Callable[..., None]:
+def _for_people(
+    out: TextIO, lowest: str, *, everything: bool
+) -> Callable[[str, Callable[[str], object]], Callable[..., None]]:
     from server.observe import console
 
-    paint = console.COLOURED if coloured else console.PLAIN
+    look, day = console.look_of(out, everything=everything), time.localtime()[:3]
 
-    def write(event: str, **fields: Any) -> None:
-        redact(fields)
-        exception = _exception(fields.pop("exc_info", None))
-        fields["at"] = _written(time.time_ns() // 1_000_000)
-        put(console.line(level, event, fields, exception, paint))
+    def writes(level: str, put: Callable[[str], object]) -> Callable[..., None]:
+        def write(event: str, **fields: Any) -> None:
+            nonlocal day
+            # Each page has its line only for whoever looks for that.
+            if event == console.REQUEST and lowest != "debug":
+                return
+            redact(fields)
+            exception = _exception(fields.pop("exc_info", None))
+            now = time.localtime()
+            if now[:3] != day:
+                day = now[:3]
+                put(f"{time.strftime('%A, %d %B %Y', now)}\n")
+            put(console.line(level, event, fields, exception, look))
 
-    return write
+        return write
+
+    return writes
 
 
 def redact(fields: dict[str, Any]) -> None:

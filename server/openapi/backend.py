@@ -16,7 +16,8 @@ from urllib.parse import quote, urlsplit
 import trio
 
 from server.backends.base import Announce, BackendError, Millis, Outlet, ToolCall, Trouble
-from server.backends.endpoint import read_headers
+from server.backends.endpoint import REACH_SECONDS, read_headers
+from server.backends.troubles import TroubleWatch
 from server.mcp.messages import Tool
 from server.mcp.results import ToolResult
 from server.observe.log import Logger
@@ -66,8 +67,7 @@ class OpenApiBackend:
         self._name = name
         self._log = log
         self._ask = ask
-        self._clock = clock
-        self._trouble: Trouble | None = None
+        self._watch = TroubleWatch(clock)
         self._tools: Mapping[str, ApiTool] = {}
         self._schemes: Mapping[str, Sequence[str]] = {}
         self._fields: Mapping[str, FieldPaths] = {}
@@ -100,25 +100,34 @@ class OpenApiBackend:
         except Unsendable as problem:
             return failed(f"Invalid arguments.\n{problem}")
         except DeadlinePassed:
-            self._troubled("it did not answer in time")
+            self._watch.begins("it did not answer in time")
             return failed(
                 f"The API did not answer within {self._config.deadline_seconds:g} s. It may have done what was asked."
             )
         except NotConnected as problem:
-            self._troubled(f"it {problem}")
+            self._watch.begins(f"it {problem}", unreached=True)
             raise BackendError(f"the API {problem}") from problem
         except FetchFailed as problem:
-            self._troubled(f"it {problem}")
+            self._watch.begins(f"it {problem}")
             return failed(f"The API {problem}. It may have done what was asked.")
         assert result is not None
         return result
 
     def trouble(self) -> Trouble | None:
-        return self._trouble
+        return self._watch.found
 
-    def _troubled(self, words: str) -> None:
-        since = self._clock() if self._trouble is None else self._trouble.since
-        self._trouble = Trouble(words, since)
+    async def reach(self) -> None:
+        """Opens a connection; nothing is sent."""
+        if self._fetcher is None:
+            return
+        try:
+            await self._fetcher.reach(deadline=trio.current_time() + REACH_SECONDS)
+        except NotConnected as problem:
+            self._watch.begins(f"it {problem}", unreached=True)
+        except DeadlinePassed:
+            self._watch.begins("it cannot be reached: nobody picked up in time", unreached=True)
+        else:
+            self._watch.reached()
 
     async def aclose(self) -> None:
         if self._fetcher is not None:
@@ -162,11 +171,11 @@ class OpenApiBackend:
         async with fetcher.open(written, request.body, deadline=deadline, limit=READ_BYTES) as answer:
             status, retry_after = answer.status, answer.header(b"retry-after")
             if status == 401 and schemes:
-                self._troubled("it does not take our credential (401)")
+                self._watch.begins("it does not take our credential (401)")
             elif status < 500:
-                self._trouble = None
+                self._watch.is_over()
             else:
-                self._troubled(f"it answers {status}")
+                self._watch.begins(f"it answers {status}")
             if 200 <= status < 300:
                 return self._result(offered, call, status, answer.media_type, await answer.read())
             said = await answer.beginning(16 * 1024)

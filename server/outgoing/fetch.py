@@ -183,6 +183,7 @@ class Fetcher:
         if parts.scheme == "https":
             trust = system_trust() if ca_file is None else trust_in(ca_file)
         dial = Dialer(parts.hostname or "", parts.port or (80 if trust is None else 443), trust)
+        self._dial = dial
         self._pool = ConnectionPool(dial, connections=connections, slot_seconds=slot_seconds)
 
     def __repr__(self) -> str:  # a URL may have a credential in its query
@@ -194,6 +195,13 @@ class Fetcher:
         if target is not None and not _TARGET.fullmatch(target):
             raise ValueError("the address cannot be sent")
         return request_head(method, self._target if target is None else target, self._authority, headers)
+
+    async def reach(self, *, deadline: float) -> None:
+        """Open a connection, and close it again: nothing is sent. Raises `NotConnected` and `DeadlinePassed`."""
+        with trio.CancelScope(deadline=deadline) as scope:
+            (await self._dial()).close()
+        if scope.cancelled_caught:
+            raise DeadlinePassed
 
     async def exchange(
         self, head: bytes, body: bytes, *, deadline: float, limit: int, beginning: int

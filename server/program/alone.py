@@ -20,6 +20,7 @@ from server import __version__
 from server.backends.catalog import CatalogError
 from server.endpoint.opening import CannotStart, OpenServers, now_millis, open_servers, subkeys
 from server.observe.log import Logger
+from server.program.troubles import OutageWatch, nothing_recorded
 from server.request.ahead import let_go_of
 from server.request.dispatch import use_inside
 from server.request.tools import carry_out
@@ -81,6 +82,7 @@ async def serve_alone(
 
         await background.start(opened.tasks.run)
         background.start_soon(_sweep, store, opened.boot_id, log)
+        background.start_soon(OutageWatch(opened.endpoints, store, log, nothing_recorded).run)
         with trio.CancelScope() as conversing:
             await background.start(_stop_on_signals, stopping, conversing)
             log.info("server.started", version=__version__, server=server.name, boot=opened.boot_id)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from auth import endpoints
 from auth.people import links
 from auth.values import wire
-from auth.values.paths import KEY_DOCUMENTS
+from auth.values.paths import AUTHORIZATION_SERVER, DEVICE_AUTHORIZATION, KEY_DOCUMENTS, PAR
 from auth.values.requester import Requester
 from server.admission.bearer import Admission, anybody
 from server.http import guard, landing
@@ -29,6 +29,9 @@ from server.rights.standing import Standing
 
 if TYPE_CHECKING:
     from server.http.manifests import Manifests, OfferedTool
+    from server.overview.pages import OverviewPages
+    from server.owner.pages import OwnerPages
+    from server.program.certificates import ServedCertificate
     from server.request.storefront import Storefront
     from server.tryout.pages import TryPages
 
@@ -38,7 +41,11 @@ PRICES: Final = "/.well-known/x402"
 PAYMENT_STATUS: Final = "/x402/status"
 # What servers say of themselves: manifests.py.
 MANIFEST: Final = "/.well-known/mcp.json"
+# What a program asks before it sends its person to a page.
+BEFORE_A_PAGE: Final = frozenset({AUTHORIZATION_SERVER, DEVICE_AUTHORIZATION, PAR})
 CARD: Final = "/.well-known/agent-card.json"
+# What a browser is shown at the address of a server: auth/front.py, loaded with the first page.
+CONNECT_PAGE: Final = "/connect"
 LABELLED: Final = frozenset(
     {"/token", "/device_authorization", "/authorize", "/par", "/revoke", "/device", "/signin", "/healthz"}
 )
@@ -50,8 +57,13 @@ Prices: TypeAlias = Callable[[wire.WireRequest], Awaitable[wire.WireReply | None
 LOGGED_PATH_CHARACTERS: Final = 200
 
 
-def public_router(services: Services) -> Router:
-    """`/mcp` to its endpoint, what programs ask of a login to forms, everything else to the Quart-Trio app."""
+def lazy_pages(services: Services, certificate: ServedCertificate | None = None) -> LazyApp:
+    return LazyApp(partial(_pages_app, services, certificate))
+
+
+def public_router(services: Services, pages: App, *, expect_page: Callable[[], None]) -> Router:
+    """`/mcp` to its endpoint, what programs ask of a login to forms, everything else to the Quart-Trio app. `expect_page` is told when
+    somebody is about to look at a page."""
     resolved, config, issuer = (
         services.resolved,
         services.resolved.config,
@@ -90,15 +102,24 @@ def public_router(services: Services) -> Router:
         }
         | _deposit_desks(services, endpoints),
         below=calls,
-        forms=form_handler(_answer_for(services, _price_list(services, endpoints), _manifests(services))),
+        forms=form_handler(
+            _answer_for(services, _price_list(services, endpoints), _manifests(services), expect_page)
+        ),
         is_form=_is_for_programs,
-        pages=LazyApp(partial(_pages_app, services)),
+        pages=pages,
         guard=door,
         log=services.log,
         proxies=Proxies(networks=resolved.trusted_proxies) if resolved.trusted_proxies else None,
         observe=services.metrics.counting_requests(routes),
         tells_all=config.log_level == "debug",
         secret_paths=links.PATHS,
+        pages_of={
+            path: (CONNECT_PAGE, f"server={name}".encode())
+            for path, name in (
+                *((path, name) for name, path in resolved.paths.items()),
+                *resolved.aliases.items(),
+            )
+        },
     )
 
 
@@ -107,13 +128,61 @@ def _is_for_programs(path: str) -> bool:
     return endpoints.is_endpoint(path) or "/.well-known/" in path or path in ("/healthz", PAYMENT_STATUS)
 
 
-def _pages_app(services: Services) -> App:
+def _pages_app(services: Services, certificate: ServedCertificate | None) -> App:
     """Called in a thread when the first page is asked for: the framework takes a while to load, and so do the pages."""
     from server.http import site
 
-    resolved, parts = services.resolved, services.identity.parts
     return site.make_site(
-        resolved, parts if resolved.needs_login else None, services.log, trying=_try_pages(services)
+        services.identity.parts,
+        services.log,
+        trying=_try_pages(services),
+        overview=_overview_pages(services, certificate) if services.resolved.needs_login else None,
+        owning=_owner_pages(services) if services.resolved.needs_login else None,
+    )
+
+
+def _overview_pages(services: Services, certificate: ServedCertificate | None) -> OverviewPages:
+    from server.overview.look import RunningParts
+    from server.overview.outages import outages
+    from server.overview.pages import OverviewPages
+    from server.program.troubles import nothing_recorded
+
+    endpoints = services.endpoints
+
+    def offered() -> list[tuple[str, str]]:
+        return [(name, tool) for name, endpoint in endpoints.items() for tool in endpoint.catalog.tools]
+
+    def to_accept() -> list[tuple[str, str]]:
+        desk = services.servers.trust.desk
+        if desk is None:
+            return []
+        return [
+            (str(key), trouble.words)
+            for key, each in desk.known.items()
+            if (trouble := each.guard.trouble()) is not None
+        ]
+
+    around = RunningParts(
+        outages=lambda now: outages(
+            endpoints, services.store, nothing_recorded, now
+        ),  # which is done already
+        offered=offered,
+        to_accept=to_accept,
+        certificate=(lambda: "") if certificate is None else certificate.note,
+        write_down=services.write_down,
+    )
+    return OverviewPages(services.identity.parts, around)
+
+
+def _owner_pages(services: Services) -> OwnerPages:
+    from server.owner.pages import OwnerPages
+    from server.program.commands import audit_admin, upstream_admin
+
+    return OwnerPages(
+        services.identity.parts,
+        servers=services.selectable,
+        audit=audit_admin(services),
+        upstreams=upstream_admin(services),
     )
 
 
@@ -290,7 +359,10 @@ def _offered_to_all(services: Services, name: str) -> list[OfferedTool] | None:
 
 
 def _answer_for(
-    services: Services, prices: Prices | None, manifests: Callable[[wire.WireRequest], wire.WireReply | None]
+    services: Services,
+    prices: Prices | None,
+    manifests: Callable[[wire.WireRequest], wire.WireReply | None],
+    expect_page: Callable[[], None],
 ) -> Answer:
     """What programs ask for: identity's endpoints and documents, what is sold, and health; else 404."""
     identity, asks = services.identity, services.resolved.needs_login
@@ -306,6 +378,10 @@ def _answer_for(
             signs = services.money is not None and request.path in KEY_DOCUMENTS
             if reply is None and (asks or signs):
                 reply = await identity.handle(request)
+                if request.path in BEFORE_A_PAGE:
+                    expect_page()
+                if reply is not None and reply.status >= 400 and landing.is_navigated(request):
+                    return landing.for_programs(request, reply, entropy=secrets.token_bytes)
         except Exception as error:
             return landing.failed(error, request.path[:LOGGED_PATH_CHARACTERS], None, services.log)
         if reply is not None:

@@ -13,6 +13,7 @@ import secrets
 import signal
 from collections.abc import Callable, Mapping
 from functools import partial
+from shlex import quote
 from types import MappingProxyType
 from typing import Any, Final, cast
 
@@ -20,6 +21,7 @@ import msgspec
 import trio
 
 from auth.keys import rotation, sealing
+from auth.people import users
 from auth.values.policy import DAY, MINUTE
 from server import __version__
 from server.admin import control
@@ -28,6 +30,7 @@ from server.backends.catalog import CatalogError
 from server.endpoint.opening import CannotStart, now_millis
 from server.http import listen
 from server.http.asgi import hosting
+from server.http.handler import App
 from server.http.limits import HttpLimits
 from server.http.probes import Probe
 from server.http.sockets import ListenError, open_listeners
@@ -36,15 +39,16 @@ from server.observe.log import Logger
 from server.observe.metrics import CONTENT_TYPE
 from server.program import first_words, store_watch, trail
 from server.program.allocator import give_large_blocks_back
-from server.program.answering import public_router
+from server.program.answering import lazy_pages, public_router
 from server.program.backups import BackupPlan, keep_backing_up
 from server.program.certificates import ServedCertificate, ends_at, of_an_authority, of_files, waits_for
 from server.program.clock_watch import keep_watching
+from server.program.pages_ahead import PagesAhead
 from server.program.reloading import ReadSettings, Reloading
 from server.program.services import Services, build, open_key
 from server.program.store_place import open_place
 from server.program.supervisor import supervisor_of
-from server.program.troubles import troubles
+from server.program.troubles import OutageWatch, words_of
 from server.records.recording import keep_recording
 from server.settings.resolve import Resolved
 from server.settings.secret import SecretUnreadable
@@ -183,6 +187,8 @@ async def serve(
                 background.start_soon(
                     partial(keep_recording, services.calls, store, log, most_rows=config.call_rows)
                 )
+                watch = OutageWatch(services.endpoints, store, log, services.write_down)
+                background.start_soon(watch.run)
                 background.start_soon(services.probe.run)
                 if not config.store:
                     background.start_soon(store_watch.look_through_large_file, store, home.database, log)
@@ -214,10 +220,12 @@ async def serve(
                     lambda: counters.accept_errors,
                 )
                 reloading = Reloading(read_settings or (lambda: resolved), resolved, services.servers, log)
+                pages = lazy_pages(services, certificate)
+                ahead = PagesAhead(pages.made, log)
                 await background.start(
                     control.serve,
                     home.path,
-                    partial(_commands, services, reloading, certificate),
+                    partial(_commands, services, reloading, certificate, ahead),
                     log,
                     counters,
                 )
@@ -227,7 +235,7 @@ async def serve(
                             _heed_signals, background, draining, serving, certificate, reloading, log
                         )
                         listens = await listening.start(
-                            _serve_public, services, public, certificate, draining
+                            _serve_public, services, pages, ahead, public, certificate, draining
                         )
                         if admin:
                             await listening.start(_serve_admin, services, admin, certificate, draining)
@@ -249,9 +257,14 @@ async def serve(
                             admin=f"http://127.0.0.1:{admin.port}" if admin else None,
                             boot=services.boot_id,
                         )
+                        background.start_soon(ahead.run)
+                        if shows_claim_link:
+                            ahead.expect()  # by whoever stands before the terminal
                         supervisor.ready(f"serving {services.identity.parts.site.issuer}")
                         _warn_of_open_servers(services)
                         _warn_of_prices(services)
+                        if not shows_claim_link:
+                            await _warn_of_nobody(services)
                         background.start_soon(
                             store_watch.keep_ballast, ballast, log
                         )  # the start has what it needs
@@ -299,6 +312,15 @@ def _warn_of_prices(services: Services) -> None:
             services.log.warning("price.unpayable", reason=sentence)
 
 
+async def _warn_of_nobody(services: Services) -> None:
+    """Where no terminal shows the link: whoever reads the log is told what is left to do."""
+    if services.resolved.needs_login and not await services.store.read(users.claimed):
+        command = f"ostiary claim --data-dir {quote(str(services.resolved.data_dir.absolute()))}"
+        services.log.warning(
+            "server.unclaimed", hint=f"on this machine, `{command}` shows the link that makes it yours"
+        )
+
+
 def _sold(services: Services) -> str | None:
     if services.money is None:
         return None
@@ -328,6 +350,8 @@ def _listen(host: str, port: int) -> BoundSockets:
 
 async def _serve_public(
     services: Services,
+    pages: App,
+    ahead: PagesAhead,
     bound: BoundSockets,
     certificate: ServedCertificate | None,
     draining: trio.Event,
@@ -350,7 +374,12 @@ async def _serve_public(
     )
     for name, help_text in CONNECTION_COUNTS.items():
         services.metrics.counter(f"connections_{name}", help_text, partial(getattr, settings.counters, name))
-    await listen.serve(public_router(services).resolve, settings, draining=draining, task_status=task_status)
+    await listen.serve(
+        public_router(services, pages, expect_page=ahead.expect).resolve,
+        settings,
+        draining=draining,
+        task_status=task_status,
+    )
 
 
 async def _serve_plain(
@@ -395,7 +424,7 @@ async def _serve_admin(
     probe = Probe(
         ready=partial(store_watch.why_not_ready, services.probe),
         metrics=metrics,
-        out_of_order=lambda: list(troubles(services.endpoints)),
+        out_of_order=lambda: words_of(services.endpoints, now_millis()),
         note=(lambda: "") if certificate is None else certificate.note,
     )
     settings = listen.ListenSettings(
@@ -510,11 +539,11 @@ async def _started(
 
 
 def _commands(
-    services: Services, reloading: Reloading, certificate: ServedCertificate | None
+    services: Services, reloading: Reloading, certificate: ServedCertificate | None, ahead: PagesAhead
 ) -> Mapping[str, control.Handler]:
     from server.program.commands import commands_of
 
-    return commands_of(services, reloading, certificate)
+    return ahead.heeding(commands_of(services, reloading, certificate))
 
 
 async def _claim_link(services: Services) -> str | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
+import trio
 from msgspec import structs
 from msgspec.structs import asdict
 
@@ -21,14 +22,18 @@ from server.admin.plans import PlanAdmin
 from server.admin.upstreams import UpstreamAdmin
 from server.admin.vouchers import VoucherAdmin
 from server.endpoint.opening import now_millis
+from server.overview import figures
+from server.overview.hits import AgentHit, told_hit
+from server.overview.outages import outages
 from server.program import store_watch
 from server.program.certificates import ServedCertificate
 from server.program.reloading import Reloading
 from server.program.services import Services
-from server.program.troubles import described_agents
-from server.records.recording import write_down
-from server.rights.selection import SelectableNames
+from server.store.jobs import StoreUnavailable
 from server.till.plans import Plans
+
+# For all agents together: less than whoever asks waits for an answer.
+TRY_SECONDS: Final = 12.0
 
 
 def _upstreams(services: Services) -> list[Mapping[str, Any]] | None:
@@ -42,10 +47,41 @@ def _upstreams(services: Services) -> list[Mapping[str, Any]] | None:
     ]
 
 
-def _upstream_backends(services: Services) -> list[object]:
-    """Of those that are told of as upstreams."""
+async def _behind(services: Services) -> Mapping[str, Any]:
+    """What lies behind the servers and is out of order, and what came of the calls of a day, as far as the store can be read."""
+    now = now_millis()
+    found = await outages(services.endpoints, services.store, services.write_down, now)
     desk = services.servers.trust.desk
-    return [] if desk is None else [each.backend for each in desk.known.values()]
+    upstreams = {} if desk is None else {id(each.backend): str(key) for key, each in desk.known.items()}
+    hits = {upstreams[id(each.backend)]: each.hit for each in found if id(each.backend) in upstreams}
+    listed = _upstreams(services)
+    if listed is not None:
+        listed = [{**each, **told_hit(hits.get(each["name"], AgentHit()))} for each in listed]
+    return {
+        "agents": [each.told() for each in found if id(each.backend) not in upstreams],
+        "upstreams": listed,
+        "day": await _day(services, now),
+    }
+
+
+async def _day(services: Services, now: int) -> Mapping[str, Any] | None:
+    try:
+        return asdict(await services.store.read(partial(figures.day, now=now)))
+    except StoreUnavailable:
+        return None
+
+
+def audit_admin(services: Services) -> AuditAdmin:
+    return AuditAdmin(
+        store=services.store,
+        subkey=services.identity.parts.subkey,
+        committed_head=services.trail.audit.committed,
+        written_heads=services.trail.audit.file.read,
+    )
+
+
+def upstream_admin(services: Services) -> UpstreamAdmin:
+    return UpstreamAdmin(store=services.store, find_desk=lambda: services.servers.trust.desk)
 
 
 def commands_of(
@@ -69,12 +105,21 @@ def commands_of(
                 if endpoint.unheard_prices
             },
             "upstreams": _upstreams(services),
-            "agents": described_agents(services.endpoints, besides=_upstream_backends(services)),
             "certificate": None if certificate is None else certificate.described(),
             "backups": asdict(services.backups) if services.backups.every_hours else None,
         }
 
     cashier = services.cashier
+
+    async def look_behind() -> Mapping[str, Any]:
+        return await _behind(services)
+
+    async def try_agents(arguments: Mapping[str, Any], actor: str) -> Any:
+        """What lies behind the servers, once each of them was tried that can be."""
+        with trio.move_on_after(TRY_SECONDS):
+            for endpoint in services.endpoints.values():
+                await endpoint.catalog.reach_all()
+        return await look_behind()
 
     async def earned(now: int) -> Mapping[str, Any]:
         assert cashier is not None
@@ -95,6 +140,7 @@ def commands_of(
         subkey=services.identity.parts.subkey,
         status=status,
         look_at_store=partial(store_watch.described, services.probe, services.resolved.data_dir),
+        look_behind=look_behind,
         origin=lambda: issuer,
         scopes=services.identity.parts.site.scopes,
         spends=None if cashier is None else cashier.asks,
@@ -102,22 +148,9 @@ def commands_of(
         login_ms=services.identity.parts.policy.tokens.device_login_ms,
         more={
             **KeysAdmin(parts=services.identity.parts).commands(),
-            **AuditAdmin(
-                store=services.store,
-                subkey=services.identity.parts.subkey,
-                committed_head=services.trail.audit.committed,
-                written_heads=services.trail.audit.file.read,
-            ).commands(),
-            **CallsAdmin(
-                store=services.store,
-                write_down=partial(
-                    write_down,
-                    services.calls,
-                    services.store,
-                    services.log,
-                    most_rows=services.resolved.config.call_rows,
-                ),
-            ).commands(),
+            **audit_admin(services).commands(),
+            **CallsAdmin(store=services.store, write_down=services.write_down).commands(),
+            "try_agents": try_agents,
             **PlanAdmin(
                 store=services.store, clock=now_millis, plans=Plans(services.resolved.plans).rules
             ).commands(),
@@ -134,7 +167,7 @@ def commands_of(
                 store=services.store,
                 clock=now_millis,
             ).commands(),
-            **UpstreamAdmin(store=services.store, find_desk=lambda: services.servers.trust.desk).commands(),
+            **upstream_admin(services).commands(),
             **VoucherAdmin(
                 store=services.store,
                 clock=now_millis,
@@ -142,9 +175,6 @@ def commands_of(
             ).commands(),
         },
         examine_money=None if services.money is None else examine_money,
-        servers=lambda: {
-            name: SelectableNames(groups=services.servers.settings[name].groups, tools=endpoint.catalog.named)
-            for name, endpoint in services.endpoints.items()
-        },
+        servers=services.selectable,
     )
     return admin.commands()

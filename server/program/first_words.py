@@ -8,13 +8,13 @@ from msgspec import UNSET
 
 from server.backends.catalog import ToolEntry
 from server.endpoint.endpoint import Endpoint
-from server.program.troubles import troubles
+from server.overview.outages import troubles
 
 
 def serves(endpoints: Mapping[str, Endpoint]) -> tuple[str, ...]:
     """The first line says how much there is, each further one what is out of order."""
     count = sum(len(endpoint.catalog.tools) for endpoint in endpoints.values())
-    wrong = [f"{name}: {trouble.words}" for name, trouble in troubles(endpoints).items()]
+    wrong = [f"{found.name}: {found.trouble.words}" for _, found in troubles(endpoints)]
     much = f"{count} tool{'' if count == 1 else 's'}"
     return (f"{much}; out of order:" if wrong else much, *wrong)
 

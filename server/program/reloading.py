@@ -67,7 +67,7 @@ class Reloading:
             try:
                 await self._take(renew=renew)
             except ConfigInvalid as invalid:
-                self._stay([str(problem) for problem in invalid.problems])
+                self._stay([problem.found for problem in invalid.problems])
             except CatalogError as error:
                 self._stay(error.problems)
             except (BackendError, SecretUnreadable, StoreError, ValueError) as error:

@@ -10,7 +10,7 @@ import os
 import secrets
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import trio
@@ -41,12 +41,15 @@ from server.program import store_watch
 from server.program.backups import BackupOutcome
 from server.program.hash_queue import HASHES_AT_ONCE, HashQueue
 from server.program.limits import ProcessLimits
+from server.program.shown_servers import ShownServers
 from server.program.trail import TrailHead
 from server.program.troubles import count_troubles
 from server.records.call_book import CallBook
+from server.records.recording import write_down
 from server.request.ahead import let_go_of
 from server.request.dispatch import use_inside
 from server.request.tools import carry_out
+from server.rights.selection import SelectableNames
 from server.sessions.crew import Crew
 from server.settings.resolve import Resolved
 from server.settings.secret import read_secret
@@ -59,6 +62,7 @@ from server.store.probe import ReportingStore, StoreProbe
 from server.tasks.engine import Tasks
 
 if TYPE_CHECKING:
+    from auth.tokens.credentials import AcceptedCredentials
     from server.program.money import Money
     from server.till.cashier import TillCashier
     from server.trust.connections import PersonConnections
@@ -89,9 +93,20 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     def endpoints(self) -> Mapping[str, Endpoint]:
         return self.servers.endpoints
 
+    def selectable(self) -> Mapping[str, SelectableNames]:
+        """What selections of tools can name now, by server."""
+        return {
+            name: SelectableNames(groups=self.servers.settings[name].groups, tools=endpoint.catalog.named)
+            for name, endpoint in self.endpoints.items()
+        }
+
     @property
     def tasks(self) -> Tasks:
         return self.servers.tasks
+
+    async def write_down(self) -> None:
+        """The calls that wait to be recorded, now."""
+        await write_down(self.calls, self.store, self.log, most_rows=self.resolved.config.call_rows)
 
     @property
     def boot_id(self) -> str:
@@ -150,9 +165,11 @@ async def build(
         aliases=resolved.aliases,
         scopes=resolved.scopes,
         without_login=resolved.open_servers.union(name for name, each in access.items() if not each.login),
+        tried_by=_tried_by(resolved, access),
         announced=_announced(resolved),
     )
     catalogs: dict[str, Catalog] = {}
+    endpoints: dict[str, Endpoint] = {}
     cashier = _cashier(resolved, store, subkey, catalogs)
     documents, fetch = open_documents(store, policy.registration)
     connections = _connections(resolved, store, subkey, log)
@@ -170,6 +187,7 @@ async def build(
         hashing=_hashing(),
         cashier=cashier,
         connections=connections,
+        offerings=ShownServers(endpoints, resolved.paths, home.issuer),
     )
     store.on_changes(identity.apply_changes)
     if connections is not None:
@@ -208,6 +226,7 @@ async def build(
         connections=connections,
         calls=calls,
     )
+    endpoints |= servers.endpoints
     catalogs |= {name: endpoint.catalog for name, endpoint in servers.endpoints.items()}
     for endpoint in servers.endpoints.values():
         store.on_audit(endpoint.step_ups.hear)
@@ -240,6 +259,14 @@ async def build(
         started_at=now_millis(),
         calls=calls,
     )
+
+
+def _tried_by(
+    resolved: Resolved, access: Mapping[str, AcceptedCredentials]
+) -> Literal["", "owners", "people"]:
+    """Who may try tools out: as people who are signed in, only where logins are accepted."""
+    who = resolved.config.try_page
+    return "" if who == "off" or not any(each.login for each in access.values()) else who
 
 
 def _announced(resolved: Resolved) -> Mapping[str, Mapping[str, str]]:

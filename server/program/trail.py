@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -17,12 +17,15 @@ from auth import audit
 from auth.values.db import Db
 from server.endpoint.opening import now_millis, subkeys
 from server.observe.decisions import log_decisions
-from server.observe.log import Logger
+from server.observe.log import Logger, is_for_people
 from server.store import keyfile, ledger_chain, meta
 from server.store.audit_head import HeadFile, HeadLost
 from server.store.home import DataDirectory
-from server.store.jobs import BEGINNING, AuditedStore, CannotOpen, Position, StoreDb, StoreError
+from server.store.jobs import BEGINNING, AuditedStore, CannotOpen, OnAudit, Position, StoreDb, StoreError
 from server.store.keyfile import MasterKey
+
+if TYPE_CHECKING:
+    from server.program.named_decisions import NamedDecisions
 
 # What a kill and a cut together may take without a break: rows of so many seconds, or so many rows and those of a second.
 HEAD_SECONDS: Final = 10.0
@@ -123,8 +126,11 @@ class TrailHead:
             self._log.warning("audit.not_settled", reason=str(error))
 
 
-async def begin(home: DataDirectory, store: AuditedStore, key: MasterKey, log: Logger) -> TrailHead:
-    """Bind the database to its key, and compare the ends of its chains with what was written down. From here on decisions are logged.
+async def begin(
+    home: DataDirectory, store: AuditedStore, key: MasterKey, log: Logger, hear: OnAudit
+) -> TrailHead:
+    """Bind the database to its key, and compare the ends of its chains with what was written down. From here on `hear` is told of
+    decisions.
 
     Raises `CannotOpen`.
     """
@@ -137,7 +143,7 @@ async def begin(home: DataDirectory, store: AuditedStore, key: MasterKey, log: L
             _begin_file(file)
     heads, lost = _heads_of(trail_file)
     ledger_heads, ledger_lost = _heads_of(ledger_file)
-    store.on_audit(log_decisions(log))
+    store.on_audit(hear)
     store.chain_audit(trail_key, heads)
     store.chain_ledger(ledger_key, ledger_heads)
     await store.write(partial(keyfile.bind_key, fingerprint=key.fingerprint))
@@ -176,12 +182,25 @@ async def kept(
     home: DataDirectory, store: AuditedStore, key: MasterKey, log: Logger
 ) -> AsyncGenerator[TrailHead]:
     """The trail, begun; on leaving its head is written down once more."""
-    trail = await begin(home, store, key, log)
-    try:
-        yield trail
-    finally:
-        with trio.move_on_after(END_SECONDS, shield=True):
-            await trail.write()
+    named = _named(store, log) if is_for_people(log) else None
+    trail = await begin(home, store, key, log, log_decisions(log) if named is None else named.hear)
+    async with trio.open_nursery() as nursery:
+        if named is not None:
+            nursery.start_soon(named.run)
+        try:
+            yield trail
+        finally:
+            nursery.cancel_scope.cancel()
+            with trio.move_on_after(END_SECONDS, shield=True):
+                if named is not None:
+                    await named.tell()
+                await trail.write()
+
+
+def _named(store: AuditedStore, log: Logger) -> NamedDecisions:
+    from server.program.named_decisions import NamedDecisions
+
+    return NamedDecisions(store, log)
 
 
 def _begin_ledger(db: StoreDb) -> None:

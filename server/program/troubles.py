@@ -1,35 +1,40 @@
-"""Agents that are out of order, as whoever runs the server is told of them: in `ostiary status` and `doctor`, at /readyz, in the metrics.
+"""Agents that are out of order, as whoever runs the server is told of them: in the log when it begins and when it is over, at /readyz, in
+the metrics. `ostiary status`, `doctor` and the Overview page ask server/overview/outages.py.
 
 A bad agent takes nobody else down with it: the server is ready, and says which one is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
-from msgspec.structs import asdict
+import msgspec
+import trio
 
-from server.backends.base import Trouble
+from auth.values.model import Millis
+from server.backends.catalog import AgentTrouble
 from server.endpoint.endpoint import Endpoint
+from server.observe.log import Logger
 from server.observe.metrics import Metrics
+from server.overview.hits import AgentHit, lasting
+from server.overview.outages import hit_by, troubles
+from server.store.jobs import Store, StoreError
+
+# How often it is looked whether one fails; whoever reads the log is not told sooner.
+LOOK_SECONDS: Final = 1.0
+# One that works again and fails again within this time never worked.
+SETTLED_SECONDS: Final = 5.0
+# How often one that cannot be reached is tried, so that its end is seen without anybody's call.
+TRY_SECONDS: Final = 15.0
 
 
-def troubles(endpoints: Mapping[str, Endpoint], *, besides: Collection[object] = ()) -> Mapping[str, Trouble]:
-    """By the name of the agent, which begins with that of its server. `besides`: back-ends of whose troubles is told elsewhere."""
-    return {
-        name: trouble
-        for endpoint in endpoints.values()
-        for name, trouble in endpoint.catalog.troubles(besides=besides).items()
-    }
-
-
-def described_agents(
-    endpoints: Mapping[str, Endpoint], *, besides: Collection[object]
-) -> list[dict[str, Any]]:
-    """For whoever is at the machine."""
+def words_of(endpoints: Mapping[str, Endpoint], now: Millis) -> list[str]:
+    """A line for each: which agent, what it said last, and for how long."""
     return [
-        {"name": name, **asdict(trouble)} for name, trouble in troubles(endpoints, besides=besides).items()
+        f"{found.name}: {found.trouble.words} (for {lasting(now - found.trouble.since)})"
+        for _, found in troubles(endpoints)
     ]
 
 
@@ -38,5 +43,92 @@ def count_troubles(metrics: Metrics, endpoints: Mapping[str, Endpoint]) -> None:
         "agent_out_of_order",
         "Agents that could not be reached or started when that was tried last",
         "agent",
-        lambda: dict.fromkeys(troubles(endpoints), 1),
+        lambda: {found.name: 1 for _, found in troubles(endpoints)},
     )
+
+
+class _Known(msgspec.Struct):
+    """An agent that was said to fail."""
+
+    server: str
+    found: AgentTrouble
+    well_since: float | None = None
+
+
+async def nothing_recorded() -> None:
+    """Where no call is written down."""
+
+
+class OutageWatch:
+    """Says in the log when an agent begins to fail, and when it works again: with its words, and how many calls of whom it cost."""
+
+    def __init__(
+        self,
+        endpoints: Mapping[str, Endpoint],
+        store: Store,
+        log: Logger,
+        write_down: Callable[[], Awaitable[None]],
+        *,
+        now: Callable[[], Millis] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._endpoints = endpoints
+        self._store = store
+        self._log = log
+        self._write_down = write_down
+        self._now = now
+        self._known: dict[str, _Known] = {}
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_trying)
+            while True:
+                await trio.sleep(LOOK_SECONDS)
+                await self.look()
+
+    async def look(self) -> None:
+        failing = {
+            found.name: (server, found)
+            for server, found in troubles(self._endpoints)
+            if found.trouble.kind == "fails"
+        }
+        for name, (server, found) in failing.items():
+            known = self._known.get(name)
+            if known is None:
+                self._known[name] = _Known(server, found)
+                await self._say("agent.out_of_order", self._known[name], reason=found.trouble.words)
+            else:
+                known.well_since = None
+        now = trio.current_time()
+        for name, known in list(self._known.items()):
+            if name in failing:
+                continue
+            if known.well_since is None:
+                known.well_since = now
+            elif now - known.well_since >= SETTLED_SECONDS:
+                del self._known[name]
+                lasted = max(0, self._now() - known.found.trouble.since)
+                await self._say("agent.in_order_again", known, seconds=round(lasted / 1000))
+
+    async def _say(self, event: str, known: _Known, **facts: Any) -> None:
+        hit = await self._hit(known)
+        if hit.calls:
+            whose = [*hit.people, *([f"{hit.others} others"] if hit.others else [])]
+            facts |= {"failed_calls": hit.calls, "people": whose}
+        self._log.warning(event, agent=known.found.name, **facts)
+
+    async def _hit(self, known: _Known) -> AgentHit:
+        try:
+            await self._write_down()
+            return await hit_by(
+                self._store, known.server, known.found.tools, known.found.trouble, self._now()
+            )
+        except StoreError:  # which is told of elsewhere
+            return AgentHit()
+
+    async def _keep_trying(self) -> None:
+        while True:
+            await trio.sleep(TRY_SECONDS)
+            for server in {known.server for known in self._known.values()}:
+                endpoint = self._endpoints.get(server)
+                if endpoint is not None:
+                    await endpoint.catalog.reach_all(failing=True)

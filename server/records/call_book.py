@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Final
+from types import MappingProxyType
+from typing import Final, Generic, TypeVar
 
 import msgspec
 import trio
 
-from auth.values.model import Millis
-from server.records.call_record import BUCKETS, FAILURES, HOUR, CallRecord, HourKey, HourSum
+from auth.values.model import Millis, PrincipalKind
+from server.records.call_record import BUCKETS, FAILURES, HOUR, CallRecord, HourKey, HourSum, ToolKey
+
+K = TypeVar("K")
 
 # Calls that wait to be counted: some seconds' worth of the fastest tool there is. Only an event loop that stands still gets there.
 MOST_WAITING: Final = 100_000
@@ -27,6 +30,33 @@ FOR_FAILURES: Final = 100
 SUMS_AN_HOUR: Final = 1_000
 # Sums that wait while the store takes nothing.
 MOST_SUMS: Final = 4 * SUMS_AN_HOUR
+# "Last used" to the minute is what people look for, and spares a write per login and second.
+NOTED_EVERY: Final[Millis] = 60_000
+# Logins and tools of which is known when that was written last. Beyond, all are written once more.
+MOST_NOTED: Final = 10_000
+
+
+class LastUses(Generic[K]):
+    """When each was used last, as far as it is to be written: the first time, and then once in a while."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[K, Millis] = {}
+        self._noted: dict[K, Millis] = {}
+
+    def note(self, key: K, at: Millis) -> None:
+        noted = self._noted.get(key)
+        if noted is not None and 0 <= at - noted < NOTED_EVERY:  # a clock that was set back begins anew
+            return
+        if len(self._noted) >= MOST_NOTED:
+            self._noted.clear()
+        self._noted[key] = self._waiting[key] = at
+
+    def take(self) -> Mapping[K, Millis]:
+        found, self._waiting = self._waiting, {}
+        return found
+
+    def put_back(self, taken: Mapping[K, Millis]) -> None:
+        self._waiting = {**taken, **self._waiting}
 
 
 class CallBatch(msgspec.Struct, frozen=True):
@@ -34,6 +64,8 @@ class CallBatch(msgspec.Struct, frozen=True):
 
     rows: Sequence[CallRecord]
     sums: Mapping[HourKey, HourSum]
+    logins: Mapping[str, Millis] = MappingProxyType({})  # that called, and when
+    tools: Mapping[ToolKey, Millis] = MappingProxyType({})  # that were called
 
 
 class CallBook:
@@ -52,6 +84,8 @@ class CallBook:
         self._sums: dict[HourKey, HourSum] = {}
         self._hour: Millis = 0
         self._known = set[HourKey]()  # of this hour
+        self._logins: LastUses[str] = LastUses()
+        self._tools: LastUses[ToolKey] = LastUses()
 
     def wake(self) -> None:
         self._bell.set()
@@ -69,18 +103,24 @@ class CallBook:
             record = waiting.popleft()
             self._sum_of(record).add(record.seconds)
             self._keep(record)
+            who = record.who
+            if who.grant_id is not None and who.kind is not PrincipalKind.API_KEY:  # of keys others take note
+                self._logins.note(who.grant_id, record.at)
+            self._tools.note((record.server, record.tool), record.at)
         return bool(waiting)
 
     def take(self) -> CallBatch | None:
         """What was counted; it is forgotten here."""
         if not self._sums:
             return None
-        batch = CallBatch(self._rows, self._sums)
+        batch = CallBatch(self._rows, self._sums, self._logins.take(), self._tools.take())
         self._rows, self._sums, self._well = [], {}, 0
         return batch
 
     def put_back(self, batch: CallBatch) -> None:
         """It could not be written: for the next time. Sums stay exact."""
+        self._logins.put_back(batch.logins)
+        self._tools.put_back(batch.tools)
         later, self._sums = self._sums, dict(batch.sums)
         for key, found in later.items():
             if (known := self._sums.get(key)) is None:

@@ -25,6 +25,8 @@ BUCKETS: Final = len(BOUNDS) + 1
 
 # Hour, server, tool, caller, outcome.
 HourKey: TypeAlias = tuple[Millis, str, str, str, str]
+# Server, tool.
+ToolKey: TypeAlias = tuple[str, str]
 
 
 class CallRecord(msgspec.Struct, gc=False):

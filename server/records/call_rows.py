@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
+from auth.grants import last_calls
 from auth.values.db import Db
 from auth.values.model import Millis
 from server.records.call_book import CallBatch
@@ -23,6 +24,8 @@ STRETCH: Final = 20_000
 DROPPED_AT_ONCE: Final = 1_000
 GROUPS_AT_MOST: Final = 2_000
 DAY: Final = 24 * HOUR
+# Each by itself, which is two steps; both of one SELECT are a walk through the whole table.
+ENDS: Final = "SELECT (SELECT min(seq) FROM calls) AS low, (SELECT max(seq) FROM calls) AS high"
 
 By: TypeAlias = Literal["hour", "day", "server", "tool", "person", "outcome"]
 BYS: Final[tuple[By, ...]] = get_args(By)
@@ -42,8 +45,8 @@ _GROUPS: Final[Mapping[By, Mapping[str, str]]] = MappingProxyType(
         "outcome": {"outcome": "outcome"},
     }
 )
-_FAILED: Final = ", ".join(f"'{outcome}'" for outcome in sorted(FAILURES))
-_D: Final = tuple(f"d{place}" for place in range(BUCKETS))
+FAILED_WORDS: Final = ", ".join(f"'{outcome}'" for outcome in sorted(FAILURES))
+DURATIONS: Final = tuple(f"d{place}" for place in range(BUCKETS))
 
 _INSERT: Final = (
     "INSERT INTO calls (seq, at, server, tool, outcome, reason, ms, kind, subject, person, client_id, program, grant_id,"
@@ -51,11 +54,33 @@ _INSERT: Final = (
 )
 _ADD: Final = (
     "INSERT INTO call_hours (hour, server, tool, caller, outcome, kind, subject, person, program, count, ms,"
-    f" {', '.join(_D)}) VALUES ({', '.join('?' * (11 + BUCKETS))})"
+    f" {', '.join(DURATIONS)}) VALUES ({', '.join('?' * (11 + BUCKETS))})"
     " ON CONFLICT (hour, server, tool, caller, outcome) DO UPDATE SET person = excluded.person, program = excluded.program,"
     " count = call_hours.count + excluded.count, ms = call_hours.ms + excluded.ms, "
-    + ", ".join(f"{d} = call_hours.{d} + excluded.{d}" for d in _D)
+    + ", ".join(f"{d} = call_hours.{d} + excluded.{d}" for d in DURATIONS)
 )
+_USED: Final = (
+    "INSERT INTO tool_uses (server, tool, called_at) VALUES (?, ?, ?)"
+    " ON CONFLICT (server, tool) DO UPDATE SET called_at = excluded.called_at"
+    " WHERE excluded.called_at > tool_uses.called_at"
+)
+
+
+class OfPerson(msgspec.Struct, frozen=True):
+    """That a call was made by this person, by their id: with a login or a key of theirs. SQL to go on a WHERE with."""
+
+    sql: str = ""
+    values: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(user_id: str | None) -> OfPerson:
+        if user_id is None:
+            return OfPerson()
+        return OfPerson(
+            " AND ((kind = 'user' AND subject = ?)"
+            " OR (kind = 'api_key' AND subject IN (SELECT id FROM api_keys WHERE user_id = ?)))",
+            (user_id, user_id),
+        )
 
 
 class CallFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +92,9 @@ class CallFilter(msgspec.Struct, frozen=True, kw_only=True):
     person: str | None = None  # by name, or the subject; of nobody's, the program or key
     server: str | None = None
     tool: str | None = None
+    program: str | None = None  # or key, by name
+    outcome: str | None = None
+    whose: str | None = None  # a person's id: their own
 
     def condition(self, time: str) -> tuple[str, list[object]]:
         """SQL to go on a WHERE with, and its parameters. `time`: the column that says when."""
@@ -77,6 +105,8 @@ class CallFilter(msgspec.Struct, frozen=True, kw_only=True):
             (f"{time} < ?", self.until),
             ("server = ?", self.server),
             ("tool = ?", self.tool),
+            ("program = ?", self.program),
+            ("outcome = ?", self.outcome),
         ):
             if value is not None:
                 tests.append(test)
@@ -85,8 +115,9 @@ class CallFilter(msgspec.Struct, frozen=True, kw_only=True):
             tests.append("(person = ? OR subject = ? OR (person = '' AND program = ?))")
             values += [self.person] * 3
         if self.failed:
-            tests.append(f"outcome IN ({_FAILED})")
-        return "".join(f" AND {test}" for test in tests), values
+            tests.append(f"outcome IN ({FAILED_WORDS})")
+        of_whom = OfPerson.of(self.whose)
+        return "".join(f" AND {test}" for test in tests) + of_whom.sql, [*values, *of_whom.values]
 
 
 class CallPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,12 +138,15 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def write(db: StoreDb, *, batch: CallBatch, most_rows: int) -> None:
     """A job. What is beyond `most_rows` goes, the oldest first."""
-    ends = db.fetch_one("SELECT min(seq) AS low, max(seq) AS high FROM calls")
+    ends = db.fetch_one(ENDS)
     seq = (ends["high"] if ends is not None else None) or 0
     for place, record in enumerate(batch.rows, seq + 1):
         db.execute(_INSERT, place, *_values(record))
     for key, found in batch.sums.items():
         db.execute(_ADD, *_sums(key, found))
+    last_calls.note(db, batch.logins)
+    for tool, at in batch.tools.items():
+        db.execute(_USED, *tool, at)
     low = (ends["low"] if ends is not None else None) or 1
     beyond = seq + len(batch.rows) - most_rows
     if beyond >= low:
@@ -150,9 +184,9 @@ def _sums(key: HourKey, found: HourSum) -> tuple[object, ...]:
     return (*key, *told, found.count, found.ms, *found.buckets)
 
 
-def page(db: StoreDb, wanted: CallFilter, *, oldest_first: bool, at: int | None, at_most: int) -> CallPage:
+def page(db: Db, wanted: CallFilter, *, oldest_first: bool, at: int | None, at_most: int) -> CallPage:
     """A job. Rows after the number `at` (oldest first), or before it; None begins at the end that comes first."""
-    ends = db.fetch_one("SELECT min(seq) AS low, max(seq) AS high FROM calls")
+    ends = db.fetch_one(ENDS)
     if ends is None or ends["low"] is None:
         return CallPage(rows=(), go_on=None)
     low, high = ends["low"], ends["high"]
@@ -178,8 +212,8 @@ def usage(db: StoreDb, wanted: CallFilter, *, by: By) -> list[UsageRow]:
     order = "1" if "at" in groups else "calls DESC, 1"
     selected = ", ".join(f"{group} AS {name}" for name, group in groups.items())
     sql = (
-        f"SELECT {selected}, sum(count) AS calls, sum(CASE WHEN outcome IN ({_FAILED}) THEN count ELSE 0 END) AS failed,"
-        f" sum(ms) AS total, {', '.join(f'sum({d}) AS {d}' for d in _D)} FROM call_hours WHERE 1 = 1{condition}"
+        f"SELECT {selected}, sum(count) AS calls, sum(CASE WHEN outcome IN ({FAILED_WORDS}) THEN count ELSE 0 END) AS failed,"
+        f" sum(ms) AS total, {', '.join(f'sum({d}) AS {d}' for d in DURATIONS)} FROM call_hours WHERE 1 = 1{condition}"
         f" GROUP BY {', '.join(str(place) for place in range(1, len(groups) + 1))} ORDER BY {order} LIMIT ?"
     )
     return [_row(row, tuple(groups)) for row in db.fetch_all(sql, *values, GROUPS_AT_MOST)]
@@ -189,7 +223,7 @@ def usage_of(db: Db, *, server: str, caller: str, since: Millis) -> dict[str, An
     """A job that reads: what one caller called at one server, by the day and by the tool. A promise to programs: fields are added,
     never taken away."""
     where = "FROM call_hours WHERE hour >= ? AND server = ? AND caller = ?"
-    sums = f"sum(count) AS calls, sum(CASE WHEN outcome IN ({_FAILED}) THEN count ELSE 0 END) AS failed"
+    sums = f"sum(count) AS calls, sum(CASE WHEN outcome IN ({FAILED_WORDS}) THEN count ELSE 0 END) AS failed"
     days = db.fetch_all(
         f"SELECT hour / {DAY} * {DAY} AS at, {sums} {where} GROUP BY 1 ORDER BY 1", since, server, caller
     )
@@ -209,7 +243,7 @@ def usage_of(db: Db, *, server: str, caller: str, since: Millis) -> dict[str, An
 
 
 def _row(row: Row, names: Sequence[str]) -> UsageRow:
-    buckets = [row[d] for d in _D]
+    buckets = [row[d] for d in DURATIONS]
     return UsageRow(
         name={name: row[name] for name in names},
         count=row["calls"],

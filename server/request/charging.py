@@ -26,6 +26,8 @@ from server.mcp.results import InputRequiredResult, RawResult, ToolResult
 from server.repeats.fingerprint import NotComparable
 from server.repeats.keys import REPLAYED
 from server.request.brought import shown_by, version_in_header
+from server.request.call_key import key_of
+from server.request.confirming import made_before
 from server.request.repeating import free_of_charge
 from server.request.request import Request
 from server.till import wallets, words
@@ -59,6 +61,8 @@ async def charged(
     if begun is None:
         begun = await _begun(request, tool, till, arguments)
         if begun is None:
+            if request.confirmed_again and key_of(request) is None:
+                raise await made_before(request, tool)
             return await free_of_charge(request, tool, run)
         if isinstance(begun, tuple):
             return begun

@@ -11,6 +11,7 @@ import msgspec
 
 from auth.values.model import PrincipalKind
 from server.backends.base import Outlet, Paused
+from server.backends.catalog import ToolEntry
 from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
 from server.policy.confirm import ConfirmedTool, GivenConfirmation, PreviewId, Unconfirmed
@@ -117,6 +118,7 @@ async def _burnt(
     if burn == "used":
         raise await _unconfirmed(request, policy, confirms, "preview_stale")
     if burn == "again":
+        request.confirmed_again = bool(bought_by)
         return None
     await tell(request, policy, "confirmed", kept=True)
     return None if bought_by else _Burnt(found, request.call_id)
@@ -130,6 +132,13 @@ def _bought_by(request: Request) -> tuple[str, ...]:
     from server.request.brought import known_by
 
     return known_by(request)
+
+
+async def made_before(request: Request, tool: ToolEntry) -> CallNotMade:
+    """For a call that comes again and that nobody knows by what it brings."""
+    policy: ToolPolicy = tool.policy  # type: ignore[assignment]
+    assert policy.confirmed is not None
+    return await _unconfirmed(request, policy, policy.confirmed, "preview_stale")
 
 
 async def _unconfirmed(

@@ -130,8 +130,10 @@ def _tell(request: Request, name: str, outcome: str, seconds: float, said: objec
         "request": request.call_id,
     }
     say = endpoint.log.info
-    if outcome in FAILURES:
+    failed = outcome in FAILURES
+    if failed:
         say = endpoint.log.warning
+    if failed or endpoint.names_callers:
         facts |= {
             "person": principal.person or principal.subject,
             "program": principal.program,

@@ -87,6 +87,9 @@ class Request(msgspec.Struct, kw_only=True):
     sold: int | None = None  # for so many millionths of a dollar
     sold_as_said: bool = False  # as its agent has it
     unmade: bool = False  # what stands in front of its tool has kept it from being made
+    confirmed_again: bool = (
+        False  # made before with this confirmation: it may be answered once more, and not made
+    )
     asked_with: Mapping[str, Any] | None = None  # its arguments as they came, where they are others now
     unhooked: Mapping[str, Any] | None = (
         None  # as they were before a hook changed them: what it is known again by

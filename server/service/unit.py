@@ -77,7 +77,8 @@ def _running(unit: ServiceUnit) -> list[str]:
         # Of the executable, the process that serves is not the one that was started.
         f"NotifyAccess={'all' if unit.one_file else 'main'}",
         f"ExecStart={command_line(unit.command)}",
-        "ExecReload=kill -HUP $MAINPID",
+        # Not every system has `kill` as a program; every shell has it.
+        "ExecReload=/bin/sh -c 'kill -HUP $MAINPID'",
         # The server alone hears SIGTERM: agents are its own to end, after their last calls.
         "KillMode=mixed",
         "Restart=on-failure",

@@ -10,7 +10,8 @@ import importlib
 import os
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Final, cast
@@ -73,9 +74,25 @@ class SettingsProblem(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     what: str
     instead: str = ""
+    line: int = 0  # of the file; 0: it does not stand there
 
     def __str__(self) -> str:
         return f"{self.key}: {self.what}" + (f"; write {self.instead}" if self.instead else "")
+
+    @property
+    def found(self) -> str:
+        """With its line."""
+        return f"line {self.line}, {self}" if self.line else str(self)
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings as far as they could be read, and what is wrong with them. What is wrong is left out of `loaded`."""
+
+    loaded: LoadedSettings
+    problems: Sequence[SettingsProblem]
+    lines: Callable[[], Mapping[str, int]]  # of what stands in the file, and counts
+    agents: Sequence[tuple[str, msgspec.Struct]]  # where each is written, and what it says
+    in_file: bool  # whether something is wrong there
 
 
 class ConfigInvalid(Exception):
@@ -116,8 +133,19 @@ def load(
     flags: Mapping[str, object] = MappingProxyType({}),
 ) -> LoadedSettings:
     """Read file, environment and flags, later ones winning. Raises `ConfigInvalid` with every problem found."""
+    found = draft(file, environment, flags)
+    if found.problems:
+        raise ConfigInvalid(found.problems, str(file) if found.in_file else "the settings")
+    return found.loaded
+
+
+def draft(
+    file: Path | None, environment: Mapping[str, str], flags: Mapping[str, object] = MappingProxyType({})
+) -> Draft:
     problems: list[SettingsProblem] = []
-    table = _read_toml(file, problems) if file else {}
+    text = _read_text(file, problems) if file else ""
+    table = _read_toml(file, text, problems) if file else {}
+    agents: list[tuple[str, msgspec.Struct]] = []
     servers_written = table.pop("server", None)
     scopes_written = table.pop("scope", None)
     upstreams_written = table.pop("upstream", None)
@@ -128,30 +156,39 @@ def load(
     settings: dict[str, object] = {}
     hints = typing.get_type_hints(Config, include_extras=True)
     about_servers: list[SettingsProblem] = []
-    servers = _servers(servers_written, about_servers)
-    scopes: tuple[ScopeConfig, ...] = _tables("scope", _SCOPES, scopes_written, about_servers) or ()
+    servers = _servers(servers_written, about_servers, agents)
+    sound_servers = not about_servers
+    scopes: tuple[ScopeConfig, ...] | None = _tables("scope", _SCOPES, scopes_written, about_servers)
     upstreams: tuple[UpstreamConfig, ...] = (
         _tables("upstream", _UPSTREAMS, upstreams_written, about_servers) or ()
     )
     about_servers += _problems(upstream_faults(upstreams))
+    before_money = len(about_servers)
     payments: PaymentsConfig | None = _tables("payments", _PAYMENTS, payments_written, about_servers)
     plans: tuple[PlanConfig, ...] = _tables("plan", _PLANS, plans_written, about_servers) or ()
+    sound_money = len(about_servers) == before_money
     limits: LimitsConfig = _tables("limits", _LIMITS, limits_written, about_servers) or LimitsConfig()
     acme: AcmeConfig = _tables("acme", _ACME, acme_written, about_servers) or AcmeConfig()
-    if not about_servers:
-        about_servers += _problems(faults(scopes, servers))
-        about_servers += _problems(money_faults(payments, plans, servers))
-    if not about_servers and any(server.governed for server in servers):
+    # What parts say of each other is looked at where these parts are sound.
+    sound_scopes = scopes is not None or scopes_written is None
+    scopes = scopes or ()
+    crossed: list[SettingsProblem] = []
+    if sound_servers and sound_scopes:
+        crossed += _problems(faults(scopes, servers))
+    if sound_servers and sound_money:
+        crossed += _problems(money_faults(payments, plans, servers))
+    if sound_servers and sound_scopes and not crossed and any(server.governed for server in servers):
         # Not known by name: who has nothing of it loads nothing of it.
         look = importlib.import_module(GOVERNING).faults
-        about_servers += _problems(look(servers, vocabulary(scopes, servers)))
+        crossed += _problems(look(servers, vocabulary(scopes, servers)))
+    about_servers += crossed
     for key, value in table.items():
         _take(key, value, hints, settings, problems, key)
     in_file = bool(problems or about_servers)
-    for name, text in environment.items():
+    for name, given in environment.items():
         key = name.removeprefix(ENVIRONMENT_PREFIX).lower()
         if name.startswith(ENVIRONMENT_PREFIX) and key in hints:
-            _take(key, _from_text(text, hints[key]), hints, settings, problems, name)
+            _take(key, _from_text(given, hints[key]), hints, settings, problems, name)
     for key, value in flags.items():
         if value is not None:
             shown = "--" + key.replace("_", "-")
@@ -165,21 +202,49 @@ def load(
             )
 
     problems += about_servers
-    if problems:
-        raise ConfigInvalid(problems, str(file) if in_file else "the settings")
-    return LoadedSettings(
-        config=msgspec.convert(settings, Config),
-        servers=servers,
-        names_servers=servers_written is not None,
-        source=file,
-        scopes=scopes,
-        upstreams=upstreams,
-        payments=payments,
-        plans=plans,
-        limits=limits,
-        acme=acme,
-        written=frozenset(settings),
+    over_file = {name.removeprefix(ENVIRONMENT_PREFIX).lower() for name in environment} | {
+        key for key, value in flags.items() if value is not None
+    }
+    lines = partial(_lines, text, over_file)
+    return Draft(
+        loaded=LoadedSettings(
+            config=msgspec.convert(settings, Config),
+            servers=servers,
+            names_servers=servers_written is not None,
+            source=file,
+            scopes=scopes,
+            upstreams=upstreams,
+            payments=payments,
+            plans=plans,
+            limits=limits,
+            acme=acme,
+            written=frozenset(settings),
+        ),
+        problems=located(problems, lines),
+        lines=lines,
+        agents=agents,
+        in_file=in_file,
     )
+
+
+def located(
+    problems: Sequence[SettingsProblem], lines: Callable[[], Mapping[str, int]]
+) -> Sequence[SettingsProblem]:
+    """Each with its line of the file, in the order of the file; what does not stand there comes last."""
+    if not problems:
+        return problems
+    from server.settings.lines import line_of  # for whoever has something to mend
+
+    known = lines()
+    placed = [msgspec.structs.replace(each, line=each.line or line_of(known, each.key)) for each in problems]
+    return sorted(placed, key=lambda each: (each.line == 0, each.line))
+
+
+def _lines(text: str, over_file: Set[str]) -> Mapping[str, int]:
+    """Without those that the environment or a flag says otherwise."""
+    from server.settings.lines import lines_of
+
+    return {place: line for place, line in lines_of(text).items() if place not in over_file}
 
 
 def misspelt(environment: Mapping[str, str]) -> list[str]:
@@ -192,20 +257,18 @@ def misspelt(environment: Mapping[str, str]) -> list[str]:
             continue
         import difflib  # for whoever mistyped something: nobody else waits for it
 
-        if close := difflib.get_close_matches(key, names, n=1, cutoff=0.8):
+        if close := difflib.get_close_matches(key, names, n=1, cutoff=0.7):
             found.append(f"{variable} is not a setting; did you mean {ENVIRONMENT_PREFIX}{close[0].upper()}?")
     return found
 
 
-def _read_toml(file: Path, problems: list[SettingsProblem]) -> dict[str, Any]:
-    import tomllib
-
+def _read_text(file: Path, problems: list[SettingsProblem]) -> str:
     try:
         with file.open("rb") as handle:
             raw = handle.read(CONFIG_BYTES + 1)
         if len(raw) > CONFIG_BYTES:
             raise ValueError("larger than 1 MiB, so not a configuration")
-        return tomllib.loads(raw.decode("utf-8"))
+        return raw.decode("utf-8")
     except UnicodeDecodeError:
         problems.append(
             SettingsProblem(
@@ -214,8 +277,20 @@ def _read_toml(file: Path, problems: list[SettingsProblem]) -> dict[str, Any]:
         )
     except OSError as error:
         problems.append(SettingsProblem(key=str(file), what=f"cannot be read: {error.strerror}"))
-    except ValueError as error:  # TOMLDecodeError is one
+    except ValueError as error:
         problems.append(SettingsProblem(key=str(file), what=f"cannot be read: {error}"))
+    return ""
+
+
+def _read_toml(file: Path, text: str, problems: list[SettingsProblem]) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        problems.append(SettingsProblem(key=str(file), what=f"cannot be read: {error}"))
+    except RecursionError:
+        problems.append(SettingsProblem(key=str(file), what="cannot be read: it is nested too deep"))
     return {}
 
 
@@ -286,12 +361,28 @@ def _take_parts(
     value: object, shape: type[msgspec.Struct], problems: list[SettingsProblem], shown: str
 ) -> None:
     """What is wrong with the parts of a table, each by its own name."""
+    if not isinstance(value, dict):
+        return
     hints = typing.get_type_hints(shape, include_extras=True)
-    for name, part in (cast("dict[str, object]", value) if isinstance(value, dict) else {}).items():
+    written = cast("dict[str, object]", value)
+    for name, part in written.items():
         _take(name, part, hints, {}, problems, f"{shown}.{name}")
+    problems.extend(_missing(shape, written, hints, shown))
 
 
-def _servers(written: object, problems: list[SettingsProblem]) -> tuple[ServerConfig, ...]:
+def _missing(
+    shape: type[msgspec.Struct], written: Mapping[str, object], hints: Mapping[str, Any], shown: str
+) -> list[SettingsProblem]:
+    return [
+        SettingsProblem(key=f"{shown}.{field.name}", what="is missing", instead=_rule(hints[field.name]))
+        for field in msgspec.structs.fields(shape)
+        if field.required and field.name not in written
+    ]
+
+
+def _servers(
+    written: object, problems: list[SettingsProblem], agents: list[tuple[str, msgspec.Struct]]
+) -> tuple[ServerConfig, ...]:
     if written is None:
         return (ServerConfig(name="main", title="Ostiary demo", agents=(_default_agent(),)),)
     if not isinstance(written, list) or not written:
@@ -302,7 +393,7 @@ def _servers(written: object, problems: list[SettingsProblem]) -> tuple[ServerCo
     found = tuple(
         server
         for position, table in enumerate(cast("list[object]", written), 1)
-        if (server := _server(table, f"server[{position}]", problems)) is not None
+        if (server := _server(table, f"server[{position}]", problems, agents)) is not None
     )
     seen: set[str] = set()
     for server in found:
@@ -344,7 +435,9 @@ def _problems(found: Iterable[Fault]) -> list[SettingsProblem]:
     return [SettingsProblem(key=key, what=what, instead=instead) for key, what, instead in found]
 
 
-def _server(table: object, where: str, problems: list[SettingsProblem]) -> ServerConfig | None:
+def _server(
+    table: object, where: str, problems: list[SettingsProblem], found: list[tuple[str, msgspec.Struct]]
+) -> ServerConfig | None:
     if not isinstance(table, dict):
         problems.append(SettingsProblem(key=where, what="must be a table", instead="[[server]]"))
         return None
@@ -365,10 +458,11 @@ def _server(table: object, where: str, problems: list[SettingsProblem]) -> Serve
         )
         return None
     agents = [
-        _agent(agent, f"{where}.agent[{position}]", problems)
+        (place := f"{where}.agent[{position}]", _agent(agent, place, problems))
         for position, agent in enumerate(cast("list[object]", agents_written), 1)
     ]
-    complete = tuple(agent for agent in agents if agent is not None)
+    found += [(place, agent) for place, agent in agents if agent is not None]
+    complete = tuple(agent for _, agent in agents if agent is not None)
     try:
         return msgspec.structs.replace(msgspec.convert(values, ServerConfig), agents=complete)
     except msgspec.ValidationError as error:  # every value was checked alone above, so this is a missing one
@@ -391,11 +485,7 @@ def _agent(table: object, where: str, problems: list[SettingsProblem]) -> msgspe
     values: dict[str, object] = {}
     for key, value in fields.items():
         _take(key, value, hints, values, problems, f"{where}.{key}")
-    problems.extend(
-        SettingsProblem(key=f"{where}.{field.name}", what="is missing", instead=_rule(hints[field.name]))
-        for field in msgspec.structs.fields(shape)
-        if field.required and field.name not in fields
-    )
+    problems.extend(_missing(shape, fields, hints, where))
     if len(problems) > before:
         return None
     agent = msgspec.convert(values, shape)

@@ -88,6 +88,14 @@ def data_directory(config: Config) -> Path:
 
 def resolve(loaded: LoadedSettings) -> Resolved:
     """Raises `ConfigInvalid` with every problem."""
+    resolved, problems = resolve_all(loaded)
+    if problems:
+        raise ConfigInvalid(problems, str(loaded.source) if loaded.source else "the settings")
+    return resolved
+
+
+def resolve_all(loaded: LoadedSettings) -> tuple[Resolved, list[SettingsProblem]]:
+    """What the settings come to, and what is wrong with that: where there is anything, nobody may be served by it."""
     config, problems = _for_its_domain(loaded), list[SettingsProblem]()
     loopback_socket = _is_loopback(config.host)
     _check_names(loaded.config, problems)
@@ -118,15 +126,14 @@ def resolve(loaded: LoadedSettings) -> Resolved:
         )
     _check_store(config, problems)
     _check_tls(config, problems)
+    _check_ports(config, problems)
     problems.extend(
         SettingsProblem(key=key, what=what, instead=instead)
         for key, what, instead in acme_faults(config, loaded.acme)
     )
     networks = _networks(config.trusted_proxies, problems)
     ways, aliases = _ways(loaded.servers, problems)
-    if problems:
-        raise ConfigInvalid(problems, str(loaded.source) if loaded.source else "the settings")
-    return Resolved(
+    resolved = Resolved(
         config=config,
         servers=loaded.servers,
         source=loaded.source,
@@ -144,6 +151,7 @@ def resolve(loaded: LoadedSettings) -> Resolved:
         limits=loaded.limits,
         acme=loaded.acme,
     )
+    return resolved, problems
 
 
 def _check_store(config: Config, problems: list[SettingsProblem]) -> None:
@@ -303,6 +311,15 @@ def _check_tls(config: Config, problems: list[SettingsProblem]) -> None:
                 instead="paths of a matching PEM pair, the key without a passphrase",
             )
         )
+
+
+def _check_ports(config: Config, problems: list[SettingsProblem]) -> None:
+    seen = {config.port: "port"} if config.port > 0 else {}
+    for key, port in (("admin_port", config.admin_port), ("http_port", config.http_port)):
+        if port > 0 and port in seen:
+            what = f"{port} is what {seen[port]} has already"
+            problems.append(SettingsProblem(key=key, what=what, instead="a port of its own"))
+        seen.setdefault(port, key)
 
 
 def _check_names(config: Config, problems: list[SettingsProblem]) -> None:

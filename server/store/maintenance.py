@@ -64,6 +64,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     vouchers: int = 90 * _DAY  # the owner still sees who used them; one that is tried again is told "expired"
     calls: int = 30 * _DAY  # `call_days`
     call_hours: int = 400 * _DAY  # as long as the trail
+    tool_uses: int = 400 * _DAY  # the same
     changes: int = _DAY  # a process that slept longer drops all it caches
     audit: int = 400 * _DAY  # a year and a month: who was let in, and by whom, can still be looked up
     # Of nobody in particular: anybody on the network can cause as many as the limits allow.
@@ -168,6 +169,7 @@ _SWEEPS: Final = (
         ("hour", "server", "tool", "caller", "outcome"),
         (("hour", lambda keep: keep.call_hours),),
     ),
+    _Sweep("tool_uses", ("server", "tool"), (("called_at", lambda keep: keep.tool_uses),)),
     _Sweep("vouchers", ("code_hash",), (("expires_at", lambda keep: keep.vouchers),)),
     _Sweep("changes", ("seq",), (("at", lambda keep: keep.changes),)),
 )

@@ -137,7 +137,7 @@ class PinGuard:
         named = f"the {first.kind} {clean(first.name[:64])}"
         others = f" and {count - 1} more wait" if count > 1 else " waits"
         words = f"{named}{others} to be looked at: ostiary upstream accept {quote(str(self.upstream))}"
-        return Trouble(words=words, since=min(self._since.values()))
+        return Trouble(words, min(self._since.values()), kind="waits")
 
     def _judge_again(self) -> None:
         if self.mode != "always" and self.seen_at is not None:

@@ -31,7 +31,7 @@ from auth.values.requester import Requester
 from auth.values.site import Site
 from auth.values.wire import WireReply, WireRequest
 from server.store.audit_chain import AuditChain
-from tests.auth.routed_pages import RoutedPages
+from tests.auth.routed_pages import AUDIT_KEY, RoutedPages
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ HOME = "203.0.113.7"
 ELSEWHERE = "198.51.100.9"
 PASSPHRASE = "four calm herons wading"
 SCOPES = "mcp mcp:tools"
-CHAIN = AuditChain(b"house audit chain")
+CHAIN = AuditChain(AUDIT_KEY)
 MOVEMENT = (
     "at", "kind", "source", "target", "amount", "currency", "principal", "client_id", "grant_id", "server",
     "tool", "call_id", "charge_id", "payment_id", "price", "refers", "note",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 from urllib.parse import urlencode
 
 import structlog
@@ -12,27 +12,51 @@ from werkzeug.exceptions import MethodNotAllowed, NotFound
 
 from auth.values.wire import WireReply, WireRequest
 from auth.visit import Parts
+from server.admin.audit import AuditAdmin
+from server.admin.upstreams import UpstreamAdmin
 from server.http.site import PublicSite, make_site
-from server.settings.resolve import Resolved
-from server.settings.shapes import Config, ServerConfig
+from server.overview.look import RunningParts
+from server.overview.pages import OverviewPages
+from server.owner.pages import OwnerPages
+from server.rights.selection import SelectableNames
+from server.trust.desk import TrustDesk
 
+# What selections of tools can name.
+OFFERED = {"agent": SelectableNames(groups={}, tools=("echo", "search"))}
+NOTHING_RUNS = RunningParts()
+AUDIT_KEY = b"house audit chain"
 FORM = b"application/x-www-form-urlencoded"
 # Said anew of what is sent on, also where a real browser's request is.
 FRAMING = frozenset(("host", "content-type", "content-length", "transfer-encoding"))
 
 
-def site_for(parts: Parts | None, *, log: Any = None) -> PublicSite:
-    given: dict[str, Any] = {
-        "config": Config(),
-        "servers": (ServerConfig(name="agent"),),
-        "source": None,
-        "data_dir": Path(),
-        "loopback": True,
-        "issuer": "http://localhost:8420" if parts is None else parts.site.issuer,
-        "trusted_proxies": (),
-        "paths": {"agent": "/mcp"},
-    }
-    return make_site(Resolved(**given), parts, log or structlog.get_logger())
+def site_for(
+    parts: Parts,
+    *,
+    log: Any = None,
+    needs_login: bool = True,
+    running: RunningParts = NOTHING_RUNS,
+    find_desk: Callable[[], TrustDesk | None] = lambda: None,
+) -> PublicSite:
+    """`running`: what the Overview knows of the server."""
+    return make_site(
+        parts,
+        log or structlog.get_logger(),
+        overview=OverviewPages(parts, running) if needs_login else None,
+        owning=owner_pages(parts, find_desk) if needs_login else None,
+    )
+
+
+def owner_pages(parts: Parts, find_desk: Callable[[], TrustDesk | None]) -> OwnerPages:
+    store = cast("Any", parts.store)
+    audit = AuditAdmin(
+        store=store,
+        subkey=lambda _: AUDIT_KEY,
+        committed_head=lambda: None,
+        written_heads=lambda: (),
+    )
+    upstreams = UpstreamAdmin(store=store, find_desk=find_desk)
+    return OwnerPages(parts, servers=lambda: OFFERED, audit=audit, upstreams=upstreams)
 
 
 def route_of(site: PublicSite, request: WireRequest) -> str | None:
@@ -45,17 +69,20 @@ def route_of(site: PublicSite, request: WireRequest) -> str | None:
 
 
 class RoutedPages:
-    """Pages alone, as `auth` knows them: the front page and what no route fits are others'."""
+    """Pages alone, as `auth` knows them: what no route fits is others'."""
 
     def __init__(self) -> None:
         self._site: PublicSite | None = None
         self._parts: Parts | None = None
+        self.running = NOTHING_RUNS  # settled before the first page
+        self.desk: TrustDesk | None = None  # where there are upstreams
 
     async def answer(self, request: WireRequest, parts: Parts) -> WireReply | None:
         """The page for a request, by its route; None where none leads to one."""
         if self._site is None or self._parts is not parts:  # a test may have changed what pages are made with
-            self._site, self._parts = site_for(parts), parts
-        if request.path == "/" or not is_routed(self._site, request.path):
+            self._site = site_for(parts, running=self.running, find_desk=lambda: self.desk)
+            self._parts = parts
+        if not is_routed(self._site, request.path):
             return None
         return await ask(self._site, request)
 

@@ -341,6 +341,75 @@ async def test_revoking_what_is_unknown_is_fine_and_what_is_anothers_is_not() ->
         assert isinstance(await identity.check(present(bearer, server="agent", origin=ORIGIN)), Principal)
 
 
+async def asked_for(identity: Identity, client_id: str = CLI) -> dict[str, Any]:
+    return body(await send(identity, post("/device_authorization", client_id=client_id)))
+
+
+async def waiting(identity: Identity) -> int:
+    now = identity.parts.clock()
+    return len(await identity.parts.store.read(lambda db: device.pending(db, now)))
+
+
+def poll(codes: dict[str, Any], client_id: str = CLI) -> WireRequest:
+    return post("/token", client_id=client_id, grant_type=DEVICE_CODE, device_code=codes["device_code"])
+
+
+async def test_whoever_holds_a_device_code_can_take_its_request_back_once_approved_too() -> None:
+    async with open_identity() as identity:
+        codes, other = await asked_for(identity), await asked_for(identity)
+        assert await waiting(identity) == 2
+        withdrawal = post("/revoke", client_id=CLI, token=codes["device_code"], token_type_hint="device_code")
+        for _ in range(2):
+            reply = await send(identity, withdrawal)
+            assert (reply.status, reply.body) == (200, b"")
+        assert await waiting(identity) == 1
+        assert body(await send(identity, poll(codes)))["error"] == "access_denied"
+        assert body(await send(identity, poll(other)))["error"] == "authorization_pending"
+        events = await identity.parts.store.read(
+            lambda db: db.fetch_all("SELECT event, outcome, actor FROM audit WHERE event LIKE '%withdrawn'")
+        )
+        assert [tuple(row.values()) for row in map(dict, events)] == [
+            ("device.withdrawn", "ok", f"client:{CLI}")
+        ]
+
+
+async def test_a_request_is_not_taken_back_by_another_client_nor_with_less_than_its_code() -> None:
+    clock = Clock()
+    async with open_identity(clock=clock) as identity:
+        await registered(identity, client_id="tool")
+        codes = await asked_for(identity)
+        code: str = codes["device_code"]
+        for client_id, text in (
+            ("tool", code),
+            (CLI, codes["user_code"]),
+            (CLI, code[:-1]),
+            (CLI, f"{code}x"),
+            (CLI, device.device_code_hash(code)),
+        ):
+            reply = await send(identity, post("/revoke", client_id=client_id, token=text))
+            # As for any text: nobody learns which codes there are.
+            assert (reply.status, reply.body) == (200, b"")
+        assert body(await send(identity, poll(codes)))["error"] == "authorization_pending"
+
+
+async def test_a_code_that_was_used_ends_nothing_when_it_is_taken_back() -> None:
+    async with open_identity() as identity:
+        tokens = await logged_in(identity)
+        rows = await identity.parts.store.read(lambda db: db.fetch_all("SELECT state FROM device_codes"))
+        assert [row["state"] for row in rows] == ["used"]
+        won = await identity.parts.store.write(
+            lambda db: db.execute(
+                "UPDATE device_codes SET device_code_hash = ?", device.device_code_hash("known")
+            )
+        )
+        assert won == 1
+        assert (await send(identity, post("/revoke", client_id=CLI, token="known"))).status == 200
+        bearer = f"Bearer {tokens['access_token']}"
+        assert isinstance(await identity.check(present(bearer, server="agent", origin=ORIGIN)), Principal)
+        rows = await identity.parts.store.read(lambda db: db.fetch_all("SELECT state FROM device_codes"))
+        assert [row["state"] for row in rows] == ["used"]
+
+
 async def test_a_client_that_posts_too_often_waits_and_others_do_not() -> None:
     clock = Clock()
     policy = Policy(

@@ -99,7 +99,7 @@ async def test_a_redirect_is_a_303_that_is_not_stored_and_leaves_no_referrer() -
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/mcp", "/claim", "/claim/", "/claim/a/b", "/signin/", "/Device", "/claim/{token}/"]
+    "path", ["/mcp", "/claim", "/claim/", "/claim/a/b", "/signin/", "/Device", "/claim/{token}/"]
 )
 async def test_other_paths_are_left_to_others(path: str) -> None:
     request = WireRequest(method="GET", path=path, origin=LOOPBACK, ip="127.0.0.1")

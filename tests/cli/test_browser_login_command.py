@@ -135,7 +135,7 @@ async def test_without_a_way_to_open_links_the_link_is_printed_and_waited_for(
                 if found and not followed:
                     followed = True
                     async with httpx2.AsyncClient(follow_redirects=True, trust_env=False) as browser:
-                        assert "You can close this window" in (await browser.get(found[0])).text
+                        assert "You can close this page" in (await browser.get(found[0])).text
     assert b"logged in to" in said
     assert b"no browser was opened here, so open this link\n" in said
     assert b"waiting 10 minutes for the browser, which has to be on this machine\n" in said

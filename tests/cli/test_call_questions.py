@@ -333,7 +333,7 @@ async def test_what_was_typed_before_the_question_could_be_read_is_no_answer(res
 
 
 async def test_the_documents_show_the_readmes_agent_as_the_terminal_does(shell: Terminal) -> None:
-    readme, clients = ((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/clients.md"))
+    readme, clients = ((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/terminal.md"))
     agent = re.search(r"```python\n(.*?)```", readme, re.DOTALL)
     shown = re.search(r"```text\n\$ ostiary call (\S+) (book guests=3)\n(.*?)```", clients, re.DOTALL)
     assert agent and shown

@@ -52,6 +52,31 @@ async def test_settings_that_cannot_be_used_end_it_with_every_problem_listed(she
     assert "connection" not in done.stdout
 
 
+async def test_doctor_and_serve_find_the_same_wrong_with_the_settings(shell: Terminal) -> None:
+    (shell.home / "bad.py").write_text("def f(\n", "utf-8")
+    file = shell.home / "ostiary.toml"
+    lacks = (
+        '[[server]]\n[[server.agent]]\nkind = "python"\nfile = "bad.py"\nenvironment = { A = "env:NOPE" }\n'
+    )
+    for text, lines in ((lacks, 2), (f"colour = 1\n{lacks}", 3)):
+        file.write_text(text, "utf-8")
+        doctor = await shell.run("doctor", "--config", str(file), OSTIARY_PROT="1")
+        serve = await shell.run("serve", "--config", str(file), OSTIARY_PROT="1")
+        told, hint = (
+            doctor.stderr.splitlines(),
+            "hint: OSTIARY_PROT is not a setting; did you mean OSTIARY_PORT?",
+        )
+        assert told[0] == hint
+        assert len(told) == 1 + lines
+        assert all(line.startswith("  line ") for line in told[1:])
+        assert serve.stderr.splitlines()[:-1] == told
+        assert serve.stderr.splitlines()[-1].startswith(f"error: {lines} problems in ")
+        assert f"✗ settings        {lines} problems in " in doctor.stdout
+        # What is not here now may be there for a server that runs.
+        assert ("connection" in doctor.stdout) is (lines == 2)
+        assert serve.code == (1 if lines == 2 else 2)
+
+
 async def test_the_report_in_json_has_one_entry_per_step(shell: Terminal) -> None:
     done = await shell.run("doctor", "--json", "--data-dir", str(shell.home / "data"), OSTIARY_PORT="1")
     report = json.loads(done.stdout)

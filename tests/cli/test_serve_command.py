@@ -117,7 +117,7 @@ async def test_what_init_writes_is_what_serve_reads_in_that_directory(shell: Ter
     refused = await shell.run("serve", "--port", "0")
     assert refused.code == 2
     assert refused.stderr.splitlines() == [
-        "  prot: is not a setting; write port",
+        "  line 80, prot: is not a setting; write port",
         "error: 1 problem in ostiary.toml",
     ]
     file.write_text(file.read_text("utf-8").replace("prot = 1\n", ""), "utf-8")

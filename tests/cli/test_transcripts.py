@@ -66,7 +66,7 @@ LOGGED_IN: dict[str, tuple[int, str, str]] = {
     "call {url} echo @missing.json": (2, "", "error: cannot read missing.json: no such file or directory\n"),
     "whoami": (
         0,
-        "server{pad}  subject  scope\n{url}  usr_1    mcp\n",
+        "server{pad}  scope\n{url}  mcp\n",
         "",
     ),
     "doctor {url}": (

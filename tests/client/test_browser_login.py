@@ -12,6 +12,7 @@ import trio
 from fake_server import FakeServer, Response, Seen, as_json
 from screens import Screen, follow
 
+from server.client import callback_page, loopback
 from server.client.access import Access
 from server.client.errors import ClientError, ClientUnknown, LoginDenied, LoginError, LoginExpired
 from server.client.identity import BASIC, POST, ClientIdentity
@@ -54,7 +55,8 @@ async def test_a_server_of_somebody_else_is_logged_in_to_through_a_browser(
     assert 43 <= len(redeemed.form["code_verifier"]) <= 128
     assert redeemed.form["redirect_uri"] == uri
     assert (login.client_id, login.client_secret) == ("client-1", None)
-    assert "You can close this window" in screen.pages[0][-1].text
+    assert f"You are logged in to {urlsplit(foreign.url).netloc}" in screen.pages[0][-1].text
+    assert "close this page and go back to the terminal" in screen.pages[0][-1].text
     assert file.get(foreign.url) == login
 
 
@@ -294,6 +296,49 @@ async def test_only_the_first_answer_counts(
     assert screen.pages[0][0] == 200
     assert screen.pages[0][1] in (0, 400)
     assert len(foreign.requests("/token")) == 1
+
+
+async def test_the_page_says_that_it_failed_where_the_code_is_not_taken(
+    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+) -> None:
+    async def refuse(_: Seen) -> Response:
+        return as_json({"error": "invalid_grant"}, status=400)
+
+    foreign.overrides["/token"] = refuse
+    screen = Screen()
+    with pytest.raises(LoginError):
+        await log_in(foreign, file, client, screen)
+    assert "You were not logged in" in screen.pages[0][-1].text
+    assert "logged in to" not in screen.pages[0][-1].text
+
+
+async def test_the_page_calls_the_server_as_it_calls_itself(
+    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+) -> None:
+    async def named(_: Seen) -> Response:
+        return as_json({**foreign.resource_metadata(), "resource_name": "Support <desk>"})
+
+    foreign.overrides["/.well-known/oauth-protected-resource/mcp"] = named
+    screen = Screen()
+    await log_in(foreign, file, client, screen)
+    assert "You are logged in to Support &lt;desk&gt;" in screen.pages[0][-1].text
+
+
+async def test_a_page_does_not_wait_for_ever_for_what_became_of_its_answer(
+    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loopback, "OUTCOME_SECONDS", 0)
+    screen = Screen()
+    await log_in(foreign, file, client, screen)
+    assert "The answer has arrived" in screen.pages[0][-1].text
+
+
+def test_what_a_server_calls_itself_stays_a_short_text_on_a_page_that_may_load_nothing() -> None:
+    page = callback_page.html(callback_page.logged_in("<script>\u202e" + "x" * 500)).decode()
+    assert "&lt;script&gt;xxx" in page and "\u202e" not in page and "x" * 81 not in page
+    assert "<script" not in page and "src=" not in page and "http" not in page
+    policy = callback_page.policy()
+    assert policy.startswith("default-src 'none'; style-src 'sha256-") and "unsafe" not in policy
 
 
 @pytest.mark.parametrize("shape", ["{url}", "  '{url}'\n", "?{query}", "{query}"])

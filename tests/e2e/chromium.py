@@ -188,7 +188,7 @@ class Devices:
 def sign_in(page: Page, server: Server) -> None:
     page.goto(server.origin + "/signin")
     fill_in(page)
-    expect(page.get_by_role("heading", name="What has access")).to_be_visible()
+    expect(page.get_by_role("navigation", name="Your pages")).to_be_visible()
 
 
 def fill_in(page: Page, name: str = "alice", passphrase: str = PASSPHRASE) -> None:

@@ -10,13 +10,14 @@ import json
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import trio
 from msgspec.structs import replace
 from playwright.sync_api import Page, expect
 
+from auth import front
 from auth.authorize import pkce
 from auth.clients import registry as clients
 from auth.clients.registry import ClientRegistration
@@ -30,16 +31,18 @@ from auth.values.policy import DevicePolicy, Policy
 from auth.values.requester import Requester
 from auth.values.scopes import FINANCIAL, Scope, Vocabulary
 from server.http import landing
-from server.settings.resolve import Resolved
-from server.settings.shapes import Config, ServerConfig
 from server.till import caps, wallets
 from server.till.ledger import GRANTED, Books, Movement, revenue_account
 from tests.auth.browser_fakes import ELSEWHERE, PASSPHRASE, House
+from tests.auth.offering_fakes import a_support_desk
 from tests.auth.people_fakes import invited, let_in, reset_path
 from tests.auth.upstream_fakes import CLIENT, SECRET, FakeProvider, provided
 from tests.e2e.chromium import Devices, Server, fill_in, sign_in
+from tests.e2e.overview_states import overview
+from tests.owner.test_upstream_pages import a_house
 from tests.till.cashier_fakes import a_cashier
 from tests.trust.connection_fakes import ISSUER, PATH, Connecting
+from tests.trust.trust_fakes import a_tool, lists
 
 SERVERS = {"agent": "/mcp", "archive": "/archive/mcp"}
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -194,6 +197,12 @@ def press(page: Page, name: str) -> None:
     page.get_by_role("button", name=name, exact=True).last.click()
 
 
+def untick_all(page: Page) -> None:
+    """What a wider permission includes comes to be seen with that one taken away."""
+    while (ticked := page.get_by_role("checkbox", checked=True)).count():
+        ticked.first.uncheck()
+
+
 def passphrases(page: Page, first: str, second: str) -> None:
     page.get_by_label("Passphrase", exact=True).or_(page.get_by_label("New passphrase")).fill(first)
     page.get_by_label("The same passphrase again").fill(second)
@@ -213,12 +222,23 @@ def forge(page: Page, name: str, value: str) -> None:
 def arriving(server: Server, page: Page) -> Iterator[str]:
     """The front page, claiming, signing in, links, and whatever can be wrong with a form."""
     house, origin = server.house, server.origin
-    server.otherwise = partial(_front, server, "oauth")
+    several = a_support_desk()
+    house.parts = replace(house.parts, offerings=several)
     page.goto(origin + "/")
-    yield "front"
-    server.otherwise = partial(_front, server, "none")
+    yield "front-several"
+    page.goto(origin + "/connect?server=agent")
+    yield "front-one-of-several"
+    one = replace(house.parts.site, servers={"agent": "/mcp"})
+    house.parts = replace(house.parts, site=one)
     page.goto(origin + "/")
-    yield "front-open"
+    yield "front-unclaimed"
+    house.parts = replace(house.parts, site=replace(one, loopback=False, issuer="https://agent.example.org"))
+    open_page = front.for_anybody(wire.WireRequest(method="GET", path="/", origin=origin, ip=""), house.parts)
+    server.otherwise = lambda _: open_page
+    page.goto(origin + "/shown")
+    yield "front-public"
+    house.parts = replace(house.parts, site=replace(one, servers=SERVERS))
+    server.otherwise = partial(landing.nothing_here, entropy=house.entropy)
     page.goto(origin + "/no/such/page")
     yield "nothing-here"
     server.otherwise = server.foreign
@@ -238,7 +258,8 @@ def arriving(server: Server, page: Page) -> Iterator[str]:
     yield "claim-over"
     page.goto(origin + "/signout")
     yield "wrong-method"
-    page.goto(origin + "/account")
+    page.goto(origin + "/account/passkeys/new")  # leads there
+    expect(page).to_have_url(origin + "/account")
     press(page, "Sign out")
     yield "signin"
     fill_in(page, passphrase="not the right one")
@@ -272,7 +293,7 @@ def arriving(server: Server, page: Page) -> Iterator[str]:
     yield "invite-differs"
     passphrases(page, PASSPHRASE, PASSPHRASE)
     press(page, "Come in")
-    yield "account-invited"
+    yield "joined"
     page.goto(origin + "/invite/" + "x" * 32)
     yield "invite-over"
     page.goto(origin + reset_path(house))
@@ -285,25 +306,10 @@ def arriving(server: Server, page: Page) -> Iterator[str]:
     yield "needs-https"
 
 
-def _front(server: Server, auth: str, request: wire.WireRequest) -> wire.WireReply:
-    resolved = Resolved(
-        config=Config(auth=auth),  # pyright: ignore[reportArgumentType]
-        servers=(ServerConfig(name="agent"), ServerConfig(name="archive", title="The archive of everything")),
-        source=None,
-        data_dir=Path(),
-        loopback=True,
-        issuer=server.origin,
-        trusted_proxies=(),
-        paths=SERVERS,
-    )
-    if request.path == "/":
-        return landing.front_page(request, resolved, entropy=server.house.entropy)
-    return landing.nothing_here(request, entropy=server.house.entropy)
-
-
 def devices(server: Server, page: Page) -> Iterator[str]:
     """Entering a code, the confirm page for everybody who may ask, and how it ends."""
     house, origin = server.house.owned(), server.origin
+    house.parts = replace(house.parts, offerings=a_support_desk())
     sign_in(page, server)
 
     def ask(near: bool = True, **more: Any) -> str:
@@ -333,7 +339,7 @@ def devices(server: Server, page: Page) -> Iterator[str]:
     yield "confirm-registered"
     other = page.context.new_page()
     other.goto(page.url)
-    expect(other.get_by_role("heading", name="Let this device in?")).to_be_visible()
+    expect(other.get_by_role("heading", name="Let this device use")).to_be_visible()
     press(other, "Deny")
     press(page, "Approve")
     yield "already-denied"
@@ -344,8 +350,7 @@ def devices(server: Server, page: Page) -> Iterator[str]:
         hostname="",
     )
     yield "confirm-long-name"
-    for box in page.get_by_role("checkbox").all():
-        box.uncheck()
+    untick_all(page)
     press(page, "Approve")
     yield "confirm-nothing-ticked"
     press(page, "Deny")
@@ -394,7 +399,13 @@ def programs(server: Server, page: Page) -> Iterator[str]:
     )
     money = replace(FINANCIAL, listed=True)
     site = replace(house.parts.site, scopes=Vocabulary((money, *more, odd)))
-    house.parts = replace(house.parts, site=site, documents=Found())
+    many = [
+        f"{verb}_{noun}"
+        for verb in ("add", "delete", "find")
+        for noun in ("order", "person", "label", "x" * 60)
+    ]
+    offerings = a_support_desk("pay_refund", *many)
+    house.parts = replace(house.parts, site=site, documents=Found(), offerings=offerings)
     named = partial(register, server)
 
     page.goto(link(server, "gone", LOCAL))
@@ -407,8 +418,7 @@ def programs(server: Server, page: Page) -> Iterator[str]:
     yield "signin-for-program"
     fill_in(page)
     yield "consent-unverified-local"
-    for box in page.get_by_role("checkbox").all():
-        box.uncheck()
+    untick_all(page)
     press(page, "Allow")
     yield "consent-nothing-ticked"
     page.get_by_role("checkbox").first.check()
@@ -452,8 +462,10 @@ def account(server: Server, page: Page, *, logins: int) -> Iterator[str]:
         server.house.store.now(partial(_another_browser, house=server.house, agent=agent))
     sign_in(page, server)
     server.house.time += 5 * MINUTE
-    page.goto(server.origin + "/account")
+    page.goto(server.origin + "/account/access")
     yield f"account-{logins}"
+    page.goto(server.origin + "/account/you")
+    yield f"account-you-{logins}"
 
 
 def money(server: Server, page: Page) -> Iterator[str]:
@@ -462,10 +474,10 @@ def money(server: Server, page: Page) -> Iterator[str]:
     house.parts = replace(house.parts, cashier=a_cashier(house.store, BOOKS, per_day="$5", per_login="$20"))
     login = let_in(house, house.owner_id, name="Claude Code", hostname="rowan.lan")
     sign_in(page, server)
-    page.goto(server.origin + "/account")
+    page.goto(server.origin + "/account/you")
     yield "account-money-nothing-yet"
     house.store.now(partial(_moved, house=house, login=login))
-    page.goto(server.origin + "/account")
+    page.goto(server.origin + "/account/you")
     yield "account-money"
     page.get_by_label("Its code").fill("nonsense")
     press(page, "Redeem")
@@ -473,7 +485,7 @@ def money(server: Server, page: Page) -> Iterator[str]:
     page.get_by_label("No more than").fill("much")
     press(page, "Set")
     yield "account-money-no-amount"
-    page.goto(server.origin + "/account")
+    page.goto(server.origin + "/account/you")
     page.get_by_role("button", name="Remove the cap of $2.00 a day").click()
     yield "account-money-cap-removed"
     page.goto(f"{server.origin}/device?user_code={house.ask(ip='127.0.0.1')}")
@@ -524,26 +536,27 @@ def acting(server: Server, page: Page) -> Iterator[str]:
     house, origin = server.house, server.origin
     house.store.now(partial(_another_browser, house=house, agent="curl/8"))
     sign_in(page, server)
+    page.goto(origin + "/account/access")
     for button in (
         "End Ostiary on rowan",
-        "Revoke home-assistant",
+        "End the key home-assistant",
         "Sign out curl/8",
         "Forget Remote bridge",
     ):
         press(page, button)
     yield "account-consent-forgotten"
-    page.goto(origin + "/account?did=gone")
+    page.goto(origin + "/account/access?did=gone")
     yield "account-gone"
     house.time += HOUR
-    page.goto(origin + "/account")
+    page.goto(origin + "/account/people")
     press(page, "Disable bob")
     yield "prove"
     page.get_by_label("Your passphrase").fill("not the right one")
-    press(page, "Go on")
+    press(page, "Continue")
     yield "prove-wrong"
     page.get_by_label("Your passphrase").fill(PASSPHRASE)
-    press(page, "Go on")
-    yield "account-person-disabled"
+    press(page, "Continue")
+    yield "people-person-disabled"
 
     page.goto(origin + "/account/passphrase")
     yield "passphrase"
@@ -555,7 +568,7 @@ def acting(server: Server, page: Page) -> Iterator[str]:
     house.store.db.execute("UPDATE users SET passphrase_hash = NULL WHERE role = 'owner'")
     page.goto(origin + "/account/passphrase")
     yield "passphrase-none"
-    page.goto(origin + "/account")
+    page.goto(origin + "/account/you")
     yield "account-no-passphrase"
     house.time += HOUR
     page.goto(origin + "/account/passphrase")
@@ -570,14 +583,120 @@ def acting(server: Server, page: Page) -> Iterator[str]:
     let_in(house, "usr_0", name="Bob’s terminal")
     page.goto(origin + "/signin")
     fill_in(page, "bob")
+    page.goto(origin + "/account/access")
     yield "account-user"
+    page.goto(origin + "/account/you")
+    yield "account-you-user"
+    page.goto(origin + "/account/people")
+    yield "people-not-the-owner"
     house.store.db.execute("UPDATE users SET state = 'disabled' WHERE name = 'bob'")
-    page.goto(origin + "/account")
+    page.goto(origin + "/account/access")
     yield "account-switched-off"
     house.store.db.execute("UPDATE users SET state = 'enabled' WHERE name = 'bob'")
     house.time += 2 * DAY
-    page.goto(origin + "/account")
+    page.goto(origin + "/account/access")
     yield "account-over"
+
+
+def people(server: Server, page: Page) -> Iterator[str]:
+    """The owner and everybody else: the list, an invitation, and one account in each of its states."""
+    furnish(server, 8)
+    house, origin = server.house, server.origin
+    sign_in(page, server)
+    house.ask(ip=V6, client_name="Claude Code", hostname="cedar-in-the-cellar", user_agent="node/22.11.0")
+    house.time += MINUTE
+    house.ask(ip="127.0.0.1")
+    page.goto(origin + "/account/access")
+    yield "access-devices-wait"
+    press(page, "Deny Claude Code on cedar-in-the-cellar")
+    yield "access-device-denied"
+    page.goto(origin + "/account/access?q=rowan")
+    yield "access-searched"
+    page.goto(origin + "/account/access?q=nothing+of+the+kind")
+    yield "access-nothing-found"
+    page.goto(origin + "/account/people")
+    yield "people"
+    page.goto(origin + "/account/people?q=nobody-at-all")
+    yield "people-nobody-found"
+    page.goto(origin + "/account/people/new")
+    yield "invite-new"
+    page.get_by_label("Name here").fill("bob")
+    page.get_by_label("Tools", exact=True).fill("readonly,search")
+    press(page, "Make the link")
+    yield "invite-new-name-taken"
+    page.get_by_label("Name here").fill("frida")
+    page.get_by_label("Tools", exact=True).fill("no_such_tool")
+    for box in page.get_by_role("checkbox").all():
+        box.uncheck()
+    page.get_by_label("The account ends on").evaluate(
+        "field => { field.type = 'text'; field.value = 'soon'; }"
+    )
+    press(page, "Make the link")
+    yield "invite-new-wrong"
+    page.goto(origin + "/account/people/new")
+    page.get_by_label("Name here").fill("frida")
+    press(page, "Make the link")
+    expect(page.get_by_label("The link")).to_be_visible()
+    yield "invite-made"
+    for name in ("alice", "bob", "zoë", "erin", "frida"):
+        page.goto(origin + "/account/people")
+        page.get_by_role("main").get_by_role("link", name=name, exact=True).click()
+        yield f"person-{'zoe' if name == 'zoë' else name}"
+    page.goto(origin + "/account/people/usr_0")
+    press(page, "Make a reset link")
+    yield "reset-made"
+    page.goto(origin + "/account/people/usr_0")
+    page.get_by_label("Tools", exact=True).fill("a b")
+    press(page, "Change it")
+    yield "person-wrong"
+    page.goto(origin + "/account/people/usr_0")
+    other = page.context.new_page()
+    other.goto(page.url)
+    press(other, "Lock")
+    yield_sure = other
+    press(page, "Lock")
+    yield "person-sure"
+    press(yield_sure, "Lock")
+    expect(yield_sure.get_by_text("bob is locked")).to_be_visible()
+    press(page, "Lock")
+    yield "person-not-any-more"
+    page.goto(origin + "/account/people/usr_nobody")
+    yield "person-nobody"
+
+
+def keeping(server: Server, page: Page) -> Iterator[str]:
+    """The owner makes keys and reads the audit trail."""
+    furnish(server, 8)
+    house, origin = server.house, server.origin
+    sign_in(page, server)
+    page.goto(origin + "/account/keys/new")
+    yield "key-new"
+    page.get_by_label("Name").fill("home-assistant")
+    press(page, "Make the key")
+    yield "key-new-name-taken"
+    page.get_by_label("Name").fill("a thermostat")
+    page.get_by_label("Acts for").fill("nobody")
+    page.get_by_label("Tools", exact=True).fill("no_such_tool")
+    for box in page.get_by_role("checkbox").all():
+        box.uncheck()
+    press(page, "Make the key")
+    yield "key-new-wrong"
+    page.goto(origin + "/account/keys/new")
+    page.get_by_label("Name").fill("a thermostat")
+    press(page, "Make the key")
+    expect(page.get_by_label("The key")).to_be_visible()
+    yield "key-made"
+    page.goto(origin + "/account/audit")
+    yield "audit"
+    page.goto(origin + "/account/audit?who=nobody-of-that-name&since=soon")
+    yield "audit-nobody"
+    page.goto(origin + "/account/audit?kind=policy")
+    yield "audit-nothing"
+    press(page, "Check that nothing was altered")
+    yield "audit-checked"
+    house.store.db.execute("UPDATE audit SET reason = 'nothing happened' WHERE seq = 3")
+    press(page, "Check that nothing was altered")
+    yield "audit-altered"
 
 
 def with_passkeys(server: Server, page: Page) -> Iterator[str]:
@@ -595,8 +714,8 @@ def with_passkeys(server: Server, page: Page) -> Iterator[str]:
     yield "passkey-claim-refused"
     there.recognise(somebody=True)
     press(page, "Use a passkey")
-    expect(page.get_by_role("heading", name="The door is yours, alice")).to_be_visible()
-    page.goto(origin + "/account")
+    expect(page.get_by_role("heading", name="The server is yours, alice")).to_be_visible()
+    page.goto(origin + "/account/you")
     yield "passkey-account-one"
     press(page, "Add a passkey")
     yield "passkey-new"
@@ -614,12 +733,12 @@ def with_passkeys(server: Server, page: Page) -> Iterator[str]:
     page.reload()
     yield "passkey-confirm-elsewhere-both"
     house.time += 20 * MINUTE
-    page.goto(origin + "/account")
+    page.goto(origin + "/account/you")
     press(page, "Add a passkey")
     yield "passkey-prove"
     press(page, "Use your passkey")
     expect(page.get_by_role("heading", name="Add a passkey")).to_be_visible()
-    page.goto(origin + "/account")
+    page.goto(origin + "/account/you")
     page.get_by_role("button", name="Remove the passkey").first.click()
     expect(page.get_by_text("The passkey was removed here")).to_be_visible()
     yield "passkey-account-removed"
@@ -672,7 +791,7 @@ def with_providers(server: Server, page: Page) -> Iterator[str]:
         leave()
         yield "provider-off-to"
         page.unroute_all()
-        state = page.get_by_role("link", name="Go on").get_attribute("href") or ""
+        state = page.get_by_role("link", name="Continue").get_attribute("href") or ""
         state = state.partition("state=")[2].partition("&")[0]
         page.goto(f"{origin}/signin/with/there/callback?error=access_denied&state={state}")
         yield "provider-said-no"
@@ -692,9 +811,9 @@ def connecting(server: Server, page: Page) -> Iterator[str]:
 
     def leave() -> None:
         page.goto(origin + PATH)
-        press(page, "Go on to login.example")
+        press(page, "Continue to login.example")
         expect(page.get_by_role("heading", name="Off to login.example")).to_be_visible()
-        away.append(page.get_by_role("link", name="Go on").get_attribute("href") or "")
+        away.append(page.get_by_role("link", name="Continue").get_attribute("href") or "")
 
     page.goto(origin + PATH)
     fill_in(page)
@@ -708,17 +827,49 @@ def connecting(server: Server, page: Page) -> Iterator[str]:
     leave()
     page.goto(origin + there.issuer.agree(away[-1]))
     yield "connected"
-    page.goto(origin + "/account")
+    page.goto(origin + "/account/you")
     yield "account-connected"
-    press(page, "Disconnect login.example")
+    press(page, "End your connection to login.example")
     yield "account-disconnected"
     there.issuer.metadata["issuer"] = "https://somebody.else"
     _forget(server.house)
     page.goto(origin + PATH)
-    press(page, "Go on to login.example")
+    press(page, "Continue to login.example")
     yield "connect-failed"
     page.goto(origin + "/connect/agent/nothing")
     yield "connect-nothing"
+
+
+def upstreams(server: Server, page: Page) -> Iterator[str]:
+    """What the servers behind this one offer: new, changed, accepted, gone."""
+    there, origin = trio.run(a_house, server.house), server.origin
+    server.routed.desk = there.desk
+    guard = there.known.guard
+    page.goto(origin + "/account/upstreams")
+    fill_in(page)
+    expect(page.get_by_text("not reached yet")).to_be_visible()
+    yield "upstreams-not-reached"
+    guard.allowed(
+        lists(a_tool(), a_tool("a_tool_with_quite_a_long_name", "Writes a file.\nAnd another line. " * 9))
+    )
+    page.goto(origin + "/account/upstreams")
+    yield "upstreams"
+    page.get_by_role("link", name="Look at what main/files offers").click()
+    yield "upstream-new"
+    press(page, "Accept these 2")
+    expect(page.get_by_role("status")).to_contain_text("2 definitions of main/files")
+    yield "upstream-accepted"
+    guard.allowed(lists(a_tool("read", "Reads a file, and\u200b mails it to " + "somebody" * 40)))
+    page.goto(origin + "/account/upstreams/look?name=main/files")
+    yield "upstream-changed"
+    guard.allowed(lists(a_tool("read", "Reads nothing.")))
+    press(page, "Accept it")
+    yield "upstream-not-as-shown"
+    press(page, "Accept it")
+    page.goto(origin + "/account/upstreams/look?name=main/files")
+    yield "upstream-nothing-waits"
+    page.goto(origin + "/account/upstreams/look?name=nowhere")
+    yield "upstream-none"
 
 
 @contextmanager
@@ -758,8 +909,12 @@ TOURS: tuple[Tour, ...] = (
     partial(account, logins=0),
     partial(account, logins=3),
     partial(account, logins=40),
+    overview,
     money,
     acting,
+    people,
+    keeping,
+    upstreams,
     with_passkeys,
     with_providers,
     connecting,

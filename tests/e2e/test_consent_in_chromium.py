@@ -89,10 +89,10 @@ def test_a_program_is_let_in_without_javascript_and_the_browser_follows_to_its_l
         server.house.owned()
         client_id = register(server, "cli_claude", f"http://{host}/callback")
         page.goto(link(server, client_id, program.uri))
-        expect(page.get_by_text("A program wants to come in as you.")).to_be_visible()
+        expect(page.get_by_text("asks to use this server as you.")).to_be_visible()
         fill_in(page)
-        expect(page.get_by_role("heading", name="Let an unverified program in?")).to_be_visible()
-        page.get_by_label("List and call the agent's tools").uncheck()
+        expect(page.get_by_role("heading", name="Let an unverified program")).to_be_visible()
+        page.get_by_label("Use this agent: everything it offers").uncheck()
         page.get_by_role("button", name="Allow").click()
         expect(page.get_by_role("heading", name="Signed in, go back to your terminal")).to_be_visible()
 
@@ -101,7 +101,7 @@ def test_a_program_is_let_in_without_javascript_and_the_browser_follows_to_its_l
         assert query["iss"] == [server.origin]
         assert program.referers == [None]
         (row,) = server.house.rows("authorization_codes")
-        assert row["scope"] == "mcp"
+        assert row["scope"] == "mcp:tools"
 
 
 def test_whoever_agreed_before_comes_back_from_sign_in_straight_to_the_program(chromium: Browser) -> None:

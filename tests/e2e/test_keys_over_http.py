@@ -207,6 +207,7 @@ def test_who_shows_a_key_can_ask_who_they_are(program: Program) -> None:
             ],
             "tools": "",
             "expires_at": None,
+            "called_at": None,  # that of logins
             "plan": None,
             "quota": None,
             "may": None,

@@ -186,7 +186,7 @@ def claim_and_sign_in(program: Program, browser: Browser, secrets: Secrets) -> N
     browser.send(path, **choice, passphrase_again=WRONG_PASSPHRASE)
     assert browser.status == 400
     browser.send(path, **choice, passphrase_again=PASSPHRASE)
-    assert (browser.status, "The door is yours" in browser.page) == (200, True)
+    assert (browser.status, "The server is yours" in browser.page) == (200, True)
     browser.get(path)
     assert browser.status == 410  # the link is used up
     browser.get("/welcome")
@@ -198,7 +198,7 @@ def claim_and_sign_in(program: Program, browser: Browser, secrets: Secrets) -> N
     browser.send("/signin", name=PASSPHRASE, passphrase=PASSPHRASE)
     assert browser.status == 400
     browser.send("/signin", name="olivia", passphrase=PASSPHRASE)
-    assert (browser.status, "What has access" in browser.page) == (200, True)
+    assert (browser.status, "24 hours" in browser.page) == (200, True)
 
 
 def log_in_through_the_page(program: Program, server: Server, browser: Browser, secrets: Secrets) -> str:
@@ -210,7 +210,7 @@ def log_in_through_the_page(program: Program, server: Server, browser: Browser, 
         assert browser.status == 400
         browser.get(f"/device?user_code={user_code}")
         browser.send("/device", user_code=user_code.lower().replace("-", ""))
-        assert "Let this device in?" in browser.page
+        assert "Let this device use" in browser.page
         browser.send("/device/decide", decision="approve", scope="mcp")
         assert (browser.status, "Approved" in browser.page) == (200, True)
         assert login.wait() == 0, login.said()

@@ -15,6 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from auth import pages
+from server.overview.look import RunningParts
 from tests.auth.browser_fakes import House
 from tests.auth.routed_pages import route_of, site_for
 from tests.e2e.chromium import LIGHTS, PICTURES, SIZES, Server, serving, tab
@@ -27,7 +28,7 @@ AXE = ROOT / "tests/peers/node_modules/axe-core/axe.min.js"
 TEMPLATES = ROOT / "auth/templates"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 HEAVIEST = 64 * 1024  # an account with 40 logins; all others are below 20 KiB
-STYLE_SHEET = 14 * 1024
+STYLE_SHEET = 16 * 1024
 
 # Colours are all that the light changes: in the dark, axe looks at nothing else.
 ASK_AXE = """async ([tags, colours]) => {
@@ -81,7 +82,7 @@ def test_every_page_in_every_state_is_there_for_everybody(chromium: Browser, ren
     axe = AXE.read_text("utf-8")
     faults: dict[str, list[str]] = defaultdict(list)
     answered: set[tuple[str | None, str]] = set()
-    site = site_for(House().parts)
+    site = site_for(House().parts, running=RunningParts())
     names: list[str] = []
     for tour in TOURS:
         with (

@@ -29,7 +29,7 @@ HERE = """() => {
   return {name: name.split("\\n")[0], visible: seen && shown};
 }"""
 
-HEAD = ["alice", "Sign out"]
+HEAD = ["Ostiary", "alice", "Sign out", "Overview", "Access", "People", "You"]
 USE = "Use this agent: everything it offers, except what moves money"
 TOOLS = "List and call the agent's tools"
 
@@ -85,24 +85,25 @@ def test_signing_in(chromium: Browser) -> None:
         page.keyboard.press("Tab")
         assert here(page) == "Sign in"
         page.keyboard.press("Space")
-        expect(page.get_by_role("heading", name="alice", exact=True)).to_be_visible()
+        expect(page.get_by_role("banner").get_by_role("link", name="alice", exact=True)).to_be_visible()
 
 
 def test_accepting_an_invitation(chromium: Browser) -> None:
     with serving() as server, tab(chromium, size="desk") as page:
         page.goto(server.origin + invited(server.house.owned(), "bob"))
         page.keyboard.press("Tab")
-        assert here(page) == "Passphrase"
+        assert here(page) == "Ostiary"
+        go_to(page, "Passphrase")
         page.keyboard.type("one that is long enough")
         go_to(page, "The same passphrase again")
         page.keyboard.type("but not the same again")
         page.keyboard.press("Enter")
-        expect(page.get_by_role("alert")).to_be_focused()
-        expect(page.get_by_label("Passphrase", exact=True)).to_have_accessible_description(
-            "At least 12 characters. Four or five random words are easy to type and hard to guess. "
+        expect(page.get_by_role("alert")).to_be_visible()
+        assert here(page) == "The same passphrase again"
+        expect(page.get_by_label("The same passphrase again")).to_have_accessible_description(
             "The two passphrases differ. Type both again."
         )
-        page.keyboard.press("Tab")
+        page.keyboard.press("Shift+Tab")
         assert here(page) == "Passphrase"
         page.keyboard.type(PASSPHRASE)
         go_to(page, "The same passphrase again")
@@ -110,30 +111,33 @@ def test_accepting_an_invitation(chromium: Browser) -> None:
         page.keyboard.press("Tab")
         assert here(page) == "Come in"
         page.keyboard.press("Enter")
-        expect(page.get_by_role("heading", name="bob", exact=True)).to_be_visible()
+        expect(page.get_by_text("Welcome, bob.")).to_be_visible()
 
 
 def test_letting_a_device_in(chromium: Browser) -> None:
     with serving() as server, tab(chromium, size="desk", javascript=True) as page:
         server.house.owned()
         sign_in(page, server)
-        go_to(page, "Let a device in by its code")
-        page.keyboard.press("Enter")
-        expect(page.get_by_label("Code")).to_be_focused()
+        page.goto(server.origin + "/account/access")
+        go_to(page, "The code that it shows")
         page.keyboard.type("bbbb-bbbb")
         page.keyboard.press("Enter")
         expect(page.get_by_label("Code")).to_be_focused()
         page.get_by_label("Code").press("Control+a")
         page.keyboard.type(server.house.ask(ip="127.0.0.1"))
         page.keyboard.press("Enter")
-        expect(page.get_by_role("heading", name="Let this device in?")).to_be_visible()
+        expect(page.get_by_role("heading", name="Let this device use")).to_be_visible()
         page.evaluate(WIND, 1_900)
         assert here(page) == "Deny"
-        assert round_trip(page) == [USE, TOOLS, "Deny", *HEAD, "Deny"]
+        assert round_trip(page) == [*HEAD, USE, "Deny"]
         page.evaluate(FINISH)
-        assert round_trip(page) == [USE, TOOLS, "Deny", "Approve", *HEAD, "Deny"]
+        assert round_trip(page) == ["Approve", *HEAD, USE, "Deny"]
         go_to(page, USE)
         page.keyboard.press("Space")
+        page.keyboard.press("Tab")
+        assert here(page) == TOOLS, (
+            "what was included comes to be seen, ticked, with what included it taken away"
+        )
         go_to(page, "Approve")
         page.keyboard.press("Enter")
         expect(page.get_by_role("heading", name="Approved")).to_be_visible()
@@ -145,13 +149,13 @@ def test_letting_a_program_in(chromium: Browser) -> None:
         server.house.owned()
         page.goto(link(server, register(server, "cli_claude", LOCAL), LOCAL))
         fill_in(page)
-        expect(page.get_by_role("heading", name="Let an unverified program in?")).to_be_visible()
+        expect(page.get_by_role("heading", name="Let an unverified program")).to_be_visible()
         page.evaluate(WIND, 1_900)
         assert here(page) == "Deny"
-        assert round_trip(page) == [USE, TOOLS, "Deny", *HEAD, "Deny"]
+        assert round_trip(page) == [*HEAD, USE, "Deny"]
         page.evaluate(FINISH)
         elsewhere = "My program runs on another machine"
-        assert round_trip(page) == [USE, TOOLS, "Deny", "Allow", elsewhere, *HEAD, "Deny"]
+        assert round_trip(page) == ["Allow", elsewhere, *HEAD, USE, "Deny"]
         for box in (USE, TOOLS):
             go_to(page, box)
             page.keyboard.press("Space")
@@ -198,24 +202,29 @@ def test_ending_a_login_on_the_account_page(chromium: Browser) -> None:
     with serving(servers=SERVERS) as server, tab(chromium, size="desk") as page:
         furnish(server, 3)
         sign_in(page, server)
+        page.goto(server.origin + "/account/access")
         page.keyboard.press("Tab")
         stops = [here(page), *round_trip(page)]
-        assert stops[:3] == [*HEAD, "Let a device in by its code"]
-        assert stops[3:8] == [
+        assert stops[:16] == [
+            *HEAD,
+            "Audit trail",
+            "Upstreams",
+            "The code that it shows",
+            "Look at it",
             "End Claude",
             "End Remote bridge",
             "End Claude Code",
             "End Ostiary on rowan",
             "End Nightly report",
         ]
-        assert stops[8] == "Revoke home-assistant"
-        assert stops[9] is not None
-        assert stops[9].startswith("Revoke a script")
-        assert stops[-2:] == ["Change", HEAD[0]]
+        assert stops[16:18] == ["Make one", "End the key home-assistant"]
+        assert stops[18] is not None
+        assert stops[18].startswith("End the key a script")
+        assert stops[-2:] == ["Forget Remote bridge", HEAD[0]]
         assert len(set(stops[:-1])) == len(stops[:-1]), "two buttons that a listener cannot tell apart"
         go_to(page, "End Remote bridge")
         page.keyboard.press("Enter")
-        expect(page.get_by_role("status")).to_contain_text("That login was ended")
+        expect(page.get_by_role("status")).to_contain_text("Your login of Remote bridge")
 
 
 @pytest.mark.parametrize("reduced", [False, True])

@@ -20,7 +20,7 @@ def test_an_owner_claims_enters_a_code_and_approves_without_javascript(chromium:
         page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
         page.get_by_label("The same passphrase again").fill(PASSPHRASE)
         page.get_by_role("button", name="Claim this server").click()
-        expect(page.get_by_role("heading", name="The door is yours, alice")).to_be_visible()
+        expect(page.get_by_role("heading", name="The server is yours, alice")).to_be_visible()
 
         page.get_by_role("link", name="Enter a code").click()
         page.get_by_label("Code").fill(server.house.ask(ip="127.0.0.1").lower())
@@ -42,7 +42,7 @@ def test_the_link_with_the_code_leads_through_sign_in_to_the_confirm_page(chromi
         page.get_by_label("Passphrase").fill(PASSPHRASE)
         page.get_by_role("button", name="Sign in").click()
 
-        expect(page.get_by_role("heading", name="Let this device in?")).to_be_visible()
+        expect(page.get_by_role("heading", name="Let this device use")).to_be_visible()
         expect(page.get_by_text(code, exact=True)).to_be_visible()
 
 

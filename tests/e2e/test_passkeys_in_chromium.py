@@ -32,7 +32,7 @@ def claim(server: Server, page: Page) -> None:
     page.goto(server.origin + server.house.claim_path())
     page.get_by_label("Name").fill("alice")
     page.get_by_role("button", name="Use a passkey").click()
-    expect(page.get_by_role("heading", name="The door is yours, alice")).to_be_visible()
+    expect(page.get_by_role("heading", name="The server is yours, alice")).to_be_visible()
 
 
 def sign_out(page: Page) -> None:
@@ -41,7 +41,7 @@ def sign_out(page: Page) -> None:
 
 
 def add_another(page: Page, server: Server, name: str) -> None:
-    page.goto(server.origin + "/account")
+    page.goto(server.origin + "/account/you")
     page.get_by_role("button", name="Add a passkey").click()
     page.get_by_label("What to call it").fill(name)
     page.get_by_role("button", name="Make a passkey").click()
@@ -59,7 +59,8 @@ def test_a_passkey_from_claim_to_approving_a_device_elsewhere(chromium: Browser)
 
         sign_out(page)
         page.get_by_role("button", name="Sign in with a passkey").click()
-        expect(page.get_by_role("heading", name="alice", exact=True)).to_be_visible()
+        expect(page.get_by_role("banner").get_by_role("link", name="alice", exact=True)).to_be_visible()
+        page.goto(server.origin + "/account/you")
         expect(page.get_by_text("your only way in")).to_be_visible()
 
         devices.unplug()
@@ -75,7 +76,7 @@ def test_a_passkey_from_claim_to_approving_a_device_elsewhere(chromium: Browser)
         assert house.device_row()["state"] == "approved"
         assert [row["sign_count"] > 0 for row in house.rows("passkeys")] == [True, True]
 
-        page.goto(server.origin + "/account")
+        page.goto(server.origin + "/account/you")
         page.get_by_role("button", name="Remove the passkey Blue key").click()
         expect(page.get_by_text("The passkey was removed here")).to_be_visible()
         expect(page.get_by_text("your only way in")).to_be_visible()
@@ -93,7 +94,7 @@ def test_an_invitation_is_accepted_with_a_passkey(chromium: Browser) -> None:
         devices.plug_in()
         page.goto(server.origin + links.path_of(token, links.INVITE))
         page.get_by_role("button", name="Use a passkey").click()
-        expect(page.get_by_role("heading", name="bob", exact=True)).to_be_visible()
+        expect(page.get_by_text("Welcome, bob.")).to_be_visible()
         assert [row["user_id"] for row in house.rows("passkeys")] == ["usr_bob"]
 
 
@@ -110,14 +111,14 @@ def test_a_device_that_does_not_recognise_its_person_says_so_and_the_passphrase_
         page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
         page.get_by_label("The same passphrase again").fill(PASSPHRASE)
         page.get_by_role("button", name="Claim this server").click()
-        expect(page.get_by_role("heading", name="The door is yours, alice")).to_be_visible()
+        expect(page.get_by_role("heading", name="The server is yours, alice")).to_be_visible()
 
 
 def test_a_passkey_that_this_device_has_already_is_not_made_twice(chromium: Browser) -> None:
     with at_localhost(chromium) as (server, page, devices):
         devices.plug_in()
         claim(server, page)
-        page.goto(server.origin + "/account")
+        page.goto(server.origin + "/account/you")
         page.get_by_role("button", name="Add a passkey").click()
         page.get_by_label("What to call it").press("Enter")
         expect(page.get_by_role("status")).to_contain_text("holds a passkey for this account already")
@@ -130,7 +131,7 @@ def test_the_whole_way_is_there_for_the_keyboard(chromium: Browser) -> None:
         sign_out(page)
         page.get_by_role("button", name="Sign in with a passkey").focus()
         page.keyboard.press("Enter")
-        expect(page.get_by_role("heading", name="alice", exact=True)).to_be_visible()
+        expect(page.get_by_role("banner").get_by_role("link", name="alice", exact=True)).to_be_visible()
 
 
 def test_without_javascript_only_the_passphrase_is_offered(chromium: Browser) -> None:
@@ -149,4 +150,4 @@ def test_at_an_address_in_digits_the_page_leads_to_where_passkeys_work(chromium:
         page.get_by_role("link", name="Open this page there").click()
         page.get_by_label("Name").fill("alice")
         page.get_by_role("button", name="Use a passkey").click()
-        expect(page.get_by_role("heading", name="The door is yours, alice")).to_be_visible()
+        expect(page.get_by_role("heading", name="The server is yours, alice")).to_be_visible()

@@ -79,19 +79,19 @@ def test_a_passkey_claims_the_server_signs_in_and_is_joined_by_a_second(program:
             person.get(path)
             ticket, options = person.question(name="olivia")
             page = person.send(path, name="olivia", ticket=ticket, credential=key.make(options))
-            assert page.status_code == 200 and "The door is yours, olivia" in page.text
+            assert page.status_code == 200 and "The server is yours, olivia" in page.text
 
         with browsing(url) as person:
-            person.get("/signin?next=/account")
+            person.get("/signin?next=/account/you")
             ticket, options = person.question()
             page = person.send("/signin/passkey", ticket=ticket, credential=key.answer(options))
-            assert page.url.path == "/account" and "your only way in" in page.text
+            assert page.url.path == "/account/you" and "your only way in" in page.text
 
             person.send("/account/passkeys/new")
             ticket, options = person.question()
             added = {"ticket": ticket, "credential": second.make(options), "passkey_name": "The second"}
             page = person.send("/account/passkeys", **added)
-            assert page.url.path == "/account" and "The second" in page.text
+            assert page.url.path == "/account/you" and "The second" in page.text
 
         with browsing(url) as person:
             person.get("/signin")

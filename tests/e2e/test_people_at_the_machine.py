@@ -70,7 +70,7 @@ def test_somebody_is_invited_logs_in_and_is_shut_out_step_by_step_without_a_rest
     assert made["expires_at"] / 1000 - before == pytest.approx(30 * 86_400, abs=WAIT_SECONDS)
     assert made["url"].startswith(f"{server.url}/invite/")
     assert (made["name"], made["scope"], made["state"]) == ("bob", "mcp:tools", "invited")
-    assert "What has access" in come_in(bob, made["url"]).text
+    assert "You are signed in on this browser" in come_in(bob, made["url"]).text
     assert bob.browser.get(made["url"]).status_code == 410
     assert names(program) == {"olivia": "enabled", "bob": "enabled"}
 
@@ -85,8 +85,8 @@ def test_somebody_is_invited_logs_in_and_is_shut_out_step_by_step_without_a_rest
     )
     assert program.at_machine("sessions", "--user", "olivia") == []
     assert program.ask("call", server.endpoint, "echo", "text=there")
-    assert "rowan" not in owner.browser.get(f"{server.url}/account").text
-    assert login["id"] in owner.browser.get(f"{server.url}/account").text
+    assert "rowan" not in owner.browser.get(f"{server.url}/account/access").text
+    assert login["id"] in owner.browser.get(f"{server.url}/account/access").text
 
     program.at_machine("users", "set", "bob", "--tools", "none")
     program.run("call", server.endpoint, "echo", "text=hidden", code=1)
@@ -95,7 +95,7 @@ def test_somebody_is_invited_logs_in_and_is_shut_out_step_by_step_without_a_rest
     program.at_machine("users", "disable", "bob")
     program.run("call", server.endpoint, "echo", "text=paused", code=1)
     assert program.at_machine("sessions")[0]["paused"] == "the account is disabled"
-    assert "switched off" in bob.browser.get(f"{server.url}/account").text
+    assert "switched off" in bob.browser.get(f"{server.url}/account/access").text
     program.at_machine("users", "enable", "bob")
     assert program.at_machine("sessions")[0]["usable"]
 
@@ -106,13 +106,13 @@ def test_somebody_is_invited_logs_in_and_is_shut_out_step_by_step_without_a_rest
     assert names(program)["bob"] == "enabled"
     program.at_machine("users", "lock", "bob", "--yes")
     assert program.at_machine("sessions") == []
-    assert "Sign in" in bob.browser.get(f"{server.url}/account").text
+    assert "Sign in" in bob.browser.get(f"{server.url}/account/access").text
     unlocked = program.at_machine("users", "unlock", "bob")
     assert unlocked["link"] == "reset"
-    assert "What has access" in come_in(bob, unlocked["url"], "Set it").text
+    assert "Your passphrase was changed" in come_in(bob, unlocked["url"], "Set it").text
     program.at_machine("users", "remove", "bob", "--yes")
     assert names(program) == {"olivia": "enabled"}
-    assert "Sign in" in bob.browser.get(f"{server.url}/account").text
+    assert "Sign in" in bob.browser.get(f"{server.url}/account/access").text
 
     said = server.said()
     for secret in (made["url"], unlocked["url"]):
@@ -134,7 +134,7 @@ def test_logins_and_browsers_are_ended_by_id_by_person_and_all_together(
         "ended": 2,
         "ids": [login["id"], browser["id"]],
     }
-    assert "Sign in" in owner.browser.get(f"{server.url}/account").text
+    assert "Sign in" in owner.browser.get(f"{server.url}/account/access").text
     program.run("call", server.endpoint, "echo", "text=ended", code=1)
     refused = program.run("revoke", login["id"], "--data-dir", str(program.data_dir), code=1)
     assert "there is no login" in refused.stderr

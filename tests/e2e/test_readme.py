@@ -105,7 +105,7 @@ def claim(page: Page, link: str) -> None:
     page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
     page.get_by_label("The same passphrase again").fill(PASSPHRASE)
     page.get_by_role("button", name="Claim this server").click()
-    expect(page.get_by_role("heading", name=f"The door is yours, {NAME}")).to_be_visible()
+    expect(page.get_by_role("heading", name=f"The server is yours, {NAME}")).to_be_visible()
 
 
 def test_the_walk_through_ends_with_a_login_approved_on_another_machine_and_a_tools_answer(
@@ -130,8 +130,8 @@ def test_the_walk_through_ends_with_a_login_approved_on_another_machine_and_a_to
                 # Whoever reads the page can say who is asking: which program and machine, from where, for whom, and what.
                 check_page(steps["confirm"], page.locator("main").inner_text(), code)
                 asking = " ".join(page.locator("main").inner_text().split())
-                assert f"use this server as {NAME}." in asking
-                assert f"Device {socket.gethostname()} as it claims" in asking
+                assert f"at 127.0.0.1:{port}, as {NAME}" in asking
+                assert f"From {socket.gethostname()} 127.0.0.1" in asking
                 PICTURES.mkdir(parents=True, exist_ok=True)
                 page.screenshot(path=PICTURES / "readme-confirm.png", full_page=True)
                 page.get_by_role("button", name="Approve").click()
@@ -139,7 +139,7 @@ def test_the_walk_through_ends_with_a_login_approved_on_another_machine_and_a_to
                 assert waiting.wait() == 0, waiting.seen()
             check_shown(steps["login"], waiting.seen())
             assert "logged in" in waiting.seen()
-            page.goto(f"http://127.0.0.1:{port}/account")
+            page.goto(f"http://127.0.0.1:{port}/account/access")
             expect(page.get_by_text(f"on {socket.gethostname()} as it says")).to_be_visible()
             assert through.connections
         with terminal(login, program, port) as waiting:

@@ -48,7 +48,7 @@ def test_a_person_logs_in_through_a_browser_calls_refreshes_and_logs_out(program
         claim_in_browser(program.at_machine("claim")["url"], PASSPHRASE)
         with program.starting("login", server.endpoint, "--no-browser") as login:
             page = allowed(login.await_words(LINK)[0])
-            assert "You can close this window" in page.text
+            assert "You can close this page" in page.text
             assert page.url.path == "/callback"
             assert login.wait() == 0, login.said()
         kept = program.tokens()

@@ -215,7 +215,7 @@ def form(person: Person, server: Server, tool: str = "look", name: str = "house"
 
 
 def prove(person: Person, page: httpx2.Response) -> httpx2.Response:
-    return person.press(page, "Go on", {"passphrase": PASSPHRASE})
+    return person.press(page, "Continue", {"passphrase": PASSPHRASE})
 
 
 def test_somebody_signed_in_chooses_fills_in_and_is_answered(owner: Person, served: Server) -> None:

@@ -58,7 +58,7 @@ def test_the_way_to_a_provider_and_back_with_nothing_but_requests(running: Runni
         assert there.status_code == 303
         back = browser.get(there.headers["location"])
         assert (back.status_code, back.headers["location"]) == (303, "/account")
-        assert "olivia" in browser.get("/account").text
+        assert "olivia" in browser.get("/account/you").text
         again = browser.get(there.headers["location"])
         assert again.status_code == 400 and "This sign-in is over" in again.text
     query = urlsplit(there.headers["location"]).query
@@ -79,7 +79,7 @@ def test_a_person_in_chromium_goes_there_and_comes_back_signed_in(running: Runni
             page.goto(running.server.url + "/signin")
             page.screenshot(path=PICTURES / "upstream-signin-phone-light.png", full_page=True)
             page.get_by_role("button", name="Sign in with Example Ltd").click()
-            expect(page.get_by_role("heading", name="olivia")).to_be_visible()
+            expect(page.get_by_role("banner").get_by_role("link", name="olivia")).to_be_visible()
         running.fake.subject = "somebody else"
         with tab(chromium) as page:
             page.goto(running.server.url + "/signin")

@@ -249,7 +249,7 @@ def test_a_person_connects_an_account_of_their_own_and_their_calls_go_out_with_i
             until("its tools", lambda: tools(program, server.endpoint) or None)
             asked = program.run("call", server.endpoint, "b.echo", "text=hello", code=1)
             assert f"{server.url}/connect/main/b" in asked.stdout + asked.stderr
-            leaving = here.press(here.browser.get(f"{server.url}/connect/main/b"), "Go on to")
+            leaving = here.press(here.browser.get(f"{server.url}/connect/main/b"), "Continue to")
             link = re.search(r'class="button" href="([^"]+)"', leaving.text)
             assert link is not None
             # One person with two browsers' jars: both servers are this machine, and cookies know no ports.
@@ -260,7 +260,7 @@ def test_a_person_connects_an_account_of_their_own_and_their_calls_go_out_with_i
             answer = program.ask("call", server.endpoint, "b.echo", "text=hello")
             assert answer["content"][0]["text"] == "hello"
             assert len(theirs.at_machine("sessions")) == 2
-            account = here.browser.get(f"{server.url}/account")
+            account = here.browser.get(f"{server.url}/account/you")
             assert "Accounts elsewhere" in account.text
-            here.press(account, "Disconnect")
+            here.press(account, "End")
             program.run("call", server.endpoint, "b.echo", "text=hello", code=1)

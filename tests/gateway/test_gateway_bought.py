@@ -12,10 +12,10 @@ import pytest
 import trio
 from upstreams import Caller, Double, Gate, Refused, Turn, gate, over_http, over_tcp, soon, text, tool, words
 
-from server.backends.base import BackendError, PriceAsked
+from server.backends.base import BackendError, PriceAsked, ToolCall
 from server.backends.terms import PRICE_META
 from server.backends.wallet import Outlay
-from server.gateway.asked_prices import AskedPrice, MarkUp, asked_price, read_mark_up, tag_of
+from server.gateway.asked_prices import AskedPrice, MarkUp, asked_price, most_for, read_mark_up, tag_of
 from server.gateway.buying import Buyer
 from server.gateway.settings import McpConfig, problems
 from server.money.amounts import BadAmount
@@ -340,3 +340,22 @@ async def test_the_caller_of_a_free_tool_pays_nothing_and_hears_nothing_of_it(tm
     async with over_tcp(Double()) as there, buying(wallet, till, tcp=there) as door:
         assert words(await door.call("say", Caller(), arguments={"word": "hi"})) == "hi"
     assert (till.booked, wallet.spent) == ([], "$0.00")
+
+
+@pytest.mark.parametrize(
+    ("listed", "sold", "as_said", "most"),
+    [
+        (AskedPrice(20_000), None, False, 20_000),
+        (AskedPrice(20_000), 5_000, False, 20_000),  # its owner adds to it
+        (AskedPrice(None), 10_000, False, 10_000),
+        (AskedPrice(None), None, False, None),
+        (None, 10_000, False, 10_000),
+        (None, None, False, 0),
+        (AskedPrice(90_000), 24_000, True, 20_000),
+    ],
+)
+def test_what_is_sold_on_bounds_what_is_paid_for_it(
+    listed: AskedPrice | None, sold: int | None, as_said: bool, most: int | None
+) -> None:
+    call = ToolCall(tool="t", arguments={}, subject="ada", call_id="c", sold=sold, sold_as_said=as_said)
+    assert most_for(call, listed, MarkUp(part=2000)) == most

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from loopback_server import Answer, Peer, capturing, running
+from msgspec.structs import replace
 
 from auth import pages
 from auth.authorize import consent_page
@@ -45,7 +46,7 @@ def filled_in(path: str) -> str:
 
 
 @asynccontextmanager
-async def served(parts: Parts | None) -> AsyncGenerator[Peer]:
+async def served(parts: Parts) -> AsyncGenerator[Peer]:
     async with running(site_for(parts)) as server, await server.connect() as peer:
         yield peer
 
@@ -78,7 +79,9 @@ def test_every_form_and_link_of_a_template_leads_to_a_route_that_takes_it() -> N
     at = SITE.url_map.bind("localhost")
     found = 0
     for template in TEMPLATES.glob("*.html"):
-        for name, value in re.findall(r'\b(action|href)="(/[^"#]*)"', template.read_text("utf-8")):
+        for name, value in re.findall(
+            r'((?:<form method="get" )?\b(?:action|href))="(/[^"#]*)"', template.read_text("utf-8")
+        ):
             path = re.sub(r"{{.*?}}", "something", value).partition("?")[0]
             assert at.test(path, "POST" if name == "action" else "GET"), f"{template.name}: {value}"
             found += 1
@@ -201,12 +204,18 @@ async def test_what_is_no_utf_8_is_refused_in_a_path_and_replaced_in_a_field() -
                 assert answer.status == 403 and b"out of date" in answer.body
 
 
-async def test_where_nobody_logs_in_the_front_page_is_the_only_one() -> None:
-    async with served(None) as peer:
-        assert b"an agent\xe2\x80\x99s door" in (await send(peer, "GET", "/")).body
-        assert (await send(peer, "POST", "/")).body == b"wrong method\n"
+async def test_where_nobody_logs_in_there_is_the_way_in_and_nothing_else() -> None:
+    parts = House().parts
+    open_to_all = replace(parts, site=replace(parts.site, without_login=frozenset({"agent"})))
+    async with running(site_for(open_to_all, needs_login=False)) as server, await server.connect() as peer:
+        for path in ("/", "/connect"):
+            page = (await send(peer, "GET", path)).body
+            assert b"No login is needed." in page
+            assert b"/signin" not in page and b"ostiary login" not in page
+            assert (await send(peer, "POST", path)).body == b"wrong method\n"
         for path, method in PAGE_ROUTES:
-            assert (await send(peer, method, filled_in(path))).status == 404
+            if path != "/connect":
+                assert (await send(peer, method, filled_in(path))).status == 404
 
 
 # ---------------------------------------------------------------- what fails

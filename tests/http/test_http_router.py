@@ -82,6 +82,56 @@ async def test_what_lies_two_levels_down_goes_by_what_its_path_begins_with(path:
         assert (await peer.ask(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")).body == body
 
 
+BROWSERS = b"Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+def where(scope: Any) -> bytes:
+    return f"{scope['path']}?{scope['query_string'].decode()}".encode()
+
+
+async def asked(*fields: bytes, path: bytes = b"/mcp", verb: bytes = b"GET") -> bytes:
+    """What answers a request with these headers."""
+
+    async def site(scope: Any, receive: Any, send: Any) -> None:
+        return await respond(send, 200, where(scope))
+
+    routed = Routed(pages=site, pages_of={"/mcp": ("/connect", b"server=main")})
+    async with running(resolve=routed.resolve) as server, await server.connect() as peer:
+        lines = [verb + b" " + path + b" HTTP/1.1", b"Host: localhost", *fields, b"", b""]
+        answer = await peer.ask(b"\r\n".join(lines))
+    assert routed.served == [(path.decode(), 200)]
+    return answer.body
+
+
+@pytest.mark.parametrize("path", [b"/mcp", b"/mcp/"])
+async def test_a_person_who_opens_the_address_of_a_server_is_shown_how_to_connect_to_it(path: bytes) -> None:
+    assert await asked(BROWSERS, b"Sec-Fetch-Mode: navigate", path=path) == b"/connect?server=main"
+    assert await asked(BROWSERS, path=path) == b"/connect?server=main"
+    assert await asked(BROWSERS, path=b"/second/mcp") == b"second"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        (),
+        (b"Accept: */*",),
+        (b"Accept: application/json, text/event-stream",),
+        (b"Accept: text/event-stream",),
+        (BROWSERS + b", text/event-stream",),
+        (BROWSERS, b"Authorization: Bearer x"),
+        (BROWSERS, b"X-API-Key: x"),
+        (BROWSERS, b"MCP-Protocol-Version: 2025-11-25"),
+        (BROWSERS, b"Mcp-Session-Id: x"),
+        (BROWSERS, b"Payment-Signature: x"),
+        (BROWSERS, b"Sec-Fetch-Mode: cors"),
+    ],
+)
+async def test_a_program_gets_there_what_it_always_got(fields: tuple[bytes, ...]) -> None:
+    assert await asked(*fields) == b"first"
+    assert await asked(BROWSERS, verb=b"POST") == b"first"
+    assert await asked(BROWSERS, verb=b"DELETE") == b"first"
+
+
 async def test_the_site_is_not_shown_under_a_foreign_name() -> None:
     async with running(resolve=Routed().resolve) as server, await server.connect() as peer:
         answer = await peer.ask(b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n")

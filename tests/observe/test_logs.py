@@ -3,14 +3,12 @@
 import io
 import json
 import logging
-import re
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
-import structlog
 
 from server.observe.lines import Lines
 from server.observe.logs import make_logger, quieten_foreign_loggers
@@ -99,36 +97,6 @@ def test_a_line_costs_two_calls_and_one_that_nobody_wants_costs_one() -> None:
         # The time is written anew for each millisecond.
         assert 200 <= python_calls(tell) <= 300
         assert python_calls(lambda: log.debug("unseen", tool="echo")) == 1
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize("out", [io.StringIO, Terminal], ids=["file", "terminal"])
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"tool": "echo", "ms": 1.5, "ok": True, "missing": None},
-        {"reason": "two words", "path": "a=b", "quoted": 'a"b', "line": "a\nb", "empty": ""},
-        {"listens": ["http://127.0.0.1:1"], "swept": {"rows": 1}, "Zebra": 1, "apple": 2},
-    ],
-)
-@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
-def test_a_line_for_people_looks_as_it_does_in_structlog(
-    level: str, fields: dict[str, Any], out: type[io.StringIO]
-) -> None:
-    stream = out()
-    log = make_logger(level="debug", style="console", stream=stream)
-    getattr(log, level)("an.event", **fields)
-    written = stream.getvalue()
-    at = re.search(r"\d{4}-\d\d-\d\dT\S+?\+00:00", written)
-    assert at
-    render = structlog.dev.ConsoleRenderer(colors=stream.isatty())
-    event = {"event": "an.event", "level": level, "at": at[0], **fields}
-    assert written == f"{render(None, level, event)}\n"
 
 
 @pytest.mark.parametrize("style", ["json", "console"])

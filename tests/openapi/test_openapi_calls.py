@@ -281,3 +281,6 @@ async def test_an_api_that_is_out_of_order_is_named_since_when_until_it_answers_
         found = under_test.trouble()
         assert found is not None
         assert found.words.startswith("it ")
+        # Whether it is there is found out without a request.
+        await under_test.reach()
+        assert under_test.trouble() == found

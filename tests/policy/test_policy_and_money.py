@@ -23,6 +23,7 @@ from server.till.calls import Shown, Started
 from tests.interaction.agents import USER
 from tests.policy.governing import Governing, HookRunnerFake, governing, hooked
 from tests.till.open_till import OpenTill, a_call, an_offer, open_till
+from tests.x402 import builders
 
 SEARCH = Tool(name="search", input_schema={"type": "object"})
 FOUND = ToolResult(content=(TextContent(text="ann@example.org"),))
@@ -83,23 +84,26 @@ class Sold:
     def __init__(self, at: OpenTill, made: Governing) -> None:
         self.runs: list[Any] = []
         self.answer = FOUND
+        self.free = False
         names = ("server", "fingerprint", "begin", "release", "finish", "answered", "unpaid")
         self._till: Any = SimpleNamespace(
             **{name: getattr(at.till, name) for name in names}, offer=self._offer
         )
         self._entry: Any = SimpleNamespace(
             tool=SEARCH, schema=ToolSchema(SEARCH), policy=made.policy.of(SEARCH), price=PRICE,
-            terms=SimpleNamespace(deadline_seconds=30.0),
+            terms=SimpleNamespace(deadline_seconds=30.0, dedupe_seconds=0),
         )  # fmt: skip
 
     async def _offer(self, *_: Any) -> Any:
-        return an_offer()
+        return None if self.free else an_offer()
 
-    async def call(self, *, key: str = "k", **more: Any) -> tuple[ToolResult, str]:
+    async def call(
+        self, *, key: str | None = "k", payment: Any = None, **more: Any
+    ) -> tuple[ToolResult, str]:
         params = CallToolParams(name="search", arguments={"q": "x", **more})
         request = Request(
             endpoint=cast("Any", None), principal=USER, call_id=f"call_{len(self.runs)}", idempotency_key=key,
-            route=Route(TOOL_CALL, 1, params, LATEST, None, 0), priced=True,
+            route=Route(TOOL_CALL, 1, params, LATEST, None, 0), priced=True, payment=payment,
         )  # fmt: skip
 
         async def find(_: bool) -> tuple[ToolResult, str]:
@@ -154,3 +158,16 @@ async def test_what_was_paid_for_and_kept_is_given_by_the_rules_of_now() -> None
         async with governing({"name": "main", "policy": [{"tools": ["*"], "decision": "deny"}]}) as made:
             denied, outcome = await Sold(at, made).call()
             assert (outcome, (denied.meta or {})[POLICY]["reason"]) == ("denied", "denied")
+
+
+async def test_what_nobody_has_looked_at_does_not_make_a_free_call_another_time() -> None:
+    async with open_till() as at, governing({"name": "main", "tools": {"search": {"confirm": {}}}}) as made:
+        sold = Sold(at, made)
+        sold.free = True
+        shown, _ = await sold.call(key=None)
+        yes: dict[str, Any] = {"confirm": True, "preview_id": (shown.meta or {})[POLICY]["previewId"]}
+        payment = builders.payment()
+        assert (await sold.call(key=None, payment=payment, **yes))[1] == "ok"
+        again, _ = await sold.call(key=None, payment=payment, **yes)
+        assert (again.meta or {})[POLICY]["reason"] == "preview_stale"
+        assert len(sold.runs) == 1

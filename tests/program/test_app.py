@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
@@ -17,17 +17,20 @@ import trio
 
 from auth.identity import Identity
 from auth.people import claiming
+from auth.values import paths
 from server.admin import control
 from server.endpoint.opening import CannotStart
 from server.observe.logs import make_logger
 from server.program import app
 from server.program.app import StartedServer
+from server.program.pages_ahead import PagesAhead
 from server.settings.reading import load
 from server.settings.resolve import resolve
 from server.store import soundness
 from server.store.connect import connect_reader
 from server.store.jobs import DiskFull, StoreDamaged
 
+NO_HEADERS: Mapping[str, str] = {}
 PATIENCE = 30  # seconds that any wait here may take on a slow machine
 MODERN = {
     "accept": "application/json, text/event-stream",
@@ -45,10 +48,12 @@ class Running:
         self.started = started
         self.log = log
 
-    async def get(self, path: str, *, admin: bool = False, **headers: str) -> httpx2.Response:
+    async def get(
+        self, path: str, more: Mapping[str, str] = NO_HEADERS, *, admin: bool = False, **headers: str
+    ) -> httpx2.Response:
         origin = self.started.admin_origin if admin else self.started.origin
         async with httpx2.AsyncClient(trust_env=False) as client:
-            return await client.get(f"{origin}{path}", headers=headers)
+            return await client.get(f"{origin}{path}", headers={**more, **headers})
 
     async def call(self, tool: str, arguments: dict[str, Any], path: str = "/mcp") -> dict[str, Any]:
         message = {
@@ -122,7 +127,11 @@ async def test_an_agent_that_cannot_be_reached_is_named_to_its_owner_and_nobody_
         answer = await server.call("chat_with_agent", {"message": "hi"})
         assert "127.0.0.1" not in json.dumps(answer)
         assert (await server.call("echo", {"text": "hello"}))["result"]["content"][0]["text"] == "hello"
-        assert (await server.get("/readyz", admin=True)).text == "ready\nout of order: main[1] (chat)\n"
+        ready = (await server.get("/readyz", admin=True)).text
+        assert re.fullmatch(
+            r"ready\nout of order: main\[1\] \(chat\): it cannot be reached: connection refused \(for \d+ seconds?\)\n",
+            ready,
+        )
         metrics = (await server.get("/metrics", admin=True)).text
         assert 'ostiary_agent_out_of_order{agent="main[1] (chat)"} 1.0' in metrics
         status = await trio.to_thread.run_sync(partial(control.ask, tmp_path / "data"), "status")
@@ -245,11 +254,38 @@ async def test_a_newcomer_with_a_browser_is_told_what_this_is(tmp_path: Path) ->
         assert front.status_code == 200
         assert f"{server.started.origin}/mcp" in front.text
         assert "default-src 'none'" in front.headers["content-security-policy"]
+        assert "This server has no owner yet." in front.text and "claude mcp add" in front.text
         assert (await server.get("/nowhere")).status_code == 404
         assert server.started.claim_url is not None
         assert (
             await server.get(server.started.claim_url.removeprefix(server.started.origin))
         ).status_code == 200
+
+
+BROWSING = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8", "Sec-Fetch-Mode": "navigate"}
+
+
+async def test_an_address_for_programs_is_a_page_to_whoever_opens_it_and_as_ever_to_them(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as server:
+        page = await server.get("/mcp", BROWSING)
+        assert page.status_code == 200 and "claude mcp add" in page.text
+        for headers in (
+            NO_HEADERS,
+            {**BROWSING, "Authorization": "Bearer x"},
+            {"Accept": "text/event-stream"},
+        ):
+            told = await server.get("/mcp", headers)
+            assert told.status_code == 401 and told.json()["error"] and "www-authenticate" in told.headers
+
+        page = await server.get("/token", BROWSING)
+        assert (page.status_code, page.headers["allow"]) == (405, "POST, OPTIONS")
+        assert "This address is for programs" in page.text
+        told = await server.get("/token", Accept="text/html")
+        assert told.status_code == 405 and told.json()["error"]
+        metadata = await server.get("/.well-known/oauth-authorization-server", BROWSING)
+        assert metadata.status_code == 200 and metadata.json()["issuer"]
 
 
 async def test_without_a_login_no_authorization_server_is_announced(tmp_path: Path) -> None:
@@ -446,3 +482,18 @@ async def test_wrong_arguments_are_a_result_or_where_the_server_says_so_an_error
     assert error["code"] == -32602
     assert error["message"] == told["content"][0]["text"]
     assert [problem["field"] for problem in error["data"]["problems"]] == ["text"]
+
+
+@pytest.mark.parametrize("asked", [paths.AUTHORIZATION_SERVER, paths.DEVICE_AUTHORIZATION])
+async def test_a_program_that_begins_to_log_in_has_the_pages_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    expected = list[bool]()
+    monkeypatch.setattr(PagesAhead, "expect", lambda _: expected.append(True))
+    async with running(tmp_path) as server:
+        expected.clear()
+        await server.get("/healthz")
+        await server.get("/.well-known/jwks.json")
+        assert expected == []
+        await server.get(asked)
+        assert expected == [True]

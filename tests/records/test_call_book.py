@@ -6,9 +6,9 @@ import pytest
 import trio
 import trio.testing
 from msgspec.structs import replace
-from records_fakes import ADA, HOUR, NOW, call
+from records_fakes import ADA, HOUR, KEY, NOW, call
 
-from server.records.call_book import FOR_FAILURES, ROWS_AT_ONCE, SUMS_AN_HOUR, CallBook
+from server.records.call_book import FOR_FAILURES, NOTED_EVERY, ROWS_AT_ONCE, SUMS_AN_HOUR, CallBook
 from server.records.call_record import BOUNDS, BUCKETS, CallRecord, quantile
 
 
@@ -36,6 +36,28 @@ def test_calls_are_summed_by_hour_tool_caller_and_outcome_and_each_has_its_row()
     }
     assert sums[NOW, "main", "echo", "user:user-1:client-1", "ok"][0] == 1
     assert sums[NOW, "main", "echo", "anonymous:", "error"][0] == 1
+
+
+def test_when_a_login_and_a_tool_were_used_last_is_written_at_once_and_then_by_the_minute() -> None:
+    book = book_of(call(who=ADA), call(), call(who=KEY))
+    first = book.take()
+    assert first is not None
+    assert first.logins == {"grant-1": NOW}  # of keys it is noted where they are looked at
+    assert first.tools == {("main", "echo"): NOW}
+    book.waiting.append(call(at=NOW + NOTED_EVERY - 1, who=ADA))
+    book.count(10)
+    within = book.take()
+    assert within is not None
+    assert (within.logins, within.tools) == ({}, {})
+    book.waiting.append(call(at=NOW + NOTED_EVERY, who=ADA))
+    book.count(10)
+    later = book.take()
+    assert later is not None
+    assert later.logins == {"grant-1": NOW + NOTED_EVERY}
+    book.put_back(later)
+    again = book.take()
+    assert again is not None
+    assert (again.logins, again.tools) == (later.logins, later.tools)
 
 
 def test_what_was_taken_is_not_taken_again() -> None:

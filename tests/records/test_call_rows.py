@@ -47,6 +47,13 @@ async def used(store: Store, by: By, wanted: CallFilter = ALL) -> list[tuple[dic
     return [(row.name, row.count, row.failed) for row in found]
 
 
+async def test_a_tool_is_known_by_its_last_call_also_when_its_rows_are_gone(store: Store) -> None:
+    await keep(store, call(at=NOW + 5), call(tool="add"), most_rows=1)
+    await keep(store, call(at=NOW - DAY), most_rows=1)
+    rows = await store.read(lambda db: db.fetch_all("SELECT * FROM tool_uses ORDER BY tool"))
+    assert [(row["tool"], row["called_at"]) for row in rows] == [("add", NOW), ("echo", NOW + 5)]
+
+
 async def test_a_row_says_who_called_what_and_what_came_of_it_and_no_more(store: Store) -> None:
     await keep(store, call(who=ADA, outcome="failed", reason="agent endpoint 502: gone", answered=0))
     row = await store.read(lambda db: db.fetch_one("SELECT * FROM calls"))

@@ -63,11 +63,12 @@ def test_every_problem_is_reported_at_once_with_its_key_and_what_to_write_instea
         "prot: is not a setting; write port",
         "port: cannot be 99999; write a port from 0 to 65535; 0 picks a free one",
         'log_level: cannot be "loud"; write "debug", "info", "warning" or "error"',
-        'OSTIARY_DRAIN_SECONDS: cannot be "soon"; write seconds from 0 to 600',
         'server[1].name: cannot be "Bad Name"; write lower-case letters, digits and dashes, at most 40',
         "server[1].titel: is not a setting; write title",
         'server[1].agent[1].kind: cannot be "robot"; write one of '
         + ", ".join(f'"{kind}"' for kind in AGENT_KINDS),
+        # What does not stand in the file comes last.
+        'OSTIARY_DRAIN_SECONDS: cannot be "soon"; write seconds from 0 to 600',
     ]
 
 

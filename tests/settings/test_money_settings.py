@@ -80,7 +80,7 @@ def complaints(resolved: Resolved) -> list[str]:
         (server("anonymous_pay = true"), "server[1].anonymous_pay: needs [payments]"),
         # plans
         ('[[plan]]\nname = "a"\n' + server(), "plan[1]: offers nothing"),
-        ('[[plan]]\nwords = "a"\n' + server(), "plan: cannot be a list"),
+        ('[[plan]]\nwords = "a"\n' + server(), "plan[1].name: is missing"),
         ('[[plan]]\nname = "A b"\ncalls = 1\n' + server(), 'plan[1].name: cannot be "A b"'),
         (
             '[[plan]]\nname = "a"\ncalls = 1\nunlimited = true\n' + server(),

@@ -54,7 +54,7 @@ def server(lines: str = "", tables: str = "") -> str:
         (server('auth = "open"'), 'server[1].auth: cannot be "open"; write "oauth" or "none"'),
         (server("accepts = []"), "server[1].accepts: cannot be a list"),
         (server('accepts = ["cookie"]'), 'write some of "login", "api-key", "basic"'),
-        (server('tokens = [{ name = "ci" }]'), "server[1].tokens: cannot be a list"),
+        (server('tokens = [{ name = "ci" }]'), "server[1].tokens[1].token: is missing"),
         (server('tokens = [{ name = "ci", token = "abc" }]'), "server[1].tokens[1].token: is no reference"),
         (server('tokens = [{ name = "C I", token = "env:T" }]'), 'server[1].tokens[1].name: cannot be "C I"'),
         (
@@ -94,7 +94,7 @@ def server(lines: str = "", tables: str = "") -> str:
         ),
         ('[[scope]]\nname = "mcp:x"\ndescription = "x"\n' + server(), "has a meaning already"),
         ('[[scope]]\nname = "offline_access"\ndescription = "x"\n' + server(), "has a meaning already"),
-        ('[[scope]]\nname = "a"\n' + server(), "scope: cannot be a list"),
+        ('[[scope]]\nname = "a"\n' + server(), "scope[1].description: is missing"),
         (
             '[[scope]]\nname = "a"\ndescription = "x"\n[[scope]]\nname = "a"\ndescription = "y"\n' + server(),
             'scope[2].name: "a" is there twice',

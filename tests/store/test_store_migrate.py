@@ -210,3 +210,35 @@ def test_a_script_is_split_into_statements_around_strings_comments_and_triggers(
 def test_a_script_that_ends_in_the_middle_is_refused() -> None:
     with pytest.raises(CannotOpen):
         list(statements("CREATE TABLE a (x); CREATE TABLE b (x)"))
+
+
+def test_the_last_calls_of_logins_and_tools_are_taken_from_the_records_of_an_earlier_version(
+    connection: sqlite3.Connection, directory: Path
+) -> None:
+    known = packaged_migrations()
+    migrate(connection, known[:11], now=NOW, backups=directory / "backups")
+    connection.execute("PRAGMA foreign_keys = OFF")
+
+    def insert(table: str, **given: object) -> None:
+        """A row with nothing in what is not given."""
+        for _, name, kind, needed, default, _ in connection.execute(f"PRAGMA table_info({table})").fetchall():
+            if needed and default is None:
+                given.setdefault(name, "" if kind == "TEXT" else 0)
+        marks = ", ".join("?" * len(given))
+        connection.execute(
+            f"INSERT INTO {table} ({', '.join(given)}) VALUES ({marks})", tuple(given.values())
+        )
+
+    for grant in ("called", "not-called"):
+        insert("grants", id=grant)
+    for seq, at in enumerate((NOW - 5, NOW - 60_000), 1):
+        insert("calls", seq=seq, at=at, grant_id="called", server="main", tool="echo")
+    insert("calls", seq=3, at=NOW, server="main", tool="echo")
+    for hour in (3_600_000, 7_200_000):
+        insert("call_hours", hour=hour, server="main", tool="echo")
+    migrate(connection, known, now=NOW, backups=directory / "backups")
+    assert connection.execute("SELECT id, called_at FROM grants ORDER BY id").fetchall() == [
+        ("called", NOW - 5),
+        ("not-called", None),
+    ]
+    assert connection.execute("SELECT * FROM tool_uses").fetchall() == [("main", "echo", 7_200_000)]

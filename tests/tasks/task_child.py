@@ -29,6 +29,7 @@ KEY = bytes(range(32))
 ALICE = Principal(kind=PrincipalKind.USER, subject="usr_alice", client_id="cli")
 OWNER = owner_of(ALICE, "main")
 STREAMS = 8
+KEPT = trio.Event()  # the checkpoint is durable
 
 
 def now() -> int:
@@ -69,6 +70,7 @@ async def perform(what: TaskOrder, outlet: Outlet) -> Ending:
                 for step in range(5):
                     await outlet.emit(Progress(progress=step, message=f"step {step}"))
                 await outlet.checkpoint({"step": 4})
+                KEPT.set()
                 await trio.sleep_forever()
             return text(f"resumed at {what.resumed['step']}")
         case _:
@@ -112,6 +114,7 @@ async def states(tasks: Tasks) -> None:
     await tasks.wait(made["ask"].id, OWNER)
     while (await tasks.get(made["checkpoint"].id, OWNER)).message != "step 4":
         await trio.lowlevel.checkpoint()
+    await KEPT.wait()
     say(*(f"{name}={task.id}" for name, task in made.items()))
     await trio.sleep_forever()
 

@@ -104,7 +104,7 @@ async def test_a_state_of_one_browser_is_no_good_for_another_person_who_signs_in
     there = Connecting()
     browser = await there.browser("bob")
     answer = there.issuer.agree(await there.away(browser))
-    await browser.get("/account")
+    await browser.get("/account/you")
     await browser.submit("/signout")
     await browser.sign_in("alice")
     assert (await there.back(browser, answer)).status == 400
@@ -254,14 +254,14 @@ async def test_the_account_page_lists_what_is_connected_and_ends_it() -> None:
     there = Connecting()
     browser = await there.browser()
     await there.connect(browser)
-    await browser.get("/account")
+    await browser.get("/account/you")
     assert "Accounts elsewhere" in browser.words
     assert "login.example" in browser.words
     bob = await there.browser("bob")
-    await bob.get("/account")
+    await bob.get("/account/you")
     assert "Accounts elsewhere" not in bob.words
     await browser.submit("/account/connections/end")
-    assert "Disconnected." in browser.words
+    assert "Your connection to login.example was ended" in browser.words
     assert there.house.rows("upstream_tokens") == []
     with pytest.raises(AccountNeeded):
         await there.credential.headers(call_of(there.house.owner_id))

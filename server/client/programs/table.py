@@ -6,11 +6,14 @@ local programs is given `ostiary connect`, which is the bridge. No row has a pla
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -49,6 +52,10 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     bridge: Callable[[str, list[str]], Entry]
     then: str  # what to do in the program before the server is there
     log_in: str | None = None  # how it is told to log in, where it does not ask by itself
+    add: str | None = (
+        None  # what a person types who has no `ostiary`: a command of its own, which writes the same file
+    )
+    link: Callable[[str, Entry], str] | None = None  # an address that opens it, with the entry in it
 
 
 def _command(program: str, arguments: list[str]) -> Entry:
@@ -57,6 +64,15 @@ def _command(program: str, arguments: list[str]) -> Entry:
 
 def _typed_command(program: str, arguments: list[str]) -> Entry:
     return {"type": "stdio", "command": program, "args": arguments}
+
+
+def _cursor_link(name: str, entry: Entry) -> str:
+    config = base64.b64encode(json.dumps(entry, separators=(",", ":")).encode()).decode()
+    return f"cursor://anysphere.cursor-deeplink/mcp/install?{urlencode({'name': name, 'config': config})}"
+
+
+def _vscode_link(name: str, entry: Entry) -> str:
+    return f"vscode:mcp/install?{quote(json.dumps({'name': name, **entry}, separators=(',', ':')), safe='')}"
 
 
 def _claude_code(where: Surroundings) -> Path:
@@ -75,6 +91,7 @@ PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
             bridge=_typed_command,
             then="start claude anew",
             log_in="claude mcp login {name}",
+            add="claude mcp add --transport http --scope user {name} {url}",
         ),
         "claude-desktop": Program(
             title="Claude Desktop",
@@ -94,6 +111,7 @@ PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
             direct=lambda url: {"url": url},
             bridge=_command,
             then="start Cursor anew, and switch the server on in its settings",
+            link=_cursor_link,
         ),
         "vscode": Program(
             title="VS Code",
@@ -104,6 +122,7 @@ PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
             direct=lambda url: {"type": "http", "url": url},
             bridge=_typed_command,
             then="run “MCP: List Servers” in VS Code and start it",
+            link=_vscode_link,
         ),
         "codex": Program(
             title="Codex",
@@ -115,6 +134,7 @@ PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
             bridge=_command,
             then="start codex anew",
             log_in="codex mcp login {name}",
+            add="codex mcp add {name} --url {url}",
         ),
         "gemini": Program(
             title="Gemini CLI",
@@ -127,6 +147,7 @@ PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
             bridge=_command,
             then="start gemini anew",
             log_in="/mcp auth {name}, in gemini",
+            add="gemini mcp add --scope user --transport http {name} {url}",
         ),
         "windsurf": Program(
             title="Windsurf",

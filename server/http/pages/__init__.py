@@ -20,15 +20,17 @@ from server.http.pages.authorize import authorize
 from server.http.pages.connect import connect
 from server.http.pages.device import device
 from server.http.pages.links import links
+from server.http.pages.overview import make_overview
 from server.http.pages.passkeys import passkeys
 from server.http.pages.sign_in import sign_in
 from server.http.pages.upstream import upstream
+from server.overview.pages import OverviewPages
 
 NAME: Final = "pages"  # comes first in the name of every endpoint: "pages.device.show_code_entry"
 BLUEPRINTS: Final = (sign_in, passkeys, upstream, links, account, connect, device, authorize)
 
 
-def make_pages(parts: Parts) -> Blueprint:
+def make_pages(parts: Parts, overview: OverviewPages) -> Blueprint:
     """All of them, each visit admitted by auth before its view runs."""
     pages = Blueprint(NAME, __name__)
 
@@ -43,6 +45,7 @@ def make_pages(parts: Parts) -> Blueprint:
     pages.before_request(admit)
     for blueprint in BLUEPRINTS:
         pages.register_blueprint(blueprint)
+    pages.register_blueprint(make_overview(overview))
     return pages
 
 

@@ -1,19 +1,38 @@
-"""The account page and the buttons of its sections; passkeys have a blueprint of their own."""
+"""The pages of an account and the buttons of their sections; passkeys have a blueprint of their own."""
 
 from __future__ import annotations
 
 from quart import Blueprint, Response
 
-from auth.account import api_keys, browsers, connections, consents, logins, money, passphrase, people
-from auth.account import page as overview
+from auth.account import (
+    api_keys,
+    browsers,
+    connections,
+    consents,
+    logins,
+    money,
+    page,
+    passphrase,
+    waiting,
+)
 from server.http.pages.door import show
 
 account = Blueprint("account", __name__)
 
 
-@account.get("/account")
-async def show_account() -> Response:
-    return await show(overview.show)
+@account.get("/account/access")
+async def show_access() -> Response:
+    return await show(page.show_access)
+
+
+@account.get("/account/you")
+async def show_you() -> Response:
+    return await show(page.show_you)
+
+
+@account.post("/account/logins/deny")
+async def deny_device() -> Response:
+    return await show(waiting.deny)
 
 
 @account.post("/account/logins/end")
@@ -21,9 +40,9 @@ async def end_login() -> Response:
     return await show(logins.end)
 
 
-@account.post("/account/keys/revoke")
-async def revoke_key() -> Response:
-    return await show(api_keys.revoke)
+@account.post("/account/keys/end")
+async def end_key() -> Response:
+    return await show(api_keys.end)
 
 
 @account.post("/account/browsers/end")
@@ -54,11 +73,6 @@ async def set_cap() -> Response:
 @account.post("/account/money/uncap")
 async def remove_cap() -> Response:
     return await show(money.uncap)
-
-
-@account.post("/account/people")
-async def switch_person() -> Response:
-    return await show(people.switch)
 
 
 @account.get("/account/passphrase")

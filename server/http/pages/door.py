@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 from quart import Response, g, request
 from werkzeug.exceptions import MethodNotAllowed, NotFound, RequestEntityTooLarge
 
+from auth import entry
 from auth.values.wire import WireReply, WireRequest
 from auth.visit import PageStep, PageVisit
 from server.http.values import FormTooLarge, request_of
@@ -38,7 +39,8 @@ def asked() -> WireRequest:
 
 async def show(step: PageStep) -> Response:
     """The work of a view: what `step` says to the visit that was admitted."""
-    return page(await step(cast("PageVisit", g.visit)))
+    visit = cast("PageVisit", g.visit)
+    return page(await entry.recognised(await step(visit), visit))
 
 
 def page(reply: WireReply) -> Response:

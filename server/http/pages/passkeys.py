@@ -20,6 +20,11 @@ async def tell_options() -> Response:
     return await show(pages.options)
 
 
+@passkeys.get("/account/passkeys/new")
+async def come_again() -> Response:
+    return await show(pages.come_again)
+
+
 @passkeys.post("/account/passkeys/new")
 async def begin() -> Response:
     return await show(pages.begin)

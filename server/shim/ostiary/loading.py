@@ -11,7 +11,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from .errors import Misuse
-from .failures import described, log, without_us
+from .failures import described, without_us
 from .offers import Tool
 from .registry import Registry, current
 
@@ -83,9 +83,11 @@ def load_beside(registry: Registry, path: str) -> None:
 def _cannot_load(
     error: BaseException, registry: Registry, base: str, file: str | None, name: str
 ) -> CannotLoad:
-    log(error)
     files = sorted({*_files_of(error, base, file), *registry.included})
-    return CannotLoad(_explained(error, base, name), _traced(error), files)
+    explained = _explained(error, base, name)
+    # Of a mistake in writing its place is all there is to say, and that is said.
+    trace = "" if isinstance(error, SyntaxError) and error.filename else _traced(error)
+    return CannotLoad(explained, trace, files)
 
 
 def _file(path: str) -> ModuleType:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from tests.auth.account.test_account_keys import key_of, living
 from tests.auth.account.test_account_page import (
+    ACCESS,
     BROWSERS,
     DAY,
     END,
     FORGET,
     MINUTE,
-    PEOPLE,
+    YOU,
     agree,
     household,
     signed_in,
@@ -24,8 +25,9 @@ from tests.auth.browser_fakes import PASSPHRASE, Browser, House, live_sessions
 from tests.auth.people_fakes import let_in, revoked
 
 AUTH = Path(__file__).parents[3] / "auth"
-KEYS = "/account/keys/revoke"
+KEYS = "/account/keys/end"
 PASSKEYS = "/account/passkeys/remove"
+BOB = "/account/people/usr_bob"
 REFUSED = 500  # where there is no server around the pages: that makes 503 of it
 
 
@@ -43,7 +45,7 @@ async def on_a_full_disk(house: House) -> Browser:
     browser = await signed_in(house)
     house.time += 20 * MINUTE
     house.store.db.full = True
-    assert (await browser.get("/account")).status == 200
+    assert (await browser.get(ACCESS)).status == 200
     return browser
 
 
@@ -84,6 +86,7 @@ async def test_a_passkey_is_removed_after_the_proof_that_this_needs() -> None:
     house = household()
     passkey_of(house, house.owner_id)
     browser = await on_a_full_disk(house)
+    await browser.get(YOU)
     await browser.submit(PASSKEYS)
     assert "Is it you?" in browser.words
     await browser.submit(PASSKEYS, passphrase="not the right one at all")
@@ -107,11 +110,12 @@ async def test_logins_and_keys_end() -> None:
 async def test_somebody_is_disabled_and_not_enabled() -> None:
     house = household()
     browser = await on_a_full_disk(house)
-    await browser.submit(PEOPLE)
-    await browser.submit(PEOPLE, passphrase=PASSPHRASE)
+    await browser.get("/account/people")
+    await browser.submit(f"{BOB}/disable")
+    await browser.submit(f"{BOB}/disable", passphrase=PASSPHRASE)
     states = [row["state"] for row in house.rows("users")]
     assert states == ["enabled", "disabled", "enabled"]
-    assert (await browser.submit(PEOPLE)).status == REFUSED
+    assert (await browser.submit(f"{BOB}/enable")).status == REFUSED
     assert [row["state"] for row in house.rows("users")] == states
 
 
@@ -120,7 +124,7 @@ async def test_nobody_signs_in_and_a_session_grows_idle() -> None:
     browser = await on_a_full_disk(house)
     assert (await Browser(house).sign_in("bob")).status == REFUSED
     house.time += DAY
-    await browser.get("/account")
+    await browser.get(ACCESS)
     assert "Sign in" in browser.words
 
 

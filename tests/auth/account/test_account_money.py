@@ -30,7 +30,7 @@ def house_that_sells(**settings: str) -> House:
 async def signed_in(house: House, name: str = "bob") -> Browser:
     browser = Browser(house)
     await browser.sign_in(name)
-    await browser.get("/account")
+    await browser.get("/account/you")
     return browser
 
 
@@ -100,6 +100,7 @@ async def test_the_owner_sees_what_each_tool_earned() -> None:
 
     house.store.now(sold)
     browser = await signed_in(house, "alice")
+    await browser.get("/account")
     assert "What this server earned" in browser.words
     assert "$0.02 this month, $0.02 of it today" in browser.words
     assert "agent/echo" in browser.words
@@ -110,8 +111,8 @@ async def test_a_voucher_is_redeemed_once_and_the_page_says_so() -> None:
     code = a_voucher(house)
     browser = await signed_in(house)
     reply = await browser.submit(REDEEM, voucher=code.lower(), follow=False)
-    assert location(reply) == "/account?did=voucher-redeemed"
-    await browser.get("/account?did=voucher-redeemed")
+    assert location(reply) == "/account/you?did=voucher-redeemed"
+    await browser.get("/account/you?did=voucher-redeemed")
     assert "Redeemed." in browser.words
     assert "$5.00" in browser.words
     await browser.submit(REDEEM, voucher=code)
@@ -136,13 +137,13 @@ async def test_a_cap_is_set_for_a_login_shown_and_removed() -> None:
     login = let_in(house, "usr_bob")
     browser = await signed_in(house)
     reply = await browser.submit(CAP, login=login, amount="$2", period="day", follow=False)
-    assert location(reply) == "/account?did=cap-set"
-    await browser.get("/account")
+    assert location(reply) == "/account/you?did=cap-set"
+    await browser.get("/account/you")
     assert "$2.00 a day" in browser.words
     found = now(house, partial(caps.caps_of, subject=caps.login_subject(login)))
     assert [(each.period, each.amount, each.set_by) for each in found] == [("day", 2_000_000, "usr_bob")]
     reply = await browser.submit(UNCAP, follow=False)
-    assert location(reply) == "/account?did=cap-removed"
+    assert location(reply) == "/account/you?did=cap-removed"
     assert house.rows("spend_caps") == []
 
 
@@ -152,9 +153,9 @@ async def test_nobody_sets_a_cap_for_somebody_else_s_login() -> None:
     unknown = "grn_unknown"
     browser = await signed_in(house)
     for login, period in ((theirs, "day"), (unknown, "day"), ("", "hour")):
-        await browser.get("/account")
+        await browser.get("/account/you")
         reply = await browser.submit(CAP, login=login, amount="$2", period=period, follow=False)
-        assert location(reply) == "/account?did=gone"
+        assert location(reply) == "/account/you?did=gone"
     assert house.rows("spend_caps") == []
 
 
@@ -176,7 +177,7 @@ async def test_whoever_lets_a_device_in_is_told_what_it_may_spend() -> None:
     house = house_that_sells(per_day="$5", per_tool="$2")
     given(house, 1_500_000)
     browser = await signed_in(house)
-    await browser.get("/account")
+    await browser.get("/account/you")
     assert "Any one tool" in browser.words
     await browser.look_at(house.ask())
     assert (

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
+from html import unescape
+from typing import Literal
+from urllib.parse import quote
 
 import pytest
+from msgspec.structs import replace
 
 from auth.account.browsers import named
 from auth.account.logins import SHOWN
 from auth.clients.registry import ClientRegistration
 from auth.clients.registry import add as add_client
+from auth.grants import last_calls
 from auth.people import guests as people
 from auth.people.guests import GuestTerms
 from auth.values.model import PrincipalKind
@@ -24,7 +30,7 @@ from tests.auth.browser_fakes import (
     live_sessions,
     location,
 )
-from tests.auth.people_fakes import invited, let_in, revoked
+from tests.auth.people_fakes import let_in, revoked
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 NEW = "seven quiet otters swimming"
@@ -33,14 +39,15 @@ FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:142.0) Gecko/20100101 Firefox/142.
 END = "/account/logins/end"
 BROWSERS = "/account/browsers/end"
 FORGET = "/account/consents/forget"
-PEOPLE = "/account/people"
+DENY = "/account/logins/deny"
+ACCESS, YOU = "/account/access", "/account/you"
 PASSPHRASES = "/account/passphrase"
 
 
 async def signed_in(house: House, name: str = "alice", *, ip: str = HOME) -> Browser:
     browser = Browser(house, ip=ip, user_agent=FIREFOX)
     await browser.sign_in(name)
-    await browser.get("/account")
+    await browser.get(ACCESS)
     return browser
 
 
@@ -64,14 +71,24 @@ async def test_a_person_sees_their_own_logins_in_words_and_ends_one_at_once() ->
     house.time += DAY
     mine = let_in(house, "usr_bob", ip=ELSEWHERE, scope="mcp:tools")
     let_in(house, "usr_carol", name="Carol's own")
+    browser = await signed_in(house, "bob")
+    assert "no call yet" in browser.words  # it was given tokens, which is no call
+    house.store.now(partial(last_calls.note, called={mine: house.time}))
     house.time += 3 * HOUR
     browser = await signed_in(house, "bob")
-    for words in ("Ostiary on rowan", "unverified", "with a code", "rowan.lan", ELSEWHERE, "3 hours ago"):
+    for words in (
+        "Ostiary on rowan",
+        "unverified",
+        "with a code",
+        "rowan.lan",
+        ELSEWHERE,
+        "last call 3 hours ago",
+    ):
         assert words in browser.words
     assert "List and call the agent's tools" in browser.words
     assert "Carol" not in browser.words and "People" not in browser.words
     await browser.submit(END)
-    assert "That login was ended" in browser.words
+    assert "Your login of Ostiary on rowan on rowan.lan was ended" in browser.words
     assert revoked(house) == {mine}
     assert ("grant", mine) in {(row["kind"], row["entity_id"]) for row in house.rows("changes")}
     row = [row for row in house.rows("audit") if row["event"] == "grant.revoked"][-1]
@@ -134,7 +151,7 @@ async def test_nobody_but_the_owner_ends_somebody_elses_login_and_the_answer_tel
     for login in (theirs, "grt_nothing", "", "x" * 2_000):
         page = await browser.post(END, token, ("login", login), follow=False)
         answers.add((page.status, location(page), page.body.decode()))
-    assert answers == {(303, "/account?did=gone", "")}
+    assert answers == {(303, "/account/access?did=gone", "")}
     assert revoked(house) == set()
 
 
@@ -165,7 +182,7 @@ async def test_the_owner_ends_anybodys_login_after_a_fresh_proof_only() -> None:
     theirs = let_in(house, "usr_bob")
     browser = await signed_in(house)
     house.time += 15 * MINUTE + 1
-    await browser.get("/account")
+    await browser.get(ACCESS)
     await browser.submit(END)
     assert "Is it you?" in browser.words
     assert revoked(house) == set()
@@ -174,7 +191,7 @@ async def test_the_owner_ends_anybodys_login_after_a_fresh_proof_only() -> None:
     assert revoked(house) == set()
     await browser.submit(END, passphrase=PASSPHRASE)
     assert revoked(house) == {theirs}
-    assert "That login was ended" in browser.words
+    assert "bob’s login of Ostiary on rowan on rowan.lan was ended" in browser.words
     assert house.audited("user.proven_again") == ["refused", "ok"]
 
 
@@ -183,7 +200,7 @@ async def test_ending_ones_own_login_needs_no_fresh_proof() -> None:
     mine = let_in(house, house.owner_id)
     browser = await signed_in(house)
     house.time += 6 * HOUR
-    await browser.get("/account")
+    await browser.get(ACCESS)
     await browser.submit(END)
     assert revoked(house) == {mine}
 
@@ -193,7 +210,7 @@ async def test_proofs_are_throttled_like_sign_ins() -> None:
     let_in(house, "usr_bob")
     browser = await signed_in(house)
     house.time += HOUR
-    await browser.get("/account")
+    await browser.get(ACCESS)
     await browser.submit(END)
     fields = [field for field in browser.fields(END) if field[0] != "passphrase"]
     statuses: list[int] = []
@@ -206,13 +223,54 @@ async def test_proofs_are_throttled_like_sign_ins() -> None:
     assert revoked(house) == set()
 
 
-async def test_more_logins_than_anybody_reads_are_cut_with_a_word_about_it() -> None:
+async def test_logins_come_page_by_page_each_once_and_can_be_looked_for() -> None:
     house = household()
-    for place in range(SHOWN + 1):
-        let_in(house, "usr_bob", name=f"program {place}")
+    for place in range(2 * SHOWN + 5):
+        house.time += 1_000 * (place % 3)  # some in the same millisecond
+        let_in(house, "usr_bob", name=f"program {place}", hostname=f"rowan-{place}")
+    let_in(house, "usr_carol", name="Carol's own")
+    browser = await signed_in(house)
+    seen: list[str] = []
+    for _ in range(4):
+        seen += re.findall(r'name="login" value="([^"]+)"', browser.text)
+        older = re.search(r'href="([^"]*before=[^"]*)#logins"', browser.text)
+        if older is None:
+            break
+        await browser.get(unescape(older[1]))
+    assert len(seen) == len(set(seen)) == 2 * SHOWN + 6
+    assert "The last used ones" in browser.words
+
+    await browser.get(f"{ACCESS}?q=ROWAN-64")
+    assert re.findall(r"program \d+", browser.words) == ["program 64"]
+    await browser.get(f"{ACCESS}?q=carol")
+    assert browser.text.count(f'action="{END}"') == 1 and "Carol&#39;s own" in browser.text
+    await browser.get(f"{ACCESS}?q=%25")
+    assert "No login is like that" in browser.words, "nothing in it is a pattern"
+    bob = await signed_in(house, "bob")
+    await bob.get(f"{ACCESS}?q=carol")
+    assert "No login is like that" in bob.words, "nobody looks for what is somebody else's"
+
+
+@pytest.mark.parametrize("place", ["x", "1", ".", "-1.x", "9" * 40 + ".x", "1." + "x" * 500, "²."])
+async def test_a_made_up_place_in_the_list_is_no_trouble(place: str) -> None:
+    house = household()
+    let_in(house, "usr_bob")
     browser = await signed_in(house, "bob")
-    assert browser.text.count(f'action="{END}"') == SHOWN
-    assert f"These are the {SHOWN} that were used last" in browser.words
+    assert (await browser.get(f"{ACCESS}?before={quote(place)}&keys={quote(place)}")).status == 200
+
+
+async def test_words_that_somebody_else_put_into_the_address_are_not_shown() -> None:
+    house = household()
+    let_in(house, "usr_bob")
+    browser, other = await signed_in(house, "bob"), await signed_in(house, "bob")
+    page = await browser.submit(END, follow=False)
+    told = location(page)
+    await browser.get(told)
+    assert "Your login of Ostiary on rowan" in browser.words
+    await other.get(told)
+    assert "That login was ended" in other.words and "Your login" not in other.words
+    await browser.get(told.replace("Your", "Her"))
+    assert "That login was ended" in browser.words and "Her" not in browser.words
 
 
 async def test_a_login_that_is_paused_says_why() -> None:
@@ -229,7 +287,7 @@ async def test_a_login_that_is_paused_says_why() -> None:
 # ---------------------------------------------------------------- every form
 
 
-@pytest.mark.parametrize("path", [END, BROWSERS, FORGET, PEOPLE, PASSPHRASES])
+@pytest.mark.parametrize("path", [END, BROWSERS, FORGET, PASSPHRASES])
 async def test_a_form_without_its_token_from_another_site_or_of_another_form_does_nothing(path: str) -> None:
     house = household()
     let_in(house, house.owner_id)
@@ -251,14 +309,14 @@ async def test_a_form_without_its_token_from_another_site_or_of_another_form_doe
     assert list(house.store.db.connection.iterdump()) == before
 
 
-@pytest.mark.parametrize("path", [END, BROWSERS, FORGET, PEOPLE, PASSPHRASES])
+@pytest.mark.parametrize("path", [END, BROWSERS, FORGET, PASSPHRASES])
 async def test_who_is_not_signed_in_is_led_to_sign_in(path: str) -> None:
     house = household()
     page = await Browser(house).post(path, ("form_token", "x"), follow=False)
-    assert (page.status, location(page)) == (303, "/signin?next=/account")
+    assert (page.status, location(page)) == (303, f"/signin?next={YOU if path == PASSPHRASES else ACCESS}")
 
 
-@pytest.mark.parametrize("path", [END, BROWSERS, FORGET, PEOPLE])
+@pytest.mark.parametrize("path", [END, BROWSERS, FORGET])
 async def test_a_get_of_an_act_is_refused(path: str) -> None:
     browser = await signed_in(household())
     page = await browser.get(path)
@@ -270,9 +328,9 @@ async def test_looking_at_the_page_writes_nothing() -> None:
     let_in(house, "usr_bob")
     browser = await signed_in(house)
     writes = house.store.writes
-    await browser.get("/account")
-    await browser.get("/account?did=login-ended")
-    await browser.get("/account?did=<script>")
+    await browser.get(ACCESS)
+    await browser.get("/account/access?did=login-ended")
+    await browser.get("/account/access?did=<script>")
     assert house.store.writes == writes
     assert "<script>" not in browser.text
 
@@ -288,9 +346,9 @@ async def test_the_browsers_of_a_person_are_listed_and_the_others_can_be_ended()
     assert "Firefox on Linux this browser" in here.words
     assert ELSEWHERE in here.words and "2 hours ago" in here.words
     await here.submit(BROWSERS)
-    assert "That browser was signed out" in here.words
-    assert (await there.get("/account", follow=False)).status == 303
-    assert (await here.get("/account", follow=False)).status == 200
+    assert "Firefox on Linux was signed out" in here.words
+    assert (await there.get(ACCESS, follow=False)).status == 303
+    assert (await here.get(ACCESS, follow=False)).status == 200
     assert house.audited("user.browser_ended") == ["ok"]
 
 
@@ -300,7 +358,7 @@ async def test_all_others_are_ended_at_once_and_this_one_stays() -> None:
     carol = await signed_in(house, "carol")
     here = await signed_in(house, "bob")
     await here.submit(f"{BROWSERS}#others")
-    assert [(await each.get("/account", follow=False)).status for each in (*others, carol, here)] == [
+    assert [(await each.get(ACCESS, follow=False)).status for each in (*others, carol, here)] == [
         303,
         303,
         303,
@@ -318,8 +376,8 @@ async def test_nobody_ends_a_browser_of_somebody_else_nor_with_half_an_id() -> N
     token = token_of(bob, BROWSERS)
     for which in (theirs[:24], theirs, theirs[:1], "", "%", "_" * 24):
         page = await bob.post(BROWSERS, token, ("browser", which), follow=False)
-        assert location(page) == "/account?did=gone"
-    assert (await carol.get("/account", follow=False)).status == 200
+        assert location(page) == "/account/access?did=gone"
+    assert (await carol.get(ACCESS, follow=False)).status == 200
     assert len(live_sessions(house)) == 3
 
 
@@ -370,7 +428,7 @@ async def test_a_consent_is_listed_and_can_be_forgotten_and_only_ones_own() -> N
     browser = await signed_in(house, "bob")
     assert "What you agreed to" in browser.words and "Remote bridge" in browser.words
     await browser.submit(FORGET)
-    assert "has to ask you again" in browser.words
+    assert "Remote bridge has to ask you again" in browser.words
     assert [row["user_id"] for row in house.rows("consents")] == ["usr_carol"]
     assert "What you agreed to" not in browser.words
     assert house.audited("consent.forgotten") == ["ok"]
@@ -402,29 +460,31 @@ async def test_changing_the_passphrase_ends_every_other_browser_and_renews_the_c
     await change(browser)
     assert "Your passphrase was changed" in browser.words
     assert browser.jar != before
-    assert (await other.get("/account", follow=False)).status == 303
+    assert (await other.get(ACCESS, follow=False)).status == 303
     assert login not in revoked(house), "programs stay logged in"
     await other.sign_in("bob", NEW)
-    assert "What has access" in other.words
+    assert "24 hours" in other.words
     assert house.audited("user.passphrase_changed") == ["ok"]
 
 
 @pytest.mark.parametrize(
-    ("present", "new", "again", "sentence"),
+    ("present", "new", "again", "sentence", "field"),
     [
-        ("not the right one at all", NEW, NEW, "not your present passphrase"),
-        ("", NEW, NEW, "not your present passphrase"),
-        (PASSPHRASE, "short", "short", "at least 12"),
-        (PASSPHRASE, NEW, NEW + "!", "differ"),
+        ("not the right one at all", NEW, NEW, "not your present passphrase", "passphrase"),
+        ("", NEW, NEW, "not your present passphrase", "passphrase"),
+        (PASSPHRASE, "short", "short", "at least 12", "new_passphrase"),
+        (PASSPHRASE, NEW, NEW + "!", "differ", "new_passphrase_again"),
     ],
 )
 async def test_a_passphrase_is_not_changed_for_a_wrong_present_one_or_an_unfit_new_one(
-    present: str, new: str, again: str, sentence: str
+    present: str, new: str, again: str, sentence: str, field: str
 ) -> None:
     house = household()
     browser = await signed_in(house, "bob")
     await change(browser, present, new, again)
     assert browser.page.status == 400 and sentence in browser.words
+    assert re.findall(r'<input id="(\w+)"[^>]*aria-invalid="true" autofocus', browser.text) == [field]
+    assert browser.text.count('id="problem"') == 1, "said once, at its field"
     assert NEW not in browser.text and PASSPHRASE not in browser.text
     assert house.hashed == 0
 
@@ -438,53 +498,6 @@ async def test_wrong_present_passphrases_close_the_account_like_any_guess() -> N
     await change(browser)
     assert browser.page.status == 429
     assert house.hashed == 0
-
-
-# ---------------------------------------------------------------- people
-
-
-async def test_the_owner_sees_people_and_disables_and_enables_one() -> None:
-    house = household()
-    invited(house, "dora", scope="mcp:tools", expires_at=house.time + 9 * DAY)
-    bob = await signed_in(house, "bob")
-    browser = await signed_in(house)
-    assert "dora invited" in browser.words and "account until" in browser.words
-    await browser.submit(PEOPLE)
-    assert "That account is disabled" in browser.words
-    assert [row["state"] for row in house.rows("users")] == ["enabled", "disabled", "enabled", "invited"]
-    page = await bob.get("/account")
-    assert page.status == 403 and "This account is switched off" in bob.words
-    await browser.submit(PEOPLE)
-    assert "That account is enabled" in browser.words
-    await bob.get("/account")
-    assert "What has access" in bob.words, "the browser of somebody who was disabled goes on"
-
-
-async def test_somebody_who_is_no_owner_switches_nobody() -> None:
-    house = household()
-    owner, browser = await signed_in(house), await signed_in(house, "bob")
-    stolen = token_of(owner, PEOPLE)
-    for fields in ((stolen,), (("form_token", ""),)):
-        page = await browser.post(PEOPLE, *fields, ("person", "carol"), ("verb", "disable"))
-        assert page.status == 403
-    assert {row["state"] for row in house.rows("users")} == {"enabled"}
-
-
-async def test_switching_somebody_needs_a_fresh_proof_and_no_other_verb_is_taken() -> None:
-    house = household()
-    browser = await signed_in(house)
-    token = token_of(browser, PEOPLE)
-    for verb in ("lock", "remove", "", "unlock"):
-        assert (await browser.post(PEOPLE, token, ("person", "bob"), ("verb", verb))).status == 403
-    page = await browser.post(PEOPLE, token, ("person", "alice"), ("verb", "disable"), follow=False)
-    assert location(page) == "/account?did=gone", "the last owner stays"
-    house.time += 16 * MINUTE
-    await browser.get("/account")
-    await browser.submit(PEOPLE)
-    assert "Is it you?" in browser.words
-    assert {row["state"] for row in house.rows("users")} == {"enabled"}
-    await browser.submit(PEOPLE, passphrase=PASSPHRASE)
-    assert [row["state"] for row in house.rows("users")] == ["enabled", "disabled", "enabled"]
 
 
 # ---------------------------------------------------------------- an account that ends
@@ -502,11 +515,12 @@ async def test_an_account_that_ends_is_out_at_that_millisecond_and_its_page_says
         )
     )
     browser = await signed_in(house, "bob")
+    await browser.get(YOU)
     assert "Your account is open until" in browser.words
     house.time += HOUR - 1
-    assert (await browser.get("/account")).status == 200
+    assert (await browser.get(ACCESS)).status == 200
     house.time += 1
-    page = await browser.get("/account")
+    page = await browser.get(ACCESS)
     assert page.status == 403 and "This account is over" in browser.words
     assert "Sign out" not in browser.words
     assert (await browser.get("/device", follow=False)).status == 303
@@ -519,14 +533,98 @@ async def test_a_stranger_with_a_made_up_cookie_is_told_nothing() -> None:
     house.store.db.execute("UPDATE users SET state = 'disabled' WHERE id = 'usr_bob'")
     browser = Browser(house)
     browser.jar["ostiary"] = "A" * 43
-    page = await browser.get("/account", follow=False)
-    assert (page.status, location(page)) == (303, "/signin?next=/account")
+    page = await browser.get(ACCESS, follow=False)
+    assert (page.status, location(page)) == (303, f"/signin?next={ACCESS}")
 
 
-async def test_the_account_is_one_step_away_from_every_page() -> None:
+# ---------------------------------------------------------------- where one can go
+
+
+def places(browser: Browser) -> list[tuple[str, str, str]]:
+    """The links in the head: path, words, and which of them is this page."""
+    head = browser.text.partition("<main>")[0].partition("<nav")[2]
+    return re.findall(r'<a href="([^"]+)"(?: aria-current="(\w+)")?>([^<]+)</a>', head)
+
+
+async def test_every_page_of_a_signed_in_person_leads_to_all_others_and_out() -> None:
     house = household()
     browser = await signed_in(house)
-    for path in ("/device", "/welcome", "/account", PASSPHRASES):
+    for path in ("/device", "/welcome", ACCESS, YOU, PASSPHRASES):
         await browser.get(path)
-        head = browser.text.partition("<main>")[0]
-        assert 'href="/account"' in head and attribute(head, "action")
+        assert [(path, words) for path, _, words in places(browser)] == [
+            ("/account", "Overview"),
+            (ACCESS, "Access"),
+            ("/account/people", "People"),
+            (YOU, "You"),
+        ]
+        assert attribute(browser.text.partition("<main>")[0], "action")
+
+
+@pytest.mark.parametrize(
+    ("path", "current"),
+    [
+        (ACCESS, ("Access", "page")),
+        ("/device", ("Access", "true")),
+        (YOU, ("You", "page")),
+        (PASSPHRASES, ("You", "true")),
+        ("/account/people", ("People", "page")),
+        ("/account/people/new", ("People", "true")),
+    ],
+)
+async def test_the_page_that_one_is_on_is_marked(path: str, current: tuple[str, str]) -> None:
+    browser = await signed_in(household())
+    await browser.get(path)
+    assert [(words, mark) for _, mark, words in places(browser) if mark] == [current]
+
+
+@pytest.mark.parametrize(
+    ("tried_by", "owner", "other"),
+    [("", False, False), ("owners", True, False), ("people", True, True)],
+)
+async def test_who_may_try_tools_out_is_led_there_and_only_an_owner_to_people(
+    tried_by: Literal["", "owners", "people"], owner: bool, other: bool
+) -> None:
+    house = household()
+    house.parts = replace(house.parts, site=replace(house.parts.site, tried_by=tried_by))
+    for name, tries in (("alice", owner), ("bob", other)):
+        words = {words for _, _, words in places(await signed_in(house, name))}
+        assert ("Try" in words, "People" in words) == (tries, name == "alice")
+
+
+async def test_nobody_who_is_not_signed_in_sees_where_others_can_go() -> None:
+    browser = Browser(household())
+    await browser.get("/signin")
+    assert "<nav" not in browser.text
+
+
+# ---------------------------------------------------------------- devices that wait
+
+
+async def test_the_owner_sees_who_waits_and_turns_them_away_and_nobody_else_does() -> None:
+    house = household()
+    house.ask(ip=ELSEWHERE, client_name="Claude Code", hostname="cedar")
+    house.time += MINUTE
+    house.ask(client_name="Ostiary", hostname="rowan")
+    bob = await signed_in(house, "bob")
+    assert "Claude Code" not in bob.words and "The code that it shows" in bob.words
+    browser = await signed_in(house)
+    assert "2 devices wait" in browser.words and "on cedar , from " + ELSEWHERE in browser.words
+    assert browser.words.count("not on your network") == 1
+    await browser.submit(DENY)
+    assert "Claude Code on cedar was not let in" in browser.words
+    assert [row["state"] for row in house.rows("device_codes")] == ["denied", "pending"]
+    assert house.audited("device.denied") == ["ok"]
+
+    stolen, waits = token_of(browser, DENY), house.device_row()["id"]
+    assert (await bob.post(DENY, stolen, ("request", waits))).status == 403
+    await bob.get(ACCESS)
+    assert (await bob.post(DENY, token_of(bob, "/device"), ("request", waits))).status == 403
+    assert house.device_row()["state"] == "pending"
+
+
+async def test_a_code_that_is_typed_on_the_page_leads_to_the_confirm_page() -> None:
+    house = household()
+    code = house.ask()
+    browser = await signed_in(house, "bob")
+    await browser.submit("/device", user_code=code)
+    assert "Let this device use" in browser.words

@@ -38,8 +38,8 @@ async def test_a_program_that_registered_itself_is_called_unverified_and_its_nam
         program = await porch.program(name="Claude Code")
         porch.clock.now += 2 * MINUTE
         words = await shown(porch, program)
-        assert "Let an unverified program in?" in words
-        assert "It was registered 2 minutes ago, calls itself “ Claude Code ”" in words
+        assert "Let an unverified program, “ Claude Code ”, use agent ?" in words
+        assert "registered 2 minutes ago: any program can use this name" in words
         assert "Let Claude" not in words
         assert "Any program here could use that name" in words
 
@@ -53,8 +53,8 @@ async def test_a_program_with_a_document_is_called_by_its_domain() -> None:
             redirect_uris=("http://localhost/callback", "https://claude.ai/cb"),
         )
         words = await shown(porch, program)
-        assert "Let claude.ai in?" in words
-        assert "Let Your Bank in?" not in words
+        assert "Let claude.ai ’s Your Bank use agent ?" in words
+        assert "Let Your Bank" not in words
         assert "Any program here could use the name claude.ai" in words
         there = await shown(porch, program, redirect_uri="https://claude.ai/cb")
         assert "verified" in there

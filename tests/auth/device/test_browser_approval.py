@@ -39,7 +39,7 @@ async def signed_in(house: House, *, ip: str = HOME) -> Browser:
 async def looking(house: House, code: str, *, ip: str = HOME) -> Browser:
     browser = await signed_in(house, ip=ip)
     await browser.look_at(code)
-    assert "Let this device in?" in browser.words
+    assert "Let this device use" in browser.words
     return browser
 
 
@@ -69,14 +69,11 @@ async def test_the_confirm_page_shows_every_fact() -> None:
         "If someone sent you this link, choose Deny.",
         "Ostiary on rowan unverified",
         "ostiary-cli",
-        "rowan.lan as it claims",
-        HOME,
-        "on your network",
+        f"rowan.lan {HOME} on your network; the name as it claims",
         "ostiary/0.1 as it claims",
-        "2 minutes ago 21 September 2026",
+        "asked 2 minutes ago, 21 September 2026",
         "up to 30 days",
-        "as alice",
-        "Agent agent",
+        "Let this device use agent ? at localhost:8420 , as alice",
         "Use this agent: everything it offers",
         "List and call the agent's tools",
     ):
@@ -276,7 +273,7 @@ async def test_without_a_session_no_code_is_looked_up() -> None:
     await browser.get("/signin")
     assert [row for row in house.rows("attempts") if not row["bucket"].startswith("device:")] == []
     await browser.post("/device", ("user_code", code))
-    assert "Let this device in?" not in browser.words
+    assert "Let this device use" not in browser.words
 
 
 @pytest.mark.parametrize("site", ["none", "same-origin"])
@@ -284,7 +281,7 @@ async def test_a_link_opened_by_hand_shows_the_request_at_once(site: str) -> Non
     house = House().owned()
     browser = await signed_in(house)
     await browser.get(f"/device?user_code={house.ask()}", site=site)
-    assert "Let this device in?" in browser.words
+    assert "Let this device use" in browser.words
     assert house.device_row()["state"] == "pending"
 
 
@@ -439,9 +436,9 @@ async def test_a_request_without_names_is_shown_by_its_registered_name() -> None
     house = House().owned()
     browser = await looking(house, house.ask(client_name="", hostname="", user_agent=""))
     assert "Ostiary in a terminal" in browser.words
-    assert "gave no name" in browser.words and "did not say" in browser.words
+    assert "gave no name" in browser.words and "as it claims" not in browser.words
     await browser.submit(APPROVE)
-    assert "Ostiary in a terminal may come in" in browser.words
+    assert "Ostiary in a terminal can use this server now" in browser.words
 
 
 async def test_approving_in_the_browser_is_what_the_machine_would_have_done() -> None:

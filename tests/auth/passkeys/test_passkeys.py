@@ -84,7 +84,7 @@ async def test_the_owner_claims_with_a_passkey_and_has_no_passphrase() -> None:
     house, browser = House(), Browser(House())
     browser = Browser(house)
     page = await claim(house, browser, key_for(house))
-    assert page.status == 200 and "The door is yours, alice" in browser.words
+    assert page.status == 200 and "The server is yours, alice" in browser.words
     (user,) = house.rows("users")
     assert (user["state"], user["name"], user["passphrase_hash"]) == ("enabled", "alice", None)
     (passkey,) = house.rows("passkeys")
@@ -501,7 +501,7 @@ async def test_an_attestation_object_of_a_thousand_nested_lists_is_refused_polit
 
 
 async def at_account(house: House, browser: Browser, key: SoftwareAuthenticator, name: str = "") -> WireReply:
-    await browser.get("/account")
+    await browser.get("/account/you")
     await browser.submit("/account/passkeys/new")
     ticket, options = await question(browser)
     assert options["user"]["id"] == text_of(house.owner_id.encode())
@@ -528,7 +528,7 @@ async def test_a_known_passkey_is_excluded_and_cannot_be_added_twice_or_by_anoth
     await browser.sign_in()
     key = key_for(house)
     await at_account(house, browser, key)
-    await browser.get("/account")
+    await browser.get("/account/you")
     await browser.submit("/account/passkeys/new")
     _, options = await question(browser)
     assert [each["id"] for each in options["excludeCredentials"]] == [text_of(key.credential_id)]
@@ -537,7 +537,7 @@ async def test_a_known_passkey_is_excluded_and_cannot_be_added_twice_or_by_anoth
     house.add_user("usr_bob", "bob")
     bob = Browser(house)
     await bob.sign_in("bob")
-    await bob.get("/account")
+    await bob.get("/account/you")
     await bob.submit("/account/passkeys/new")
     ticket, options = await question(bob)
     page = await bob.submit("/account/passkeys", ticket=ticket, credential=key.make(options))
@@ -561,13 +561,13 @@ async def test_adding_and_removing_ask_an_old_session_to_show_who_it_is() -> Non
     await browser.sign_in()
     await at_account(house, browser, key_for(house))
     house.time += 20 * MINUTE
-    await browser.get("/account")
+    await browser.get("/account/you")
     await browser.submit("/account/passkeys/new")
     assert "Is it you?" in browser.words
     await browser.submit("/account/passkeys/new", passphrase=PASSPHRASE)
     assert "What to call it" in browser.words
     house.time += 20 * MINUTE
-    await browser.get("/account")
+    await browser.get("/account/you")
     await browser.submit("/account/passkeys/remove")
     assert "Is it you?" in browser.words and len(house.rows("passkeys")) == 1
     await browser.submit("/account/passkeys/remove", passphrase="not the right one")
@@ -581,7 +581,7 @@ async def test_a_passkey_shows_who_one_is_where_a_passphrase_would() -> None:
     browser = Browser(house)
     await sign_in(browser, key)
     house.time += 20 * MINUTE
-    await browser.get("/account")
+    await browser.get("/account/you")
     await browser.submit("/account/passkeys/new")
     assert "Is it you?" in browser.words and "Use your passkey" in browser.words
     assert 'name="passphrase"' not in browser.text
@@ -596,7 +596,7 @@ async def test_the_last_way_in_cannot_be_removed() -> None:
     house, key = await owned_with_passkey()
     browser = Browser(house)
     await sign_in(browser, key)
-    await browser.get("/account")
+    await browser.get("/account/you")
     assert "your only way in" in browser.words and 'action="/account/passkeys/remove"' not in browser.text
     new = dict(browser.fields("/account/passkeys/new"))
     credential = text_of(key.credential_id)
@@ -613,7 +613,7 @@ async def test_a_passkey_for_another_name_is_no_way_in_here() -> None:
     await sign_in(browser, key)
     await at_account(house, browser, key_for(house, credential_id=b"the second"))
     house.store.db.execute("UPDATE passkeys SET rp_id = 'old.example' WHERE last_used_at IS NULL")
-    await browser.get("/account")
+    await browser.get("/account/you")
     assert browser.words.count("your only way in") == 2
     assert "works at old.example only" in browser.words
 
@@ -623,7 +623,7 @@ async def test_somebody_elses_passkey_cannot_be_removed() -> None:
     house.add_user("usr_bob", "bob")
     bob = Browser(house)
     await bob.sign_in("bob")
-    await bob.get("/account")
+    await bob.get("/account/you")
     token = dict(bob.fields("/account/passkeys/new"))["form_token"]
     await bob.post("/account/passkeys/remove", ("form_token", token), ("passkey", text_of(key.credential_id)))
     assert "nothing to change" in bob.words and len(house.rows("passkeys")) == 1
@@ -675,7 +675,7 @@ async def test_another_persons_passkey_does_not_let_a_device_in_through_ones_ses
     house.add_user("usr_bob", "bob")
     bob, bobs = Browser(house), key_for(house, credential_id=b"bob's own")
     await bob.sign_in("bob")
-    await bob.get("/account")
+    await bob.get("/account/you")
     await bob.submit("/account/passkeys/new")
     ticket, options = await question(bob)
     await bob.submit("/account/passkeys", ticket=ticket, credential=bobs.make(options))

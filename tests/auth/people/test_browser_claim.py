@@ -36,7 +36,7 @@ async def test_the_owner_claims_the_server_and_is_signed_in() -> None:
     house, browser = House(), Browser(House())
     browser.house = house
     await claim(browser, house.claim_path())
-    assert "The door is yours, alice" in browser.words
+    assert "The server is yours, alice" in browser.words
     assert f"ostiary login {LOOPBACK}/mcp" in browser.words
     (user,) = house.rows("users")
     assert (user["name"], user["state"], user["passphrase_hash"]) == (
@@ -57,7 +57,7 @@ async def test_the_whole_way_works_with_real_hashes() -> None:
     assert house.rows("users")[0]["passphrase_hash"].startswith("$argon2id$")
     other = Browser(house)
     await other.sign_in("alice", PASSPHRASE)
-    assert "What has access" in other.words
+    assert "24 hours" in other.words
 
 
 async def test_looking_at_the_link_uses_nothing_up() -> None:
@@ -166,7 +166,7 @@ async def test_what_cannot_be_used_is_said_and_the_link_still_works(
     assert PASSPHRASE not in browser.text
     assert house.hashed == 0
     await claim(browser, path)
-    assert "The door is yours" in browser.words
+    assert "The server is yours" in browser.words
 
 
 async def test_a_name_that_somebody_has_is_refused_and_the_link_still_works() -> None:
@@ -176,7 +176,7 @@ async def test_a_name_that_somebody_has_is_refused_and_the_link_still_works() ->
     await claim(browser, path)
     assert "has this name already" in browser.words
     await claim(browser, path, name="anna")
-    assert "The door is yours, anna" in browser.words
+    assert "The server is yours, anna" in browser.words
 
 
 async def test_only_the_hash_of_the_token_is_stored_and_no_page_but_its_own_names_it() -> None:

@@ -31,10 +31,10 @@ async def test_an_invited_person_chooses_a_passphrase_and_is_in() -> None:
     assert "Open until" in browser.words
     await take(browser, path)
     assert "You are signed in on this browser" in browser.words
-    assert "What has access" in browser.words and "bob" in browser.words
+    assert "Welcome, bob" in browser.words and "connect the program" in browser.words
     other = Browser(house)
     await other.sign_in("bob", PASSPHRASE)
-    assert "What has access" in other.words
+    assert "24 hours" in other.words
     bob = house.rows("users")[1]
     assert (bob["state"], bob["last_seen_at"]) == ("enabled", house.time)
 
@@ -194,16 +194,16 @@ async def test_a_reset_link_sets_a_passphrase_and_ends_every_other_browser() -> 
     await old.sign_in()
     browser, path = Browser(house), reset_path(house)
     assert path.startswith("/reset/")
-    await browser.get("/account")
+    await browser.get("/account/you")
     assert "Sign in" in browser.words
     await take(browser, path, NEW)
     assert "Your passphrase was changed" in browser.words
-    page = await old.get("/account", follow=False)
-    assert (page.status, location(page)) == (303, "/signin?next=/account")
+    page = await old.get("/account/you", follow=False)
+    assert (page.status, location(page)) == (303, "/signin?next=/account/you")
     await old.sign_in("alice", PASSPHRASE)
     assert "do not go together" in old.words
     await old.sign_in("alice", NEW)
-    assert "What has access" in old.words
+    assert "24 hours" in old.words
     assert (await Browser(house).get(path)).status == 410
     assert house.audited("user.passphrase_reset") == ["ok"]
 

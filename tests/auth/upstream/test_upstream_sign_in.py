@@ -90,7 +90,7 @@ async def test_a_listed_person_is_signed_in_and_lands_where_they_were_going() ->
         before = dict(browser.jar)
         reply = await browser.submit("/signin/with/there", follow=False)
         page = await come_back(browser, fake.agree(location(reply)))
-        assert page.status == 200 and "Let this device in?" in browser.words
+        assert page.status == 200 and "Let this device use" in browser.words
         assert browser.jar != before
         row = session_row(house, browser)
         assert row is not None and row["user_id"] == house.owner_id and row["auth_time"] == house.time

@@ -1,0 +1,77 @@
+"""By which names people know what a row of the audit trail is about: who did it, and which program or key it concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from auth.values.db import AuditEntry, Db, Row
+
+USER = "user:"
+CLIENT = "client:"
+_DEVICE = "device."
+
+
+class AuditNames(msgspec.Struct, frozen=True, kw_only=True):
+    """Empty: nothing is known, or there is no such thing any more."""
+
+    person: str = ""  # who did it, if that was a person
+    program: str = ""  # with the machine it said it is on, or a key by its name
+
+
+def names_of(db: Db, entries: Sequence[AuditEntry]) -> list[AuditNames]:
+    """A job that reads: in the order of the entries."""
+    book = _Names(db)
+    return [AuditNames(person=book.person(each.actor), program=book.program(each)) for each in entries]
+
+
+def entry_of(row: Mapping[str, Any]) -> AuditEntry:
+    return AuditEntry(*(row[name] for name in AuditEntry._fields))
+
+
+class _Names:
+    """Each is looked up once."""
+
+    def __init__(self, db: Db) -> None:
+        self._db = db
+        self._known: dict[tuple[str, str], str] = {}
+
+    def person(self, actor: str) -> str:
+        if not actor.startswith(USER):
+            return ""
+        return self._look("SELECT name FROM users WHERE id = ?", actor.removeprefix(USER))
+
+    def program(self, entry: AuditEntry) -> str:
+        request, _, _ = entry.reason.partition(" ")
+        return (
+            (
+                self._look("SELECT client_name AS name, hostname FROM device_codes WHERE id = ?", request)
+                if entry.event.startswith(_DEVICE) and request
+                else ""
+            )
+            or (
+                self._look("SELECT client_name AS name, hostname FROM grants WHERE id = ?", entry.grant_id)
+                or self._look("SELECT name FROM api_keys WHERE id = ?", entry.grant_id)
+                if entry.grant_id
+                else ""
+            )
+            or (
+                self._look("SELECT name FROM clients WHERE id = ?", entry.client_id)
+                if entry.client_id
+                else ""
+            )
+        )
+
+    def _look(self, sql: str, key: str) -> str:
+        known = self._known.get((sql, key))
+        if known is None:
+            row = self._db.fetch_one(sql, key)
+            known = self._known[sql, key] = "" if row is None else _said(row)
+        return known
+
+
+def _said(row: Row) -> str:
+    host = row["hostname"] if "hostname" in row else ""  # noqa: SIM401
+    return f"{row['name']} on {host}" if row["name"] and host else row["name"]

@@ -1,0 +1,98 @@
+"""One page of calls, as values: which are wanted, and the next ones that are like that. A page that finds few goes on looking for a while, one
+stretch of rows after the other, and says where it stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from auth.values.db import Db, JobStore, Row
+from server.records import call_rows
+from server.records.call_rows import CallFilter
+
+ROWS: Final = 50
+# So many stretches are looked at for one page.
+STRETCHES: Final = 5
+TYPED: Final = 200  # characters of one field: nothing is called by a longer name
+# What came of calls, as people choose it: the word in the records, and ours.
+OUTCOMES: Final[Mapping[str, str]] = {
+    "ok": "answered",
+    "error": "the tool said that it failed",
+    "failed": "the agent could not answer",
+    "timeout": "took too long",
+    "crashed": "an error of our own",
+    "invalid": "wrong arguments",
+    "refused": "not allowed",
+    "cancelled": "given up by the caller",
+    "asked": "asked something first",
+    "replayed": "answered again",
+    "unpaid": "not paid for",
+    "denied": "a rule or somebody said no",
+    "unconfirmed": "has to be confirmed first",
+}
+
+
+class FoundCalls(msgspec.Struct, frozen=True, kw_only=True):
+    rows: tuple[Row, ...]
+    go_on: int | None
+
+
+class WantedCalls(msgspec.Struct, frozen=True, kw_only=True):
+    """As they stand in the address of the page."""
+
+    person: str = ""
+    program: str = ""
+    server: str = ""
+    tool: str = ""
+    outcome: str = ""  # one of `OUTCOMES`, or "failures" for all that are failures
+    at: int | None = None
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> WantedCalls:
+        """What is not understood is not asked for."""
+
+        def text(name: str) -> str:
+            return query.get(name, "").strip()[:TYPED]
+
+        at, outcome = text("at"), text("outcome")
+        return cls(
+            person=text("person"),
+            program=text("program"),
+            server=text("server"),
+            tool=text("tool"),
+            outcome=outcome if outcome in OUTCOMES or outcome == "failures" else "",
+            at=int(at) if at.isascii() and at.isdigit() and len(at) < 16 else None,
+        )
+
+    def filter(self, whose: str | None) -> CallFilter:
+        return CallFilter(
+            # Of one's own calls there is nobody else's to choose.
+            person=None if whose is not None else self.person or None,
+            program=self.program or None,
+            server=self.server or None,
+            tool=self.tool or None,
+            outcome=self.outcome if self.outcome in OUTCOMES else None,
+            failed=self.outcome == "failures",
+            whose=whose,
+        )
+
+
+async def find(
+    store: JobStore, wanted: CallFilter, *, at: int | None = None, at_most: int = ROWS
+) -> FoundCalls:
+    """The newest first. Raises what the store raises."""
+    rows: list[Row] = []
+    for _ in range(STRETCHES):
+        page = await store.read(partial(_page, wanted=wanted, at=at, at_most=at_most - len(rows)))
+        rows += page.rows
+        at = page.go_on
+        if at is None or len(rows) >= at_most:
+            break
+    return FoundCalls(rows=tuple(rows), go_on=at)
+
+
+def _page(db: Db, *, wanted: CallFilter, at: int | None, at_most: int) -> call_rows.CallPage:
+    return call_rows.page(db, wanted, oldest_first=False, at=at, at_most=at_most)

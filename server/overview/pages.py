@@ -1,0 +1,72 @@
+"""The Overview, and what stands behind its rows: values first, then a page.
+
+An owner sees everything, everybody else what they called themselves, in the same layout. Reading goes in pieces, each a job of the store's
+readers, so that neither a call nor another page waits for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from markupsafe import Markup
+
+from auth import navigation
+from auth.account import money as account_money
+from auth.account import notices, waiting
+from auth.account import page as account_page
+from auth.device.code_entry import sign_in_then
+from auth.pages import redirect
+from auth.parts import Parts
+from auth.values.wire import WireReply
+from auth.visit import PageVisit
+from server.overview import call_list, calls_page, drawing
+from server.overview.calls_page import WantedCalls
+from server.overview.look import RunningParts, look
+
+PATH: Final = navigation.OVERVIEW
+CALLS: Final = "/account/calls"
+
+
+class OverviewPages:
+    """Each method makes the page of one path."""
+
+    def __init__(self, parts: Parts, around: RunningParts) -> None:
+        self.parts: Final = parts
+        self._around = around
+
+    async def overview(self, visit: PageVisit) -> WireReply:
+        session = await visit.session()
+        if session is None:
+            return await account_page.not_signed_in(visit, PATH)
+        visit = visit.of(session)
+        found = await look(visit, session, self._around)
+        return visit.page(
+            "overview.html",
+            title="Overview",
+            notice=notices.of(visit),
+            body=drawing.overview(found, deny_token=visit.token(waiting.PURPOSE)),
+            it=await account_money.look_at_earnings(visit, session),
+        )
+
+    async def calls(self, visit: PageVisit) -> WireReply:
+        """Calls that are like what the address says."""
+        session = await visit.session()
+        if session is None:
+            return redirect(sign_in_then(PATH))
+        visit = visit.of(session)
+        owner = session.user.role == "owner"
+        wanted = WantedCalls.of(dict(visit.request.query))
+        await self._around.write_down()
+        found = await calls_page.find(
+            self.parts.store, wanted.filter(None if owner else session.user.id), at=wanted.at
+        )
+        body = call_list.calls(
+            wanted, found, owner=owner, now=visit.now, several=len(self.parts.site.servers) > 1
+        )
+        return _page(visit, "Calls", body)
+
+
+def _page(visit: PageVisit, title: str, body: Markup) -> WireReply:
+    visit = replace(visit, frame=replace(visit.frame, wide=True))
+    return visit.page("shell.html", title=title, body=body)

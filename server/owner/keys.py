@@ -1,0 +1,147 @@
+"""Making an API key, by the command of the terminal (`ostiary api-keys create`). It is shown once, and kept as its hash alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+from auth import navigation
+from auth.pages import day
+from auth.people import proving, users
+from auth.people.sessions import BrowserSession
+from auth.tokens import api_keys
+from auth.values import scopes
+from auth.values.model import Millis
+from auth.values.wire import WireReply
+from auth.visit import PageVisit, Parts
+from server.admin.api_keys import ApiKeyAdmin
+from server.admin.control import CommandRefused
+from server.owner import terms
+from server.owner.acting import OwnersStore, for_owner
+from server.owner.people import sentence, wide
+from server.owner.terms import ScopeTick
+from server.rights.selection import SelectableNames
+
+NEW: Final = "/account/keys/new"
+PURPOSE: Final = "owner keys"
+_DAY: Final[Millis] = 86_400_000
+NEVER: Final = "never"
+# For how long a key lasts, in days. Whoever makes one says so: for ever is never what was left out.
+LASTS: Final[Mapping[str, str]] = MappingProxyType(
+    {"7": "a week", "30": "30 days", "90": "90 days", "365": "a year", NEVER: "until it is ended"}
+)
+USUAL: Final = "90"
+
+
+class NewKeyForm(msgspec.Struct, frozen=True, kw_only=True):
+    """As it is shown."""
+
+    ticks: tuple[ScopeTick, ...]
+    name: str = ""
+    whose: str = ""
+    server: str = ""
+    tools: str = ""
+    lasts: str = USUAL
+    problems: Mapping[str, str] = MappingProxyType({})
+
+
+class KeyPages:
+    def __init__(self, parts: Parts, servers: Callable[[], Mapping[str, SelectableNames]]) -> None:
+        self._parts = parts
+        self._servers = servers
+
+    async def begin(self, visit: PageVisit) -> WireReply:
+        return await for_owner(visit, NEW, self._begin)
+
+    async def make(self, visit: PageVisit) -> WireReply:
+        return await for_owner(visit, NEW, self._make)
+
+    async def _begin(self, visit: PageVisit, session: BrowserSession) -> WireReply:
+        ticks = terms.ticks(self._parts.site.scopes, (scopes.MCP.name,), everything=False)
+        return self._form(visit, session, NewKeyForm(ticks=ticks))
+
+    async def _make(self, visit: PageVisit, session: BrowserSession) -> WireReply:
+        if not visit.shows(PURPOSE):
+            return visit.stale_form()
+        known, servers, said = self._parts.site.scopes, self._servers(), visit.form.get
+        form = NewKeyForm(
+            ticks=terms.ticks(known, visit.scopes, everything=False),
+            name=said("name", "").strip()[: api_keys.MAX_NAME + 1],
+            whose=said("whose", "").strip()[: users.NAME_CHARACTERS],
+            server=said("server", ""),
+            tools=said("tools", "").strip()[: terms.TOOLS_CHARACTERS + 1],
+            lasts=said("lasts", ""),
+        )
+        chosen = [servers[form.server]] if form.server in servers else list(servers.values())
+        problems = terms.bounds_problems(visit, known, chosen, everything=False)
+        if not form.name or len(form.name) > api_keys.MAX_NAME or not form.name.isprintable():
+            problems["name"] = f"A name for it, of at most {api_keys.MAX_NAME} characters."
+        if form.lasts not in LASTS:
+            problems["lasts"] = "Choose how long it lasts."
+        if form.server and form.server not in servers:
+            problems["server"] = "There is no such server any more."
+        if problems:
+            return self._form(visit, session, msgspec.structs.replace(form, problems=problems))
+        asked = await proving.ask(visit, session, "to make an API key", back=navigation.ACCESS)
+        if asked is not None:
+            return asked
+        try:
+            made = await self._admin(visit).create(_arguments(form, visit, session), session.user.id)
+        except CommandRefused as refusal:
+            # With what the terminal says besides: whom it could belong to, how far that goes.
+            words = sentence(refusal, form.name)
+            if refusal.hint and not refusal.hint.startswith("ostiary"):
+                words += f" {refusal.hint[:1].upper()}{refusal.hint[1:]}."
+            problems = {"whose" if "user" in str(refusal) else "name": words}
+            return self._form(visit, session, msgspec.structs.replace(form, problems=problems))
+        return self._made(visit, session, made)
+
+    def _admin(self, visit: PageVisit) -> ApiKeyAdmin:
+        return ApiKeyAdmin(
+            store=OwnersStore(self._parts.store, visit),
+            clock=lambda: visit.now,
+            scopes=self._parts.site.scopes,
+            servers=self._servers,
+        )
+
+    def _form(self, visit: PageVisit, session: BrowserSession, form: NewKeyForm) -> WireReply:
+        return wide(visit).page(
+            "key_new.html",
+            title="Make an API key",
+            status=400 if form.problems else 200,
+            form_token=visit.token(PURPOSE),
+            form=form,
+            you=session.user.name,
+            servers=tuple(self._servers()),
+            lasts=LASTS,
+        )
+
+    def _made(self, visit: PageVisit, session: BrowserSession, made: Mapping[str, Any]) -> WireReply:
+        scripted = replace(visit, frame=replace(visit.frame, script=True))
+        return scripted.page(
+            "key_made.html",
+            title="An API key, shown once",
+            key=made["key"],
+            name=made["name"],
+            whose="" if made["user"] == session.user.name else made["user"],
+            until="" if made["expires_at"] is None else day(made["expires_at"]),
+        )
+
+
+def _arguments(form: NewKeyForm, visit: PageVisit, session: BrowserSession) -> dict[str, object]:
+    arguments: dict[str, object] = {
+        "name": form.name,
+        "user": form.whose or session.user.id,
+        "scope": scopes.join(visit.scopes),
+    }
+    if form.server:
+        arguments["server"] = form.server
+    if form.tools:
+        arguments["tools"] = form.tools
+    if form.lasts == NEVER:
+        return {**arguments, "never": True}
+    return {**arguments, "lasts_ms": int(form.lasts) * _DAY}

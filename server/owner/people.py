@@ -1,0 +1,221 @@
+"""The page People, and inviting somebody: a form, and a link that is shown once. One person's own page is person.py's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Final
+from urllib.parse import urlencode
+
+import msgspec
+
+from auth import navigation
+from auth.account import notices
+from auth.pages import ago, day, redirect
+from auth.people import guests, links, proving, users
+from auth.people.guests import ListedPerson
+from auth.people.sessions import BrowserSession
+from auth.people.users import UnfitEntry
+from auth.values import scopes
+from auth.values.model import Millis
+from auth.values.wire import WireReply
+from auth.visit import PageVisit, Parts
+from server.admin.control import CommandRefused
+from server.admin.people import PeopleAdmin
+from server.owner import terms
+from server.owner.acting import OwnersStore, for_owner
+from server.owner.terms import TermsForm
+from server.rights.selection import SelectableNames
+
+PURPOSE: Final = "owner people"
+INVITE: Final = f"{navigation.PEOPLE}/new"
+SHOWN: Final = 50
+SEARCHED: Final = 80
+_DAY: Final[Millis] = 86_400_000
+# For how long an invitation waits, in days.
+WAITS: Final[Mapping[str, str]] = {"1": "a day", "3": "3 days", "7": "a week", "30": "30 days"}
+USUAL_WAIT: Final = "3"
+
+
+class PersonRow(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    you: bool
+    state: str
+    told: tuple[str, ...]  # a line of words: when seen, how many logins, until when
+    may: tuple[str, ...]
+    tools: str
+    switch: str  # "disable" or "enable": what its button does; "": it has none
+
+
+class ShownLink(msgspec.Struct, frozen=True, kw_only=True):
+    """A link that is shown once."""
+
+    url: str
+    name: str
+    kind: str
+    lasts: str
+
+
+class PeoplePages:
+    def __init__(self, parts: Parts, servers: Callable[[], Mapping[str, SelectableNames]]) -> None:
+        self.parts: Final = parts
+        self.servers: Final = servers
+
+    def admin(self, visit: PageVisit) -> PeopleAdmin:
+        """The commands of the terminal, for whoever visits."""
+        return PeopleAdmin(
+            store=OwnersStore(self.parts.store, visit),
+            clock=lambda: visit.now,
+            origin=lambda: self.parts.site.issuer,
+            scopes=self.parts.site.scopes,
+            servers=self.servers,
+        )
+
+    async def show(self, visit: PageVisit) -> WireReply:
+        return await for_owner(visit, navigation.PEOPLE, self._list)
+
+    async def _list(self, visit: PageVisit, session: BrowserSession) -> WireReply:
+        searched, after = visit.query("q").strip()[:SEARCHED], visit.query("after")[: users.NAME_CHARACTERS]
+        found = await self.parts.store.read(
+            partial(guests.listing, now=visit.now, after=after, like=searched, limit=SHOWN + 1)
+        )
+        # A page is by name, and on it the owner comes first.
+        by_name = sorted(found, key=lambda each: each.user.name)
+        further = by_name[SHOWN - 1].user.name if len(by_name) > SHOWN else ""
+        kept = {each.user.id for each in by_name[:SHOWN]}
+        rows = [self._row(visit, session, each) for each in found if each.user.id in kept]
+        return wide(visit).page(
+            "people.html",
+            title="People",
+            notice=notices.of(visit),
+            rows=rows,
+            searched=searched,
+            searches=bool(searched or after or further),
+            first=_address(searched) if after else "",
+            further=_address(searched, further) if further else "",
+            form_token=visit.token(PURPOSE),
+        )
+
+    def _row(self, visit: PageVisit, session: BrowserSession, person: ListedPerson) -> PersonRow:
+        user, you = person.user, person.user.id == session.user.id
+        return PersonRow(
+            id=user.id,
+            name=user.name,
+            you=you,
+            state=state_of(person, visit.now),
+            told=told(person, visit.now),
+            may=guests.in_words(self.parts.site.scopes, user.scope),
+            tools=user.tools,
+            switch=""
+            if you or person.only_owner
+            else {"enabled": "disable", "disabled": "enable"}.get(user.state, ""),
+        )
+
+    # ── inviting ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def begin(self, visit: PageVisit) -> WireReply:
+        return await for_owner(visit, INVITE, self._begin)
+
+    async def _begin(self, visit: PageVisit, session: BrowserSession) -> WireReply:
+        del session
+        known = self.parts.site.scopes
+        empty = TermsForm(
+            ticks=terms.ticks(known, scopes.parse(known.usual), everything=True),
+            tools="",
+            until="",
+            problems={},
+        )
+        return self._form(visit, empty, name=visit.query("name")[: users.NAME_CHARACTERS])
+
+    async def invite(self, visit: PageVisit) -> WireReply:
+        return await for_owner(visit, INVITE, self._invite)
+
+    async def _invite(self, visit: PageVisit, session: BrowserSession) -> WireReply:
+        if not visit.shows(PURPOSE):
+            return visit.stale_form()
+        read = terms.read(visit, self.parts.site.scopes, tuple(self.servers().values()))
+        typed, wait = visit.form.get("name", ""), visit.form.get("wait", USUAL_WAIT)
+        problems, name = dict(read.problems), users.fit_name(typed)
+        if isinstance(name, UnfitEntry):
+            problems["name"] = name.sentence
+        if wait not in WAITS:
+            wait = USUAL_WAIT
+        again = partial(self._form, visit, name=typed[:200], wait=wait)
+        if problems:
+            return again(msgspec.structs.replace(read.form, problems=problems))
+        asked = await proving.ask(visit, session, f"to invite {name}", back=navigation.PEOPLE)
+        if asked is not None:
+            return asked
+        arguments = {**read.arguments, "name": typed, "link_ms": int(wait) * _DAY}
+        arguments.pop("never", None)  # as it is anyhow
+        try:
+            made = await self.admin(visit).invite(arguments, session.user.id)
+        except CommandRefused as refusal:
+            return again(msgspec.structs.replace(read.form, problems={"name": sentence(refusal)}))
+        return show_link(visit, made)
+
+    def _form(self, visit: PageVisit, form: TermsForm, *, name: str, wait: str = USUAL_WAIT) -> WireReply:
+        return wide(visit).page(
+            "invite_new.html",
+            title="Invite somebody",
+            status=400 if form.problems else 200,
+            form_token=visit.token(PURPOSE),
+            terms=form,
+            name=name,
+            wait=wait,
+            waits=WAITS,
+            today=terms.day_of(visit.now + _DAY),
+        )
+
+
+def wide(visit: PageVisit) -> PageVisit:
+    return replace(visit, frame=replace(visit.frame, wide=True))
+
+
+def show_link(visit: PageVisit, made: Mapping[str, object]) -> WireReply:
+    """The answer of a command that makes a link. The page is not kept by anybody, and the link is nowhere else."""
+    expires_at = made["link_expires_at"]
+    assert isinstance(expires_at, int)
+    lasts = "30 minutes" if made["link"] == links.RESET else f"until {day(expires_at)}"
+    shown = ShownLink(url=str(made["url"]), name=str(made["name"]), kind=str(made["link"]), lasts=lasts)
+    scripted = replace(visit, frame=replace(visit.frame, script=True))
+    return scripted.page("link_made.html", title="A link, shown once", link=shown)
+
+
+def sentence(refusal: CommandRefused, name: str = "\0") -> str:
+    """What the terminal would be told, as a sentence; it may begin with somebody's name. Its hints name commands."""
+    text = str(refusal)
+    return f"{text}." if text.startswith(name) else f"{text[:1].upper()}{text[1:]}."
+
+
+def state_of(person: ListedPerson, now: Millis) -> str:
+    user = person.user
+    return "over" if user.over(now) and user.state in ("enabled", "invited") else user.state
+
+
+def told(person: ListedPerson, now: Millis) -> tuple[str, ...]:
+    user = person.user
+    if user.state == "invited":
+        lines = [
+            "the link ran out"
+            if person.link_expires_at is None
+            else f"the link works until {day(person.link_expires_at)}"
+        ]
+    else:
+        lines = ["never signed in" if user.last_seen_at is None else f"seen {ago(user.last_seen_at, now)}"]
+    if person.logins:
+        lines.append(f"{person.logins} login{'' if person.logins == 1 else 's'}")
+    if user.expires_at is not None:
+        lines.append(f"account until {day(user.expires_at)}")
+    return tuple(lines)
+
+
+def _address(searched: str, after: str = "") -> str:
+    query = {key: value for key, value in (("q", searched), ("after", after)) if value}
+    return navigation.PEOPLE + (f"?{urlencode(query)}" if query else "")
+
+
+def to_people(visit: PageVisit, did: str, what: str = "") -> WireReply:
+    return notices.back(visit, navigation.PEOPLE, did, what) if did else redirect(navigation.PEOPLE)

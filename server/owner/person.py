@@ -1,0 +1,233 @@
+"""One person, for the owner: what they may, and the acts that change it, each a command of the terminal (`ostiary users`).
+
+All of it wants a proof that is younger than a quarter of an hour; what cannot be undone is asked about on a page of its own before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from auth import navigation
+from auth.people import guests, proving, users
+from auth.people.guests import ListedPerson
+from auth.people.sessions import BrowserSession
+from auth.values import scopes
+from auth.values.db import Db
+from auth.values.wire import WireReply
+from auth.visit import PageVisit
+from server.admin.control import CommandRefused
+from server.admin.people import PeopleAdmin
+from server.owner import terms
+from server.owner.acting import for_owner
+from server.owner.people import PURPOSE, PeoplePages, sentence, show_link, state_of, to_people, told, wide
+from server.owner.terms import TermsForm
+
+
+class _Act(NamedTuple):
+    words: str  # on its button
+    why: str  # ends "Show once more that it is you …"; `{}` is the person
+    states: tuple[str, ...]  # of the account, in which it can be done
+    did: str = ""  # what the page says then; "": it shows a link
+    sure: str = ""  # what is said before it is done, where it cannot be undone
+
+
+ACTS: Final[Mapping[str, _Act]] = MappingProxyType(
+    {
+        "resend": _Act("Make a new link", "to send {} another link", ("invited",)),
+        "uninvite": _Act(
+            "End the invitation", "to end {}’s invitation", ("invited",), "invitation-ended"
+        ),
+        "disable": _Act("Disable", "to disable {}’s account", ("enabled",), "person-disabled"),
+        "enable": _Act("Enable", "to enable {}’s account", ("disabled",), "person-enabled"),
+        "reset": _Act("Make a reset link", "to let {} choose a new passphrase", ("enabled",)),
+        "lock": _Act(
+            "Lock",
+            "to lock {}’s account",
+            ("enabled", "disabled"),
+            "person-locked",
+            "All logins, keys and browsers of {} end, and passphrase and passkeys are forgotten.",
+        ),
+        "unlock": _Act("Unlock, and make a reset link", "to unlock {}’s account", ("locked",)),
+        "remove": _Act(
+            "Remove",
+            "to remove {}’s account",
+            ("enabled", "disabled", "locked", "over"),
+            "person-removed",
+            "Everything that {} let in ends, and the account is forgotten. The audit trail keeps what it did.",
+        ),
+    }
+)  # fmt: skip
+# Acts that go by another name in the terminal.
+_COMMANDS: Final = {"resend": "reset", "uninvite": "remove"}
+
+
+class ActButton(msgspec.Struct, frozen=True, kw_only=True):
+    act: str
+    words: str
+
+
+class PersonPages:
+    def __init__(self, people: PeoplePages) -> None:
+        self._people = people
+        self._parts = people.parts
+
+    async def show(self, visit: PageVisit, user_id: str) -> WireReply:
+        async def show(visit: PageVisit, session: BrowserSession) -> WireReply:
+            person = await self._find(visit, user_id)
+            return _nobody(visit) if person is None else self._page(visit, session, person)
+
+        return await for_owner(visit, navigation.PEOPLE, show)
+
+    async def change(self, visit: PageVisit, user_id: str) -> WireReply:
+        """Other bounds, of what the form says."""
+
+        async def change(visit: PageVisit, session: BrowserSession) -> WireReply:
+            person = await self._find(visit, user_id)
+            if not visit.shows(PURPOSE):
+                return visit.stale_form()
+            if person is None:
+                return _nobody(visit)
+            name = person.user.name
+            read = terms.read(
+                visit,
+                self._parts.site.scopes,
+                tuple(self._people.servers().values()),
+                unchanged=terms.day_of(person.user.expires_at),
+            )
+            if read.problems:
+                return self._page(visit, session, person, read.form)
+            asked = await proving.ask(visit, session, f"to change what {name} may", back=_path(person))
+            if asked is not None:
+                return asked
+            arguments = {**read.arguments, "name": name}
+            try:
+                await self._people.admin(visit).change(arguments, session.user.id)
+            except CommandRefused as refusal:
+                problems = {"until": sentence(refusal, name)}
+                return self._page(
+                    visit, session, person, msgspec.structs.replace(read.form, problems=problems)
+                )
+            return to_people(visit, "person-changed", name)
+
+        return await for_owner(visit, navigation.PEOPLE, change)
+
+    async def act(self, visit: PageVisit, user_id: str, act: str) -> WireReply:
+        async def do(visit: PageVisit, session: BrowserSession) -> WireReply:
+            row, person = ACTS.get(act), await self._find(visit, user_id)
+            if row is None or not visit.shows(PURPOSE):
+                return visit.stale_form()
+            if person is None:
+                return to_people(visit, "gone")
+            name = person.user.name
+            if row.sure and not visit.form.get("sure"):
+                return _are_you_sure(visit, person, act, row)
+            asked = await proving.ask(visit, session, row.why.format(name), back=_path(person))
+            if asked is not None:
+                return asked
+            state, you = state_of(person, visit.now), person.user.id == session.user.id
+            if (act in _COMMANDS and state not in row.states) or (act == "reset" and you):
+                # Another command does it, which would do it to any account; and one's own passphrase is changed by whoever knows it.
+                refused = "This is your own account." if you else f"{name} is {state} by now."
+                return _unchanged(visit, person, refused)
+            try:
+                made = await _done(self._people.admin(visit), act, name, session.user.id)
+            except CommandRefused as refusal:
+                return _unchanged(visit, person, sentence(refusal, name))
+            return to_people(visit, row.did, name) if row.did else show_link(visit, made)
+
+        return await for_owner(visit, navigation.PEOPLE, do)
+
+    async def _find(self, visit: PageVisit, user_id: str) -> ListedPerson | None:
+        return await self._parts.store.read(partial(_by_id, user_id=user_id[:100], now=visit.now))
+
+    def _page(
+        self, visit: PageVisit, session: BrowserSession, person: ListedPerson, form: TermsForm | None = None
+    ) -> WireReply:
+        user = person.user
+        state = state_of(person, visit.now)
+        you = user.id == session.user.id
+        if form is None:
+            form = TermsForm(
+                ticks=terms.ticks(self._parts.site.scopes, scopes.parse(user.scope), everything=True),
+                tools=user.tools,
+                until=terms.day_of(user.expires_at),
+                problems={},
+            )
+        buttons = tuple(
+            ActButton(act=act, words=row.words)
+            for act, row in ACTS.items()
+            if state in row.states and not (you if act == "reset" else person.only_owner)
+        )
+        return wide(visit).page(
+            "person.html",
+            title=user.name,
+            status=400 if form.problems else 200,
+            form_token=visit.token(PURPOSE),
+            path=_path(person),
+            name=user.name,
+            you=you,
+            owner=user.role == "owner",
+            state=state,
+            told=told(person, visit.now),
+            may=guests.in_words(self._parts.site.scopes, user.scope),
+            terms=form,
+            changes=state not in ("locked", "unclaimed"),
+            ends=not person.only_owner,
+            buttons=buttons,
+            today=terms.day_of(visit.now + 86_400_000),
+        )
+
+
+async def _done(admin: PeopleAdmin, act: str, name: str, by: str) -> Mapping[str, Any]:
+    """The commands that an act is. Raises `CommandRefused`."""
+    commands: Mapping[str, Callable[[Mapping[str, Any], str], Awaitable[Any]]] = admin.commands()
+    done = await commands[f"users.{_COMMANDS.get(act, act)}"]({"name": name}, by)
+    # As in the terminal: without a link nobody could get in.
+    return await admin.reset({"name": name}, by) if act == "unlock" else done
+
+
+def _by_id(db: Db, *, user_id: str, now: int) -> ListedPerson | None:
+    user = users.find(db, user_id)
+    found = [] if user is None else guests.listing(db, now=now, name=user.name)
+    return found[0] if found else None
+
+
+def _unchanged(visit: PageVisit, person: ListedPerson, why: str) -> WireReply:
+    return visit.error(
+        409,
+        "Nothing was changed",
+        why,
+        "Look at the account as it is now.",
+        back=(_path(person), person.user.name),
+    )
+
+
+def _are_you_sure(visit: PageVisit, person: ListedPerson, act: str, row: _Act) -> WireReply:
+    return visit.page(
+        "sure.html",
+        title=f"{row.words} {person.user.name}?",
+        words=row.words,
+        what=row.sure.format(person.user.name),
+        action=f"{_path(person)}/{act}",
+        back=_path(person),
+        form_token=visit.token(PURPOSE),
+    )
+
+
+def _path(person: ListedPerson) -> str:
+    return f"{navigation.PEOPLE}/{person.user.id}"
+
+
+def _nobody(visit: PageVisit) -> WireReply:
+    return visit.error(
+        404,
+        "Nobody there",
+        "There is no account here; it may have been removed.",
+        "Start at the list of people.",
+        back=(navigation.PEOPLE, "People"),
+    )

@@ -1,0 +1,237 @@
+"""The audit trail in a browser: rows by person, kind and time, page by page, and whether it is as it was written.
+
+Rows are read in the stretches of audit_pages.py, so many of them for a page: where what is looked for is rare, a page may say how far it looked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+
+from auth import audit_pages
+from auth.account.browsers import named
+from auth.audit_pages import AuditFilter
+from auth.audit_words import KINDS, words_of
+from auth.pages import moment_in_full
+from auth.people import users
+from auth.people.sessions import BrowserSession
+from auth.people.users import UnfitEntry
+from auth.values.db import Db, Row
+from auth.values.wire import WireReply
+from auth.visit import PageVisit, Parts
+from server.admin.audit import AuditAdmin
+from server.owner import terms
+from server.owner.acting import for_owner
+from server.owner.people import wide
+
+AUDIT: Final = "/account/audit"
+VERIFY: Final = f"{AUDIT}/verify"
+PURPOSE: Final = "owner audit"
+SHOWN: Final = 50
+STRETCHES: Final = 10  # of the table, for one page
+# Of the check, for one page: each answer has gone through some 20 000 rows.
+ANSWERS: Final = 20
+_DAY: Final = 86_400_000
+_TWICE: Final = re.compile(r"^(\S+) \1\b")  # an id that has become the name beside it
+_USER: Final = re.compile(r"usr_[a-z0-9]{1,40}")
+
+
+class TrailRow(msgspec.Struct, frozen=True, kw_only=True):
+    at: str
+    who: str
+    what: str
+    event: str
+    refused: bool
+    program: str
+    ip: str
+    browser: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """What is looked for, as it was typed."""
+
+    who: str
+    kind: str
+    outcome: str
+    since: str
+    until: str
+
+    @classmethod
+    def of(cls, visit: PageVisit) -> _Asked:
+        kind, outcome = visit.query("kind"), visit.query("outcome")
+        return cls(
+            who=visit.query("who").strip()[:200],
+            kind=kind if kind in KINDS else "",
+            outcome=outcome if outcome in ("ok", "refused") else "",
+            since=visit.query("since")[:20],
+            until=visit.query("until")[:20],
+        )
+
+    def address(self, at: int | None = None) -> str:
+        query = {
+            name: value
+            for name, value in (
+                ("who", self.who),
+                ("kind", self.kind),
+                ("outcome", self.outcome),
+                ("since", self.since),
+                ("until", self.until),
+                ("at", "" if at is None else str(at)),
+            )
+            if value
+        }
+        return AUDIT + (f"?{urlencode(query)}" if query else "")
+
+
+class TrailPages:
+    def __init__(self, parts: Parts, audit: AuditAdmin) -> None:
+        self._parts = parts
+        self._audit = audit
+
+    async def show(self, visit: PageVisit) -> WireReply:
+        return await for_owner(visit, AUDIT, self._show)
+
+    async def verify(self, visit: PageVisit) -> WireReply:
+        async def check(visit: PageVisit, session: BrowserSession) -> WireReply:
+            if not visit.shows(PURPOSE):
+                return visit.stale_form()
+            return await self._show(visit, session, verdict=await self._verdict(session))
+
+        return await for_owner(visit, AUDIT, check)
+
+    async def _show(
+        self, visit: PageVisit, session: BrowserSession, *, verdict: tuple[bool, str] | None = None
+    ) -> WireReply:
+        del session
+        asked = _Asked.of(visit)
+        actor = await self._parts.store.read(partial(_actor, typed=asked.who))
+        since, until = terms.read_day(asked.since), terms.read_day(asked.until)
+        wanted = AuditFilter(
+            since=since,
+            until=None if until is None else until + _DAY,
+            events=KINDS[asked.kind].events,
+            actor=actor,
+            outcome=asked.outcome or None,
+        )
+        at = _number(visit.query("at"))
+        rows, go_on = ([], None) if actor == "" else await self._rows(wanted, at)
+        names = await self._parts.store.read(partial(_names, rows=rows))
+        altered = await self._audit.noticed()
+        return wide(visit).page(
+            "audit.html",
+            title="Audit trail",
+            rows=[_row(row, names) for row in rows],
+            asked=asked,
+            kinds={key: kind.words for key, kind in KINDS.items()},
+            nobody=actor == "",
+            odd=[day for day, found in ((asked.since, since), (asked.until, until)) if day and found is None],
+            older="" if go_on is None else asked.address(go_on),
+            newest=asked.address() if at is not None else "",
+            noticed="" if altered is None else f"row {altered.seq}: {altered.what}",
+            verdict=verdict,
+            form_token=visit.token(PURPOSE),
+        )
+
+    async def _rows(self, wanted: AuditFilter, at: int | None) -> tuple[list[Row], int | None]:
+        """A page of them, newest first, and where the next one begins."""
+        found: list[Row] = []
+        for _ in range(STRETCHES):
+            page = await self._parts.store.read(
+                partial(
+                    audit_pages.page, wanted=wanted, oldest_first=False, at=at, at_most=SHOWN - len(found)
+                )
+            )
+            found += page.rows
+            at = page.go_on
+            if at is None or len(found) >= SHOWN:
+                break
+        return found, at
+
+    async def _verdict(self, session: BrowserSession) -> tuple[bool, str]:
+        """Whether the trail is as it was written, and that in words."""
+        checked, at = 0, None
+        for _ in range(ANSWERS):
+            told: Mapping[str, Any] = await self._audit.verify({"at": at}, session.user.id)
+            checked += told["checked"]
+            at = told["at"]
+            if told["broken"] is not None:
+                broken = told["broken"]
+                return False, f"The trail is not as it was written, at row {broken['seq']}: {broken['what']}."
+            if told["done"]:
+                lost = f" {told['head_lost']}." if told["head_lost"] else ""
+                return not lost, f"All {checked:,} rows are as they were written.{lost}"
+        return (
+            True,
+            f"The first {checked:,} rows are as they were written. There are more than are checked here.",
+        )
+
+
+def _actor(db: Db, *, typed: str) -> str | None:
+    """As rows have it: of a person's name; or one that is written out, as `local:0`. None: anybody; "": there is nobody like that."""
+    if not typed:
+        return None
+    name = users.fit_name(typed)
+    user = None if isinstance(name, UnfitEntry) else users.named(db, name)
+    if user is not None:
+        return f"user:{user.id}"
+    return typed if ":" in typed or typed == "anonymous" else ""
+
+
+def _names(db: Db, *, rows: Sequence[Row]) -> Mapping[str, str]:
+    """Of the people and programs that these rows tell of."""
+    people = {row["actor"].removeprefix("user:") for row in rows if row["actor"].startswith("user:")}
+    people |= {found for row in rows for found in _USER.findall(row["reason"] or "")}
+    programs = {row["client_id"] for row in rows if row["client_id"]}
+    names: dict[str, str] = {}
+    for table, ids in (("users", people), ("clients", programs)):
+        if ids:
+            marks = ", ".join("?" * len(ids))
+            found = db.fetch_all(f"SELECT id, name FROM {table} WHERE id IN ({marks})", *sorted(ids))
+            names |= {row["id"]: row["name"] for row in found if row["name"]}
+    return names
+
+
+def _row(row: Row, names: Mapping[str, str]) -> TrailRow:
+    client = row["client_id"] or ""
+    program = names.get(client, client)
+    actor = row["actor"]
+    return TrailRow(
+        at=moment_in_full(row["at"]),
+        who=_who(actor, names),
+        what=words_of(row["event"]),
+        event=row["event"],
+        refused=row["outcome"] == "refused",
+        program="" if actor == f"client:{client}" else program,
+        ip=row["ip"] or "",
+        browser=named(row["user_agent"]) if row["user_agent"] else "",
+        why=_TWICE.sub(r"\1", _USER.sub(lambda found: names.get(found[0], found[0]), row["reason"] or "")),
+    )
+
+
+def _who(actor: str, names: Mapping[str, str]) -> str:
+    kind, _, rest = actor.partition(":")
+    match kind:
+        case "user":
+            return names.get(rest, f"somebody who is gone ({rest})")
+        case "client":
+            return f"the program “{names.get(rest, rest)}”"
+        case "local" if rest.isdigit():
+            return "somebody at the machine" + (", as root" if rest == "0" else f", as user {rest}")
+        case "local":
+            return "the server"
+        case "anonymous":
+            return "somebody unknown"
+        case _:
+            return actor
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

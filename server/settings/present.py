@@ -1,0 +1,112 @@
+"""What settings name and this machine must have before anybody is served: secrets behind references, files of agents, folders.
+
+The same is looked for when an agent is opened; here all of it is said at once, and before. Nothing is opened for good, nothing is run
+but an agent's own interpreter, which is asked whether it can read a file that ours cannot.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+
+from server.settings.acme import AcmeConfig
+from server.settings.reading import SettingsProblem
+from server.settings.secret import SecretUnreadable, read_secret
+from server.settings.shapes import ServerConfig
+
+# Fields in which a reference is one. Elsewhere `env:` is a text like any other.
+_OF_SECRETS: Final = frozenset({"api_key", "credentials", "env", "environment", "headers"})
+_SCHEMES: Final = ("env:", "file:")
+# More is no program that somebody wrote.
+_SOURCE_BYTES: Final = 4 * 1024 * 1024
+_CHECK_SECONDS: Final = 10
+_CHECK: Final = "import sys; compile(open(sys.argv[1], 'rb').read(), sys.argv[1], 'exec', dont_inherit=True)"
+
+
+def absences(
+    servers: Sequence[ServerConfig], agents: Sequence[tuple[str, msgspec.Struct]], acme: AcmeConfig
+) -> list[SettingsProblem]:
+    """`servers` as they are written, one after the other; `agents`: where each is written, and what it says."""
+    found: list[SettingsProblem] = []
+    for where, agent in agents:
+        fields = {field.name: getattr(agent, field.name) for field in msgspec.structs.fields(agent)}
+        for name in _OF_SECRETS.intersection(fields):
+            found += _unreadable(f"{where}.{name}", fields[name])
+        found += _files(where, agent, fields)
+    for place, server in enumerate(servers, 1):
+        for at, each in enumerate(server.tokens, 1):
+            found += _unreadable(f"server[{place}].tokens[{at}].token", each.token)
+    return [*found, *_unreadable("acme.eab_key", acme.eab_key)]
+
+
+def _unreadable(key: str, value: object) -> Iterator[SettingsProblem]:
+    if isinstance(value, str):
+        # A header may name its scheme before it: "Bearer env:NAME".
+        reference = value if value.startswith(_SCHEMES) else value.rpartition(" ")[2]
+        if reference.startswith(_SCHEMES):
+            try:
+                read_secret(reference)
+            except SecretUnreadable as error:
+                yield SettingsProblem(key=key, what=str(error))
+    elif isinstance(value, Mapping):
+        for name, each in cast("Mapping[str, object]", value).items():
+            yield from _unreadable(f"{key}.{name}", each)
+    elif isinstance(value, msgspec.Struct) and hasattr(value, "client_secret"):
+        yield from _unreadable(f"{key}.client_secret", getattr(value, "client_secret", ""))
+
+
+def _files(where: str, agent: msgspec.Struct, fields: Mapping[str, Any]) -> Iterable[SettingsProblem]:
+    named = fields.get("file")
+    if isinstance(named, str) and named:
+        file = Path(named).expanduser().absolute()
+        if not file.is_file():
+            yield SettingsProblem(key=f"{where}.file", what=f"there is no file {file}")
+        elif "in_process" in fields:
+            yield from _syntax(f"{where}.file", file, fields["python"])
+    folder = fields.get("cwd")
+    if isinstance(folder, str) and folder and not Path(folder).expanduser().is_dir():
+        yield SettingsProblem(
+            key=f"{where}.cwd", what=f"there is no folder {Path(folder).expanduser().absolute()}"
+        )
+
+
+def _syntax(key: str, file: Path, interpreter: str) -> Iterable[SettingsProblem]:
+    try:
+        with file.open("rb") as handle:
+            source = handle.read(_SOURCE_BYTES)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they come when it is loaded
+            compile(source, str(file), "exec", dont_inherit=True)
+    except OSError as error:
+        yield SettingsProblem(key=key, what=f"{file.name} cannot be read: {error.strerror}")
+    except (SyntaxError, ValueError) as error:
+        if _another_reads(file, interpreter):
+            return
+        at = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        what = error.msg if isinstance(error, SyntaxError) else str(error)
+        yield SettingsProblem(key=key, what=f"{file.name}{at}: {type(error).__name__}: {what}")
+    except (RecursionError, MemoryError):  # for whoever loads it to say
+        return
+
+
+def _another_reads(file: Path, written: str) -> bool:
+    """Whether the interpreter that will run it is of another version, and can."""
+    from server.backends.interpreter import find_interpreter
+
+    try:
+        interpreter = find_interpreter(written, file.parent)
+        done = subprocess.run(
+            [interpreter, "-I", "-c", _CHECK, str(file)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_CHECK_SECONDS,
+            check=False,
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):  # which is said when it is to be started
+        return False
+    return done.returncode == 0

@@ -1,0 +1,69 @@
+"""Settings from first to last: read, resolved, and compared with what this machine has. What `serve` starts with and `doctor` looks
+at, so that neither knows of anything wrong that the other does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from server.settings.present import absences
+from server.settings.reading import ConfigInvalid, LoadedSettings, SettingsProblem, draft, located
+from server.settings.resolve import Resolved, resolve_all
+
+# What says something only as long as these others are sound, besides what it is about itself.
+_RESTS_ON: Final[Mapping[str, frozenset[str]]] = {
+    "accept_terms": frozenset({"acme", "domain", "http_port", "port", "tls_certificate", "tls_key"}),
+    "acme": frozenset({"accept_terms", "domain", "http_port", "port", "tls_certificate", "tls_key"}),
+    "admin_port": frozenset({"port", "http_port"}),
+    "auth": frozenset({"host", "issuer", "trusted_proxies"}),
+    "domain": frozenset({"acme", "accept_terms", "http_port", "port", "tls_certificate", "tls_key"}),
+    "http_port": frozenset({"acme", "admin_port", "domain", "port"}),
+    "issuer": frozenset({"domain", "host"}),
+    "registration_token": frozenset({"registration"}),
+    "tls_certificate": frozenset({"domain", "tls_key"}),
+    "tls_key": frozenset({"domain", "tls_certificate"}),
+}
+
+
+class NotHere(ConfigInvalid):
+    """The settings are sound, and this machine lacks what they name. That may come by itself."""
+
+
+def read_whole(
+    file: Path | None,
+    environment: Mapping[str, str],
+    flags: Mapping[str, object],
+    *,
+    changed: Callable[[LoadedSettings], LoadedSettings] = lambda loaded: loaded,
+) -> Resolved:
+    """`changed` makes of what is written what is meant; it may raise what it likes.
+
+    Raises `ConfigInvalid` with every problem, and `NotHere` where each is something that this machine lacks."""
+    found = draft(file, environment, flags)
+    loaded = changed(found.loaded)
+    # A server that was named elsewhere is not written here, and whoever opens it says what it lacks.
+    agents = found.agents if loaded is found.loaded else ()
+    resolved, unresolved = resolve_all(loaded)
+    bad = {_root(problem.key) for problem in found.problems}
+    wrong = [*found.problems, *(problem for problem in unresolved if not _rests_on(problem, bad))]
+    servers = () if "server" in bad or not agents else loaded.servers  # without gaps
+    lacking = absences(servers, agents, loaded.acme)
+    if wrong or lacking:
+        kind = ConfigInvalid if wrong else NotHere
+        in_file = found.in_file or (not found.problems and file is not None)
+        problems = located([*wrong, *lacking], found.lines)
+        raise kind(problems, str(file) if in_file else "the settings")
+    return resolved
+
+
+def _rests_on(problem: SettingsProblem, bad: set[str]) -> bool:
+    root = _root(problem.key)
+    return root in bad or not bad.isdisjoint(_RESTS_ON.get(root, ()))
+
+
+def _root(key: str) -> str:
+    """The setting, or the table: `port` of OSTIARY_PORT and --port, `server` of server[1].path."""
+    plain = key.removeprefix("OSTIARY_").removeprefix("--").replace("-", "_").lower()
+    return plain.partition(".")[0].partition("[")[0]

@@ -1,0 +1,156 @@
+"""The Overview and the page of calls, asked for by browsers: what an owner sees, what anybody else does not, and the one thing that is done there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from auth.values.model import ANONYMOUS
+from server.overview.calls_page import OUTCOMES, ROWS
+from server.overview.hits import AgentHit
+from server.overview.look import RunningParts
+from server.overview.outages import AgentOutage
+from tests.auth.browser_fakes import Browser, House
+from tests.e2e.overview_states import caller, keep, record
+
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+DENY = "/account/logins/deny"
+
+
+@pytest.fixture
+def house() -> House:
+    """Alice owns it; bob has called, and so have alice and somebody."""
+    house = House().owned()
+    house.add_user("usr_bob", "bob")
+    house.time += DAY
+    alice, bob = caller(house, house.owner_id, "alice"), caller(house, "usr_bob", "bob")
+    keep(
+        house,
+        record(house.time - MINUTE, alice, "hers", "failed", reason="hers: <script>alert(1)</script>"),
+        record(house.time - MINUTE, bob, "his", "timeout", reason="his took too long"),
+        record(house.time, ANONYMOUS, "anybodys"),
+    )
+    return house
+
+
+def outage(house: House) -> AgentOutage:
+    return AgentOutage(
+        name="agent[1] (chat)",
+        server="agent",
+        words="it cannot be reached: connection refused",
+        since=house.time - 3 * MINUTE,
+        kind="fails",
+        hit=AgentHit(calls=2, people=("alice", "bob")),
+    )
+
+
+async def signed_in(house: House, name: str) -> Browser:
+    browser = Browser(house)
+
+    async def outages(_: int) -> list[AgentOutage]:
+        return [outage(house)]
+
+    browser.routed.running = RunningParts(
+        outages=outages,
+        offered=lambda: [("agent", "secret_tool")],
+        to_accept=lambda: [("files", "the tool rm waits to be looked at: ostiary upstream accept files")],
+        certificate=lambda: "certificate: ends in 4.2 days",
+    )
+    await browser.sign_in(name)
+    await browser.get("/account")
+    return browser
+
+
+async def test_an_owner_reads_which_agent_fails_why_since_when_and_whom_it_hits(house: House) -> None:
+    browser = await signed_in(house, "alice")
+    words = browser.words
+    sentence = (
+        "agent[1] (chat) is out of order, for 3 minutes It cannot be reached: connection refused"
+        " 2 calls failed, of alice and bob. Which calls?"
+    )
+    assert sentence in words
+    assert words.index(sentence) < words.index("Last 24 hours") < words.index("Last failures")
+    for told in ("ends in 4.2 days", "upstream accept files", "3 calls, 2 failed (67 %)", "secret_tool", "his took too long"):  # fmt: skip
+        assert told in words
+    assert b"<script>alert" not in browser.page.body
+    assert b"&lt;script&gt;alert" in browser.page.body
+
+
+async def test_anybody_else_sees_their_own_calls_and_nothing_of_others(house: House) -> None:
+    browser = await signed_in(house, "bob")
+    assert "his took too long" in browser.words and "Your last 24 hours 1 call" in browser.words
+    for path in ("/account", "/account/calls", "/account/calls?person=alice&tool=hers"):
+        await browser.get(path)
+        assert browser.page.status == 200
+        for secret in ("hers", "alice", "anybodys", "secret_tool", "agent[1]", "certificate", "upstream accept", "At the door"):  # fmt: skip
+            assert secret not in browser.words, (path, secret)
+    assert "No call is like that" in browser.words
+
+
+async def test_when_a_tool_was_used_last_by_others_is_told_to_the_owner_alone(house: House) -> None:
+    house.time += 5 * HOUR
+    keep(house, record(house.time - MINUTE, caller(house, house.owner_id, "alice"), "his"))
+    told = "last call 1 minute ago"
+    assert (await signed_in(house, "alice")).words.count(told) >= 1
+    assert told not in (await signed_in(house, "bob")).words
+
+
+async def test_calls_are_found_by_person_program_tool_and_outcome_and_read_page_by_page(house: House) -> None:
+    bob = caller(house, "usr_bob", "bob")
+    keep(house, *(record(house.time + place, bob, f"many_{place}") for place in range(ROWS + 10)))
+    browser = await signed_in(house, "alice")
+    await browser.get("/account/calls")
+    assert f"many_{ROWS + 9} " in browser.words and "many_9 " not in browser.words
+    older = browser.page.body.decode().split('<a class="button quiet" href="/account/calls?')[1].split('"')[0]
+    await browser.get(f"/account/calls?{older}")
+    assert "many_9 " in browser.words and "anybodys" in browser.words and "Older calls" not in browser.words
+    for query, found, missing in (
+        ("person=alice", "hers", "his"),
+        ("outcome=timeout", "his", "hers"),
+        ("outcome=failures&tool=hers", "hers", "his took"),
+        ("person=anonymous", "anybodys", "hers"),
+        ("program=nobody", "No call is like that", "hers"),
+        ("tool=anybodys&outcome=%3Cb%3E&at=-1", "anybodys", "<b>"),  # what is not understood is not asked for
+    ):
+        await browser.get(f"/account/calls?{query}")
+        assert found in browser.words and missing not in browser.words, query
+
+
+async def test_a_login_that_waits_is_denied_by_the_owner_and_by_nobody_else(house: House) -> None:
+    house.ask(client_name="Claude Code")
+    waiting = house.device_row()["id"]
+    stranger = await signed_in(house, "bob")
+    assert "Claude Code" not in stranger.words
+    owner = await signed_in(house, "alice")
+    assert "Claude Code waits for approval" in owner.words
+    token = dict(owner.fields(DENY))["form_token"]
+    await stranger.post(DENY, ("form_token", token), ("request", waiting))
+    assert stranger.page.status == 403
+    await owner.post(DENY, ("form_token", "0" * 64), ("request", waiting))
+    assert owner.page.status == 403 and house.device_row()["state"] == "pending"
+    unknown = Browser(house)
+    unknown.routed.running = RunningParts()
+    await unknown.post(DENY, ("request", waiting), follow=False)
+    assert unknown.page.status == 303
+    assert house.device_row()["state"] == "pending"
+    await owner.get("/account")
+    await owner.submit(DENY)
+    assert "was not let in" in owner.words and house.device_row()["state"] == "denied"
+    await owner.post(DENY, ("form_token", token), ("request", waiting))
+    assert "was not let in" not in owner.words
+
+
+async def test_whoever_is_not_signed_in_is_led_to_the_way_in(house: House) -> None:
+    browser = Browser(house)
+    browser.routed.running = RunningParts()
+    for path in ("/account", "/account/calls"):
+        reply = await browser.get(path, follow=False)
+        assert reply.status == 303 and "/signin" in dict(reply.headers)["location"]
+
+
+def test_every_outcome_that_calls_have_can_be_chosen() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "calls.md").read_text("utf-8")
+    table = text.split("| outcome |")[1].split("\n\n")[0]
+    assert set(re.findall(r"^\| `([a-z]+)` \|", table, re.M)) == set(OUTCOMES)

@@ -1,0 +1,137 @@
+"""The audit trail in a browser: rows by person, kind, outcome and day, each once; whose names they are; and whether it is whole."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from html import unescape
+
+import pytest
+
+from auth import audit, audit_pages
+from auth.audit_words import EVENTS, KINDS, words_of
+from server.owner.trail import SHOWN
+from tests.auth.browser_fakes import Browser, House
+from tests.owner.test_people_pages import BOB, DAY, household, owner
+
+AUDIT, VERIFY = "/account/audit", "/account/audit/verify"
+
+
+def write(house: House, event: str, actor: str, **more: str) -> None:
+    house.store.now(partial(audit.record, at=house.time, event=event, actor=actor, **more))  # pyright: ignore[reportArgumentType]
+
+
+def events(browser: Browser) -> list[str]:
+    return re.findall(r"<code>([a-z_]+\.[a-z_]+)</code>", browser.text)
+
+
+async def test_what_was_decided_is_told_in_words_with_the_names_of_people() -> None:
+    house = household()
+    browser = await owner(house)
+    await browser.submit(f"{BOB}/disable")
+    write(house, "device.approved", "local:0", client_id="mcp-remote", ip="203.0.113.9")
+    write(house, "grant.revoked", "user:usr_carol", reason="account of usr_bob locked")
+    await browser.get(AUDIT)
+    words = browser.words
+    assert "alice disabled an account bob" in words and "bob bob" not in words
+    assert "somebody at the machine, as root let a device in" in words
+    assert "Remote bridge · from 203.0.113.9" in words
+    assert "carol ended a login account of bob locked" in words
+    assert "alice signed in" in words and "usr_" not in words
+
+
+async def test_rows_come_by_person_kind_outcome_and_day() -> None:
+    house = household()
+    browser = await owner(house)
+    write(house, "user.signed_in", "user:usr_bob", outcome="refused")
+    house.time += 2 * DAY
+    write(house, "api_key.created", "user:usr_bob")
+    write(house, "api_key.created", "local:0")
+    write(house, "key.added", "local:0")
+    before, today = house.time - DAY, house.time
+    await browser.get("/account/access")
+    await browser.sign_in()
+    for query, found in (
+        ("who=Bob", ["api_key.created", "user.signed_in"]),
+        ("who=bob&kind=keys", ["api_key.created"]),
+        ("who=local:0&kind=keys", ["api_key.created"]),
+        ("outcome=refused&who=bob", ["user.signed_in"]),
+        (f"since={_day(today)}&kind=keys", ["api_key.created", "api_key.created"]),
+        (f"until={_day(before)}&kind=keys", []),
+        (f"until={_day(before)}&who=bob", ["user.signed_in"]),
+        ("who=nobody-of-that-name", []),
+        ("who=usr_bob", []),
+        ("who=%25&kind=no-such&outcome=no-such", []),
+    ):
+        await browser.get(f"{AUDIT}?{query}")
+        assert events(browser) == found, query
+    await browser.get(f"{AUDIT}?since=soon&who=bob")
+    assert "soon was left out" in browser.words and len(events(browser)) == 2
+
+
+def _day(at: int) -> str:
+    from server.owner.terms import day_of
+
+    return day_of(at)
+
+
+async def test_a_long_trail_comes_page_by_page_each_row_once_and_what_is_rare_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    house = household()
+    write(house, "policy.more", "local:0")
+    for place in range(2 * SHOWN + 7):
+        write(house, "api_key.used", "user:usr_bob", reason=f"use {place}.")
+    browser, seen = await owner(house, f"{AUDIT}?kind=keys"), list[str]()
+    for _ in range(5):
+        seen += re.findall(r"use (\d+)\.", browser.words)
+        further = re.search(r'href="([^"]*at=[^"]*)"', browser.text)
+        if further is None:
+            break
+        await browser.get(unescape(further[1]))
+    assert seen == [str(place) for place in reversed(range(2 * SHOWN + 7))]
+    monkeypatch.setattr(audit_pages, "STRETCH", 15)
+    await browser.get(f"{AUDIT}?kind=policy")
+    assert events(browser) == ["policy.more"]
+    monkeypatch.setattr(audit_pages, "STRETCH", 4)
+    await browser.get(f"{AUDIT}?kind=policy")
+    assert events(browser) == [] and "further back there may be" in browser.words
+
+
+async def test_the_trail_is_checked_on_request_and_a_row_that_was_altered_is_named() -> None:
+    house = household()
+    browser = await owner(house, AUDIT)
+    await browser.submit(VERIFY)
+    assert re.search(r"All \d+ rows are as they were written", browser.words)
+    house.store.db.execute("UPDATE audit SET actor = 'user:usr_bob' WHERE seq = 2")
+    await browser.submit(VERIFY)
+    assert "The trail is not as it was written, at row 2" in browser.words
+
+
+async def test_nobody_but_the_owner_reads_or_checks_it() -> None:
+    house = household()
+    alice, bob = await owner(house, AUDIT), await owner(house, AUDIT, name="bob")
+    assert bob.page.status == 403 and "signed in" not in bob.words
+    token = dict(alice.fields(VERIFY))["form_token"]
+    assert (await bob.post(VERIFY, ("form_token", token))).status == 403
+    assert (await alice.post(VERIFY, ("form_token", ""))).status == 403
+
+
+async def test_what_a_stranger_has_put_into_a_row_is_text_and_nothing_else() -> None:
+    house = household()
+    write(
+        house,
+        "client.refused",
+        "client:<script>",
+        client_id="<script>",
+        user_agent="<b>\u202e",
+        reason="</small><i>",
+    )
+    browser = await owner(house, AUDIT)
+    assert "<script>" not in browser.text and "<i>" not in browser.text and "\u202e" not in browser.text
+
+
+def test_every_event_has_a_kind_and_one_without_words_is_still_told() -> None:
+    listed = {event for kind in KINDS.values() for event in kind.events}
+    assert all(event in listed or event.partition(".")[0] in listed for event in EVENTS)
+    assert words_of("something.odd_happened") == "something: odd happened"

@@ -1,0 +1,168 @@
+"""What upstreams offer, accepted in a browser: what is shown is what is accepted, after a proof, by the owner alone."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from html import unescape
+from typing import Any, cast
+
+from server.owner.upstreams import DEFINITIONS
+from server.trust.desk import KnownUpstream, TrustDesk
+from tests.auth.browser_fakes import PASSPHRASE, Browser, House, location
+from tests.owner.test_people_pages import MINUTE, household
+from tests.trust.trust_fakes import (
+    FILES,
+    UPSTREAM_URL,
+    EventLog,
+    FakeAuthorizationServer,
+    a_tool,
+    lists,
+    names,
+)
+
+UPSTREAMS, ACCEPT = "/account/upstreams", "/account/upstreams/accept"
+LOOK = f"{UPSTREAMS}/look?name=main/files"
+
+
+@dataclass
+class Upstreams:
+    house: House
+    desk: TrustDesk
+    known: KnownUpstream
+
+    async def owner(self, path: str = UPSTREAMS, name: str = "alice") -> Browser:
+        browser = Browser(self.house)
+        browser.routed.desk = self.desk
+        await browser.sign_in(name)
+        await browser.get(path)
+        return browser
+
+    @property
+    def accepted(self) -> set[str]:
+        return {key.name for key in self.known.guard.pins}
+
+
+async def a_house(house: House | None = None) -> Upstreams:
+    house = household() if house is None else house.owned()
+    desk = TrustDesk(
+        cast("Any", house.store),
+        clock=lambda: house.time,
+        subkey=house.parts.subkey,
+        entropy=house.entropy,
+        log=cast("Any", EventLog()),
+        tokens=FakeAuthorizationServer({}).endpoints(cast("Any", lambda: house.time)),
+        issuer=cast("Any", lambda: None),
+    )
+    await desk.prepare({FILES: "here"})
+    known = KnownUpstream(
+        key=FILES,
+        what="files.example",
+        url=UPSTREAM_URL,
+        identity="nobody",
+        guard=desk.guard(FILES, "pinned"),
+    )
+    desk.enter(known)
+    return Upstreams(house, desk, known)
+
+
+async def test_what_waits_is_shown_word_for_word_and_accepted_and_then_offered() -> None:
+    there = await a_house()
+    offer = lists(a_tool(), a_tool("write", "Writes a file.\u200b And tells <others>."))
+    assert names(there.known.guard.allowed(offer)) == []
+    browser = await there.owner()
+    assert "main/files 2 to look at" in browser.words and "waiting: read , write" in browser.words
+    await browser.get(LOOK)
+    assert "2 definitions wait to be accepted" in browser.words
+    assert "+ description: Reads a file." in browser.words
+    assert "Writes a file.\\u200b And tells &lt;others&gt;." in browser.text, "what nobody would see is shown"
+    await browser.submit(ACCEPT)
+    assert "Accepted: 2 definitions of main/files" in browser.words
+    assert there.accepted == {"read", "write"} and names(there.known.guard.allowed(offer)) == [
+        "read",
+        "write",
+    ]
+    row = [row for row in there.house.rows("audit") if row["event"] == "upstream.accepted"][-1]
+    assert (row["actor"], row["reason"]) == (
+        f"user:{there.house.owner_id}",
+        "main/files: tool read, tool write",
+    )
+    await browser.get(LOOK)
+    assert "Everything that it offers was accepted" in browser.words
+
+
+async def test_a_change_is_shown_as_one() -> None:
+    there = await a_house()
+    there.known.guard.allowed(lists(a_tool()))
+    browser = await there.owner(LOOK)
+    await browser.submit(ACCEPT)
+    there.known.guard.allowed(lists(a_tool("read", "Reads a file, and mails it away.")))
+    await browser.get(LOOK)
+    assert "tool read changed" in browser.words
+    assert re.search(r'class="minus">- description: Reads a file\.', browser.text)
+    assert re.search(r'class="plus">\+ description: Reads a file, and mails it away\.', browser.text)
+
+
+async def test_what_the_upstream_says_by_then_is_not_accepted_unseen() -> None:
+    there = await a_house()
+    there.known.guard.allowed(lists(a_tool()))
+    browser = await there.owner(LOOK)
+    there.known.guard.allowed(lists(a_tool("read", "Something else.")))
+    page = await browser.submit(ACCEPT)
+    assert page.status == 409 and "offers something else by now" in browser.words
+    assert "Something else." in browser.words and there.accepted == set()
+    await browser.submit(ACCEPT)
+    assert there.accepted == {"read"}
+
+
+async def test_many_definitions_come_page_by_page_and_only_those_shown_are_accepted() -> None:
+    there = await a_house()
+    there.known.guard.allowed(lists(*(a_tool(f"tool_{place:02}") for place in range(DEFINITIONS + 4))))
+    browser = await there.owner(LOOK)
+    assert f"{DEFINITIONS} of them here" in browser.words
+    further = re.search(r'href="([^"]+at=\d+)"', browser.text)
+    assert further is not None
+    await browser.get(unescape(further[1]))
+    await browser.submit(ACCEPT)
+    assert there.accepted == {f"tool_{place:02}" for place in range(DEFINITIONS, DEFINITIONS + 4)}
+    await browser.get(LOOK)
+    await browser.submit(ACCEPT)
+    assert len(there.accepted) == DEFINITIONS + 4
+
+
+async def test_nobody_but_an_owner_who_was_proven_lately_accepts() -> None:
+    there = await a_house()
+    there.known.guard.allowed(lists(a_tool()))
+    alice = await there.owner(LOOK)
+    fields = alice.fields(ACCEPT)
+    bob = await there.owner(LOOK, name="bob")
+    assert bob.page.status == 403 and "Reads a file" not in bob.words
+    assert (await bob.post(ACCEPT, *fields)).status == 403
+    assert (await alice.post(ACCEPT, *(field for field in fields if field[0] != "form_token"))).status == 403
+    stranger = Browser(there.house)
+    stranger.routed.desk = there.desk
+    page = await stranger.post(ACCEPT, *fields, follow=False)
+    assert location(page) == f"/signin?next={UPSTREAMS}"
+    there.house.time += 16 * MINUTE
+    await alice.get(LOOK)
+    await alice.submit(ACCEPT)
+    assert "to accept what main/files offers" in alice.words and there.accepted == set()
+    await alice.submit(ACCEPT, passphrase=PASSPHRASE)
+    assert there.accepted == {"read"}
+
+
+async def test_what_is_not_there_is_said_and_a_made_up_place_is_no_trouble() -> None:
+    there = await a_house()
+    there.known.guard.allowed(lists(a_tool()))
+    browser = await there.owner(f"{UPSTREAMS}/look?name=nowhere")
+    assert browser.page.status == 404 and "No such upstream" in browser.words
+    await browser.get(f"{LOOK}&at=99999")
+    assert "1 definition waits" in browser.words
+    fields = [field for field in browser.fields(ACCEPT) if field[0] not in ("begin", "count", "seal")]
+    for odd in (("begin", "99"), ("count", "0")):
+        page = await browser.post(ACCEPT, *fields, odd, ("seal", "x"))
+        assert page.status == 409 and there.accepted == set()
+    alone = Browser(there.house)
+    await alone.sign_in()
+    await alone.get(UPSTREAMS)
+    assert "This server has none" in alone.words

@@ -1,0 +1,132 @@
+"""Settings from first to last (server/settings/whole.py): everything that is wrong with them, at once, with its line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from server.settings.reading import ConfigInvalid
+from server.settings.whole import NotHere, read_whole
+
+DEMO = '[[server]]\n[[server.agent]]\nkind = "demo"\n'
+
+
+def problems(folder: Path, text: str, /, **environment: str) -> list[str]:
+    return [problem.found for problem in refused(folder, text, **environment).problems]
+
+
+def refused(folder: Path, text: str, /, **environment: str) -> ConfigInvalid:
+    file = folder / "o.toml"
+    file.write_text(text, "utf-8")
+    with pytest.raises(ConfigInvalid) as caught:
+        read_whole(file, environment, {})
+    return caught.value
+
+
+def test_what_used_to_come_in_four_rounds_is_told_in_one_in_the_order_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.py").write_text("import ostiary\ndef f(\n", "utf-8")
+    monkeypatch.delenv("NOPE", raising=False)
+    text = """prot = 1
+issuer = "ftp://x"
+admin_port = 8420
+tls_certificate = "a.pem"
+
+[[upstream]]
+name = "work"
+
+[[server]]
+titel = "x"
+[[server.agent]]
+kind = "python"
+file = "bad.py"
+[[server.agent]]
+kind = "python"
+file = "none.py"
+environment = { KEY = "env:NOPE" }
+[[server.agent]]
+kind = "openai"
+base_url = "http://127.0.0.1:1/v1"
+model = "m"
+headers = { "X-Key" = "Bearer env:NOPE" }
+"""
+    assert problems(tmp_path, text, OSTIARY_PORT="many") == [
+        "line 1, prot: is not a setting; write port",
+        'line 2, issuer: "ftp://x" is more than scheme and host in lower case; write e.g. "https://agent.example.org"'
+        " (and a name of other letters as xn--…)",
+        "line 4, tls_certificate: and tls_key belong together; write both, or neither",
+        'line 6, upstream[1].kind: is missing; write "oidc" or "github"',
+        "line 6, upstream[1].client_id: is missing; write the id that the provider gave you",
+        "line 10, server[1].titel: is not a setting; write title",
+        "line 13, server[1].agent[1].file: bad.py:2: SyntaxError: '(' was never closed",
+        f"line 16, server[1].agent[2].file: there is no file {tmp_path / 'none.py'}",
+        "line 17, server[1].agent[2].environment.KEY: the environment variable NOPE is not set",
+        "line 22, server[1].agent[3].headers.X-Key: the environment variable NOPE is not set",
+        'OSTIARY_PORT: cannot be "many"; write a port from 0 to 65535; 0 picks a free one',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # It is wrong itself: nothing is to be said of what it leads to.
+        ('host = "0.0.0.0"\nissuer = 5\n', ["line 2, issuer: cannot be 5"]),
+        ("tls_key = 5\ntls_certificate = 'a'\n", ["line 1, tls_key: cannot be 5"]),
+        ('registration = "sometimes"\n', ['line 1, registration: cannot be "sometimes"']),
+        ("domain = 5\naccept_terms = true\n", ["line 1, domain: cannot be 5"]),
+        ("admin_port = 8420\n", ["line 1, admin_port: 8420 is what port has already"]),
+        ('[[scope]]\nname = "a"\n' + '[[server]]\n[server.tools.x]\nscope = "a"\n[[server.agent]]\nkind = "demo"\n',
+         ["line 1, scope[1].description: is missing"]),
+        ("[[server]\n", ["o.toml: cannot be read: Expected ']]' at the end of an array declaration (at line 1, column 9)"]),
+    ],
+)  # fmt: skip
+def test_nothing_is_told_that_would_not_be_wrong_without_another_mistake(
+    tmp_path: Path, text: str, expected: list[str]
+) -> None:
+    found = [problem.partition("; write")[0] for problem in problems(tmp_path, text)]
+    assert [problem.replace(f"{tmp_path}/", "") for problem in found] == expected
+
+
+def test_a_line_of_the_file_is_not_named_where_the_environment_says_otherwise(tmp_path: Path) -> None:
+    assert problems(tmp_path, 'issuer = "https://a.example.org"\n' + DEMO, OSTIARY_ISSUER="ftp://x")[
+        0
+    ].startswith('issuer: "ftp://x"')
+
+
+def test_what_the_machine_lacks_alone_may_come_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NOPE", raising=False)
+    token = '[[server]]\ntokens = [\n  { name = "ci", token = "env:NOPE", scope = "mcp" },\n]\n[[server.agent]]\nkind = "demo"\n'
+    found = refused(tmp_path, token)
+    assert isinstance(found, NotHere)
+    assert [problem.found for problem in found.problems] == [
+        "line 3, server[1].tokens[1].token: the environment variable NOPE is not set"
+    ]
+    assert not isinstance(refused(tmp_path, f"prot = 1\n{token}"), NotHere)
+
+
+def test_a_file_that_only_its_own_interpreter_can_read_is_in_order(tmp_path: Path) -> None:
+    newer = tmp_path / "python9"
+    # Whatever it is asked about, it can read.
+    newer.write_text("#!/bin/sh\nexit 0\n", "utf-8")
+    newer.chmod(0o700)
+    file = tmp_path / "agent.py"
+    file.write_text("future syntax\n", "utf-8")
+    settings = f'[[server]]\n[[server.agent]]\nkind = "python"\nfile = "{file}"\npython = "{{}}"\n'
+    written = tmp_path / "o.toml"
+    written.write_text(settings.format(newer), "utf-8")
+    assert read_whole(written, {}, {}).servers
+    assert problems(tmp_path, settings.format(sys.executable)) == [
+        "line 4, server[1].agent[1].file: agent.py:1: SyntaxError: invalid syntax"
+    ]
+
+
+def test_no_secret_is_in_what_is_told(tmp_path: Path) -> None:
+    secret = "sk-0123456789abcdef"
+    text = f'[[server]]\n[[server.agent]]\nkind = "openai"\nbase_url = "http://h/v1"\nmodel = "m"\napi_key = "{secret}"\n'
+    assert secret not in " ".join(problems(tmp_path, text))
