@@ -1,4 +1,5 @@
-"""Statements with a `?` for each parameter, as the jobs write them, with the numbered parameters of PostgreSQL."""
+"""Statements as the jobs write them, as PostgreSQL has them: numbered parameters in the place of each `?`, and its own name for the one
+function that it calls otherwise."""
 
 from __future__ import annotations
 
@@ -7,13 +8,20 @@ from functools import lru_cache
 from itertools import count
 from typing import Final
 
-# What may hold a question mark that is none of ours: texts, quoted names, comments.
+# What may hold a question mark that is none of ours: texts, quoted names, comments. Then what is put in another way.
 _PIECES: Final = re.compile(
-    r"""('(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/) | \?""", re.VERBOSE | re.DOTALL
+    r"""('(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/) | \? | \binstr(?=\()""",
+    re.VERBOSE | re.DOTALL,
 )
 
 
 @lru_cache(maxsize=1024)  # statements are constants of the program
 def numbered(sql: str) -> bytes:
     number = count(1)
-    return _PIECES.sub(lambda match: match[1] or f"${next(number)}", sql).encode()
+
+    def spelled(match: re.Match[str]) -> str:
+        if match[0] == "?":
+            return f"${next(number)}"
+        return match[1] or "strpos"
+
+    return _PIECES.sub(spelled, sql).encode()

@@ -45,8 +45,14 @@ PATIENCE = 300  # a bound, not an expectation: each takes some seconds
 NUMBERS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)"
 
 
+def padded(expression: str, width: int) -> str:
+    """A number below 10⁹ as so many digits, in any database."""
+    return f"'{'0' * (width - 9)}' || substr(CAST(1000000000 + {expression} AS TEXT), 2)"
+
+
 def bulk(table: str, row: Mapping[str, Any], varied: Mapping[str, str], db: Db) -> None:
     """Rows like this one, of which some columns are expressions over `i`."""
+    row = {name: value for name, value in row.items() if name in varied or value is not None}
     columns = ", ".join(row)
     values = ", ".join(varied.get(name, "?") for name in row)
     rest = [value for name, value in row.items() if name not in varied]
@@ -60,7 +66,7 @@ async def many_logins(identity: Identity) -> dict[str, Any]:
     def fill(db: Db) -> None:
         row = db.fetch_one("SELECT * FROM grants")
         assert row is not None
-        bulk("grants", row, {"id": "'grt_' || printf('%020d', i)", "last_used_at": f"{START} - i"}, db)
+        bulk("grants", row, {"id": f"'grt_' || {padded('i', 20)}", "last_used_at": f"{START} - i"}, db)
 
     await identity.parts.store.write(fill)
     return tokens
@@ -177,7 +183,7 @@ async def test_very_many_programs_browsers_and_people_are_listed_once_each() -> 
                 "browser_sessions",
                 browser,
                 {
-                    "id_hash": "printf('%024d', i * 7919) || printf('%040d', i)",
+                    "id_hash": f"{padded('i * 7919', 24)} || {padded('i', 40)}",
                     "last_used_at": f"{START} - i",
                 },
                 db,
@@ -196,7 +202,7 @@ async def test_a_server_starts_with_very_many_keys_and_knows_those_that_live() -
             "id": "", "name": "", "user_id": owner, "key_hash": "", "hint": "abcd", "server": None, "scope": "mcp",
             "tools": "", "created_by": BY, "created_at": START, "revoked_at": START,
         }  # fmt: skip
-        varied = {"id": "'key_' || i", "name": "'name' || i", "key_hash": "printf('%064x', i)"}
+        varied = {"id": "'key_' || i", "name": "'name' || i", "key_hash": padded("i", 64)}
         await store.write(partial(bulk, "api_keys", row, varied))
         await store.write(
             lambda db: db.execute(

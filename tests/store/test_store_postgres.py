@@ -272,9 +272,12 @@ async def test_readers_are_as_many_as_are_asked_for(postgres_database: dict[str,
         ("SELECT 'it''s ?' || ? /* ? */", "SELECT 'it''s ?' || $1 /* ? */"),
         ('SELECT "a?" FROM t WHERE b % ? = 0', 'SELECT "a?" FROM t WHERE b % $1 = 0'),
         ("SELECT 1", "SELECT 1"),
+        ("SELECT instr(a, ?), 'instr(?' FROM reinstr(?)", "SELECT strpos(a, $1), 'instr(?' FROM reinstr($2)"),
     ],
 )
-def test_parameters_are_numbered_where_they_are_parameters(asked: str, said: str) -> None:
+def test_statements_are_put_as_postgres_has_them_and_texts_in_them_are_left_alone(
+    asked: str, said: str
+) -> None:
     assert numbered(asked) == said.encode()
 
 
