@@ -65,6 +65,7 @@ class PostgresServer:
         self._data = self.folder / "data"
         self._as_user: list[str] = []
         self._numbers = count(1)
+        self.settings: dict[str, str] = {}  # further ones, taken with the next start
         self._admin: psycopg.Connection[Any] | None = None
         self._idle: list[tuple[str, psycopg.Connection[Any]]] = []
         if os.geteuid() == 0:
@@ -108,6 +109,7 @@ class PostgresServer:
         }
         if not self._durable:
             settings |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+        settings |= self.settings
         options = " ".join(f"-c {name}='{value}'" for name, value in settings.items())
         self._run(
             "pg_ctl", "-D", str(self._data), "-w", "-l", str(self.folder / "log"), "-o", options, "start"
@@ -116,15 +118,35 @@ class PostgresServer:
     def stop(self, *, how: str = "fast") -> None:
         self._run("pg_ctl", "-D", str(self._data), "-w", "-m", how, "stop")
 
+    def listen(self, address: str, port: int, *, tls: tuple[Path, Path] | None) -> None:
+        """From the next start on also over TCP; `tls`: the files of certificate and key."""
+        with (self._data / "pg_hba.conf").open("a") as rules:
+            rules.write(f"host all all {address}/32 trust\n")
+        self.settings |= {
+            "listen_addresses": address,
+            "port": str(port),
+            "ssl": "off" if tls is None else "on",
+        }
+        if tls is not None:
+            for name, file in zip(("ssl_cert_file", "ssl_key_file"), tls, strict=True):
+                own = self._data / file.name
+                own.touch(mode=0o600)
+                if self._as_user:
+                    shutil.chown(own, "nobody")
+                own.write_bytes(file.read_bytes())
+                self.settings[name] = own.name
+
     def remove(self) -> None:
         for connection in (self._admin, *(cleaner for _, cleaner in self._idle)):
             if connection is not None:
                 connection.close()
-        self.stop(how="immediate")
+        with suppress(RuntimeError):  # it was stopped
+            self.stop(how="immediate")
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def parameters(self, database: str) -> dict[str, str]:
-        return {"host": str(self.folder), "user": USER, "dbname": database}
+        port = {name: value for name, value in self.settings.items() if name == "port"}
+        return {"host": str(self.folder), "user": USER, "dbname": database, **port}
 
     @contextmanager
     def database(self) -> Generator[Mapping[str, str]]:

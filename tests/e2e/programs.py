@@ -89,6 +89,7 @@ class Program:
     command: Sequence[str]
     home: Path
     said: list[str] = field(default_factory=list[str])  # on stderr, by every command that ended
+    settings: dict[str, str] = field(default_factory=dict[str, str])  # in the environment of every command
 
     @property
     def data_dir(self) -> Path:
@@ -110,6 +111,7 @@ class Program:
             "XDG_CONFIG_HOME": str(self.home / "config"),
             "XDG_RUNTIME_DIR": str(self.home / "run"),
             "TMPDIR": str(self.home / "tmp"),
+            **self.settings,
             **more,
         }
 

@@ -2,7 +2,8 @@
 what is to be seen in a browser in a Chromium that only reaches the server as the README says, through the tunnel.
 
 Only the port is another, because 8420 may be taken, and what the README shows must be what the terminal or the page shows.
-No second machine and no SSH server is needed: what `ssh -L` would do, a few lines here do with the same words.
+No second machine and no SSH server is needed: what `ssh -L` would do, a few lines here do with the same words. Whoever reads it may have
+set a PostgreSQL database before; nothing else is another then.
 """
 
 from __future__ import annotations
@@ -108,13 +109,18 @@ def claim(page: Page, link: str) -> None:
     expect(page.get_by_role("heading", name=f"The server is yours, {NAME}")).to_be_visible()
 
 
+@pytest.mark.parametrize("store", ["a file", "PostgreSQL"])
 def test_the_walk_through_ends_with_a_login_approved_on_another_machine_and_a_tools_answer(
-    home: Path,
+    home: Path, store: str, request: pytest.FixtureRequest
 ) -> None:
     port = free_port()
     steps = blocks("README.md", {PORT: port})
     assert list(steps) == ["server", "tunnel", "login", "confirm", "approve", "call"]
     program = Program(command=(), home=home)
+    if store == "PostgreSQL":
+        where = request.getfixturevalue("postgres_database")
+        address = f"postgresql://{where['user']}@/{where['dbname']}?host={where['host']}"
+        program.settings |= {"OSTIARY_STORE": "env:DATABASE", "DATABASE": address}
     (serve,), (ssh,), (login,), (approve,) = (
         steps[name].lines for name in ("server", "tunnel", "login", "approve")
     )
@@ -160,3 +166,4 @@ def test_the_walk_through_ends_with_a_login_approved_on_another_machine_and_a_to
         assert seen.endswith("\nhello\n")
         server.type("\x03")
         assert server.wait() == 0, server.seen()
+    assert (program.data_dir / "ostiary.db").exists() is (store == "a file")
