@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 
+import httpx2
 import pytest
 from handmade import Handmade
-from programs import SOURCE, Program, until
+from programs import SOURCE, Program, Server, until
 
 from tests.postgres_server import PostgresServer
 
@@ -55,6 +57,14 @@ def test_a_database_that_goes_away_is_said_and_the_server_goes_on_when_it_is_bac
         try:
             assert client.refresh(token).status_code == 503
             assert "cannot" in program.run("status", "--data-dir", str(program.data_dir)).stdout
+            told = program.at_machine("status")["server"]["store"]
+            assert "database" in told["problem"]
+            ready = seen(server, "/readyz")
+            assert (ready.status_code, "database" in ready.text) == (503, True), ready.text
+            written = (
+                f'ostiary_store_writes_failed_total{{reason="unreachable"}} {told["refused"]["unreachable"]}'
+            )
+            assert f"\n{written}" in seen(server, "/metrics").text
         finally:
             postgres_server.start()
 
@@ -78,3 +88,28 @@ def test_an_address_in_clear_is_refused_unseen_and_copies_of_files_are_not_made_
     unverified = program.run("serve", "--store", f"file:{open_to_all}", "--port", "0", code=78)
     assert "sslmode=require" in unverified.stderr
     assert "hunter2" not in unverified.stderr
+
+
+def seen(server: Server, path: str) -> httpx2.Response:
+    admin = server.await_words(r'"admin":"(http://[^"]+)"')[1]
+    return httpx2.get(f"{admin}{path}", trust_env=False, timeout=20)
+
+
+def looked_at(program: Program) -> tuple[str, set[str], list[str], set[str], list[str]]:
+    """What is told where: readiness; the metrics, and those of the store with their labels; the fields of `status`, and of the store in it."""
+    with program.serving("--admin-port", "0") as server:
+        program.log_in(server)
+        ready, metrics = seen(server, "/readyz"), seen(server, "/metrics").text
+        assert ready.status_code == 200
+        status = program.at_machine("status")
+        return (
+            ready.text,
+            set(re.findall(r"^# TYPE (\w+ \w+)$", metrics, re.MULTILINE)),
+            sorted(re.findall(r"^(ostiary_store\S+) ", metrics, re.MULTILINE)),
+            {*status, *status["server"]},
+            sorted(status["server"]["store"]),
+        )
+
+
+def test_what_is_to_be_seen_of_it_is_what_is_to_be_seen_of_a_file(program: Program, tmp_path: Path) -> None:
+    assert looked_at(program) == looked_at(Program(command=SOURCE, home=tmp_path))
