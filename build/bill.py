@@ -27,7 +27,9 @@ from typing import Any
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "build")]
+import brought_along  # noqa: E402
+
 LICENCE_FILE = re.compile(r"(licen[cs]e|copying|notice|authors|copyright)", re.IGNORECASE)
 # What a package that has no newer field says in its classifiers, where it says so in one of these only.
 CLASSIFIED = {
@@ -117,7 +119,11 @@ def packages(installed: Iterable[Distribution]) -> list[dict[str, Any]]:
             "purl": reference,
             "licenses": licence_of(each),
         }
-        if inside := compiled_in(each, reference):
+        try:
+            inside = [*compiled_in(each, reference), *brought_along.libraries(each, reference)]
+        except LookupError as error:
+            raise NoOrigin(*error.args) from None
+        if inside:
             row["components"] = inside
         rows.append(row)
     return rows
@@ -269,9 +275,12 @@ def main() -> None:
     )
 
     shutil.rmtree(given.licences, ignore_errors=True)
+    further = {row["name"]: brought_along.texts(row) for row in components}
     for each in [*installed, bootloader]:
         folder = given.licences / f"{named(each)}-{each.version}"
         folder.mkdir(parents=True)
+        for text in further.get(named(each), ()):
+            (folder / text.name).write_bytes(text.read_bytes())
         files = licence_files(each)
         for file in files:
             # `licenses/vendor/x/LICENSE` and `licenses/LICENSE` are two.

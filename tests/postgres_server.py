@@ -20,7 +20,7 @@ from server.store.migrate import packaged_migrations
 from server.store.postgres_connection import PostgresAccess, PostgresConnection
 from server.store.postgres_schema import bring_up
 
-USER = "ostiary"
+USER = "tests"
 TEMPLATE = "ostiary_template"
 # As the tests of the store have it, so that no clock of theirs is far ahead of it.
 MADE_AT = 1_800_000_000_000
@@ -59,7 +59,7 @@ class PostgresServer:
     """Runs as another user where this one is root, as PostgreSQL wants it."""
 
     def __init__(self, bin_folder: Path, *, durable: bool = False) -> None:
-        self._bin = bin_folder
+        self.bin = bin_folder
         self._durable = durable
         self.folder = Path(tempfile.mkdtemp(prefix="ostiary-pg-"))
         self._data = self.folder / "data"
@@ -192,7 +192,7 @@ class PostgresServer:
         log = self.folder / f"{program}.out"
         with log.open("w") as out:
             done = subprocess.run(
-                [*self._as_user, str(self._bin / program), *words],
+                [*self._as_user, str(self.bin / program), *words],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=self.folder, check=False,
             )  # fmt: skip
         if done.returncode:

@@ -1,7 +1,7 @@
 """What is blotted out under a name: mail addresses, numbers of payment cards, keys and tokens of well-known shape.
 
-These know what they do, and are not held to what patterns.py holds those of the settings to; how long they take on hostile texts, a test
-measures. Where a pattern begins with plain characters, the engine finds them fast: what must not stand before them is asked behind them.
+These know what they do, and are not held to what patterns.py holds those of the settings to; tests do that, with bounds of their own and
+with hostile texts. Where a pattern begins with plain characters, the engine finds them fast: what must not stand before them is asked behind them.
 """
 
 from __future__ import annotations

@@ -65,6 +65,7 @@ class Settlements:
         log: Logger,
         counts: TillCounts | None = None,
         room: AnswerRoom | None = None,
+        look_seconds: float = LOOK_SECONDS,
     ) -> None:
         self.counts: Final = TillCounts() if counts is None else counts
         self.facilitators: Final = facilitators
@@ -77,6 +78,7 @@ class Settlements:
         self._clock = clock
         self._boot_id = boot_id
         self._log = log
+        self._look_seconds = look_seconds
         self._nursery: trio.Nursery | None = None
         self._counted_again_at = float("-inf")
         self._marks: list[Mark] = []
@@ -93,7 +95,7 @@ class Settlements:
             try:
                 while True:
                     await self._look()
-                    await trio.sleep(LOOK_SECONDS)
+                    await trio.sleep(self._look_seconds)
             finally:
                 with trio.CancelScope(shield=True):
                     await self._last_flush()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
 from pathlib import Path
 
 import httpx2
 import pytest
 from handmade import Handmade
 from programs import SOURCE, Program, Server, until
+from walk import blocks
 
 from tests.postgres_server import PostgresServer
 
@@ -113,3 +115,30 @@ def looked_at(program: Program) -> tuple[str, set[str], list[str], set[str], lis
 
 def test_what_is_to_be_seen_of_it_is_what_is_to_be_seen_of_a_file(program: Program, tmp_path: Path) -> None:
     assert looked_at(program) == looked_at(Program(command=SOURCE, home=tmp_path))
+
+
+def test_the_first_lines_of_the_page_lead_to_a_server_on_a_database_of_its_own(
+    home: Path, postgres_server: PostgresServer
+) -> None:
+    """As they stand, but for whoever administrates the database here, and where it listens."""
+    program = Program(command=SOURCE, home=home)
+    *prepare, serve = blocks("docs/scale.md", {})["database"].lines
+    where = postgres_server.parameters("postgres")
+    psql = f"{postgres_server.bin}/psql -X -h {where['host']} -U {where['user']} -d {where['dbname']}"
+    for line in prepare:
+        typed = line.replace("sudo -u postgres psql", psql).replace(
+            "@localhost/ostiary", f"@/ostiary?host={where['host']}"
+        )
+        subprocess.run(["bash", "-c", typed], env=program.environment(), check=True, capture_output=True)
+    try:
+        assert (home / "ostiary-database").stat().st_mode & 0o777 == 0o600
+        words = serve.replace("$HOME", str(home)).split()
+        assert words[:2] == ["ostiary", "serve"]
+        with program.serving(*words[2:]) as server:
+            program.log_in(server)
+            client = Handmade(server.url)
+            assert client.works(program.tokens()["access_token"])
+            client.close()
+    finally:
+        postgres_server.said("DROP DATABASE IF EXISTS ostiary WITH (FORCE)")
+        postgres_server.said("DROP ROLE IF EXISTS ostiary")

@@ -10,6 +10,7 @@ import subprocess
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -141,6 +142,9 @@ def test_the_archive_has_the_program_its_manual_completion_and_everybodys_licenc
             for name, entry in entries.items()
             if name.startswith("LICENSES/") and entry.size
         }
+        for folder in (f"{name}-{version('psycopg')}" for name in ("psycopg", "psycopg-binary")):
+            assert b"LESSER GENERAL PUBLIC LICENSE" in content(f"LICENSES/{folder}/LICENSE.txt")
+            assert b"GNU GENERAL PUBLIC LICENSE" in content(f"LICENSES/{folder}/GPL-3.0.txt")
     named = {
         f"{each['name']}-{each['version']}" for each in release.bill["components"] if each["type"] != "file"
     }
@@ -164,6 +168,8 @@ def test_the_bill_names_every_locked_package_the_interpreter_and_what_was_compil
     assert {"cpython", "pyinstaller"} <= versions.keys()
     by_name = {each["name"]: each for each in bill["components"]}
     assert any("openssl" in each["name"].lower() for each in by_name["cryptography"]["components"])
+    assert by_name["psycopg-binary"]["licenses"] == [{"expression": "LGPL-3.0-only"}]
+    assert any(each["name"].startswith("libpq-") for each in by_name["psycopg-binary"]["components"])
     assert all(each["licenses"] for each in bill["components"])
     references = [each["bom-ref"] for each in bill["components"]]
     references += [inner["bom-ref"] for each in bill["components"] for inner in each.get("components", ())]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from io import StringIO
@@ -156,6 +157,7 @@ class OpenTill:
         return Settlements(
             store=store, books=self.books, answers=self.vault, facilitators=facilitators, chains={},
             clock=lambda: self.now, boot_id=boot_id, log=self.log, room=AnswerRoom(store, lambda: self.now, **bounds),
+            look_seconds=math.inf,  # after the first, it looks when a test says so (`look`)
         )  # fmt: skip
 
     def showcase(self, below: str) -> Showcase:
