@@ -50,6 +50,22 @@ def postgres_database(postgres_server: PostgresServer) -> Generator[dict[str, st
         yield dict(parameters)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What says itself on which engines it runs has run on PostgreSQL without being asked."""
+    if config.getoption("--store") != "postgres":
+        return
+    from tests.store.store_engines import ENGINES
+
+    def names_its_engine(item: pytest.Item) -> bool:
+        spec = getattr(item, "callspec", None)
+        return spec is not None and any(
+            value in ENGINES for value in spec.params.values() if isinstance(value, str)
+        )
+
+    config.hook.pytest_deselected(items=[item for item in items if names_its_engine(item)])
+    items[:] = [item for item in items if not names_its_engine(item)]
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--store") != "postgres":
         return
