@@ -67,5 +67,5 @@ def libraries(installed: Distribution, above: str) -> list[dict[str, Any]]:
 def texts(component: Mapping[str, Any]) -> list[Path]:
     """What must go with it, besides what it brings itself."""
     inside = [component, *component.get("components", ())]
-    said = {each.get("expression", "") for row in inside for each in row["licenses"]}
+    said = {each.get("expression", "") for row in inside for each in row.get("licenses", ())}
     return [Path(__file__).parent / "licences" / _TEXTS[each] for each in sorted(said & _TEXTS.keys())]
