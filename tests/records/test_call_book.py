@@ -132,7 +132,7 @@ def test_while_the_store_takes_nothing_only_so_many_rows_are_held() -> None:
 
 async def test_whoever_writes_is_woken_by_the_first_call_and_by_what_could_not_be_written() -> None:
     book = CallBook()
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(book.wait)
             await trio.testing.wait_all_tasks_blocked()
