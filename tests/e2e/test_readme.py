@@ -113,7 +113,7 @@ def test_the_walk_through_ends_with_a_login_approved_on_another_machine_and_a_to
 ) -> None:
     port = free_port()
     steps = blocks("README.md", {PORT: port})
-    assert list(steps) == ["server", "tunnel", "login", "confirm", "approve", "call"]
+    assert list(steps) == ["server", "login", "call", "tunnel", "approve", "confirm"]
     program = Program(command=(), home=home)
     (serve,), (ssh,), (login,), (approve,) = (
         steps[name].lines for name in ("server", "tunnel", "login", "approve")
