@@ -169,6 +169,21 @@ def program() -> str:
         return NAME
 
 
+def program_anywhere() -> str:
+    """The same for another terminal, which may stand in another directory."""
+    typed = program()
+    if os.sep not in typed or quote(typed) != typed:
+        return typed
+    path = os.path.abspath(typed)
+    return from_home(path) if quote(path) == path else quote(path)
+
+
+def from_home(path: str) -> str:
+    """An absolute path, as people write it."""
+    home = os.path.expanduser("~").rstrip(os.sep)
+    return f"~{path[len(home) :]}" if path.startswith(home + os.sep) else path
+
+
 # ---- looking ---------------------------------------------------------------------------------------------------------
 
 _COMMAND: Final = re.compile(r"(?<![\w./-])ostiary (?=[a-z]|--)")
