@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from auth import navigation
+from auth import audit, navigation
 from auth.account import notices
 from auth.device.code_entry import sign_in_then
 from auth.grants import admin as grants
@@ -172,6 +172,7 @@ async def end(visit: PageVisit) -> WireReply:
         return visit.stale_form()
     login = visit.form.get("login", "")
     job = partial(end_login, cookie=visit.cookie, login=login, now=visit.now)
+    job = audit.asked_from(job, visit.who)
     outcome = await visit.parts.store.write(job)
     if outcome == "prove":
         asked = await proving.ask(visit, session, "to end a login that is not yours", back=navigation.ACCESS)

@@ -122,7 +122,6 @@ class UpstreamPages:
         )
         if asked is not None:
             return asked
-        await OwnersStore(self._parts.store, visit).check()
         those = self._waiting(upstream)[begin : begin + min(count, DEFINITIONS)]
         if not those:
             return self._page(visit, upstream, 0, problem="What was shown does not wait any more.")
@@ -131,8 +130,9 @@ class UpstreamPages:
             "tools": [f"{each.key.kind}:{each.key.name}" for each in those],
             "seal": visit.form.get("seal", ""),
         }
+        admin = msgspec.structs.replace(self._admin, accepting=OwnersStore(self._parts.store, visit))
         try:
-            done = await self._admin.accept(arguments, audit.actor(session.user.id))
+            done = await admin.accept(arguments, audit.actor(session.user.id))
         except CommandRefused as refusal:
             return self._page(visit, upstream, begin, problem=f"{sentence(refusal)} Nothing was accepted.")
         count = len(done["accepted"])
