@@ -55,7 +55,7 @@ class WantedCalls(msgspec.Struct, frozen=True, kw_only=True):
     server: str = ""
     tool: str = ""
     outcome: str = ""  # one of `OUTCOMES`, or "failures" for all that are failures
-    at: str = ""  # as `Places` writes it
+    at: str = ""  # as `CallPlaces` writes it
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> WantedCalls:
@@ -87,7 +87,7 @@ class WantedCalls(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Places:
+class CallPlaces:
     """Where one person's page stopped, sealed for them."""
 
     def __init__(self, parts: Parts, user_id: str) -> None:

@@ -23,7 +23,7 @@ from auth.values.policy import SECOND
 from auth.values.wire import WireReply
 from auth.visit import PageVisit
 from server.overview import call_list, calls_page, drawing
-from server.overview.calls_page import Places, WantedCalls
+from server.overview.calls_page import CallPlaces, WantedCalls
 from server.overview.look import RunningParts, look
 
 PATH: Final = navigation.OVERVIEW
@@ -76,7 +76,7 @@ class OverviewPages:
         owner = session.user.role == "owner"
         wanted = WantedCalls.of(dict(visit.request.query))
         await self._recent.write_down(visit.now, owner=owner)
-        places = Places(self.parts, session.user.id)
+        places = CallPlaces(self.parts, session.user.id)
         found = await calls_page.find(
             self.parts.store,
             wanted.filter(None if owner else session.user.id),

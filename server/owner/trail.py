@@ -94,7 +94,7 @@ class _Asked:
         return AUDIT + (f"?{urlencode(query)}" if query else "")
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class TrailVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What a check came to."""
 
     good: bool
@@ -109,7 +109,7 @@ class TrailPages:
     def __init__(self, parts: Parts, audit: AuditAdmin) -> None:
         self._parts = parts
         self._audit = audit
-        self._verdict: Verdict | None = None
+        self._verdict: TrailVerdict | None = None
         self._begun_at: Millis | None = None
         self._checking = False
 
@@ -182,7 +182,7 @@ class TrailPages:
                 break
         return found, at
 
-    async def _check(self, visit: PageVisit, session: BrowserSession) -> Verdict:
+    async def _check(self, visit: PageVisit, session: BrowserSession) -> TrailVerdict:
         """Whether the trail is as it was written, and that in words."""
         checked, at, on = 0, None, moment_in_full(visit.now)
         for _ in range(ANSWERS):
@@ -192,14 +192,14 @@ class TrailPages:
             if told["broken"] is not None:
                 broken = told["broken"]
                 words = f"The trail is not as it was written, at row {broken['seq']}: {broken['what']}."
-                return Verdict(good=False, words=words, at=on)
+                return TrailVerdict(good=False, words=words, at=on)
             if told["done"]:
                 lost = f" {told['head_lost']}." if told["head_lost"] else ""
-                return Verdict(
+                return TrailVerdict(
                     good=not lost, words=f"All {checked:,} rows are as they were written.{lost}", at=on
                 )
         words = f"The first {checked:,} rows are as they were written. There are more than are checked here."
-        return Verdict(good=True, words=words, at=on, all=False)
+        return TrailVerdict(good=True, words=words, at=on, all=False)
 
 
 def _actor(db: Db, *, typed: str) -> str | None:
