@@ -1,4 +1,4 @@
-"""What has access, on the account page: each login in words, and a button that ends it.
+"""What has access, on Access: each login in words, and a button that ends it.
 
 A person sees and ends their own; the owner everybody's, after proving themselves lately. Somebody else's login and one that is
 not there are one answer.
@@ -201,7 +201,7 @@ def end_login(db: Db, *, cookie: str, login: str, now: Millis) -> LoginEnded | L
     if not own and not proving.lately(session, now):
         return "prove"
     by = session.user.id
-    ended = grants.revoke(db, login, reason="ended on the account page", by=by, now=now)
+    ended = grants.revoke(db, login, reason="ended on the page Access", by=by, now=now)
     whose = (
         "Your login"
         if own

@@ -1,4 +1,4 @@
-"""Money on the account page: what somebody has and what moved of it, a voucher to redeem, and caps that they set themselves, of all they have or
+"""Money on You: what somebody has and what moved of it, a voucher to redeem, and caps that they set themselves, of all they have or
 of one login. And for the owner, what was earned.
 
 What money is, the server's cashier knows (`Parts.cashier`); where nothing costs anything there is none, and no section.
@@ -52,7 +52,7 @@ class LoginChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 class MoneyStep(Protocol):
     async def __call__(self, visit: PageVisit, cashier: Cashier) -> str:
-        """What the account page says then. Raises `CashierRefusal`."""
+        """What the page says then. Raises `CashierRefusal`."""
         ...
 
 
