@@ -1,4 +1,4 @@
-"""The browsers in which a person is signed in, on the account page: which they are, and signing them out."""
+"""The browsers in which a person is signed in, on Access: which they are, and signing them out."""
 
 from __future__ import annotations
 

@@ -46,6 +46,9 @@ NOTICES: Final[Mapping[str, Notice]] = MappingProxyType(
         "person-enabled": Notice("{} is enabled. What was not ended works again.", "That account"),
         "person-changed": Notice("What {} may was changed. It holds at once.", "that account"),
         "person-locked": Notice("{} is locked. All that it let in has ended.", "That account"),
+        "person-unlocked": Notice(
+            "{} is unlocked. No link was made: the account is over, or was changed meanwhile.", "That account"
+        ),
         "person-removed": Notice("{} was removed. All that it let in has ended.", "That account"),
         "invitation-ended": Notice(
             "The invitation of {} was ended. Its link no longer works.", "that account"

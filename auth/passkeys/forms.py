@@ -1,4 +1,4 @@
-"""What pages are given to ask for a passkey, and what their forms bring: for sign-in, one-time links and the account page.
+"""What pages are given to ask for a passkey, and what their forms bring: for sign-in, one-time links and the page You.
 
 The steps that answer those forms are in pages.py, people/signing_in.py, people/claiming.py and people/inviting.py.
 """

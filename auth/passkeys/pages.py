@@ -158,11 +158,11 @@ def _conclude(db: Db, *, given: ByPasskey, cookie: str, replaces: str, who: Requ
     return user is not None
 
 
-# ---------------------------------------------------------------- one's own, on the account page
+# ---------------------------------------------------------------- one's own, on You
 
 
 async def come_again(visit: PageVisit) -> WireReply:
-    """A reload of the page below, which a proof led to: the way there begins on the account page."""
+    """A reload of the page below, which a proof led to: the way there begins on You."""
     del visit
     return redirect("/account")
 

@@ -331,6 +331,14 @@ class Watched(Protocol):
 
 
 @runtime_checkable
+class InTheWay(Protocol):
+    """What stands in front of the tools of others. While it is out of order their calls are refused, and the words end with these."""
+
+    @property
+    def refusal(self) -> str: ...
+
+
+@runtime_checkable
 class Reachable(Protocol):
     """A back-end that can find out whether its agent is there without asking it anything that somebody else would be asked."""
 

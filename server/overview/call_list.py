@@ -21,7 +21,10 @@ NAME: Final = 80  # characters of what somebody calls something
 REASON: Final = 300
 
 
-def calls(wanted: WantedCalls, found: FoundCalls, *, owner: bool, now: Millis, several: bool) -> Markup:
+def calls(
+    wanted: WantedCalls, found: FoundCalls, *, go_on: str, owner: bool, now: Millis, several: bool
+) -> Markup:
+    """`go_on`: where the next page begins, as its address has it."""
     fields = [
         *([("person", "Person", wanted.person)] if owner else []),
         ("program", "Program or key", wanted.program),
@@ -48,7 +51,7 @@ def calls(wanted: WantedCalls, found: FoundCalls, *, owner: bool, now: Millis, s
     if found.rows:
         rows = joined(call_row(each, now=now, several=several, owner=owner) for each in found.rows)
         listed = Markup('<ul class="rows calls">{}</ul>').format(rows)
-    elif found.go_on is None:
+    elif not go_on:
         listed = Markup('<p class="soft">No call is like that.</p>')
     else:
         listed = Markup('<p class="soft">None of those that were looked at is like that.</p>')
@@ -58,10 +61,10 @@ def calls(wanted: WantedCalls, found: FoundCalls, *, owner: bool, now: Millis, s
             '<p class="soft small">{} more were too many at once to have rows of their own; the figures count all.</p>'
         ).format(number(passed))
     older = NOTHING
-    if found.go_on is not None:
+    if go_on:
         path = calls_path(
             person=wanted.person, program=wanted.program, server=wanted.server, tool=wanted.tool,
-            outcome=wanted.outcome, at=str(found.go_on),
+            outcome=wanted.outcome, at=go_on,
         )  # fmt: skip
         older = Markup('<p class="after"><a class="button quiet" href="{}">Older calls</a></p>').format(path)
     return Markup(

@@ -8,8 +8,10 @@ import pytest
 import trio
 from agents import USER, House, agent, house, says
 from msgspec.structs import replace
+from test_own_tools import Library
 
 from server.backends.base import BackendError, Outlet, ToolCall
+from server.backends.catalog import Source
 from server.backends.terms import CallTerms
 from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
@@ -131,3 +133,16 @@ async def test_whoever_writes_is_woken_with_the_first_call_and_a_full_book_count
     book.waiting.extend([one] * (MOST_WAITING - 1))
     await made.pair.modern("tools/call", {"name": "works"}, authorization="Bearer ada")
     assert (len(book.waiting), book.missed) == (MOST_WAITING, 1)
+
+
+async def test_a_login_that_reads_is_in_use_and_its_reading_is_no_call() -> None:
+    book = CallBook()
+    reader = replace(ADA, scopes=frozenset({"mcp:resources"}))
+    source = Source(name="library", backend=Library({"works": works}))
+    made = house(source, tokens={"ada": reader}, calls=book)
+    reply = await made.pair.modern("resources/read", {"uri": "data://words"}, authorization="Bearer ada")
+    assert "some words" in str(reply)
+    assert not book.waiting
+    batch = book.take()
+    assert batch is not None
+    assert list(batch.logins) == ["grant-1"] and not (batch.rows or batch.sums or batch.tools)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -154,3 +155,58 @@ def test_every_outcome_that_calls_have_can_be_chosen() -> None:
     text = (Path(__file__).parents[2] / "docs" / "calls.md").read_text("utf-8")
     table = text.split("| outcome |")[1].split("\n\n")[0]
     assert set(re.findall(r"^\| `([a-z]+)` \|", table, re.M)) == set(OUTCOMES)
+
+
+async def test_where_a_page_of_calls_stopped_tells_nobody_how_many_calls_there_were(house: House) -> None:
+    bob = caller(house, "usr_bob", "bob")
+    keep(house, *(record(house.time + place, bob, f"many_{place}") for place in range(ROWS + 10)))
+    browser = await signed_in(house, "bob")
+    await browser.get("/account/calls")
+    seqs = {str(row["seq"]) for row in house.rows("calls")}
+    place = re.search(r'href="(/account/calls\?at=([^"]+))">Older calls', browser.text)
+    assert place is not None
+    assert place[2] not in seqs and len(unquote(place[2])) == 48, "sealed, and as long for any number"
+    await browser.get("/account/calls")
+    assert place[2] not in browser.text, "not even the same place is told from another"
+    await browser.get(place[1])
+    assert "many_9 " in browser.words and "his took too long" in browser.words
+    alice = await signed_in(house, "alice")
+    for odd in (
+        place[2],
+        "5",
+        "",
+        "%F0%9F%92%A9",
+        "A" * 48,
+        "=",
+        "A" * 500,
+    ):  # which is not hers, or none at all
+        await alice.get(f"/account/calls?at={odd}")
+        assert alice.page.status == 200 and f"many_{ROWS + 9} " in alice.words, odd
+
+
+async def test_looks_of_those_who_are_no_owners_have_calls_written_down_once_a_second(house: House) -> None:
+    written: list[int] = []
+
+    async def write_down() -> None:
+        written.append(house.time)
+
+    browsers = {name: Browser(house) for name in ("alice", "bob")}
+    browsers["bob"].routed = browsers["alice"].routed
+    browsers["alice"].routed.running = RunningParts(write_down=write_down)
+    for name, browser in browsers.items():
+        await browser.sign_in(name)
+    house.time += MINUTE  # signing in led to a page
+
+    async def looks(name: str) -> int:
+        before = len(written)
+        for path in ("/account", "/account/calls", "/account"):
+            assert (await browsers[name].get(path)).status == 200
+        return len(written) - before
+
+    assert await looks("bob") == 1
+    assert await looks("bob") == 0
+    assert await looks("alice") == 3, "whoever looks for what fails sees what failed just now"
+    house.time += 1_000
+    assert await looks("bob") == 1
+    house.time -= HOUR  # somebody set the clock
+    assert await looks("bob") == 1
