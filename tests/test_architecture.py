@@ -151,11 +151,16 @@ RULES = (
         forbidden=frozenset({"server.program.app", "server.program.app_stdio", "server.program.app_tcp"}),
         exempt=("server/cli",),
     ),
-    # Nobody but `app` picks a concrete store; over stdio and TCP that is the one in memory.
+    # Nobody but `app` picks a concrete store; over stdio and TCP, and where agents are only tried, that is the one in memory.
     Rule(
         package="server",
         forbidden=frozenset({"server.store.sqlite", "server.store.inline"}),
-        exempt=("server/store", "server/program/app.py", "server/program/alone.py"),
+        exempt=(
+            "server/store",
+            "server/program/app.py",
+            "server/program/alone.py",
+            "server/program/rehearsal.py",
+        ),
     ),
     # What stdio loads at its start is little: no pages, no login.
     *(
@@ -163,7 +168,7 @@ RULES = (
             package=f"server/program/{name}.py",
             forbidden=frozenset({"server.program.app", "server.http", "server.program.services"}),
         )
-        for name in ("alone", "app_stdio", "app_tcp")
+        for name in ("alone", "app_stdio", "app_tcp", "rehearsal")
     ),
     Rule(
         package="server/stdio/conversation.py",

@@ -255,6 +255,12 @@ def columns(rows: Sequence[Sequence[str]], *, gap: str = "  ") -> list[str]:
     ]
 
 
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Rows below what their columns hold. One thing has one heading in all tables: `server`, `program`, `from` (an address), `when` (a
+    time), `since`, `ends in`, `why`."""
+    return columns([[paint(heading, "dim", sys.stdout) for heading in headings], *rows])
+
+
 def facts(pairs: Iterable[tuple[str, str]]) -> None:
     """A short record, one fact a line."""
     for line in record(pairs, sys.stdout):

@@ -15,11 +15,11 @@ from urllib.parse import urlencode
 import msgspec
 
 from auth import audit_pages
-from auth.account.browsers import named
 from auth.audit_pages import AuditFilter
 from auth.audit_words import KINDS, words_of
 from auth.pages import moment_in_full
 from auth.people import users
+from auth.people.browser_names import browser_name
 from auth.people.sessions import BrowserSession
 from auth.people.users import UnfitEntry
 from auth.values.db import Db, Row
@@ -239,7 +239,7 @@ def _row(row: Row, names: Mapping[str, str]) -> TrailRow:
         refused=row["outcome"] == "refused",
         program="" if actor == f"client:{client}" else program,
         ip=row["ip"] or "",
-        browser=named(row["user_agent"]) if row["user_agent"] else "",
+        browser=browser_name(row["user_agent"]) if row["user_agent"] else "",
         why=_TWICE.sub(r"\1", _USER.sub(lambda found: names.get(found[0], found[0]), row["reason"] or "")),
     )
 

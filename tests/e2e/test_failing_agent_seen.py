@@ -232,3 +232,8 @@ def test_whoever_looks_at_the_overview_knows_which_agent_fails_why_since_when_an
         assert "last call" in program.run("sessions", *data).stdout
         assert "last call" in program.run("whoami", server.endpoint).stdout
     person.close()
+
+    # No server runs any more: `doctor` tries the agents itself, and says the same of them.
+    doctor = program.run("doctor", *data, "--config", "ostiary.toml", code=1).stdout
+    assert f"main[1] (chat) is out of order: {REFUSED}" in doctor
+    assert f"main/files: {words.partition(';')[0]}" in doctor  # what else it said is not always heard in time

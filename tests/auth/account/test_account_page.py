@@ -11,12 +11,12 @@ from urllib.parse import quote
 import pytest
 from msgspec.structs import replace
 
-from auth.account.browsers import named
 from auth.account.logins import SHOWN
 from auth.clients.registry import ClientRegistration
 from auth.clients.registry import add as add_client
 from auth.grants import last_calls
 from auth.people import guests as people
+from auth.people.browser_names import browser_name
 from auth.people.guests import GuestTerms
 from auth.values.model import PrincipalKind
 from tests.auth.browser_fakes import (
@@ -403,7 +403,7 @@ async def test_no_cookie_and_no_whole_hash_of_one_is_on_the_page() -> None:
     ],
 )  # fmt: skip
 def test_a_browser_is_named_in_a_few_words(user_agent: str, words: str) -> None:
-    assert named(user_agent) == words
+    assert browser_name(user_agent) == words
 
 
 # ---------------------------------------------------------------- consents
