@@ -212,7 +212,7 @@ async def test_a_cap_of_one_s_own_is_set_replaced_and_taken_away_with_a_row_in_t
 async def test_an_amount_that_is_none_sets_no_cap(store: AnyStore, typed: str) -> None:
     cashier = a_cashier(store, BOOKS)
     job = partial(cashier.cap, person="ann", login="", typed=typed, period="day", by="ann", now=NOW)
-    with pytest.raises(CashierRefusal, match="^That is "):
+    with pytest.raises(CashierRefusal, match=r"^That is "):
         await store.write(job)
     assert await store.read(lambda db: db.fetch_all("SELECT 1 FROM spend_caps")) == []
 
