@@ -45,16 +45,16 @@ def calls(
         for value, words in choices.items()
     )
     form = Markup(
-        '<form method="get" action="/account/calls" role="search"><div class="line">{}<div><label for="outcome">What came of it</label>'
-        '<select id="outcome" name="outcome">{}</select></div><button class="quiet" type="submit">Show</button></div></form>'
+        '<form method="get" action="/account/calls" role="search"><div class="line">{}<div class="wider"><label for="outcome">Outcome</label>'
+        '<select id="outcome" name="outcome">{}</select></div><button class="quiet" type="submit">Search</button></div></form>'
     ).format(inputs, options)
     if found.rows:
         rows = joined(call_row(each, now=now, several=several, owner=owner) for each in found.rows)
         listed = Markup('<ul class="rows calls">{}</ul>').format(rows)
     elif not go_on:
-        listed = Markup('<p class="soft">No call is like that.</p>')
+        listed = Markup('<p class="soft">No call matches.</p>')
     else:
-        listed = Markup('<p class="soft">None of those that were looked at is like that.</p>')
+        listed = Markup('<p class="soft">None of those that were looked at matches.</p>')
     passed = sum(int(each["passed_over"]) for each in found.rows)
     if passed and owner:  # of all callers together
         listed += Markup(

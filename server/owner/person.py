@@ -32,7 +32,7 @@ from server.owner.terms import TermsForm
 
 class _Act(NamedTuple):
     words: str  # on its button
-    why: str  # ends "Show once more that it is you …"; `{}` is the person
+    why: str  # ends "Show once more that it is you, …"; `{}` is the person
     states: tuple[str, ...]  # of the account, in which it can be done
     did: str = ""  # what the page says then; "": it shows a link
     sure: str = ""  # what is said before it is done, where it cannot be undone

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from auth import audit_pages
+from auth import audit_names, audit_pages
 from auth.audit_pages import AuditFilter
 from auth.audit_words import KINDS, words_of
 from auth.pages import moment_in_full
@@ -150,11 +150,14 @@ class TrailPages:
         at = _number(visit.query("at"))
         rows, go_on = ([], None) if actor == "" else await self._rows(wanted, at)
         names = await self._parts.store.read(partial(_names, rows=rows))
+        about = await self._parts.store.read(
+            partial(audit_names.names_of, entries=[audit_names.entry_of(row) for row in rows])
+        )
         altered = await self._audit.noticed()
         return wide(visit).page(
             "audit.html",
             title="Audit trail",
-            rows=[_row(row, names) for row in rows],
+            rows=[_row(row, names, each.program) for row, each in zip(rows, about, strict=True)],
             asked=asked,
             kinds={key: kind.words for key, kind in KINDS.items()},
             nobody=actor == "",
@@ -227,9 +230,10 @@ def _names(db: Db, *, rows: Sequence[Row]) -> Mapping[str, str]:
     return names
 
 
-def _row(row: Row, names: Mapping[str, str]) -> TrailRow:
+def _row(row: Row, names: Mapping[str, str], about: str) -> TrailRow:
+    """`about`: the program, login or key that it tells of."""
     client = row["client_id"] or ""
-    program = names.get(client, client)
+    program = about or client
     actor = row["actor"]
     return TrailRow(
         at=moment_in_full(row["at"]),

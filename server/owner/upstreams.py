@@ -171,7 +171,9 @@ def _row(upstream: KnownUpstream, now: Millis) -> UpstreamRow:
         name=str(upstream.key),
         what=upstream.what,
         told=told,
-        trouble="" if trouble is None else f"{trouble.words} (since {ago(trouble.since, now)})",
+        trouble=""
+        if trouble is None or trouble.kind == "waits"
+        else f"{trouble.words} (since {ago(trouble.since, now)})",
         waiting=len(waiting),
         some=tuple(each.key.name for each in waiting[:NAMED]),
         look=_address(upstream) if waiting else "",

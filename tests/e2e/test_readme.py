@@ -140,7 +140,7 @@ def test_the_walk_through_ends_with_a_login_approved_on_another_machine_and_a_to
             check_shown(steps["login"], waiting.seen())
             assert "logged in" in waiting.seen()
             page.goto(f"http://127.0.0.1:{port}/account/access")
-            expect(page.get_by_text(f"on {socket.gethostname()} as it says")).to_be_visible()
+            expect(page.get_by_text(f"on {socket.gethostname()} as it claims")).to_be_visible()
             assert through.connections
         with terminal(login, program, port) as waiting:
             code = waiting.await_words(USER_CODE)[0]

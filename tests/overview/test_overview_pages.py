@@ -56,7 +56,7 @@ async def signed_in(house: House, name: str) -> Browser:
     browser.routed.running = RunningParts(
         outages=outages,
         offered=lambda: [("agent", "secret_tool")],
-        to_accept=lambda: [("files", "the tool rm waits to be looked at: ostiary upstream accept files")],
+        to_accept=lambda: [("files", "the tool rm waits to be looked at")],
         certificate=lambda: "certificate: ends in 4.2 days",
     )
     await browser.sign_in(name)
@@ -68,12 +68,12 @@ async def test_an_owner_reads_which_agent_fails_why_since_when_and_whom_it_hits(
     browser = await signed_in(house, "alice")
     words = browser.words
     sentence = (
-        "agent[1] (chat) is out of order, for 3 minutes It cannot be reached: connection refused"
+        "agent[1] (chat) has been out of order for 3 minutes It cannot be reached: connection refused"
         " 2 calls failed, of alice and bob. Which calls?"
     )
     assert sentence in words
     assert words.index(sentence) < words.index("Last 24 hours") < words.index("Last failures")
-    for told in ("ends in 4.2 days", "upstream accept files", "3 calls, 2 failed (67 %)", "secret_tool", "his took too long"):  # fmt: skip
+    for told in ("ends in 4.2 days", "the tool rm waits to be looked at", "3 calls, 2 failed (67%)", "secret_tool", "his took too long"):  # fmt: skip
         assert told in words
     assert b"<script>alert" not in browser.page.body
     assert b"&lt;script&gt;alert" in browser.page.body
@@ -85,9 +85,9 @@ async def test_anybody_else_sees_their_own_calls_and_nothing_of_others(house: Ho
     for path in ("/account", "/account/calls", "/account/calls?person=alice&tool=hers"):
         await browser.get(path)
         assert browser.page.status == 200
-        for secret in ("hers", "alice", "anybodys", "secret_tool", "agent[1]", "certificate", "upstream accept", "At the door"):  # fmt: skip
+        for secret in ("hers", "alice", "anybodys", "secret_tool", "agent[1]", "certificate", "to be looked at", "At the door"):  # fmt: skip
             assert secret not in browser.words, (path, secret)
-    assert "No call is like that" in browser.words
+    assert "No call matches" in browser.words
 
 
 async def test_when_a_tool_was_used_last_by_others_is_told_to_the_owner_alone(house: House) -> None:
@@ -112,7 +112,7 @@ async def test_calls_are_found_by_person_program_tool_and_outcome_and_read_page_
         ("outcome=timeout", "his", "hers"),
         ("outcome=failures&tool=hers", "hers", "his took"),
         ("person=anonymous", "anybodys", "hers"),
-        ("program=nobody", "No call is like that", "hers"),
+        ("program=nobody", "No call matches", "hers"),
         ("tool=anybodys&outcome=%3Cb%3E&at=-1", "anybodys", "<b>"),  # what is not understood is not asked for
     ):
         await browser.get(f"/account/calls?{query}")

@@ -37,7 +37,8 @@ def serves(*, verify: Any = YES, settle: Any = DONE, supported: Any = KINDS, sta
         documents: dict[str, Any] = {"verify": verify, "settle": settle, "supported": supported}
         found = documents[name]
         if callable(found):
-            await found(exchange)
+            play: Handler = found
+            await play(exchange)
         else:
             await exchange.reply(json.dumps(found).encode(), status=status)
 
