@@ -32,6 +32,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "x402": frozenset({"money", "outgoing"}),  # the protocol of payments, and those who carry them out
     "facilitator": frozenset({"evm", "http", "money", "observe", "x402"}),  # one for trying it out
     "paying": frozenset({"evm", "money", "outgoing", "x402"}),  # the side that pays
+    "telemetry": frozenset({"backends", "observe", "outgoing", "settings"}),  # traces and metrics for collectors
     "backends": frozenset({"limits", "mcp", "observe", "outgoing", "paying", "settings"}),
     "limits": frozenset({"store"}),  # how often, how many, and whose turn it is
     # MCP servers of others behind ours; how a stream of events is read is the client's, too
@@ -58,11 +59,11 @@ FLOORS: dict[str, frozenset[str]] = {
     "till": frozenset({"backends", "mcp", "money", "observe", "repeats", "settings", "store", "x402"}),
     "endpoint": frozenset({
         "backends", "command", "gateway", "limits", "mcp", "mock", "observe", "openapi", "policy", "records", "repeats", "rights",
-        "sessions", "settings", "skills", "store", "tasks", "till", "trust",
+        "sessions", "settings", "skills", "store", "tasks", "telemetry", "till", "trust",
     }),
     "request": frozenset({
         "backends", "endpoint", "limits", "mcp", "money", "observe", "policy", "records", "repeats", "rights", "sessions", "store",
-        "tasks", "till", "x402",
+        "tasks", "telemetry", "till", "x402",
     }),
     "tryout": frozenset({"endpoint", "mcp", "request", "rights", "samples", "settings"}),  # tools, tried out in a browser
     "overview": frozenset({"backends", "endpoint", "records", "store"}),  # what an owner wants to know at a glance
@@ -76,7 +77,8 @@ FLOORS: dict[str, frozenset[str]] = {
     "admin": frozenset({"acme", "money", "observe", "records", "rights", "store", "till", "trust"}),
     "program": frozenset({
         "acme", "admin", "admission", "backends", "client", "endpoint", "http", "limits", "money", "observe", "outgoing", "overview", "owner",
-        "records", "repeats", "request", "rights", "sessions", "settings", "stdio", "store", "tasks", "till", "trust", "tryout", "x402",
+        "records", "repeats", "request", "rights", "sessions", "settings", "stdio", "store", "tasks", "telemetry", "till", "trust",
+        "tryout", "x402",
     }),
     "service": frozenset(),  # what systemd is told of the server
     "cli": frozenset({

@@ -239,7 +239,7 @@ def counted() -> set[str]:
     """The name of every metric, from where it is counted: the calls that make one, and what every exposition has."""
     found = set(re.findall(r'_family\("(\w+)"', text_of("server/observe/exposition.py")))
     suffix = {"gauge": "", "gauges": "", "counter": "_total", "counters": "_total"}
-    for path in (ROOT / "server/program").glob("*.py"):
+    for path in [*(ROOT / "server/program").glob("*.py"), ROOT / "server/telemetry/opening.py"]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if (
                 isinstance(node, ast.Call)

@@ -56,6 +56,7 @@ from server.tasks.order import TaskOrder
 if TYPE_CHECKING:
     from server.limits.gate import ServerLimits
     from server.repeats.keeper import CallKeeper
+    from server.telemetry.tracing import Tracing
     from server.till.till import Till
     from server.trust.connections import PersonConnections
     from server.trust.desk import TrustDesk
@@ -193,6 +194,7 @@ async def open_servers(
     issuer: Callable[[], TokenIssuer] | None = None,
     connections: PersonConnections | None = None,
     calls: CallBook | None = None,
+    tracing: Tracing | None = None,
 ) -> OpenServers:
     """Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
     that name; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server; `issuer` makes tokens of ours
@@ -244,6 +246,7 @@ async def open_servers(
                 calls=calls,
                 keeper=keeper,
                 policies=policies,
+                tracing=tracing,
             )
     except CatalogError as error:
         raise _cannot_offer(error.problems) from error
@@ -332,6 +335,7 @@ async def open_endpoint(
     calls: CallBook | None = None,
     keeper: Callable[[], CallKeeper] | None = None,
     policies: PolicyMaker | None = None,
+    tracing: Tracing | None = None,
 ) -> tuple[Endpoint, RunningAgents]:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises what `open_offering` raises."""
     made: list[Endpoint] = []  # changes that come before it is made are in its first catalogue anyway
@@ -381,6 +385,7 @@ async def open_endpoint(
         page_size=settings.page_size,
         measure=measure,
         log=log,
+        tracing=tracing,
         names_callers=is_for_people(log),
         till=till,
         x402_extension=settings.x402_extension and till is not None,
