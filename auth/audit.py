@@ -6,16 +6,19 @@ that concern nobody in particular, each minute has room for so many; the rest is
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from collections.abc import Callable
+from typing import Any, Final, Literal, TypeVar
 
-from auth.values.db import AuditEntry, Db
+from auth.values.db import AuditEntry, Db, Row
 from auth.values.model import Millis
 from auth.values.policy import MINUTE, REFUSALS_PER_MINUTE
+from auth.values.requester import Requester
 
 REFUSALS: Final = "audit_refusals"  # in `meta`: a minute, and how many it has had
 KEY_PURPOSE: Final = "audit-chain"
 
 Outcome = Literal["ok", "refused"]
+T = TypeVar("T")
 
 
 def actor(by: str) -> str:
@@ -39,6 +42,47 @@ def record(
     entry = AuditEntry(at, event, actor, client_id, grant_id, ip, user_agent, outcome, reason)
     if outcome == "ok" or not _of_nobody(entry) or _has_room(db, at):
         db.audit(entry)
+
+
+def asked_from(job: Callable[[Db], T], who: Requester) -> Callable[[Db], T]:
+    """The same job for a person in a browser: its rows name where that was. For jobs that a terminal has as well, and that know of none."""
+
+    def there(db: Db) -> T:
+        return job(_AskedFrom(db, who))
+
+    return there
+
+
+class _AskedFrom:
+    """A job's `Db`; whatever else the store's has is there, too."""
+
+    def __init__(self, db: Db, who: Requester) -> None:
+        self._db = db
+        self._who = who
+
+    def execute(self, sql: str, *params: object) -> int:
+        return self._db.execute(sql, *params)
+
+    def fetch_one(self, sql: str, *params: object) -> Row | None:
+        return self._db.fetch_one(sql, *params)
+
+    def fetch_all(self, sql: str, *params: object) -> list[Row]:
+        return self._db.fetch_all(sql, *params)
+
+    def changed(self, kind: str, entity_id: str) -> None:
+        self._db.changed(kind, entity_id)
+
+    def takes_away(self) -> None:
+        self._db.takes_away()
+
+    def audit(self, entry: AuditEntry) -> None:
+        # Rows of people, not one that counts the refusals of others.
+        if entry.ip is None and entry.actor.startswith("user:"):
+            entry = entry._replace(ip=self._who.ip, user_agent=self._who.user_agent)
+        self._db.audit(entry)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._db, name)
 
 
 def settle(db: Db, now: Millis) -> None:

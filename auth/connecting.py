@@ -80,8 +80,8 @@ async def come_back(visit: PageVisit) -> WireReply:
     if not known:
         return visit.error(
             400,
-            "This is over",
-            "It was finished before, took more than ten minutes, or began in another browser or as somebody else."
+            "This has ended",
+            "It was finished already, took more than ten minutes, or began in another browser or as somebody else."
             " Nothing was connected.",
             "Start again, and stay in one browser.",
             back=(place.path, "Start again"),
@@ -111,7 +111,7 @@ async def _begun(visit: PageVisit) -> tuple[PageVisit, BrowserSession, AccountPl
         return visit.error(
             404,
             "There is nothing to connect here",
-            "Whoever runs this server has not set it up, or took it away.",
+            "Whoever runs this server has not set it up, or has removed it.",
             "Ask them about it.",
             back=ACCOUNT,
         )

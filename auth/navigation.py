@@ -39,7 +39,7 @@ def _may_try(owner: bool, site: Site) -> bool:
 
 
 PLACES: Final = (
-    _Place(path=OVERVIEW, words="Overview"),
+    _Place(path=OVERVIEW, words="Overview", holds=("/account/calls",)),
     _Place(
         path=ACCESS,
         words="Access",

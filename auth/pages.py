@@ -106,6 +106,8 @@ def error_page(
     shown = mark or _MARKS.get(status, "stop")
 
     def within(frame: Frame) -> WireReply:
+        # Whoever is signed in already is not sent to do it again.
+        signed_in = frame.account is not None and back is not None and back[0] == "/signin"
         return render(
             "error.html",
             frame,
@@ -114,7 +116,7 @@ def error_page(
             headers=headers,
             what_happened=what_happened,
             what_next=what_next,
-            back=back,
+            back=("/account", "To your account") if signed_in else back,
             mark=shown,
             reference=reference if shown == "stop" else "",
         )

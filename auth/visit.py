@@ -169,7 +169,7 @@ def way_out(path: str) -> tuple[str, str]:
     """From an address that has no page of its own: where whoever was there most likely wants to go."""
     for beginning, place, words in (
         ("/account", "/account", "To your account"),
-        ("/sign", "/signin", "To sign in"),
+        ("/sign", "/signin", "Sign in"),
         ("/device", "/device", "Enter a code"),
     ):
         if path.startswith(beginning):

@@ -75,7 +75,7 @@ class Counted:
         for _ in range(COUNTED):
             exchange()
         self._process.send_signal(signal.SIGUSR2)
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while not self._target.exists():
             if time.monotonic() > until:
                 raise AssertionError("the server wrote no counts")
@@ -187,11 +187,11 @@ def counting(
         yield Counted(process, _port(process, log), target)
     finally:
         process.terminate()
-        process.wait(15)
+        process.wait(60)
 
 
 def _port(process: subprocess.Popen[bytes], log: Path) -> int:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while time.monotonic() < until and process.poll() is None:
         if found := SERVED.search(log.read_text("utf-8", "replace")):
             return int(found[1])

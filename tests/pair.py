@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import trio
+from trio.testing import MockClock
 
 App = Callable[
     [MutableMapping[str, Any], Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]],
@@ -24,6 +25,11 @@ META = {
     "io.modelcontextprotocol/clientCapabilities": {},
 }
 ACCEPT_BOTH = "application/json, text/event-stream"
+
+
+def patience() -> float:
+    """For what is in memory and waits for nobody. A clock of the test's own says so exactly; on a real one the machine has its say."""
+    return 5 if isinstance(trio.lowlevel.current_clock(), MockClock) else 60
 
 
 @dataclass(kw_only=True)
@@ -162,16 +168,18 @@ class Pair:
         *,
         body: bytes | list[bytes] = b"",
         headers: Mapping[str, str] | Sequence[tuple[str, str]] = (),
-        seconds: float = 5,
+        seconds: float | None = None,
     ) -> Answer:
-        with trio.fail_after(seconds):
+        with trio.fail_after(patience() if seconds is None else seconds):
             async with self.open(method, body=body, headers=headers) as exchange:
                 answer = await exchange.answer()
                 await exchange.ended.wait()
         assert exchange.started.is_set(), "nothing was answered"
         return answer
 
-    async def modern(self, method: str, params: Any = None, *, seconds: float = 5, **headers: str) -> Answer:
+    async def modern(
+        self, method: str, params: Any = None, *, seconds: float | None = None, **headers: str
+    ) -> Answer:
         """A 2026-07-28 request with everything that such a request has."""
         body, all_headers = modern(method, params)
         return await self.request(body=body, headers=all_headers | _names(headers), seconds=seconds)
@@ -182,7 +190,7 @@ class Pair:
         params: Any = None,
         *,
         version: str | None = None,
-        seconds: float = 5,
+        seconds: float | None = None,
         **headers: str,
     ) -> Answer:
         """A request of the handshake era, without a session."""
@@ -307,9 +315,11 @@ class Talk:
         body, own = legacy(method, params, request_id=self._asked if request_id is None else request_id)
         return self.pair.open(body=body, headers=own | self.headers | _names(headers))
 
-    async def ask(self, method: str, params: Any = None, *, seconds: float = 5, **how: Any) -> Answer:
+    async def ask(
+        self, method: str, params: Any = None, *, seconds: float | None = None, **how: Any
+    ) -> Answer:
         """A request, and its whole answer."""
-        with trio.fail_after(seconds):
+        with trio.fail_after(patience() if seconds is None else seconds):
             async with self.opens(method, params, **how) as exchange:
                 return await exchange.answer()
 

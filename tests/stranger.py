@@ -17,7 +17,7 @@ from tests.certificates import trusting, write_certificate
 
 HOST = "app.example"
 PUBLIC = "93.184.216.34"
-PATIENCE = 20
+PATIENCE = 60
 
 Handler = Callable[[bytes, trio.abc.Stream], Awaitable[None]]
 

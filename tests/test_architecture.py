@@ -32,6 +32,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "x402": frozenset({"money", "outgoing"}),  # the protocol of payments, and those who carry them out
     "facilitator": frozenset({"evm", "http", "money", "observe", "x402"}),  # one for trying it out
     "paying": frozenset({"evm", "money", "outgoing", "x402"}),  # the side that pays
+    "telemetry": frozenset({"backends", "observe", "outgoing", "settings"}),  # traces and metrics for collectors
     "backends": frozenset({"limits", "mcp", "observe", "outgoing", "paying", "settings"}),
     "limits": frozenset({"store"}),  # how often, how many, and whose turn it is
     # MCP servers of others behind ours; how a stream of events is read is the client's, too
@@ -58,11 +59,11 @@ FLOORS: dict[str, frozenset[str]] = {
     "till": frozenset({"backends", "mcp", "money", "observe", "repeats", "settings", "store", "x402"}),
     "endpoint": frozenset({
         "backends", "command", "gateway", "limits", "mcp", "mock", "observe", "openapi", "policy", "records", "repeats", "rights",
-        "sessions", "settings", "skills", "store", "tasks", "till", "trust",
+        "sessions", "settings", "skills", "store", "tasks", "telemetry", "till", "trust",
     }),
     "request": frozenset({
         "backends", "endpoint", "limits", "mcp", "money", "observe", "policy", "records", "repeats", "rights", "sessions", "store",
-        "tasks", "till", "x402",
+        "tasks", "telemetry", "till", "x402",
     }),
     "tryout": frozenset({"endpoint", "mcp", "request", "rights", "samples", "settings"}),  # tools, tried out in a browser
     "overview": frozenset({"backends", "endpoint", "records", "store"}),  # what an owner wants to know at a glance
@@ -76,7 +77,8 @@ FLOORS: dict[str, frozenset[str]] = {
     "admin": frozenset({"acme", "money", "observe", "records", "rights", "store", "till", "trust"}),
     "program": frozenset({
         "acme", "admin", "admission", "backends", "client", "endpoint", "http", "limits", "money", "observe", "outgoing", "overview", "owner",
-        "records", "repeats", "request", "rights", "sessions", "settings", "stdio", "store", "tasks", "till", "trust", "tryout", "x402",
+        "records", "repeats", "request", "rights", "sessions", "settings", "stdio", "store", "tasks", "telemetry", "till", "trust",
+        "tryout", "x402",
     }),
     "service": frozenset(),  # what systemd is told of the server
     "cli": frozenset({
@@ -151,13 +153,18 @@ RULES = (
         forbidden=frozenset({"server.program.app", "server.program.app_stdio", "server.program.app_tcp"}),
         exempt=("server/cli",),
     ),
-    # Nobody but `store_place` picks a concrete store; over stdio and TCP that is the one in memory.
+    # Nobody but `store_place` picks a concrete store; over stdio and TCP, and where agents are only tried, that is the one in memory.
     Rule(
         package="server",
         forbidden=frozenset(
             {"server.store.sqlite", "server.store.inline", "server.store.postgres", "server.store.threads"}
         ),
-        exempt=("server/store", "server/program/store_place.py", "server/program/alone.py"),
+        exempt=(
+            "server/store",
+            "server/program/store_place.py",
+            "server/program/alone.py",
+            "server/program/rehearsal.py",
+        ),
     ),
     # What stdio loads at its start is little: no pages, no login.
     *(
@@ -165,7 +172,7 @@ RULES = (
             package=f"server/program/{name}.py",
             forbidden=frozenset({"server.program.app", "server.http", "server.program.services"}),
         )
-        for name in ("alone", "app_stdio", "app_tcp")
+        for name in ("alone", "app_stdio", "app_tcp", "rehearsal")
     ),
     Rule(
         package="server/stdio/conversation.py",

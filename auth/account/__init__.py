@@ -1,1 +1,1 @@
-"""The account page of a person, section by section: page.py puts it together."""
+"""Access and You, the pages of an account, section by section: page.py puts them together."""

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from auth import navigation
+from auth import audit, navigation
 from auth.account import notices
 from auth.account.logins import SEARCHED, address, read_place
 from auth.device.code_entry import sign_in_then
@@ -84,6 +84,7 @@ async def end(visit: PageVisit) -> WireReply:
     if not visit.shows(PURPOSE):
         return visit.stale_form()
     job = partial(end_key, cookie=visit.cookie, key_id=visit.form.get("key", ""), now=visit.now)
+    job = audit.asked_from(job, visit.who)
     outcome = await visit.parts.store.write(job)
     if outcome == "prove":
         asked = await proving.ask(visit, session, "to end a key that is not yours", back=navigation.ACCESS)

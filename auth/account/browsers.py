@@ -1,4 +1,4 @@
-"""The browsers in which a person is signed in, on the account page: which they are, and signing them out."""
+"""The browsers in which a person is signed in, on Access: which they are, and signing them out."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from auth.account import notices
 from auth.device.code_entry import sign_in_then
 from auth.pages import ago, day, redirect
 from auth.people import sessions
+from auth.people.browser_names import browser_name
 from auth.people.sessions import BrowserSession
 from auth.values.db import Db
 from auth.values.model import Millis
@@ -21,26 +22,6 @@ from auth.visit import PageVisit
 
 PURPOSE: Final = "account browsers"
 OTHERS: Final = "others"
-
-# Enough to tell one's own apart. The first that fits: Edge and Opera call themselves Chrome, Chrome calls itself Safari.
-_PROGRAMS: Final = (
-    ("Edg/", "Edge"),
-    ("OPR/", "Opera"),
-    ("Firefox/", "Firefox"),
-    ("FxiOS/", "Firefox"),
-    ("CriOS/", "Chrome"),
-    ("Chrome/", "Chrome"),
-    ("Safari/", "Safari"),
-)
-_SYSTEMS: Final = (
-    ("iPhone", "an iPhone"),
-    ("iPad", "an iPad"),
-    ("Android", "Android"),
-    ("CrOS", "ChromeOS"),
-    ("Windows", "Windows"),
-    ("Mac OS X", "a Mac"),
-    ("Linux", "Linux"),
-)
 
 
 class BrowserRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,19 +38,12 @@ class BrowserSection(msgspec.Struct, frozen=True, kw_only=True):
     form_token: str
 
 
-def named(user_agent: str) -> str:
-    """A browser in a few words; what it says of itself otherwise."""
-    program = next((name for mark, name in _PROGRAMS if mark in user_agent), "")
-    system = next((name for mark, name in _SYSTEMS if mark in user_agent), "")
-    return f"{program} on {system}" if program and system else program or user_agent or "A browser"
-
-
 async def look(visit: PageVisit, session: BrowserSession) -> BrowserSection:
     found = await visit.parts.store.read(partial(sessions.listing, user_id=session.user.id, now=visit.now))
     rows = [
         BrowserRow(
             id=each.id,
-            name=named(each.user_agent),
+            name=browser_name(each.user_agent),
             ip=each.ip,
             since=day(each.created_at),
             used=ago(each.last_used_at, visit.now),
@@ -97,7 +71,7 @@ async def end(visit: PageVisit) -> WireReply:
         return notices.back(visit, navigation.ACCESS, "gone")
     if which == OTHERS:
         return notices.back(visit, navigation.ACCESS, "browsers-ended")
-    return notices.back(visit, navigation.ACCESS, "browser-ended", named(ended))
+    return notices.back(visit, navigation.ACCESS, "browser-ended", browser_name(ended))
 
 
 def end_browsers(db: Db, *, cookie: str, which: str, who: Requester, now: Millis) -> str | None:

@@ -1,4 +1,4 @@
-"""Accounts elsewhere that somebody has connected, on the account page: and ending one. Connecting is connecting.py's."""
+"""Accounts elsewhere that somebody has connected, on You: and ending one. Connecting is connecting.py's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person has agreed to and is not asked about again for a while, on the account page: and forgetting it.
+"""What a person has agreed to and is not asked about again for a while, on Access: and forgetting it.
 
 Forgetting ends no login; it makes the program ask before the next one. Remembering is the consent page's.
 """

@@ -1,4 +1,4 @@
-"""What has access, on the account page: each login in words, and a button that ends it.
+"""What has access, on Access: each login in words, and a button that ends it.
 
 A person sees and ends their own; the owner everybody's, after proving themselves lately. Somebody else's login and one that is
 not there are one answer.
@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from auth import navigation
+from auth import audit, navigation
 from auth.account import notices
 from auth.device.code_entry import sign_in_then
 from auth.grants import admin as grants
@@ -172,6 +172,7 @@ async def end(visit: PageVisit) -> WireReply:
         return visit.stale_form()
     login = visit.form.get("login", "")
     job = partial(end_login, cookie=visit.cookie, login=login, now=visit.now)
+    job = audit.asked_from(job, visit.who)
     outcome = await visit.parts.store.write(job)
     if outcome == "prove":
         asked = await proving.ask(visit, session, "to end a login that is not yours", back=navigation.ACCESS)
@@ -200,7 +201,7 @@ def end_login(db: Db, *, cookie: str, login: str, now: Millis) -> LoginEnded | L
     if not own and not proving.lately(session, now):
         return "prove"
     by = session.user.id
-    ended = grants.revoke(db, login, reason="ended on the account page", by=by, now=now)
+    ended = grants.revoke(db, login, reason="ended on the page Access", by=by, now=now)
     whose = (
         "Your login"
         if own

@@ -1,4 +1,4 @@
-"""Money on the account page: what somebody has and what moved of it, a voucher to redeem, and caps that they set themselves, of all they have or
+"""Money on You: what somebody has and what moved of it, a voucher to redeem, and caps that they set themselves, of all they have or
 of one login. And for the owner, what was earned.
 
 What money is, the server's cashier knows (`Parts.cashier`); where nothing costs anything there is none, and no section.
@@ -12,7 +12,7 @@ from typing import Final, Literal, Protocol, cast
 
 import msgspec
 
-from auth import navigation
+from auth import audit, navigation
 from auth.account import notices
 from auth.device.code_entry import sign_in_then
 from auth.grants import admin as grants
@@ -52,7 +52,7 @@ class LoginChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 class MoneyStep(Protocol):
     async def __call__(self, visit: PageVisit, cashier: Cashier) -> str:
-        """What the account page says then. Raises `CashierRefusal`."""
+        """What the page says then. Raises `CashierRefusal`."""
         ...
 
 
@@ -137,7 +137,9 @@ async def redeem(visit: PageVisit) -> WireReply:
             seed=visit.parts.entropy(SEED_BYTES),
             now=visit.now,
         )
-        return "voucher-redeemed" if await visit.parts.store.write(job) else "gone"
+        return (
+            "voucher-redeemed" if await visit.parts.store.write(audit.asked_from(job, visit.who)) else "gone"
+        )
 
     return await _acted(visit, act, about="voucher")
 
@@ -158,7 +160,9 @@ async def cap(visit: PageVisit) -> WireReply:
             typed=visit.form.get("amount", "")[:TYPED],
             now=visit.now,
         )
-        return {"set": "cap-set", "gone": "gone"}[await visit.parts.store.write(job)]
+        return {"set": "cap-set", "gone": "gone"}[
+            await visit.parts.store.write(audit.asked_from(job, visit.who))
+        ]
 
     return await _acted(visit, act, about="cap")
 
@@ -184,7 +188,7 @@ async def uncap(visit: PageVisit) -> WireReply:
             period=visit.form.get("period", ""),
             now=visit.now,
         )
-        return "cap-removed" if await visit.parts.store.write(job) else "gone"
+        return "cap-removed" if await visit.parts.store.write(audit.asked_from(job, visit.who)) else "gone"
 
     return await _acted(visit, act, about="cap")
 

@@ -42,10 +42,13 @@ NOTICES: Final[Mapping[str, Notice]] = MappingProxyType(
             "{} was ended. Tools that were used with that account ask for one again.", "That connection"
         ),
         "passphrase-changed": Notice("Your passphrase was changed. All other browsers were signed out."),
-        "person-disabled": Notice("{} is disabled. Everything it let in pauses.", "That account"),
+        "person-disabled": Notice("{} is disabled. Everything it let in is paused.", "That account"),
         "person-enabled": Notice("{} is enabled. What was not ended works again.", "That account"),
-        "person-changed": Notice("What {} may was changed. It holds at once.", "that account"),
+        "person-changed": Notice("What {} may do was changed. It applies at once.", "that account"),
         "person-locked": Notice("{} is locked. All that it let in has ended.", "That account"),
+        "person-unlocked": Notice(
+            "{} is unlocked. No link was made: the account is over, or was changed meanwhile.", "That account"
+        ),
         "person-removed": Notice("{} was removed. All that it let in has ended.", "That account"),
         "invitation-ended": Notice(
             "The invitation of {} was ended. Its link no longer works.", "that account"
@@ -58,7 +61,7 @@ NOTICES: Final[Mapping[str, Notice]] = MappingProxyType(
         ),
         "voucher-redeemed": Notice("Redeemed. What it was worth is yours now."),
         "cap-set": Notice("From now on no more than that is spent."),
-        "cap-removed": Notice("That cap is gone. What the server's own caps say still counts."),
+        "cap-removed": Notice("That cap is gone. The server’s own caps still apply."),
         "gone": Notice("There was nothing to change: it had ended already.", done=False),
     }
 )

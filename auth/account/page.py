@@ -75,6 +75,10 @@ YOU: Final = (
 )
 
 
+# From an account that is closed: where anybody can go.
+OUT: Final = ("/", "To the front page")
+
+
 async def show_access(visit: PageVisit) -> WireReply:
     return await _show(visit, navigation.ACCESS, "Access", ACCESS)
 
@@ -108,13 +112,14 @@ async def not_signed_in(visit: PageVisit, path: str) -> WireReply:
 def _barred(visit: PageVisit, user: User) -> WireReply:
     """For a browser that was signed in: it learns nothing that it could not have seen before."""
     if user.state == "enabled" and user.expires_at is not None:
-        happened = (
-            f"It was open until {pages.clock(user.expires_at)}. Nothing that it had let in works any more."
+        happened = f"It was open until {pages.clock(user.expires_at)}. What it had let in no longer works."
+        return visit.error(
+            403, "This account has ended", happened, "Ask whoever invited you for more time.", back=OUT
         )
-        return visit.error(403, "This account is over", happened, "Ask whoever invited you for more time.")
     return visit.error(
         403,
-        "This account is switched off",
-        "Whoever runs this server has disabled it. Nothing that it had let in works now.",
+        "This account is disabled",
+        "Whoever runs this server has disabled it. Nothing that it let in works meanwhile.",
         "Ask them about it.",
+        back=OUT,
     )

@@ -61,7 +61,7 @@ def party(site: Site, origin: str) -> RelyingParty | NoPasskeys:
             return RelyingParty(rp_id=host, origin=origin)
         port = f":{here.port}" if here.port else ""
         there = f"{here.scheme}://localhost{port}"
-        return NoPasskeys(f"Passkeys need a name: open {there} to use one.", there)
+        return NoPasskeys(f"Passkeys do not work at this address, but at {there} they do.", there)
     if _is_number(urlsplit(site.issuer).hostname or ""):
         return NoPasskeys("Passkeys need a name with https, and this server has only an address in digits.")
     if origin != site.issuer or here.scheme != "https":

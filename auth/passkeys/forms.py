@@ -1,4 +1,4 @@
-"""What pages are given to ask for a passkey, and what their forms bring: for sign-in, one-time links and the account page.
+"""What pages are given to ask for a passkey, and what their forms bring: for sign-in, one-time links and the page You.
 
 The steps that answer those forms are in pages.py, people/signing_in.py, people/claiming.py and people/inviting.py.
 """
@@ -11,13 +11,13 @@ from typing import Final
 
 import msgspec
 
-from auth.account import browsers as account_browsers
 from auth.pages import ago, day
 from auth.passkeys import ceremony
 from auth.passkeys import rows as passkeys
 from auth.passkeys.ceremony import NoPasskeys, PasskeyNotBelieved
 from auth.passkeys.rows import Passkey, PasskeyToAdd
 from auth.people import proof
+from auth.people.browser_names import browser_name
 from auth.people.sessions import BrowserSession
 from auth.visit import PageVisit
 
@@ -73,7 +73,7 @@ def new_passkey(visit: PageVisit, user_id: str) -> PasskeyToAdd | str:
         user_id=user_id,
         made=made,
         question=question,
-        name=account_browsers.named(visit.who.user_agent),
+        name=browser_name(visit.who.user_agent),
     )
 
 

@@ -14,7 +14,6 @@ import msgspec
 from msgspec.structs import replace
 
 from auth import navigation
-from auth.account import browsers as account_browsers
 from auth.account import notices
 from auth.device.code_entry import sign_in_then
 from auth.pages import redirect
@@ -24,6 +23,7 @@ from auth.passkeys.ceremony import NoPasskeys, Purpose, RelyingParty
 from auth.passkeys.forms import FORM, TOO_SLOW, PasskeyOffer, new_passkey
 from auth.passkeys.rows import LastWayIn, NotAdded, PasskeyAdded, PasskeyRemoved, PasskeyToAdd
 from auth.people import links, proof, proving, sessions, signing_in, users
+from auth.people.browser_names import browser_name
 from auth.people.proof import ByPasskey, NoProof
 from auth.people.sessions import cookie_from, set_cookie
 from auth.people.users import Throttled
@@ -158,11 +158,11 @@ def _conclude(db: Db, *, given: ByPasskey, cookie: str, replaces: str, who: Requ
     return user is not None
 
 
-# ---------------------------------------------------------------- one's own, on the account page
+# ---------------------------------------------------------------- one's own, on You
 
 
 async def come_again(visit: PageVisit) -> WireReply:
-    """A reload of the page below, which a proof led to: the way there begins on the account page."""
+    """A reload of the page below, which a proof led to: the way there begins on You."""
     del visit
     return redirect("/account")
 
@@ -186,9 +186,7 @@ def _new_page(visit: PageVisit, *, problem: str) -> WireReply:
         status=400 if problem else 200,
         form_token=visit.token(FORM),
         offer=PasskeyOffer(token=visit.token(proof.FORM)),
-        name=visit.form.get("passkey_name", account_browsers.named(visit.who.user_agent))[
-            : passkeys.NAME_CHARACTERS
-        ],
+        name=visit.form.get("passkey_name", browser_name(visit.who.user_agent))[: passkeys.NAME_CHARACTERS],
         problem=problem,
     )
 

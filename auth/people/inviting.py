@@ -1,7 +1,7 @@
 """The pages of the links that people get: accepting an invitation, and choosing a new passphrase.
 
 Following a link shows a form and uses nothing up; the POST does, once, and signs the browser in. What the links do is in
-guests.py, making them in the command line's admin socket and on the account page.
+guests.py, making them in the command line's admin socket and on People.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ LIFETIME: Final[Millis] = 30 * MINUTE
 INVITED_FOR: Final[Millis] = 3 * DAY  # an invitation waits for somebody else's evening
 INVITED_AT_MOST: Final[Millis] = 30 * DAY
 TOKEN_BYTES: Final = 24  # 192 bit in 32 characters; at least 128 are asked for
+MARK_CHARACTERS: Final = 24  # of a hash, to know a link by
 TOKEN_CHARACTERS: Final = 64  # of what comes in a path; ours have 32
 
 # Forms sent from the pages of links, right or wrong. Nobody guesses 192 bits, but each may cost a hash.
@@ -112,6 +113,15 @@ def find(db: Db, *, kind: str, token: str, now: Millis) -> OneTimeLink | None:
         if row is None
         else OneTimeLink(kind=row["kind"], user_id=row["user_id"], expires_at=row["expires_at"])
     )
+
+
+def newest(db: Db, user_id: str) -> str:
+    """A job: what tells this person's newest link from any that is made later, and opens nothing; empty if there was none lately."""
+    row = db.fetch_one(
+        "SELECT token_hash FROM one_time_links WHERE user_id = ? ORDER BY created_at DESC, token_hash LIMIT 1",
+        user_id,
+    )
+    return "" if row is None else row["token_hash"][:MARK_CHARACTERS]
 
 
 def use(db: Db, *, kind: str, token: str, now: Millis) -> OneTimeLink | None:

@@ -29,7 +29,7 @@ async def ask(
 ) -> WireReply | None:
     """None if this person has proven themselves within `LATELY`, or does so with this form; else the page that asks for it.
 
-    `why` ends the sentence "Show once more that it is you …", like "to end somebody's login"; `back` is where "Not now" leads.
+    `why` ends the sentence "Show once more that it is you, …", like "to end somebody's login"; `back` is where "Cancel" leads.
     The form's own token must have been looked at already. A job that follows may rely on `lately` with the session as it finds it.
     """
     if lately(session, visit.now):

@@ -4,7 +4,7 @@
   const bytes = text => Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), c => c.charCodeAt(0));
   const text = buffer => buffer && btoa(String.fromCharCode(...new Uint8Array(buffer))).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
   const WORDS = {
-    NotAllowedError: "Nothing came of it: it was cancelled, or took too long. Try again, or choose another way.",
+    NotAllowedError: "That did not work: it was cancelled, or took too long. Try again, or choose another way.",
     InvalidStateError: "That device holds a passkey for this account already.",
     SecurityError: "This browser does not use passkeys at this address.",
     NotSupportedError: "That device cannot make a passkey of the kind that is needed.",

@@ -76,8 +76,8 @@ async def come_back(visit: PageVisit) -> WireReply:
     if login is None:
         return visit.error(
             400,
-            "This sign-in is over",
-            "It was finished before, took more than ten minutes, or began in another browser. Nobody was signed in.",
+            "This sign-in has ended",
+            "It was finished already, took more than ten minutes, or began in another browser. Nobody was signed in.",
             "Start again, and stay in one browser.",
             back=AGAIN,
         )
@@ -95,8 +95,8 @@ async def come_back(visit: PageVisit) -> WireReply:
         )
         return visit.error(
             403,
-            f"{provider.label} did not convince",
-            "What it said of you could not be verified. Nobody was signed in.",
+            f"The answer of {provider.label} is not valid",
+            "What it said about you could not be verified. Nobody was signed in.",
             "Start again. If that does not help, whoever runs this server finds the reason with `ostiary audit`.",
             back=AGAIN,
         )
@@ -145,7 +145,7 @@ def _not_let_in(visit: PageVisit, provider: Provider, refused: NotLetIn) -> Wire
         403,
         f"{provider.label} knows you, this server does not",
         happened,
-        "Ask whoever runs this server, and tell them what stands here.",
+        "Ask whoever runs this server, and tell them what it says here.",
         back=AGAIN,
     )
 
@@ -153,7 +153,7 @@ def _not_let_in(visit: PageVisit, provider: Provider, refused: NotLetIn) -> Wire
 def _cannot_ask(visit: PageVisit, provider: Provider, problem: ProviderUnavailable) -> WireReply:
     return visit.error(
         502,
-        f"{provider.label} cannot be asked",
+        f"{provider.label} is not available",
         f"It {problem}. Nobody was signed in.",
         "Try again in a moment, or sign in another way.",
         back=AGAIN,
@@ -164,7 +164,7 @@ def _no_such(visit: PageVisit) -> WireReply:
     return visit.error(
         404,
         "There is no such way to sign in",
-        "Whoever runs this server has not set it up, or took it away.",
+        "Whoever runs this server has not set it up, or has removed it.",
         "Choose one that is on the sign-in page.",
         back=AGAIN,
     )

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from auth.people import users
+from auth.people.users import UnfitEntry
 from auth.tokens import api_keys
 from auth.tokens.api_keys import ApiKey, ApiKeyNotMade, ApiKeyOrder
 from auth.values import scopes
@@ -47,20 +48,21 @@ class ApiKeyAdmin(msgspec.Struct, frozen=True, kw_only=True):
         return ListPage(rows=[_shown(key, self.clock()) for key in found], go_on=go_on)
 
     async def create(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        """`user` is a name or an id, `user_id` an id and nothing else; without either it is the owner's."""
         now = self.clock()
         name, server = _text(arguments, "name", api_keys.MAX_NAME), _optional(arguments, "server")
         scope = _optional(arguments, "scope") or scopes.MCP.name
         tools = _optional(arguments, "tools") or ""
         self._check(server, scope, tools)
         expires_at = _ends(arguments, now)
-        user = _optional(arguments, "user")
+        user, user_id = _optional(arguments, "user"), _optional(arguments, "user_id")
         seed = secrets.token_bytes(SEED_BYTES)
 
         def job(db: Db) -> api_keys.NewApiKey | ApiKeyNotMade:
-            user_id = users.owner_id(db) if user is None else _user_id(db, user)
+            whose = user_id or (users.owner_id(db) if user is None else _user_id(db, user))
             order = ApiKeyOrder(
                 name=name,
-                user_id=user_id,
+                user_id=whose,
                 scope=scopes.join(scopes.parse(scope)),
                 server=server,
                 tools=tools,
@@ -101,9 +103,16 @@ def check_selection(tools: str, servers: Collection[SelectableNames]) -> None:
         raise CommandRefused(f"{', '.join(strange)} is no tool or group", "ostiary tools URL lists them")
 
 
-def _user_id(db: Db, name: str) -> str:
-    row = db.fetch_one("SELECT id FROM users WHERE name = ? OR id = ?", name, name)
-    return "" if row is None else row["id"]
+def _user_id(db: Db, typed: str) -> str:
+    """Empty: nobody's. Raises `CommandRefused` where it is one account's name and another's id: a name may look like one."""
+    name = users.fit_name(typed)
+    named = None if isinstance(name, UnfitEntry) else users.named(db, name)
+    meant = {user.id for user in (named, users.find(db, typed)) if user is not None}
+    if len(meant) > 1:
+        raise CommandRefused(
+            f"{typed} is the name of one user and the id of another", "ostiary users list shows both"
+        )
+    return next(iter(meant), "")
 
 
 def _refused(made: ApiKeyNotMade, user: str | None, name: str) -> CommandRefused:

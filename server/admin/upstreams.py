@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
+from auth.values.db import JobStore
 from server.admin.control import CommandRefused, Handler, ListPage
 from server.store.jobs import Store
 from server.trust import logins
@@ -28,6 +29,9 @@ LIST: Final = "ostiary upstream list shows them"
 class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     find_desk: Callable[[], TrustDesk | None]  # None: this server has no upstream now
+    accepting: JobStore | None = (
+        None  # by which what is accepted is written, where that is not the desk's own
+    )
 
     def commands(self) -> dict[str, Handler]:
         return {
@@ -77,7 +81,9 @@ class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
 
         upstream, keys = self._meant(arguments), _chosen(arguments)
         try:
-            accepted = await self._desk.accept(upstream, keys, seal=_text(arguments, "seal"), by=actor)
+            accepted = await self._desk.accept(
+                upstream, keys, seal=_text(arguments, "seal"), by=actor, store=self.accepting
+            )
         except NotAsShown:
             raise CommandRefused(
                 "it offers something else by now than what was shown",

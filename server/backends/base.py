@@ -77,10 +77,12 @@ class Origin(Protocol):
     """The request that a call belongs to: for a back-end whose author asks who calls, or uses what else this server has in the
     caller's name."""
 
+    traceparent: str | None  # where the call is traced: what belongs to it says so with this
+
     def asked_by(self) -> AskedBy: ...
 
     def header(self, name: bytes) -> str | None:
-        """As it came; the name in lower case. None of `SECRET_HEADERS`."""
+        """As it came, but for `traceparent` of what is traced here; the name in lower case. None of `SECRET_HEADERS`."""
         ...
 
     async def use(self, what: UseKind, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -328,6 +330,14 @@ class Watched(Protocol):
     """A back-end that can be out of order while the server runs."""
 
     def trouble(self) -> Trouble | None: ...
+
+
+@runtime_checkable
+class InTheWay(Protocol):
+    """What stands in front of the tools of others. While it is out of order their calls are refused, and the words end with these."""
+
+    @property
+    def refusal(self) -> str: ...
 
 
 @runtime_checkable

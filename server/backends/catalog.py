@@ -20,6 +20,7 @@ from server.backends.base import (
     Elsewhere,
     Foreign,
     Furnished,
+    InTheWay,
     Lenient,
     LibraryBackend,
     Paced,
@@ -54,12 +55,14 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentTrouble(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent that is out of order, and the tools of it that are offered."""
+    """An agent that is out of order, and the tools of it that are offered. `refusal`: of what stands in front of the tools of others, how
+    the words end with which they are refused."""
 
     name: str
     backend: Backend
     trouble: Trouble
     tools: Sequence[str]
+    refusal: str = ""
 
 
 class ToolRules(Protocol):
@@ -293,6 +296,7 @@ class Catalog:
                 tools=tuple(
                     name for name, entry in self._lists.tools.items() if entry.backend is source.backend
                 ),
+                refusal=source.backend.refusal if isinstance(source.backend, InTheWay) else "",
             )
             for source in self._sources
             if isinstance(source.backend, Watched) and (trouble := source.backend.trouble()) is not None

@@ -90,11 +90,16 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 def endpoint_problems(config: EndpointConfig) -> list[tuple[str, str]]:
     """What types cannot say about these settings: (key, what is wrong and what to write). Holds no header value."""
+    return header_problems(config.headers) + pay_problems(config.pay)
+
+
+def header_problems(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The same of headers, as `read_headers` reads them."""
     found: list[tuple[str, str]] = []
-    if len(config.headers) > 32:
+    if len(headers) > 32:
         found.append(("headers", "has more than 32 entries"))
     seen: set[str] = set()
-    for name, value in config.headers.items():
+    for name, value in headers.items():
         if not HEADER_NAME.fullmatch(name):
             found.append(("headers", f"{name[:64]!r} is not a header name"))
         elif name.lower() in OWN_HEADERS:
@@ -104,7 +109,7 @@ def endpoint_problems(config: EndpointConfig) -> list[tuple[str, str]]:
         elif not _sendable(value):
             found.append((f"headers.{name}", "must be plain ASCII text, env:NAME or file:/path"))
         seen.add(name.lower())
-    return found + pay_problems(config.pay)
+    return found
 
 
 def address_problem(key: str, url: str) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from server.cli.audit import moment
 from server.cli.call_records import CallRecords, of_which, who, write_csv
 
 FOLLOW_SECONDS: Final = 1.0
-HEADINGS: Final = ("when", "tool", "outcome", "took", "who", "by way of", "why")
+HEADINGS: Final = ("when", "tool", "outcome", "took", "who", "program", "why")
 FIELDS: Final = (
     "seq", "at", "time", "server", "tool", "outcome", "reason", "ms", "kind", "subject", "person", "client_id",
     "program", "grant_id", "call_id", "revision", "is_task", "price", "asked", "answered", "passed_over",
@@ -107,9 +107,9 @@ def table(rows: Sequence[Mapping[str, Any]], room: int, *, several: bool) -> lis
     """One line a row where all of it fits; otherwise what was called, and below it by whom and why it failed."""
     cells = [_cells(row, several=several) for row in rows]
     styled = [_painted(row, each) for row, each in zip(rows, cells, strict=True)]
-    whole = terminal.columns([HEADINGS, *styled])
+    whole = terminal.table(HEADINGS, styled)
     if max(map(terminal.cells, whole)) <= room:
-        return [terminal.paint(whole[0], "dim", sys.stdout), *whole[1:]]
+        return whole
     # What is longest comes last, where it can be cut.
     heads = terminal.columns([(when, outcome, took, tool) for when, tool, outcome, took, *_ in styled])
     lines: list[str] = []

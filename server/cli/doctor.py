@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import stat
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
@@ -20,6 +19,7 @@ from server.cli.terminal import clean, json_option, out, paint
 if TYPE_CHECKING:
     from server.client.checkup import CheckStep, LookFurther
     from server.settings.reading import ConfigInvalid
+    from server.settings.resolve import Resolved
 
 # state → mark, its plain form, colour
 MARKS: Final = {
@@ -28,6 +28,7 @@ MARKS: Final = {
     "skipped": ("–", "--", "yellow"),
 }
 NAME_WIDTH = len("data directory")
+LEFT = 2 + NAME_WIDTH + 2
 
 
 @click.command("doctor")
@@ -90,7 +91,11 @@ class _Report:
             return
         mark, plain, colour = MARKS[step.state]
         drawn = paint(mark if terminal.can_draw(sys.stdout) else plain, colour, sys.stdout)
-        out(f"{drawn} {step.name.ljust(NAME_WIDTH)}  {clean(step.detail)}")
+        # Broken between words, in their own column.
+        first, *rest = terminal.wrapped(clean(step.detail), sys.stdout, left=LEFT)
+        out(f"{drawn} {step.name.ljust(NAME_WIDTH)}  {first}")
+        for line in rest:
+            out(f"{' ' * LEFT}{line}")
         if step.hint:
             out(f"  {paint('hint:', 'cyan', sys.stdout)} {clean(terminal.as_started(step.hint))}")
         sys.stdout.flush()
@@ -108,6 +113,7 @@ class _Report:
 
 def _examine_machine(report: _Report, *, data_dir: str | None, config: str | None) -> str | None:
     """Settings and data directory of the server on this machine; the URL to go on with, or None."""
+    from server.admin.control import NotRunning
     from server.client.checkup import CheckStep
     from server.settings import reading as settings
     from server.settings.resolve import resolve
@@ -145,11 +151,14 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
         if unheard := status.get("unheard_prices"):
             report.add(_unheard(unheard))
         tried = _tried(resolved.data_dir, status)
-        for step in _behind(tried.get("upstreams") or [], tried.get("agents")):
+        for step in _agents(tried):
             report.add(step)
         if status.get("money") is not None:
             for step in _money(resolved.data_dir):
                 report.add(step)
+    elif lacking is None and isinstance(status.__cause__, NotRunning):
+        for step in _tried_here(resolved):
+            report.add(step)
     # A running server knows best where it listens: a flag may have moved it for one run.
     known = status.get("origin") if isinstance(status, dict) else None
     origin = known if isinstance(known, str) else resolved.canonical_issuer(resolved.config.port)
@@ -207,56 +216,16 @@ def _tried(data_dir: Path, status: dict[str, Any]) -> dict[str, Any]:
         return status
 
 
-def _behind(upstreams: list[dict[str, Any]], agents: list[dict[str, Any]] | None) -> list[CheckStep]:
-    """Upstreams and other agents. Where some of either are out of order, nothing is said of all."""
-    found = [*_upstreams(upstreams), *_agents(agents)]
-    bad = [step for step in found if step.state != "ok"]
-    return bad or found
+def _agents(tried: dict[str, Any]) -> list[CheckStep]:
+    from server.cli.doctor_agents import agent_steps
+
+    return agent_steps(tried.get("upstreams") or [], tried.get("agents"))
 
 
-def _upstreams(upstreams: list[dict[str, Any]]) -> list[CheckStep]:
-    """Those with something that their owner can do; else one line for all."""
-    from server.client.checkup import CheckStep
+def _tried_here(resolved: Resolved) -> list[CheckStep]:
+    from server.cli.doctor_agents import tried_steps
 
-    bad = [
-        CheckStep(
-            name="upstream",
-            state="failed",
-            detail=f"{each['name']}: {each['trouble']['words']}{_hit(each)}",
-            hint="ostiary upstream list",
-        )
-        for each in upstreams
-        if each["trouble"] is not None
-    ]
-    if bad or not upstreams:
-        return bad
-    count = len(upstreams)
-    said = "is there, and says what was accepted" if count == 1 else "are there, and say what was accepted"
-    return [CheckStep(name="upstreams", state="ok", detail=f"{count} {said}")]
-
-
-def _agents(troubles: list[dict[str, Any]] | None) -> list[CheckStep]:
-    """Those that are out of order."""
-    from server.client.checkup import CheckStep
-
-    if troubles is None:  # a server of another version
-        return []
-    return [
-        CheckStep(
-            name="agent",
-            state="failed",
-            detail=f"{agent['name']} is out of order for {terminal.duration(time.time() - agent['since'] / 1000)}: {agent['words']}{_hit(agent)}",
-            hint="see the server's log; ostiary calls --failed shows who met it",
-        )
-        for agent in troubles
-    ] or [CheckStep(name="agents", state="ok", detail="none is known to be out of order")]
-
-
-def _hit(agent: dict[str, Any]) -> str:
-    """How many calls it cost, and whose."""
-    from server.overview.hits import hit_as_told
-
-    return f"; {words}" if (words := hit_as_told(agent)) else ""
+    return tried_steps(resolved)
 
 
 def _money(data_dir: Path) -> list[CheckStep]:

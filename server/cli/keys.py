@@ -31,6 +31,7 @@ REVOKING: Final = (
 
 # Of what keys are called by, at a narrow terminal.
 SHORTEST_ID: Final = 12
+HEADINGS = ("key", "for", "state", "since", "kept until")
 
 
 @click.group(help="List and change the keys that tokens are made with.")
@@ -45,8 +46,7 @@ def list_keys(data_dir: str | None, config: str | None, as_json: bool) -> None:
     if as_json:
         terminal.out_json(found)
         return
-    rows = [("key", "for", "state", "from", "kept until")]
-    rows += [
+    rows = [
         (
             each["kid"],
             f"{each['use']} tokens",
@@ -56,12 +56,12 @@ def list_keys(data_dir: str | None, config: str | None, as_json: bool) -> None:
         )
         for each in found
     ]
-    wide = max(map(terminal.cells, terminal.columns(rows))) - terminal.width(sys.stdout)
+    wide = max(map(terminal.cells, terminal.table(HEADINGS, rows))) - terminal.width(sys.stdout)
     if wide > 0:  # the id alone can be told by its beginning
         longest = max(terminal.cells(row[0]) for row in rows)
         room = max(longest - wide, SHORTEST_ID)
         rows = [(terminal.cut(row[0], room), *row[1:]) for row in rows]
-    for line in terminal.columns(rows):
+    for line in terminal.table(HEADINGS, rows):
         terminal.out(line)
 
 

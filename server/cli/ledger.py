@@ -149,7 +149,7 @@ def statement(
     elif not rows:
         terminal.say("no movement is like that")
     else:
-        for line in terminal.columns([HEADINGS, *(_cells(row) for row in rows)]):
+        for line in terminal.table(HEADINGS, [_cells(row) for row in rows]):
             terminal.out(terminal.cut(line, terminal.width(sys.stdout)))
 
 
@@ -165,8 +165,7 @@ def accounts(data_dir: str | None, config: str | None, as_json: bool) -> None:
     if not found:
         terminal.say("nothing was booked yet")
         return
-    rows = [("account", "balance", "held")]
-    rows += [
+    rows = [
         (
             terminal.clean(f"wallet:{each['account']}" if each["wallet"] else each["account"]),
             shown(each["balance"], each["currency"]),
@@ -174,7 +173,7 @@ def accounts(data_dir: str | None, config: str | None, as_json: bool) -> None:
         )
         for each in found
     ]
-    for line in terminal.columns(rows):
+    for line in terminal.table(("account", "balance", "held"), rows):
         terminal.out(line)
 
 

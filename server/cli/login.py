@@ -1,4 +1,4 @@
-"""`ostiary login URL`: the options, and which way they mean. What a login shows is in login_screen.py."""
+"""`ostiary login [URL]`: the options, and which way they mean. What a login shows is in login_screen.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("login")
-@click.argument("url")
+@click.argument("url", required=False)
 @click.option("--device", "way", flag_value="device", help="show a code, even where a browser would do")
 @click.option("--browser", "way", flag_value="browser", help="log in through a browser on this machine")
 @click.option(
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option("--qr/--no-qr", default=None, help="draw the address as a QR code, or never")
 @json_option
 def command(
-    url: str,
+    url: str | None,
     way: str | None,
     no_browser: bool,
     scope: str | None,
@@ -44,7 +44,7 @@ def command(
     qr: bool | None,
     as_json: bool,
 ) -> None:
-    """Log in to the MCP server at URL, ours or anybody's.
+    """Log in to the MCP server at URL, ours or anybody's, or to the one that runs on this machine.
 
     Where the server offers it, a code is shown: somebody approves it in any browser, on any device, or at the machine
     that runs the server. That works from everywhere, over SSH too, so it comes first. Other servers are logged in to
@@ -54,7 +54,7 @@ def command(
 
     import trio
 
-    from server.cli import target
+    from server.cli import target, which_server
     from server.cli.browser import would_be_seen
     from server.cli.login_screen import LoginScreen
     from server.client.signing_in import sign_in
@@ -70,7 +70,7 @@ def command(
         port=port,
         dpop=dpop,
     )
-    address = target.address_of(url)
+    address = which_server.to_log_in_to(url)
     file = target.token_file()
     opens = not no_browser and would_be_seen(os.environ, sys.platform)
     screen = LoginScreen(local=address.loopback, qr=qr, opens=opens)

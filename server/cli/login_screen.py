@@ -112,9 +112,12 @@ def show(code: DeviceCode, *, local: bool, qr: bool | None) -> None:
     ways = [("in a browser", page if link is None else terminal.clean(link))]
     if link is not None and reachable:
         ways.append(("or by hand", page))
-    approve = terminal.as_started(f"ostiary approve {quote(code.user_code)}")
+    approve = f"approve {quote(code.user_code)}"
     # On the same machine the shell is the shortest way, so it comes first there.
-    ways = [("in another terminal", approve), *ways] if local else [*ways, ("at the server", approve)]
+    if local:
+        ways.insert(0, ("in another terminal", f"{terminal.program_anywhere()} {approve}"))
+    else:
+        ways.append(("at the server", f"ostiary {approve}"))
     say("approve this code in one of these ways")
     rows = [(f"  {paint(name, 'dim', sys.stderr)}", paint(what, "bold", sys.stderr)) for name, what in ways]
     for line in terminal.columns(rows):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from shlex import quote
 
 import click
 
 from server.cli import terminal
-from server.cli.terminal import json_option, out, paint, say
+from server.cli.terminal import json_option, out, say
 
 
 @click.group("mcp")
@@ -83,7 +82,6 @@ def list_them(as_json: bool) -> None:
         say("no server has a name yet")
         terminal.say_hint("ostiary mcp add NAME URL")
         return
-    rows = [tuple(paint(title, "dim", sys.stdout) for title in ("name", "server", "login"))]
-    rows += [(name, url, "yes" if url in logins else "no") for name, url in known.items()]
-    for line in terminal.columns(rows):
+    rows = [(name, url, "yes" if url in logins else "no") for name, url in known.items()]
+    for line in terminal.table(("name", "server", "logged in"), rows):
         out(line)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 import click
 
 from server.cli import local, terminal
+
+HEADINGS: Final = ("program", "computer, as claimed", "from", "server", "asked at", "ends in")
 
 
 @click.command(help="List the logins that wait for approval. The code is on the requester's screen only.")
@@ -20,8 +23,7 @@ def command(data_dir: str | None, config: str | None, as_json: bool) -> None:
     if not waiting:
         terminal.say("no login is waiting")
         return
-    rows = [("client", "computer, as claimed", "from", "of", "asked at", "runs out in")]
-    rows += [
+    rows = [
         (
             terminal.clean(request["client_name"] or request["registered_name"]),
             terminal.clean(request["hostname"] or "-"),
@@ -33,7 +35,7 @@ def command(data_dir: str | None, config: str | None, as_json: bool) -> None:
         )
         for request in waiting
     ]
-    for line in terminal.columns(rows):
+    for line in terminal.table(HEADINGS, rows):
         terminal.out(line)
     where = local.again(data_dir, config)
     terminal.say_hint(f"ostiary approve CODE{where}, with the code that the requester sees")

@@ -64,11 +64,12 @@ def list_plans(data_dir: str | None, config: str | None, as_json: bool) -> None:
             terminal.paint(terminal.clean(each["id"]), "bold", sys.stdout),
             _whose(each),
             terminal.clean(each["plan"]) + ("" if each["described"] else " (not in the settings)"),
-            f"{local.ago(each['created_at'])}, {_end(each)}",
+            local.ago(each["created_at"]),
+            "-" if each["ends_at"] is None else local.left(each["ends_at"]),
         )
         for each in found
     ]
-    for line in terminal.columns(rows):
+    for line in terminal.table(("id", "name", "plan", "since", "ends in"), rows):
         terminal.out(line)
 
 

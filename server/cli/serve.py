@@ -365,12 +365,6 @@ def _over_tcp(resolved: Resolved, log: Logger, written: str, server: ServerConfi
         raise _cannot_start(problem) from problem
 
 
-def _from_home(path: Path) -> str:
-    """As people write it."""
-    home = Path.home()
-    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
-
-
 def _cannot_start(problem: CannotStart) -> terminal.CliError:
     for detail in problem.details:
         terminal.say(f"  {terminal.clean(detail)}")
@@ -444,12 +438,12 @@ def _announce(started: StartedServer, resolved: Resolved) -> None:
     sys.stdout.flush()
     if not terminal.is_terminal(sys.stderr):
         return
-    program, url = terminal.program(), started.origin + started.paths[0]
+    program, url = terminal.program_anywhere(), started.origin + started.paths[0]
     pairs = [("MCP endpoint", started.origin + path) for path in started.paths]
     pairs.append(("behind it", "\n".join(terminal.clean(line) for line in started.serves)))
     if started.admin_origin:
         pairs.append(("health, metrics", started.admin_origin))
-    pairs.append(("data", terminal.clean(_from_home(resolved.data_dir.absolute()))))
+    pairs.append(("data", terminal.clean(terminal.from_home(str(resolved.data_dir.absolute())))))
     if started.certificate:
         pairs.append(("certificate", terminal.clean(started.certificate)))
     if started.sold:

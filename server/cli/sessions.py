@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from auth.people.browser_names import browser_name
 from server.cli import local, terminal
 
 HOW: Final[Mapping[str, str]] = {
@@ -85,9 +86,11 @@ def _used(login: Mapping[str, Any]) -> str:
 
 def _show_browser(browser: Mapping[str, Any]) -> None:
     terminal.out(f"{_bold(browser['id'])}  {terminal.clean(browser['user'])}, from {browser['ip']}")
-    terminal.out(f"    {terminal.clean(browser['user_agent']) or 'a browser that does not say which'}")
+    name = (
+        browser_name(browser["user_agent"]) if browser["user_agent"] else "a browser that does not say which"
+    )
     terminal.out(
-        f"    used {local.ago(browser['last_used_at'])}, ends in {local.left(browser['expires_at'])} if it is not used"
+        f"    {terminal.clean(name)}; used {local.ago(browser['last_used_at'])}, ends in {local.left(browser['expires_at'])} if it is not used"
     )
 
 

@@ -271,13 +271,15 @@ def _show_logins(logins: list[dict[str, Any]]) -> None:
     if not logins:
         terminal.facts([("logins", "none from here")])
         return
-    rows = [tuple(paint(title, "dim", sys.stdout) for title in ("logged in at", "name", "state"))]
+    rows: list[tuple[str, ...]] = []
     for login in logins:
         state = paint(STATES[login["state"]], "red" if login["state"] == "ended" else "green", sys.stdout)
         rows.append((login["url"], login["name"] or "", state))
-    if not any(login["name"] for login in logins):
-        rows = [(first, last) for first, _, last in rows]
-    for line in terminal.columns(rows):
+    if any(login["name"] for login in logins):
+        lines = terminal.table(("logged in at", "name", "state"), rows)
+    else:
+        lines = terminal.table(("logged in at", "state"), [(url, state) for url, _, state in rows])
+    for line in lines:
         out(terminal.cut(line, terminal.width(sys.stdout)))
 
 

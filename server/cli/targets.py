@@ -116,7 +116,9 @@ def _python(path: Path) -> Target:
     from server.settings.shapes import ServerConfig
 
     if not path.expanduser().is_file():
-        raise terminal.CliError(f"there is no file {path}")
+        raise terminal.CliError(
+            f"there is no file {path}", hint="`ostiary serve` by itself serves a demo agent"
+        )
     if _serves_by_itself(path.expanduser()):
         raise terminal.Misuse(
             f"{path} is an MCP server already", hint=f"ostiary serve -- python3 {quote(str(path))}"

@@ -169,6 +169,21 @@ def program() -> str:
         return NAME
 
 
+def program_anywhere() -> str:
+    """The same for another terminal, which may stand in another directory."""
+    typed = program()
+    if os.sep not in typed or quote(typed) != typed:
+        return typed
+    path = os.path.abspath(typed)
+    return from_home(path) if quote(path) == path else quote(path)
+
+
+def from_home(path: str) -> str:
+    """An absolute path, as people write it."""
+    home = os.path.expanduser("~").rstrip(os.sep)
+    return f"~{path[len(home) :]}" if path.startswith(home + os.sep) else path
+
+
 # ---- looking ---------------------------------------------------------------------------------------------------------
 
 _COMMAND: Final = re.compile(r"(?<![\w./-])ostiary (?=[a-z]|--)")
@@ -238,6 +253,12 @@ def columns(rows: Sequence[Sequence[str]], *, gap: str = "  ") -> list[str]:
         ).rstrip()
         for row in rows
     ]
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Rows below what their columns hold. One thing has one heading in all tables: `server`, `program`, `from` (an address), `when` (a
+    time), `since`, `ends in`, `why`."""
+    return columns([[paint(heading, "dim", sys.stdout) for heading in headings], *rows])
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> None:

@@ -13,7 +13,7 @@ import click
 from server.cli import local, terminal
 from server.money.amounts import shown
 
-HEADINGS = ("payment", "state", "since", "amount", "from", "tries", "problem")
+HEADINGS = ("payment", "state", "since", "amount", "payer", "tries", "why")
 
 
 @click.command("unsettled")
@@ -29,8 +29,7 @@ def unsettled(data_dir: str | None, config: str | None, as_json: bool) -> None:
         terminal.say("every payment has its outcome")
         return
     found.sort(key=lambda each: each["created_at"])
-    rows = [HEADINGS, *(_cells(each) for each in found)]
-    for line in terminal.columns(rows):
+    for line in terminal.table(HEADINGS, [_cells(each) for each in found]):
         terminal.out(terminal.cut(line, terminal.width(sys.stdout)))
     terminal.say_hint(
         "they are looked after by themselves; ostiary ledger resolve is for what an explorer shows"

@@ -35,8 +35,7 @@ def list_users(data_dir: str | None, config: str | None, as_json: bool) -> None:
     if as_json:
         terminal.out_json(found)
         return
-    rows = [("name", "role", "state", "logins", "last seen", "ends in")]
-    rows += [
+    rows = [
         (
             terminal.clean(user["name"]),
             user["role"],
@@ -47,7 +46,7 @@ def list_users(data_dir: str | None, config: str | None, as_json: bool) -> None:
         )
         for user in found
     ]
-    for line in terminal.columns(rows):
+    for line in terminal.table(("name", "role", "state", "logins", "last seen", "ends in"), rows):
         terminal.out(line)
     if any(user["state"] == "unclaimed" for user in found):
         terminal.say_hint(

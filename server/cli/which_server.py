@@ -56,6 +56,29 @@ def of(typed: str) -> Address:
     return target.told(Address(url=usual().url, completed=True))
 
 
+def to_log_in_to(typed: str | None) -> Address:
+    """The address of what was typed; where nothing was, of the server that runs on this machine, whose first one is meant if it has
+    several, and else of the login that there is, once more."""
+    if typed is not None:
+        return target.address_of(typed)
+    here = _running_here()
+    if here is None and not target.token_file().all():
+        raise terminal.Misuse(
+            "no server is named, and none runs here", hint="ostiary login URL, or first `ostiary serve`"
+        )
+    return target.told(Address(url=here or usual().url, completed=True))
+
+
+def _running_here() -> str | None:
+    from server.cli import local
+
+    try:
+        found = local.ask("status")
+        return f"{found['origin']}{next(iter(found['paths'].values()))}"
+    except terminal.CliError:  # whatever is wrong there, it has nothing to log in to
+        return None
+
+
 def usual() -> StoredLogin:
     file = target.token_file()
     logins = file.all()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
@@ -23,7 +23,15 @@ STATES = {
     "unreachable": "the server cannot be reached now",
     "unknown": "not checked",
 }
-
+# The same where there are several.
+IN_SHORT = {
+    "accepted": ("good", "green"),
+    "ended": ("ended", "red"),
+    "unreachable": ("not reached", "yellow"),
+    "unknown": ("not asked", "dim"),
+}
+LIST_SECONDS = 10.0
+ASKED_AT_ONCE = 16
 
 # Of a list that a server sends, what is looked at.
 MOST_LINES = 20
@@ -36,11 +44,14 @@ ME = "ostiary://me"
 @click.option("--offline", is_flag=True, help="do not ask the server")
 @json_option
 def command(url: str | None, offline: bool, as_json: bool) -> int:
-    """Show who you are at URL; without a URL, list every server you are logged in to."""
+    """Show who you are at URL; without a URL, at every server that you are logged in to.
+
+    The servers are asked, all at the same time, and one that does not answer within seconds is passed over.
+    """
     from server.cli import target
 
     if url is None:
-        return _list(target.token_file().all(), as_json=as_json)
+        return _list(target.token_file().all(), offline=offline, as_json=as_json)
     address = target.logged_in_address(url)
 
     async def main() -> dict[str, Any]:
@@ -205,16 +216,66 @@ def _life(found: dict[str, Any]) -> str:
     return f"{said}, renewed by itself" if found["renewable"] else said
 
 
-def _list(logins: list[StoredLogin], *, as_json: bool) -> int:
-    described = [_describe(login) for login in logins]
-    if as_json:
-        terminal.out_json({"logins": described})
-        return 0
-    if not described:
+def _list(logins: list[StoredLogin], *, offline: bool, as_json: bool) -> int:
+    from server.cli.spinner import Spinner
+
+    if not logins and not as_json:
         raise terminal.CliError("not logged in anywhere", hint="ostiary login URL")
-    # Who one is there, each server says when it is asked for itself.
-    rows = [tuple(paint(name, "dim", sys.stdout) for name in ("server", "scope"))]
-    rows += [(found["url"], clean(str(found["scope"]))) for found in described]
-    for line in terminal.columns(rows):
-        out(line)
+
+    async def main() -> list[dict[str, Any]]:
+        return await _examine_all([login.url for login in logins], offline=offline)
+
+    spinner = Spinner(terminal.StatusLine(), f"asking {len(logins)} server{'' if len(logins) == 1 else 's'}")
+    found = terminal.run_async(lambda: spinner.during(main)) if logins else []
+    if as_json:
+        terminal.out_json({"logins": found})
+        return 0
+    rows = [
+        (each["url"], _name(each), paint(*IN_SHORT[each["state"]], sys.stdout), clean(str(each["scope"])))
+        for each in found
+    ]
+    for line in terminal.table(("logged in at", "you are", "state", "scope"), rows):
+        out(terminal.cut(line, terminal.width(sys.stdout)))
+    ended = [each["url"] for each in found if each["state"] == "ended"]
+    if ended:
+        terminal.say_hint(f"ostiary login {quote(ended[0])}")
     return 0
+
+
+async def _examine_all(urls: Sequence[str], *, offline: bool) -> list[dict[str, Any]]:
+    """In the order of `urls`. Raises what reading the token file raises."""
+    import trio
+
+    from server.cli import target
+    from server.client.errors import ClientError, TokenFileError
+
+    found: dict[str, dict[str, Any]] = {}
+    at_once = trio.CapacityLimiter(ASKED_AT_ONCE)
+
+    async def look(url: str) -> None:
+        async with at_once:
+            try:
+                with trio.move_on_after(LIST_SECONDS):
+                    found[url] = await _examine(url, offline=offline)
+            except TokenFileError:
+                raise
+            except ClientError:
+                return  # which is told below
+
+    async with trio.open_nursery() as nursery:
+        for url in urls:
+            nursery.start_soon(look, url)
+    logins = {login.url: login for login in await trio.to_thread.run_sync(target.token_file().all)}
+    unheard = {"state": "unreachable", "account": None}
+    return [
+        found.get(url) or {**_describe(logins[url]), **unheard}
+        for url in urls
+        if url in found or url in logins  # somebody may log out meanwhile
+    ]
+
+
+def _name(found: Mapping[str, Any]) -> str:
+    """The person; else what the server knows the login by, where it says so."""
+    me = _mapping(found["account"])
+    named = _mapping(me.get("user")).get("name") or _mapping(me.get("credential")).get("name")
+    return clean(str(named)) if named else ""

@@ -48,7 +48,7 @@ def make_source(
 ) -> Source:
     """`data_dir` is where what an agent was paid is kept; `trust`: where what is known of upstreams is. Raises `SecretUnreadable` and `ValueError` for settings that turn out not to work on this machine."""
     short = f"{server}[{position}]"
-    name = f"{short} ({_what(agent)})"
+    name = agent_name(server, position, agent)
     try:
         source = _source(agent, short, subkey, log, data_dir, server, trust)
     except ValueError as error:
@@ -57,6 +57,11 @@ def make_source(
         raise SecretUnreadable(f"{name}: {error}") from error
     library_terms = msgspec.structs.replace(source.terms, scopes=READING)
     return msgspec.structs.replace(source, name=name, library_terms=library_terms)
+
+
+def agent_name(server: str, position: int, agent: msgspec.Struct) -> str:
+    """As its owner is told of it everywhere."""
+    return f"{server}[{position}] ({_what(agent)})"
 
 
 def make_stand_ins(server: ServerConfig) -> Mapping[str, Backend]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from server.limits.gate import ServerLimits
     from server.repeats.adrift_calls import AdriftCall
     from server.repeats.keeper import CallKeeper
+    from server.telemetry.tracing import Tracing
     from server.till.till import Till
 
 # What a session of the handshake era is told by name; tasks are polled there.
@@ -83,6 +84,7 @@ class Endpoint:
     # Wrong arguments are a protocol error, as they were before 2025-11-25, instead of a result to learn from.
     refuses_invalid: bool = False
     pretends: Revision | None = None  # the newest that it says it knows, if that is an older one
+    tracing: Tracing | None = None  # where some of its requests are traced
     names_callers: bool = False  # in the line of every call, and not only of those that failed
     # Tools that are free although their authors say what they cost, because the settings have no [payments].
     unheard_prices: tuple[str, ...] = ()

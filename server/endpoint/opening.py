@@ -56,6 +56,7 @@ from server.tasks.order import TaskOrder
 if TYPE_CHECKING:
     from server.limits.gate import ServerLimits
     from server.repeats.keeper import CallKeeper
+    from server.telemetry.tracing import Tracing
     from server.till.till import Till
     from server.trust.connections import PersonConnections
     from server.trust.desk import TrustDesk
@@ -193,6 +194,7 @@ async def open_servers(
     issuer: Callable[[], TokenIssuer] | None = None,
     connections: PersonConnections | None = None,
     calls: CallBook | None = None,
+    tracing: Tracing | None = None,
 ) -> OpenServers:
     """Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
     that name; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server; `issuer` makes tokens of ours
@@ -244,6 +246,7 @@ async def open_servers(
                 calls=calls,
                 keeper=keeper,
                 policies=policies,
+                tracing=tracing,
             )
     except CatalogError as error:
         raise _cannot_offer(error.problems) from error
@@ -254,7 +257,7 @@ async def open_servers(
         sessions=sessions,
         settings=settings,
         agents=agents,
-        prices=lambda server: _prices(server, payments),
+        prices=lambda server: prices_of(server, payments),
         policies=policies,
         log=log,
         tasks=tasks,
@@ -332,6 +335,7 @@ async def open_endpoint(
     calls: CallBook | None = None,
     keeper: Callable[[], CallKeeper] | None = None,
     policies: PolicyMaker | None = None,
+    tracing: Tracing | None = None,
 ) -> tuple[Endpoint, RunningAgents]:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises what `open_offering` raises."""
     made: list[Endpoint] = []  # changes that come before it is made are in its first catalogue anyway
@@ -349,7 +353,7 @@ async def open_endpoint(
     offering = await open_offering(
         settings,
         agents,
-        _prices(settings, payments),
+        prices_of(settings, payments),
         log,
         endpoint=lambda: made[0],
         policies=policies,
@@ -381,6 +385,7 @@ async def open_endpoint(
         page_size=settings.page_size,
         measure=measure,
         log=log,
+        tracing=tracing,
         names_callers=is_for_people(log),
         till=till,
         x402_extension=settings.x402_extension and till is not None,
@@ -409,27 +414,40 @@ async def open_offering(
     """`endpoint`: who will offer it. Its agents run when this returns, beside those that ran before. Raises `CatalogError`, `BackendError`, `SecretUnreadable` and
     `ValueError` for agents that cannot be used, and then none is left of those that were started."""
     lineup = await agents.start((*settings.agents, *programs_of(settings.hooks)), renewed)
-    offered, hooks = lineup.sources[: len(settings.agents)], lineup.sources[len(settings.agents) :]
     try:
-        rules = ServerRules(
-            tools=settings.tools,
-            expose=frozenset(settings.expose),
-            financial=settings.financial,
-            unclassified=settings.unclassified,
-        )
-        if stand_ins := make_stand_ins(settings):
-            log.warning("tool.mocked", server=settings.name, tools=sorted(stand_ins))
-        policy = None if policies is None else policies.make(settings, [hook.backend for hook in hooks])
-        sources = (*lineup.sources, *_own_tools(settings, endpoint))
-        catalog = Catalog(sources, rules, prices, stand_ins, policy)
-        if not catalog.awaits_more:
-            check_words(settings, catalog.named)
-            if policy is not None and (unknown := policy.unknown(catalog.named)):
-                raise CatalogError(unknown)
+        return offering_of(settings, lineup, prices, log, endpoint=endpoint, policies=policies)
     except ValueError:  # `CatalogError` is one
         with trio.CancelScope(shield=True):
             await agents.dismiss(lineup)
         raise
+
+
+def offering_of(
+    settings: ServerConfig,
+    lineup: Lineup,
+    prices: ToolPrices | None,
+    log: Logger,
+    *,
+    endpoint: Callable[[], Endpoint],
+    policies: PolicyMaker | None,
+) -> Offering:
+    """What these agents, which run, come to together. Raises `CatalogError` and `ValueError`."""
+    offered, hooks = lineup.sources[: len(settings.agents)], lineup.sources[len(settings.agents) :]
+    rules = ServerRules(
+        tools=settings.tools,
+        expose=frozenset(settings.expose),
+        financial=settings.financial,
+        unclassified=settings.unclassified,
+    )
+    if stand_ins := make_stand_ins(settings):
+        log.warning("tool.mocked", server=settings.name, tools=sorted(stand_ins))
+    policy = None if policies is None else policies.make(settings, [hook.backend for hook in hooks])
+    sources = (*lineup.sources, *_own_tools(settings, endpoint))
+    catalog = Catalog(sources, rules, prices, stand_ins, policy)
+    if not catalog.awaits_more:
+        check_words(settings, catalog.named)
+        if policy is not None and (unknown := policy.unknown(catalog.named)):
+            raise CatalogError(unknown)
     return Offering(
         settings=settings,
         lineup=lineup,
@@ -458,7 +476,7 @@ def _own_tools(settings: ServerConfig, endpoint: Callable[[], Endpoint]) -> Iter
         yield reader("" if settings.read_resource is True else settings.read_resource, endpoint)
 
 
-def _prices(settings: ServerConfig, payments: PaymentsConfig | None) -> ToolPrices | None:
+def prices_of(settings: ServerConfig, payments: PaymentsConfig | None) -> ToolPrices | None:
     """None where nothing can cost anything: then nothing of the till is loaded."""
     priced = any(tool.price is not None or tool.price_for for tool in settings.tools.values())
     if payments is None and settings.price is None and not priced:

@@ -308,7 +308,8 @@ class McpBackend:
         """Nothing is held beyond `run`."""
 
     def _with_meta(self, params: dict[str, Any], call: AgentRequest) -> Mapping[str, Any]:
-        carried = self._carried.of(call.came)
+        traceparent = None if call.origin is None else call.origin.traceparent
+        carried = self._carried.of(call.came, traceparent)
         return params if carried is None else {**params, "_meta": carried}
 
     async def _begin(
@@ -322,7 +323,10 @@ class McpBackend:
         paid: Mapping[str, str],
     ) -> Raw:
         params: dict[str, Any] = {"name": theirs, "arguments": call.arguments}
-        if call.came is not None and (carried := self._carried.of(call.came)) is not None:
+        traceparent = None if call.origin is None else call.origin.traceparent
+        if (call.came is not None or traceparent is not None) and (
+            carried := self._carried.of(call.came, traceparent)
+        ) is not None:
             meta = {**carried, **meta}
         if meta:
             params["_meta"] = meta

@@ -14,7 +14,10 @@ from msgspec import Raw
 
 from server.gateway.meta import NOT_PASSED
 
-TRACE_CONTEXT: Final = ("traceparent", "tracestate")
+_TRACEPARENT: Final = "traceparent"
+_TRACESTATE: Final = "tracestate"
+TRACE_CONTEXT: Final = (_TRACEPARENT, _TRACESTATE)
+_TRACE: Final = 36  # characters of a traceparent that name the trace
 # What W3C's recommendation bids carry on (8,192 bytes of baggage); more is no context of a call.
 VALUE_BYTES: Final = 8 * 1024
 CARRIED_BYTES: Final = 16 * 1024
@@ -50,8 +53,15 @@ class CarriedMeta:
         self._names = frozenset(word for word in words if not word.endswith("/*"))
         self._prefixes = tuple(word[:-1] for word in words if word.endswith("/*"))
 
-    def of(self, came: Raw | None) -> Mapping[str, Any] | None:
-        """None: nothing goes on."""
+    def of(self, came: Raw | None, traceparent: str | None = None) -> Mapping[str, Any] | None:
+        """None: nothing goes on. `traceparent`: of the call itself where it is traced here, in place of its caller's."""
+        if traceparent is not None and _TRACEPARENT in self._names:
+            # What else came of the caller's belongs to that trace, or to another that nobody goes on with.
+            theirs = dict(self.of(came) or {})
+            written = bytes(theirs.get(_TRACEPARENT, b""))  # with the quote before it
+            if written[1 : 1 + _TRACE] != traceparent[:_TRACE].encode():
+                theirs.pop(_TRACESTATE, None)
+            return {**theirs, _TRACEPARENT: traceparent}
         if came is None:
             return None
         try:

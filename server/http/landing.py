@@ -28,7 +28,7 @@ def nothing_here(request: wire.WireRequest, *, entropy: Callable[[int], bytes]) 
     if "text/html" not in request.headers.get("accept", ""):
         return _plain(404, "nothing here\n")
     return pages.error_page(
-        404, "Nothing here", "This server has no page at this address.", "Check the address, or start at the front.",
+        404, "Nothing here", "This server has no page at this address.", "Check the address, or start at the front page.",
         _frame_of(request, entropy), back=("/", "To the front page"),
     )  # fmt: skip
 
@@ -84,8 +84,8 @@ def damaged(frame: pages.Frame | None) -> wire.WireReply:
     if frame is None:
         return _told(503, "temporarily_unavailable", "the database of this server is damaged")
     return pages.error_page(
-        503, "Not at the moment", "The database of this server is damaged.",
-        "Tell whoever runs this server: a back-up has to be restored.", frame,
+        503, "Out of order", "The database of this server is damaged.",
+        "Tell whoever runs this server: a back-up has to be restored.", frame, mark="stop",
     )  # fmt: skip
 
 

@@ -21,7 +21,10 @@ NAME: Final = 80  # characters of what somebody calls something
 REASON: Final = 300
 
 
-def calls(wanted: WantedCalls, found: FoundCalls, *, owner: bool, now: Millis, several: bool) -> Markup:
+def calls(
+    wanted: WantedCalls, found: FoundCalls, *, go_on: str, owner: bool, now: Millis, several: bool
+) -> Markup:
+    """`go_on`: where the next page begins, as its address has it."""
     fields = [
         *([("person", "Person", wanted.person)] if owner else []),
         ("program", "Program or key", wanted.program),
@@ -42,26 +45,26 @@ def calls(wanted: WantedCalls, found: FoundCalls, *, owner: bool, now: Millis, s
         for value, words in choices.items()
     )
     form = Markup(
-        '<form method="get" action="/account/calls" role="search"><div class="line">{}<div><label for="outcome">What came of it</label>'
-        '<select id="outcome" name="outcome">{}</select></div><button class="quiet" type="submit">Show</button></div></form>'
+        '<form method="get" action="/account/calls" role="search"><div class="line">{}<div class="wider"><label for="outcome">Outcome</label>'
+        '<select id="outcome" name="outcome">{}</select></div><button class="quiet" type="submit">Search</button></div></form>'
     ).format(inputs, options)
     if found.rows:
         rows = joined(call_row(each, now=now, several=several, owner=owner) for each in found.rows)
         listed = Markup('<ul class="rows calls">{}</ul>').format(rows)
-    elif found.go_on is None:
-        listed = Markup('<p class="soft">No call is like that.</p>')
+    elif not go_on:
+        listed = Markup('<p class="soft">No call matches.</p>')
     else:
-        listed = Markup('<p class="soft">None of those that were looked at is like that.</p>')
+        listed = Markup('<p class="soft">None of those that were looked at matches.</p>')
     passed = sum(int(each["passed_over"]) for each in found.rows)
     if passed and owner:  # of all callers together
         listed += Markup(
             '<p class="soft small">{} more were too many at once to have rows of their own; the figures count all.</p>'
         ).format(number(passed))
     older = NOTHING
-    if found.go_on is not None:
+    if go_on:
         path = calls_path(
             person=wanted.person, program=wanted.program, server=wanted.server, tool=wanted.tool,
-            outcome=wanted.outcome, at=str(found.go_on),
+            outcome=wanted.outcome, at=go_on,
         )  # fmt: skip
         older = Markup('<p class="after"><a class="button quiet" href="{}">Older calls</a></p>').format(path)
     return Markup(

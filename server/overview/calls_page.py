@@ -1,5 +1,9 @@
 """One page of calls, as values: which are wanted, and the next ones that are like that. A page that finds few goes on looking for a while, one
-stretch of rows after the other, and says where it stopped."""
+stretch of rows after the other, and says where it stopped.
+
+Rows are numbered through the whole server, so that two numbers would tell how many calls there were between them, of everybody. Where a page
+stopped is for whoever reads it to bring back, and for this server alone to read.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ from typing import Final
 
 import msgspec
 
+from auth.keys import sealing
+from auth.parts import Parts
 from auth.values.db import Db, JobStore, Row
 from server.records import call_rows
 from server.records.call_rows import CallFilter
@@ -16,6 +22,7 @@ from server.records.call_rows import CallFilter
 ROWS: Final = 50
 # So many stretches are looked at for one page.
 STRETCHES: Final = 5
+PLACE_PURPOSE: Final = "place in a list of calls"
 TYPED: Final = 200  # characters of one field: nothing is called by a longer name
 # What came of calls, as people choose it: the word in the records, and ours.
 OUTCOMES: Final[Mapping[str, str]] = {
@@ -48,7 +55,7 @@ class WantedCalls(msgspec.Struct, frozen=True, kw_only=True):
     server: str = ""
     tool: str = ""
     outcome: str = ""  # one of `OUTCOMES`, or "failures" for all that are failures
-    at: int | None = None
+    at: str = ""  # as `CallPlaces` writes it
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> WantedCalls:
@@ -57,14 +64,14 @@ class WantedCalls(msgspec.Struct, frozen=True, kw_only=True):
         def text(name: str) -> str:
             return query.get(name, "").strip()[:TYPED]
 
-        at, outcome = text("at"), text("outcome")
+        outcome = text("outcome")
         return cls(
             person=text("person"),
             program=text("program"),
             server=text("server"),
             tool=text("tool"),
             outcome=outcome if outcome in OUTCOMES or outcome == "failures" else "",
-            at=int(at) if at.isascii() and at.isdigit() and len(at) < 16 else None,
+            at=text("at"),
         )
 
     def filter(self, whose: str | None) -> CallFilter:
@@ -78,6 +85,26 @@ class WantedCalls(msgspec.Struct, frozen=True, kw_only=True):
             failed=self.outcome == "failures",
             whose=whose,
         )
+
+
+class CallPlaces:
+    """Where one person's page stopped, sealed for them."""
+
+    def __init__(self, parts: Parts, user_id: str) -> None:
+        self._key = parts.subkey(PLACE_PURPOSE)
+        self._entropy = parts.entropy
+        self._user_id = user_id
+
+    def write(self, at: int) -> str:
+        nonce = self._entropy(sealing.NONCE_BYTES)
+        return sealing.seal(self._key, at.to_bytes(8), nonce=nonce, bound_to=self._user_id)
+
+    def read(self, written: str) -> int | None:
+        """None, which is the beginning, for whatever is no place of theirs."""
+        try:
+            return int.from_bytes(sealing.unseal(self._key, written, bound_to=self._user_id, what="a place"))
+        except (ValueError, sealing.CannotUnseal):
+            return None
 
 
 async def find(

@@ -5,10 +5,11 @@ No script, and no style but the sheet's: sections in the order in which an owner
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from auth.pages import ago, day, in_words, prose
 from auth.values.model import Millis
@@ -47,13 +48,13 @@ def _needs(found: OverviewFigures, deny_token: str) -> Markup:
     agents = joined(_outage(each, found.now) for each in found.outages)
     notes = [
         *(f"Payments: {found.payments}. On the server, `ostiary ledger unsettled` lists them." for _ in (1,) if found.payments),
-        *(f"The {found.certificate}." for _ in (1,) if found.certificate),
+        *(f"{_sentence(found.certificate)}." for _ in (1,) if found.certificate),
     ]  # fmt: skip
     warned = joined(
         Markup('<div class="note amber"><p>{}</p></div>').format(prose(clean(each, 500))) for each in notes
     ) + joined(
         Markup(
-            '<div class="note amber"><p>{}: {}. <a href="/account/upstreams">Look at it</a></p></div>'
+            '<div class="note amber"><p><bdi>{}</bdi>: {}. <a href="/account/upstreams">Look at it</a></p></div>'
         ).format(upstream, prose(clean(words, 500)))
         for upstream, words in found.to_accept
     )
@@ -71,7 +72,7 @@ def _needs(found: OverviewFigures, deny_token: str) -> Markup:
     if not (agents or warned or rows):
         if not found.owner:
             return NOTHING
-        listed = Markup('<div class="note good"><p>Nothing waits for you, and every agent is in order as far as is known.</p></div>')  # fmt: skip
+        listed = Markup('<div class="note good"><p>Nothing waits for you. Every agent is in order, as far as is known.</p></div>')  # fmt: skip
     return _section("Needs you", agents + warned + listed)
 
 
@@ -84,7 +85,7 @@ def _outage(each: AgentOutage, now: Millis) -> Markup:
     hit = hit_in_words(each.hit)
     link = Markup(' <a href="{}">Which calls?</a>').format(calls_path(server=each.server, outcome="failures"))
     return Markup(
-        '<div class="note error"><p><strong><bdi>{}</bdi> is out of order, for {}</strong></p><p>{}</p><p>{}{}</p></div>'
+        '<div class="note error"><p><strong><bdi>{}</bdi> has been out of order for {}</strong></p><p>{}</p><p>{}{}</p></div>'
     ).format(
         clean(each.name, NAME),
         lasting(now - each.since),
@@ -105,7 +106,7 @@ def _waiting(ask: Any, now: Millis, token: str) -> Markup:
         '<input type="hidden" name="request" value="{}"><button class="quiet slim" type="submit" aria-label="Deny {}">Deny</button></form></li>'
     ).format(
         name,
-        Markup("on <bdi>{}</bdi> as it says, ").format(machine) if machine else NOTHING,
+        Markup("on <bdi>{}</bdi> as it claims, ").format(machine) if machine else NOTHING,
         ago(ask.created_at, now),
         clean(ask.ip, 64),
         token,
@@ -118,7 +119,7 @@ def _invited(name: str, until: Millis | None) -> Markup:
     said = f"the link works until {day(until)}" if until is not None else "the link ran out"
     return Markup(
         '<li><div><strong><bdi>{}</bdi></strong> <span class="tag">invited</span></div>'
-        '<div class="more"><small>has not come yet; {}</small></div></li>'
+        '<div class="more"><small>has not joined yet; {}</small></div></li>'
     ).format(clean(name, NAME), said)
 
 
@@ -126,7 +127,7 @@ def _ending(name: str, person: str, ends_at: Millis, found: OverviewFigures) -> 
     whose = Markup(" of <bdi>{}</bdi>").format(clean(person, NAME)) if person and found.owner else NOTHING
     return Markup(
         '<li><div><strong><bdi>{}</bdi></strong> <span class="tag warn">key ends soon</span></div>'
-        '<div class="more"><small>an API key{}, which ends in {}</small></div></li>'
+        '<div class="more"><small>an API key{}; it ends in {}</small></div></li>'
     ).format(clean(name, NAME), whose, in_words(max(0, ends_at - found.now)))
 
 
@@ -139,10 +140,11 @@ def _day(found: DayFigures, *, owner: bool) -> Markup:
         f"The day before: {_calls(found.calls_before)}, {_failed(found.failed_before, found.calls_before)}."
     )
     if not found.calls:
-        return _section(title, Markup('<p class="soft">No calls. {}</p>').format(before))
+        said = f"No calls. {before}" if found.calls_before else "No calls."
+        return _section(title, Markup('<p class="soft">{}</p>').format(said))
     slowest = NOTHING
     if found.slowest is not None:
-        slowest = Markup(" Slowest: <bdi>{}</bdi>, 95 % of its calls within {}.").format(
+        slowest = Markup(" Slowest: <bdi>{}</bdi>, 95% of its calls within {}.").format(
             clean(found.slowest.tool, NAME), took(found.slowest.p95)
         )
     body = Markup('<p class="sum"><strong>{}</strong> {}{}</p><p class="soft small">{}{}</p>{}').format(
@@ -180,7 +182,10 @@ def _money(found: OverviewFigures) -> Markup:
 def _callers(found: OverviewFigures) -> Markup:
     title = "Who" if found.owner else "Your programs"
     if not found.callers:
-        return _section(title, Markup('<p class="soft">Nobody has called yet.</p>'))
+        return _section(
+            title,
+            Markup('<p class="soft">Nobody has called yet. <a href="/connect">Connect a program</a></p>'),
+        )
     rows = joined(_caller(each, found) for each in found.callers)
     return _section(title, Markup('<ul class="rows">{}</ul>').format(rows))
 
@@ -237,7 +242,7 @@ def _tools(found: OverviewFigures) -> Markup:
         Markup(
             '<table class="moves timed"><thead><tr><th scope="col">in 24 hours</th><th scope="col" class="amount">calls</th>'
             '<th scope="col" class="amount">failed</th><th scope="col" class="amount half">half within</th>'
-            '<th scope="col" class="amount">95 % within</th></tr></thead><tbody>{}</tbody></table>'
+            '<th scope="col" class="amount">95% within</th></tr></thead><tbody>{}</tbody></table>'
         ).format(rows),
     )
 
@@ -247,7 +252,8 @@ def _tool(each: ToolFigures, found: OverviewFigures) -> Markup:
     if found.several:
         name = f"{clean(each.server, NAME)}/{name}"
     used = "never called" if each.called_at is None else f"last call {ago(each.called_at, found.now)}"
-    label = Markup('<bdi>{}</bdi><small class="soft under">{}</small>').format(name, used)
+    shown = _breakable(name)
+    label = Markup('<bdi>{}</bdi><small class="soft under">{}</small>').format(shown, used)
     if not each.calls:
         return Markup(
             '<tr class="soft"><td>{}</td><td class="amount">0</td><td class="amount"></td><td class="amount half"></td><td class="amount"></td></tr>'
@@ -258,7 +264,7 @@ def _tool(each: ToolFigures, found: OverviewFigures) -> Markup:
         '<td class="amount">{}</td></tr>'
     ).format(
         calls_path(server=each.server if found.several else "", tool=each.tool),
-        Markup("<bdi>{}</bdi>").format(name),
+        Markup("<bdi>{}</bdi>").format(shown),
         Markup('<small class="soft under">{}</small>').format(used),
         number(each.calls),
         failed,
@@ -277,12 +283,12 @@ def _door(found: DoorFigures | None) -> Markup:
         (found.new_programs, "new program", "new programs"),
     ]
     said = [f"{number(count)} {one if count == 1 else many}" for count, one, many in facts if count]
-    body = Markup("<p>{} in 24 hours.</p>").format(", ".join(said).capitalize()) if said else Markup('<p class="soft">Nobody was turned away in 24 hours.</p>')  # fmt: skip
+    body = Markup("<p>{} in 24 hours.</p>").format(", ".join(said).capitalize()) if said else Markup('<p class="soft">Nobody was turned away in the last 24 hours.</p>')  # fmt: skip
     return _section(
         "At the door",
         body
         + Markup(
-            '<p class="soft small"><a href="/account/audit?outcome=refused">Each of them</a> is in the audit trail.</p>'
+            '<p class="soft small">The <a href="/account/audit?outcome=refused">audit trail</a> has every refusal.</p>'
         ),
     )
 
@@ -294,6 +300,11 @@ def _section(title: str, body: Markup) -> Markup:
     return Markup("<section><h2>{}</h2>{}</section>").format(title, body)
 
 
+def _breakable(name: str) -> Markup:
+    """A column is narrow on a phone: a long name breaks between its words, not in one."""
+    return Markup(re.sub("[_/.-]+", r"\g<0><wbr>", str(escape(name))))
+
+
 def _sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}"
 
@@ -303,7 +314,7 @@ def _calls(count: int) -> str:
 
 
 def _failed(failed: int, calls: int) -> str:
-    return f"{number(failed)} failed ({share(failed, calls):.2g} %)" if failed else "none failed"
+    return f"{number(failed)} failed ({share(failed, calls):.2g}%)" if failed else "none failed"
 
 
 def _hour(at: Millis) -> str:

@@ -63,11 +63,10 @@ class OverviewFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def look(visit: PageVisit, session: BrowserSession, around: RunningParts) -> OverviewFigures:
-    """Raises what the store raises."""
+    """What waits to be recorded was written down. Raises what the store raises."""
     store, now = visit.parts.store, visit.now
     owner = session.user.role == "owner"
     whose = None if owner else session.user.id
-    await around.write_down()
     used = await store.read(partial(figures.tools, now=now, whose=whose))
     day = await store.read(partial(figures.day, now=now, whose=whose, used=used))
     # When a tool was used last by anybody is for the owner alone.

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from auth.values.db import Db, Row
 from auth.values.model import Millis
-from server.backends.base import Trouble
 from server.backends.catalog import AgentTrouble
 from server.endpoint.endpoint import Endpoint
 from server.overview.hits import AgentHit, told_hit
@@ -74,7 +73,7 @@ async def outages(
 
     async def hit(server: str, each: AgentTrouble) -> AgentHit:
         try:
-            return await hit_by(store, server, each.tools, each.trouble, now)
+            return await hit_by(store, server, each, now)
         except StoreUnavailable:
             return AgentHit()
 
@@ -92,23 +91,27 @@ async def outages(
     ]
 
 
-async def hit_by(store: Store, server: str, tools: Sequence[str], trouble: Trouble, now: Millis) -> AgentHit:
+async def hit_by(store: Store, server: str, found: AgentTrouble, now: Millis) -> AgentHit:
     """Raises what the store raises."""
-    if trouble.kind != "fails" or not tools:
+    tools, refusal, trouble = found.tools[:MOST_TOOLS], found.refusal, found.trouble
+    if trouble.kind != "fails" or not (tools or refusal):
         return AgentHit()
-    tools, since, counts = tools[:MOST_TOOLS], trouble.since - FOUND_OUT, Counter[str]()
+    since, counts = trouble.since - FOUND_OUT, Counter[str]()
     next_hour = since // HOUR * HOUR + HOUR
+    # Sums do not say with which words a call was refused, so of these there are rows alone.
+    which = _refused(refusal) if refusal else _of(tools)
+    until = now + FOUND_OUT if refusal else next_hour
     at = await store.read(partial(_first_row, since=since))
     for _ in range(MOST_ROWS // STRETCH):
         if at is None:
             break
         rows, at = await store.read(
-            partial(_rows, server=server, tools=tools, since=since, until=next_hour, at=at)
+            partial(_rows, server=server, which=which, since=since, until=until, at=at)
         )
         counts.update(_names(rows))
-    if now >= next_hour:
+    if now >= next_hour and not refusal:
         begin = max(next_hour, now // HOUR * HOUR - SUMS_FOR)
-        for row in await store.read(partial(_sums, server=server, tools=tools, since=begin)):
+        for row in await store.read(partial(_sums, server=server, which=which, since=begin)):
             counts[_name(row)] += row["calls"]
     named = [name for name, _ in counts.most_common(NAMED)]
     return AgentHit(calls=counts.total(), people=tuple(named), others=len(counts) - len(named))
@@ -120,37 +123,49 @@ def _first_row(db: Db, *, since: Millis) -> int | None:
 
 
 def _rows(
-    db: Db, *, server: str, tools: Sequence[str], since: Millis, until: Millis, at: int
+    db: Db, *, server: str, which: _Which, since: Millis, until: Millis, at: int
 ) -> tuple[list[Row], int | None]:
     """A job: those of one stretch, and where the next begins."""
     rows = db.fetch_all(
-        f"SELECT person, program, kind, subject FROM calls WHERE seq BETWEEN ? AND ? AND at >= ? AND at < ?{_of(tools)}",
+        f"SELECT person, program, kind, subject FROM calls WHERE seq BETWEEN ? AND ? AND at >= ? AND at < ?{which.sql}",
         at,
         at + STRETCH - 1,
         since,
         until,
         server,
-        *tools,
-        *AGENTS_FAULT,
+        *which.values,
     )
     beyond = db.fetch_one("SELECT at FROM calls WHERE seq = ?", at + STRETCH)
     return rows, at + STRETCH if beyond is not None and beyond["at"] < until else None
 
 
-def _sums(db: Db, *, server: str, tools: Sequence[str], since: Millis) -> list[Row]:
+def _sums(db: Db, *, server: str, which: _Which, since: Millis) -> list[Row]:
     return db.fetch_all(
-        f"SELECT person, program, kind, subject, sum(count) AS calls FROM call_hours WHERE hour >= ?{_of(tools)}"
+        f"SELECT person, program, kind, subject, sum(count) AS calls FROM call_hours WHERE hour >= ?{which.sql}"
         " GROUP BY person, program, kind, subject",
         since,
         server,
-        *tools,
-        *AGENTS_FAULT,
+        *which.values,
     )
 
 
-def _of(tools: Sequence[str]) -> str:
+class _Which(NamedTuple):
+    """Calls of one server, in SQL to go on a WHERE with; its name comes before these values."""
+
+    sql: str
+    values: tuple[str, ...]
+
+
+def _of(tools: Sequence[str]) -> _Which:
+    """Of these tools, whose agent did not answer."""
     marks, outcomes = ", ".join("?" * len(tools)), ", ".join("?" * len(AGENTS_FAULT))
-    return f" AND server = ? AND tool IN ({marks}) AND outcome IN ({outcomes})"
+    return _Which(
+        f" AND server = ? AND tool IN ({marks}) AND outcome IN ({outcomes})", (*tools, *AGENTS_FAULT)
+    )
+
+
+def _refused(words: str) -> _Which:
+    return _Which(" AND server = ? AND outcome = 'refused' AND instr(reason, ?) > 0", (words,))
 
 
 def _names(rows: Iterable[Row]) -> Iterable[str]:

@@ -18,14 +18,30 @@ from auth.account import page as account_page
 from auth.device.code_entry import sign_in_then
 from auth.pages import redirect
 from auth.parts import Parts
+from auth.values.model import Millis
+from auth.values.policy import SECOND
 from auth.values.wire import WireReply
 from auth.visit import PageVisit
 from server.overview import call_list, calls_page, drawing
-from server.overview.calls_page import WantedCalls
+from server.overview.calls_page import CallPlaces, WantedCalls
 from server.overview.look import RunningParts, look
 
 PATH: Final = navigation.OVERVIEW
 CALLS: Final = "/account/calls"
+
+
+class _Recent:
+    """Calls of the last second, written down before somebody looks. For an owner always; for all others together once a second, for a
+    write is what their looks would otherwise cost everybody."""
+
+    def __init__(self, around: RunningParts) -> None:
+        self._around = around
+        self._at: Millis = 0
+
+    async def write_down(self, now: Millis, *, owner: bool) -> None:
+        if owner or not 0 <= now - self._at < SECOND:
+            self._at = now
+            await self._around.write_down()
 
 
 class OverviewPages:
@@ -34,12 +50,14 @@ class OverviewPages:
     def __init__(self, parts: Parts, around: RunningParts) -> None:
         self.parts: Final = parts
         self._around = around
+        self._recent = _Recent(around)
 
     async def overview(self, visit: PageVisit) -> WireReply:
         session = await visit.session()
         if session is None:
             return await account_page.not_signed_in(visit, PATH)
         visit = visit.of(session)
+        await self._recent.write_down(visit.now, owner=session.user.role == "owner")
         found = await look(visit, session, self._around)
         return visit.page(
             "overview.html",
@@ -57,12 +75,20 @@ class OverviewPages:
         visit = visit.of(session)
         owner = session.user.role == "owner"
         wanted = WantedCalls.of(dict(visit.request.query))
-        await self._around.write_down()
+        await self._recent.write_down(visit.now, owner=owner)
+        places = CallPlaces(self.parts, session.user.id)
         found = await calls_page.find(
-            self.parts.store, wanted.filter(None if owner else session.user.id), at=wanted.at
+            self.parts.store,
+            wanted.filter(None if owner else session.user.id),
+            at=places.read(wanted.at),
         )
         body = call_list.calls(
-            wanted, found, owner=owner, now=visit.now, several=len(self.parts.site.servers) > 1
+            wanted,
+            found,
+            go_on="" if found.go_on is None else places.write(found.go_on),
+            owner=owner,
+            now=visit.now,
+            several=len(self.parts.site.servers) > 1,
         )
         return _page(visit, "Calls", body)
 

@@ -2,7 +2,8 @@
 
 What is checked and what is written down is the commands' (server/admin), so that it is the same in both places. What a browser adds is
 that whoever sits there may have been signed out, have stopped being the owner, or have found the browser open: the store for an act looks,
-in the very transaction that writes, whether the session is still an owner's and was proven lately.
+in the very transaction that writes, whether the session is still an owner's and was proven lately, and whether what the page showed is
+still so. Rows of the trail name the browser's address.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NoReturn, TypeVar
 
-from auth import navigation
+from auth import audit, navigation
 from auth.account.page import not_signed_in
 from auth.people import proving, sessions
 from auth.people.sessions import BrowserSession
@@ -27,19 +28,19 @@ class NoOwnerNow(Exception):
 
 
 class OwnersStore:
-    """The store as a signed-in owner has it."""
+    """The store as a signed-in owner has it. `still`, for writes: raises `CommandRefused` if the act is not what its page was about."""
 
-    def __init__(self, store: JobStore, visit: PageVisit) -> None:
+    def __init__(
+        self, store: JobStore, visit: PageVisit, *, still: Callable[[Db], None] | None = None
+    ) -> None:
         self._store = store
         self._cookie = visit.cookie
         self._now = visit.now
+        self._who = visit.who
+        self._still = still
 
     async def write(self, job: Callable[[Db], T]) -> T:
-        return await self._store.write(partial(self._checked, job=job))
-
-    async def check(self) -> None:
-        """For an act that keeps its own store. Raises `NoOwnerNow`."""
-        await self._store.read(partial(self._checked, job=_nothing))
+        return await self._store.write(partial(self._checked, job=audit.asked_from(job, self._who)))
 
     async def read(self, job: Callable[[Db], T]) -> T:
         return await self._store.read(job)
@@ -51,11 +52,9 @@ class OwnersStore:
         session = sessions.find(db, self._cookie, self._now)
         if session is None or session.user.role != "owner" or not proving.lately(session, self._now):
             raise NoOwnerNow
+        if self._still is not None:
+            self._still(db)
         return job(db)
-
-
-def _nothing(db: Db) -> None:
-    del db
 
 
 async def for_owner(

@@ -135,7 +135,7 @@ class KeyPages:
 def _arguments(form: NewKeyForm, visit: PageVisit, session: BrowserSession) -> dict[str, object]:
     arguments: dict[str, object] = {
         "name": form.name,
-        "user": form.whose or session.user.id,
+        **({"user": form.whose} if form.whose else {"user_id": session.user.id}),
         "scope": scopes.join(visit.scopes),
     }
     if form.server:

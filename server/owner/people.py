@@ -18,6 +18,7 @@ from auth.people.guests import ListedPerson
 from auth.people.sessions import BrowserSession
 from auth.people.users import UnfitEntry
 from auth.values import scopes
+from auth.values.db import Db
 from auth.values.model import Millis
 from auth.values.wire import WireReply
 from auth.visit import PageVisit, Parts
@@ -63,10 +64,10 @@ class PeoplePages:
         self.parts: Final = parts
         self.servers: Final = servers
 
-    def admin(self, visit: PageVisit) -> PeopleAdmin:
-        """The commands of the terminal, for whoever visits."""
+    def admin(self, visit: PageVisit, still: Callable[[Db], None] | None = None) -> PeopleAdmin:
+        """The commands of the terminal, for whoever visits. `still`: as `OwnersStore` has it."""
         return PeopleAdmin(
-            store=OwnersStore(self.parts.store, visit),
+            store=OwnersStore(self.parts.store, visit, still=still),
             clock=lambda: visit.now,
             origin=lambda: self.parts.site.issuer,
             scopes=self.parts.site.scopes,
@@ -137,9 +138,10 @@ class PeoplePages:
             return visit.stale_form()
         read = terms.read(visit, self.parts.site.scopes, tuple(self.servers().values()))
         typed, wait = visit.form.get("name", ""), visit.form.get("wait", USUAL_WAIT)
-        problems, name = dict(read.problems), users.fit_name(typed)
-        if isinstance(name, UnfitEntry):
-            problems["name"] = name.sentence
+        problems, fit = dict(read.problems), users.fit_name(typed)
+        name = "" if isinstance(fit, UnfitEntry) else fit
+        if isinstance(fit, UnfitEntry):
+            problems["name"] = fit.sentence
         if wait not in WAITS:
             wait = USUAL_WAIT
         again = partial(self._form, visit, name=typed[:200], wait=wait)
@@ -151,9 +153,11 @@ class PeoplePages:
         arguments = {**read.arguments, "name": typed, "link_ms": int(wait) * _DAY}
         arguments.pop("never", None)  # as it is anyhow
         try:
-            made = await self.admin(visit).invite(arguments, session.user.id)
+            made = await self.admin(visit, partial(_not_invited, name=name)).invite(
+                arguments, session.user.id
+            )
         except CommandRefused as refusal:
-            return again(msgspec.structs.replace(read.form, problems={"name": sentence(refusal)}))
+            return again(msgspec.structs.replace(read.form, problems={"name": sentence(refusal, name)}))
         return show_link(visit, made)
 
     def _form(self, visit: PageVisit, form: TermsForm, *, name: str, wait: str = USUAL_WAIT) -> WireReply:
@@ -167,6 +171,16 @@ class PeoplePages:
             wait=wait,
             waits=WAITS,
             today=terms.day_of(visit.now + _DAY),
+        )
+
+
+def _not_invited(db: Db, *, name: str) -> None:
+    """In a terminal inviting somebody again makes another link. Here the form may be an old one, or sent again as its answer is loaded again:
+    the link that was sent to somebody would end unnoticed."""
+    user = users.named(db, name)
+    if user is not None and user.state == "invited":
+        raise CommandRefused(
+            f"{name} is invited already: the list of people leads to another link, and to other bounds"
         )
 
 

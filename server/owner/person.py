@@ -5,23 +5,25 @@ All of it wants a proof that is younger than a quarter of an hour; what cannot b
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import hashlib
+from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from auth import navigation
-from auth.people import guests, proving, users
+from auth.people import guests, links, proving, users
 from auth.people.guests import ListedPerson
 from auth.people.sessions import BrowserSession
+from auth.people.users import User
 from auth.values import scopes
 from auth.values.db import Db
+from auth.values.model import Millis
 from auth.values.wire import WireReply
 from auth.visit import PageVisit
 from server.admin.control import CommandRefused
-from server.admin.people import PeopleAdmin
 from server.owner import terms
 from server.owner.acting import for_owner
 from server.owner.people import PURPOSE, PeoplePages, sentence, show_link, state_of, to_people, told, wide
@@ -30,7 +32,7 @@ from server.owner.terms import TermsForm
 
 class _Act(NamedTuple):
     words: str  # on its button
-    why: str  # ends "Show once more that it is you …"; `{}` is the person
+    why: str  # ends "Show once more that it is you, …"; `{}` is the person
     states: tuple[str, ...]  # of the account, in which it can be done
     did: str = ""  # what the page says then; "": it shows a link
     sure: str = ""  # what is said before it is done, where it cannot be undone
@@ -64,6 +66,9 @@ ACTS: Final[Mapping[str, _Act]] = MappingProxyType(
 )  # fmt: skip
 # Acts that go by another name in the terminal.
 _COMMANDS: Final = {"resend": "reset", "uninvite": "remove"}
+# Those whose answer is a link: one that somebody else was given meanwhile ends by it.
+_LINKS: Final = frozenset(("resend", "reset"))
+_CHANGED: Final = frozenset(("enabled", "invited", "disabled", "over"))  # accounts whose bounds can be
 
 
 class ActButton(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +84,7 @@ class PersonPages:
     async def show(self, visit: PageVisit, user_id: str) -> WireReply:
         async def show(visit: PageVisit, session: BrowserSession) -> WireReply:
             person = await self._find(visit, user_id)
-            return _nobody(visit) if person is None else self._page(visit, session, person)
+            return _nobody(visit) if person is None else await self._page(visit, session, person)
 
         return await for_owner(visit, navigation.PEOPLE, show)
 
@@ -100,16 +105,21 @@ class PersonPages:
                 unchanged=terms.day_of(person.user.expires_at),
             )
             if read.problems:
-                return self._page(visit, session, person, read.form)
+                return await self._page(visit, session, person, read.form)
             asked = await proving.ask(visit, session, f"to change what {name} may", back=_path(person))
             if asked is not None:
                 return asked
             arguments = {**read.arguments, "name": name}
+            still = partial(
+                _still, person=person, states=_CHANGED, now=visit.now, terms=visit.form.get("shown", "")
+            )
             try:
-                await self._people.admin(visit).change(arguments, session.user.id)
+                await self._people.admin(visit, still).change(arguments, session.user.id)
+            except _Otherwise as found:
+                return _unchanged(visit, person, sentence(found, name))
             except CommandRefused as refusal:
                 problems = {"until": sentence(refusal, name)}
-                return self._page(
+                return await self._page(
                     visit, session, person, msgspec.structs.replace(read.form, problems=problems)
                 )
             return to_people(visit, "person-changed", name)
@@ -129,28 +139,49 @@ class PersonPages:
             asked = await proving.ask(visit, session, row.why.format(name), back=_path(person))
             if asked is not None:
                 return asked
-            state, you = state_of(person, visit.now), person.user.id == session.user.id
-            if (act in _COMMANDS and state not in row.states) or (act == "reset" and you):
-                # Another command does it, which would do it to any account; and one's own passphrase is changed by whoever knows it.
-                refused = "This is your own account." if you else f"{name} is {state} by now."
-                return _unchanged(visit, person, refused)
+            if act == "reset" and person.user.id == session.user.id:
+                # Whoever knows one's own passphrase changes it.
+                return _unchanged(visit, person, "This is your own account.")
+            # What becomes of an account by a switch depends on its state, and the switch says so itself.
+            still = partial(
+                _still,
+                person=person,
+                states=None if act in guests.SWITCHES else frozenset(row.states),
+                now=visit.now,
+                link=visit.form.get("link", "") if act in _LINKS else None,
+            )
+            command = self._people.admin(visit, still).commands()[f"users.{_COMMANDS.get(act, act)}"]
             try:
-                made = await _done(self._people.admin(visit), act, name, session.user.id)
+                made = await command({"name": name}, session.user.id)
             except CommandRefused as refusal:
                 return _unchanged(visit, person, sentence(refusal, name))
+            if act == "unlock":
+                return await self._let_back_in(visit, session, person)
             return to_people(visit, row.did, name) if row.did else show_link(visit, made)
 
         return await for_owner(visit, navigation.PEOPLE, do)
 
+    async def _let_back_in(
+        self, visit: PageVisit, session: BrowserSession, person: ListedPerson
+    ) -> WireReply:
+        """As in the terminal: without a link nobody could get in who was locked."""
+        still = partial(_still, person=person, states=frozenset(("enabled",)), now=visit.now, link="")
+        try:
+            made = await self._people.admin(visit, still).reset({"name": person.user.name}, session.user.id)
+        except CommandRefused:
+            return to_people(visit, "person-unlocked", person.user.name)
+        return show_link(visit, made)
+
     async def _find(self, visit: PageVisit, user_id: str) -> ListedPerson | None:
         return await self._parts.store.read(partial(_by_id, user_id=user_id[:100], now=visit.now))
 
-    def _page(
+    async def _page(
         self, visit: PageVisit, session: BrowserSession, person: ListedPerson, form: TermsForm | None = None
     ) -> WireReply:
         user = person.user
         state = state_of(person, visit.now)
         you = user.id == session.user.id
+        link = await self._parts.store.read(partial(links.newest, user_id=user.id))
         if form is None:
             form = TermsForm(
                 ticks=terms.ticks(self._parts.site.scopes, scopes.parse(user.scope), everything=True),
@@ -168,6 +199,8 @@ class PersonPages:
             title=user.name,
             status=400 if form.problems else 200,
             form_token=visit.token(PURPOSE),
+            link=link,
+            shown=_terms_of(user),
             path=_path(person),
             name=user.name,
             you=you,
@@ -183,12 +216,37 @@ class PersonPages:
         )
 
 
-async def _done(admin: PeopleAdmin, act: str, name: str, by: str) -> Mapping[str, Any]:
-    """The commands that an act is. Raises `CommandRefused`."""
-    commands: Mapping[str, Callable[[Mapping[str, Any], str], Awaitable[Any]]] = admin.commands()
-    done = await commands[f"users.{_COMMANDS.get(act, act)}"]({"name": name}, by)
-    # As in the terminal: without a link nobody could get in.
-    return await admin.reset({"name": name}, by) if act == "unlock" else done
+class _Otherwise(CommandRefused):
+    """The account is not what the page showed."""
+
+
+def _still(
+    db: Db,
+    *,
+    person: ListedPerson,
+    states: frozenset[str] | None,
+    now: Millis,
+    link: str | None = None,
+    terms: str | None = None,
+) -> None:
+    """Part of a job. Raises `_Otherwise` unless it is the same account, in one of these states, with this as its newest link and these terms."""
+    name = person.user.name
+    found = _by_id(db, user_id=person.user.id, now=now)
+    if found is None:
+        raise _Otherwise("this account was removed meanwhile")
+    state = state_of(found, now)
+    if states is not None and state not in states:
+        raise _Otherwise(f"{name} is {state} by now")
+    if link is not None and link != links.newest(db, person.user.id):
+        raise _Otherwise(f"{name} was given another link since this page was opened; that one counts")
+    if terms is not None and terms != _terms_of(found.user):
+        raise _Otherwise(f"what {name} may was changed since this page was opened")
+
+
+def _terms_of(user: User) -> str:
+    """What tells these bounds from others."""
+    said = "\n".join((user.scope, user.tools, str(user.expires_at)))
+    return hashlib.sha256(said.encode()).hexdigest()[:24]
 
 
 def _by_id(db: Db, *, user_id: str, now: int) -> ListedPerson | None:

@@ -14,15 +14,17 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from auth import audit_pages
-from auth.account.browsers import named
+from auth import audit_names, audit_pages
 from auth.audit_pages import AuditFilter
 from auth.audit_words import KINDS, words_of
 from auth.pages import moment_in_full
 from auth.people import users
+from auth.people.browser_names import browser_name
 from auth.people.sessions import BrowserSession
 from auth.people.users import UnfitEntry
 from auth.values.db import Db, Row
+from auth.values.model import Millis
+from auth.values.policy import MINUTE
 from auth.values.wire import WireReply
 from auth.visit import PageVisit, Parts
 from server.admin.audit import AuditAdmin
@@ -37,6 +39,7 @@ SHOWN: Final = 50
 STRETCHES: Final = 10  # of the table, for one page
 # Of the check, for one page: each answer has gone through some 20 000 rows.
 ANSWERS: Final = 20
+AGAIN: Final = MINUTE
 _DAY: Final = 86_400_000
 _TWICE: Final = re.compile(r"^(\S+) \1\b")  # an id that has become the name beside it
 _USER: Final = re.compile(r"usr_[a-z0-9]{1,40}")
@@ -91,10 +94,24 @@ class _Asked:
         return AUDIT + (f"?{urlencode(query)}" if query else "")
 
 
+class TrailVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check came to."""
+
+    good: bool
+    words: str
+    at: str
+    all: bool = True  # of the rows
+
+
 class TrailPages:
+    """One check runs at a time, and one a minute: each goes through very many rows, and every owner is shown what the last one came to."""
+
     def __init__(self, parts: Parts, audit: AuditAdmin) -> None:
         self._parts = parts
         self._audit = audit
+        self._verdict: TrailVerdict | None = None
+        self._begun_at: Millis | None = None
+        self._checking = False
 
     async def show(self, visit: PageVisit) -> WireReply:
         return await for_owner(visit, AUDIT, self._show)
@@ -103,13 +120,22 @@ class TrailPages:
         async def check(visit: PageVisit, session: BrowserSession) -> WireReply:
             if not visit.shows(PURPOSE):
                 return visit.stale_form()
-            return await self._show(visit, session, verdict=await self._verdict(session))
+            if self._checking:
+                return await self._show(
+                    visit, session, note="It is being checked already. Look again shortly."
+                )
+            if self._begun_at is not None and 0 <= visit.now - self._begun_at < AGAIN:
+                return await self._show(visit, session, note="It is checked once a minute at most.")
+            self._checking, self._begun_at = True, visit.now
+            try:
+                self._verdict = await self._check(visit, session)
+            finally:
+                self._checking = False
+            return await self._show(visit, session)
 
         return await for_owner(visit, AUDIT, check)
 
-    async def _show(
-        self, visit: PageVisit, session: BrowserSession, *, verdict: tuple[bool, str] | None = None
-    ) -> WireReply:
+    async def _show(self, visit: PageVisit, session: BrowserSession, *, note: str = "") -> WireReply:
         del session
         asked = _Asked.of(visit)
         actor = await self._parts.store.read(partial(_actor, typed=asked.who))
@@ -124,11 +150,14 @@ class TrailPages:
         at = _number(visit.query("at"))
         rows, go_on = ([], None) if actor == "" else await self._rows(wanted, at)
         names = await self._parts.store.read(partial(_names, rows=rows))
+        about = await self._parts.store.read(
+            partial(audit_names.names_of, entries=[audit_names.entry_of(row) for row in rows])
+        )
         altered = await self._audit.noticed()
         return wide(visit).page(
             "audit.html",
             title="Audit trail",
-            rows=[_row(row, names) for row in rows],
+            rows=[_row(row, names, each.program) for row, each in zip(rows, about, strict=True)],
             asked=asked,
             kinds={key: kind.words for key, kind in KINDS.items()},
             nobody=actor == "",
@@ -136,7 +165,8 @@ class TrailPages:
             older="" if go_on is None else asked.address(go_on),
             newest=asked.address() if at is not None else "",
             noticed="" if altered is None else f"row {altered.seq}: {altered.what}",
-            verdict=verdict,
+            verdict=self._verdict,
+            note=note,
             form_token=visit.token(PURPOSE),
         )
 
@@ -155,23 +185,24 @@ class TrailPages:
                 break
         return found, at
 
-    async def _verdict(self, session: BrowserSession) -> tuple[bool, str]:
+    async def _check(self, visit: PageVisit, session: BrowserSession) -> TrailVerdict:
         """Whether the trail is as it was written, and that in words."""
-        checked, at = 0, None
+        checked, at, on = 0, None, moment_in_full(visit.now)
         for _ in range(ANSWERS):
             told: Mapping[str, Any] = await self._audit.verify({"at": at}, session.user.id)
             checked += told["checked"]
             at = told["at"]
             if told["broken"] is not None:
                 broken = told["broken"]
-                return False, f"The trail is not as it was written, at row {broken['seq']}: {broken['what']}."
+                words = f"The trail is not as it was written, at row {broken['seq']}: {broken['what']}."
+                return TrailVerdict(good=False, words=words, at=on)
             if told["done"]:
                 lost = f" {told['head_lost']}." if told["head_lost"] else ""
-                return not lost, f"All {checked:,} rows are as they were written.{lost}"
-        return (
-            True,
-            f"The first {checked:,} rows are as they were written. There are more than are checked here.",
-        )
+                return TrailVerdict(
+                    good=not lost, words=f"All {checked:,} rows are as they were written.{lost}", at=on
+                )
+        words = f"The first {checked:,} rows are as they were written. There are more than are checked here."
+        return TrailVerdict(good=True, words=words, at=on, all=False)
 
 
 def _actor(db: Db, *, typed: str) -> str | None:
@@ -199,9 +230,10 @@ def _names(db: Db, *, rows: Sequence[Row]) -> Mapping[str, str]:
     return names
 
 
-def _row(row: Row, names: Mapping[str, str]) -> TrailRow:
+def _row(row: Row, names: Mapping[str, str], about: str) -> TrailRow:
+    """`about`: the program, login or key that it tells of."""
     client = row["client_id"] or ""
-    program = names.get(client, client)
+    program = about or client
     actor = row["actor"]
     return TrailRow(
         at=moment_in_full(row["at"]),
@@ -211,7 +243,7 @@ def _row(row: Row, names: Mapping[str, str]) -> TrailRow:
         refused=row["outcome"] == "refused",
         program="" if actor == f"client:{client}" else program,
         ip=row["ip"] or "",
-        browser=named(row["user_agent"]) if row["user_agent"] else "",
+        browser=browser_name(row["user_agent"]) if row["user_agent"] else "",
         why=_TWICE.sub(r"\1", _USER.sub(lambda found: names.get(found[0], found[0]), row["reason"] or "")),
     )
 

@@ -1,11 +1,13 @@
 """What upstreams offer and nobody has accepted yet, in a browser: shown as the terminal shows it (`ostiary upstream diff`), and accepted.
 
 What is shown is what is accepted: the form carries the seal of it, and if the upstream says something else by then, nothing is. What is
-not accepted stays withheld; there is nothing to refuse. Whatever would not be seen is shown as its code.
+not accepted stays withheld; there is nothing to refuse. Whatever would not be seen is shown as its code. What is too large to be shown
+to its end is not accepted here.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
@@ -36,6 +38,7 @@ PURPOSE: Final = "owner upstreams"
 DEFINITIONS: Final = 16
 CHARACTERS: Final = 200_000
 NAMED: Final = 20
+NAME_TYPED: Final = 200
 
 
 class UpstreamRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +59,9 @@ class ShownDefinition(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[
         tuple[str, str], ...
     ]  # sign and text; an empty sign where something that is the same was left out
-    cut: bool
+    cut: bool  # the end of what it says now is not shown
+    old_cut: bool
+    command: str  # by which it is accepted on the machine
 
 
 class UpstreamPages:
@@ -95,6 +100,7 @@ class UpstreamPages:
         begin = begin if begin < len(waiting) else 0
         those = _as_many_as_fit(waiting[begin:], upstream)
         further = begin + len(those)
+        whole = _shown_whole(those)
         return wide(visit).page(
             "upstream_waiting.html",
             title=f"What {upstream.key} offers",
@@ -105,7 +111,9 @@ class UpstreamPages:
             shown=tuple(_shown(each, upstream, visit.now) for each in those),
             waiting=len(waiting),
             begin=begin,
-            seal=seal_of(those),
+            count=len(those),
+            whole=len(whole),
+            seal=seal_of(whole),
             further=_address(upstream, further) if further < len(waiting) else "",
             form_token=visit.token(PURPOSE),
         )
@@ -122,8 +130,7 @@ class UpstreamPages:
         )
         if asked is not None:
             return asked
-        await OwnersStore(self._parts.store, visit).check()
-        those = self._waiting(upstream)[begin : begin + min(count, DEFINITIONS)]
+        those = _shown_whole(self._waiting(upstream)[begin : begin + min(count, DEFINITIONS)])
         if not those:
             return self._page(visit, upstream, 0, problem="What was shown does not wait any more.")
         arguments = {
@@ -131,8 +138,9 @@ class UpstreamPages:
             "tools": [f"{each.key.kind}:{each.key.name}" for each in those],
             "seal": visit.form.get("seal", ""),
         }
+        admin = msgspec.structs.replace(self._admin, accepting=OwnersStore(self._parts.store, visit))
         try:
-            done = await self._admin.accept(arguments, audit.actor(session.user.id))
+            done = await admin.accept(arguments, audit.actor(session.user.id))
         except CommandRefused as refusal:
             return self._page(visit, upstream, begin, problem=f"{sentence(refusal)} Nothing was accepted.")
         count = len(done["accepted"])
@@ -163,7 +171,9 @@ def _row(upstream: KnownUpstream, now: Millis) -> UpstreamRow:
         name=str(upstream.key),
         what=upstream.what,
         told=told,
-        trouble="" if trouble is None else f"{trouble.words} (since {ago(trouble.since, now)})",
+        trouble=""
+        if trouble is None or trouble.kind == "waits"
+        else f"{trouble.words} (since {ago(trouble.since, now)})",
         waiting=len(waiting),
         some=tuple(each.key.name for each in waiting[:NAMED]),
         look=_address(upstream) if waiting else "",
@@ -180,6 +190,13 @@ def _as_many_as_fit(waiting: Sequence[Definition], upstream: KnownUpstream) -> l
             break
         those.append(each)
     return those
+
+
+def _shown_whole(definitions: Sequence[Definition]) -> list[Definition]:
+    """Those of which somebody can have seen everything."""
+    from server.trust.definitions import MAX_KEPT
+
+    return [each for each in definitions if len(each.text) < MAX_KEPT]
 
 
 def _shown(definition: Definition, upstream: KnownUpstream, now: Millis) -> ShownDefinition:
@@ -204,8 +221,20 @@ def _shown(definition: Definition, upstream: KnownUpstream, now: Millis) -> Show
         if since is None
         else f"seen {ago(since, now)}",
         lines=tuple(told),
-        cut=max(len(old), len(definition.text)) >= MAX_KEPT,
+        cut=not _shown_whole((definition,)),
+        old_cut=len(old) >= MAX_KEPT,
+        command=_command(upstream, definition),
     )
+
+
+def _command(upstream: KnownUpstream, definition: Definition) -> str:
+    """As it can be typed; of a name that nobody types, the one for everything that waits."""
+    key = definition.key
+    words = ["ostiary", "upstream", "accept", str(upstream.key)]
+    name = key.name if key.kind == "tool" and ":" not in key.name else f"{key.kind}:{key.name}"
+    if name.isascii() and name.isprintable() and len(name) <= NAME_TYPED and not name.startswith("-"):
+        words.append(name)
+    return shlex.join(words)
 
 
 def _address(upstream: KnownUpstream, at: int = 0) -> str:

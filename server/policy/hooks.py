@@ -31,6 +31,11 @@ from server.settings.rules import HookConfig, HookProgram
 MOST_SAID: Final = 8 * 1024 * 1024
 LONGEST_REASON: Final = 2000
 COMMANDS_AT_ONCE: Final = 16
+# What callers are told, whatever is wrong with it.
+OUT_OF_ORDER: Final = (
+    "something that the owner of this server has put in front of its tools is out of order. The owner is told; calling again helps"
+    " once that is mended."
+)
 _NOBODY: Final = Nobody("a hook can ask nobody")
 
 
@@ -135,7 +140,9 @@ def open_hook(program: HookProgram, *, environment: Mapping[str, str], name: str
 
 
 class PythonHooks:
-    """A `HookRunner`, `Active`, `Watched` and `Engaged`: the functions of a Python file."""
+    """A `HookRunner`, `Active`, `Watched`, `InTheWay` and `Engaged`: the functions of a Python file."""
+
+    refusal = OUT_OF_ORDER
 
     def __init__(
         self, program: HookProgram, environment: Mapping[str, str], *, name: str, log: Logger
@@ -198,7 +205,9 @@ class PythonHooks:
 
 
 class CommandHooks:
-    """A `HookRunner` and `Watched`: a program that is started for each call."""
+    """A `HookRunner`, `Watched` and `InTheWay`: a program that is started for each call."""
+
+    refusal = OUT_OF_ORDER
 
     def __init__(
         self, program: HookProgram, environment: Mapping[str, str], *, name: str, log: Logger

@@ -156,11 +156,7 @@ def _overview_pages(services: Services, certificate: ServedCertificate | None) -
         desk = services.servers.trust.desk
         if desk is None:
             return []
-        return [
-            (str(key), trouble.words)
-            for key, each in desk.known.items()
-            if (trouble := each.guard.trouble()) is not None
-        ]
+        return [(str(key), waiting) for key, each in desk.known.items() if (waiting := each.guard.waiting())]
 
     around = RunningParts(
         outages=lambda now: outages(

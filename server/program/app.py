@@ -190,6 +190,8 @@ async def serve(
                 watch = OutageWatch(services.endpoints, store, log, services.write_down)
                 background.start_soon(watch.run)
                 background.start_soon(services.probe.run)
+                if services.telemetry is not None:
+                    background.start_soon(services.telemetry.run)
                 if not config.store:
                     background.start_soon(store_watch.look_through_large_file, store, home.database, log)
                 if config.backup_hours:

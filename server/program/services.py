@@ -64,6 +64,7 @@ from server.tasks.engine import Tasks
 if TYPE_CHECKING:
     from auth.tokens.credentials import AcceptedCredentials
     from server.program.money import Money
+    from server.telemetry.opening import Telemetry
     from server.till.cashier import TillCashier
     from server.trust.connections import PersonConnections
     from server.trust.own_tokens import TokenIssuer
@@ -87,6 +88,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     calls: CallBook
     money: Money | None = None  # where something costs money
     cashier: TillCashier | None = None  # the same
+    telemetry: Telemetry | None = None  # where traces and metrics are sent
     backups: BackupOutcome = msgspec.field(default_factory=BackupOutcome)  # written by who makes them
 
     @property
@@ -195,6 +197,7 @@ async def build(
     money = _money(resolved, store, subkey, log, identity)
     _refuse_what_is_untrue(identity)
     metrics, loads, calls = Metrics(__version__), Loads(config.max_body_kib * 1024), CallBook()
+    telemetry = _telemetry(resolved, metrics, log)
     limits = ProcessLimits(resolved.limits, store, log, metrics)
     servers = await open_servers(
         resolved.servers,
@@ -225,6 +228,7 @@ async def build(
         issuer=partial(_issuer, identity),
         connections=connections,
         calls=calls,
+        tracing=None if telemetry is None else telemetry.tracing,
     )
     endpoints |= servers.endpoints
     catalogs |= {name: endpoint.catalog for name, endpoint in servers.endpoints.items()}
@@ -258,7 +262,20 @@ async def build(
         cashier=cashier,
         started_at=now_millis(),
         calls=calls,
+        telemetry=telemetry,
     )
+
+
+def _telemetry(resolved: Resolved, metrics: Metrics, log: Logger) -> Telemetry | None:
+    """None where nobody collects them, and then nothing of it is loaded. Raises `CannotStart`, `SecretUnreadable`."""
+    if resolved.telemetry is None:
+        return None
+    from server.telemetry.opening import Telemetry
+
+    try:
+        return Telemetry(resolved.telemetry, metrics, log, instance=os.uname().nodename)
+    except ValueError as problem:
+        raise CannotStart(f"telemetry: {problem}", "see [telemetry] in the settings") from problem
 
 
 def _tried_by(

@@ -119,9 +119,7 @@ class OutageWatch:
     async def _hit(self, known: _Known) -> AgentHit:
         try:
             await self._write_down()
-            return await hit_by(
-                self._store, known.server, known.found.tools, known.found.trouble, self._now()
-            )
+            return await hit_by(self._store, known.server, known.found, self._now())
         except StoreError:  # which is told of elsewhere
             return AgentHit()
 

@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 import trio
 
-from auth.values.model import Millis, PrincipalKind
+from auth.values.model import Millis, Principal, PrincipalKind
 from server.records.call_record import BUCKETS, FAILURES, HOUR, CallRecord, HourKey, HourSum, ToolKey
 
 K = TypeVar("K")
@@ -50,6 +50,9 @@ class LastUses(Generic[K]):
         if len(self._noted) >= MOST_NOTED:
             self._noted.clear()
         self._noted[key] = self._waiting[key] = at
+
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     def take(self) -> Mapping[K, Millis]:
         found, self._waiting = self._waiting, {}
@@ -92,8 +95,15 @@ class CallBook:
 
     async def wait(self) -> None:
         """Until there is something to write."""
-        if not self._sums:
+        if not self._sums and not self._logins:
             await self._bell.wait()
+
+    def used(self, who: Principal, at: Millis) -> None:
+        """Something else was done for them than a call of a tool: no row and no sum, but their login is in use."""
+        if who.grant_id is not None and who.kind is not PrincipalKind.API_KEY:
+            self._logins.note(who.grant_id, at)
+            if self._logins:
+                self.wake()
 
     def count(self, at_most: int) -> bool:
         """Take so many of those that wait; whether there are more."""
@@ -111,7 +121,7 @@ class CallBook:
 
     def take(self) -> CallBatch | None:
         """What was counted; it is forgotten here."""
-        if not self._sums:
+        if not self._sums and not self._logins:
             return None
         batch = CallBatch(self._rows, self._sums, self._logins.take(), self._tools.take())
         self._rows, self._sums, self._well = [], {}, 0

@@ -62,6 +62,10 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
 
 async def answer(request: Request) -> Outcome:
     """The answer, whatever happens: errors are answers too. Cancelling it stops the work."""
+    if request.endpoint.tracing is not None and request.trace is None:
+        from server.request.traced import traced_answer
+
+        return await traced_answer(request, request.endpoint.tracing, answer)
     route = request.route
     method = route.method
     try:

@@ -5,7 +5,7 @@ server/policy/hooks.py's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET
@@ -15,18 +15,13 @@ from server.mcp.errors import McpError
 from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult, as_text
 from server.observe.logs import scrubbed
-from server.policy.hooks import Hook, HookCaller, HookFailed
+from server.policy.hooks import OUT_OF_ORDER, Hook, HookCaller, HookFailed
 from server.policy.policy import ToolPolicy
 from server.policy.rules import DENIED
 from server.request.policy_words import CallNotMade, arguments_of, refused, take_instead, tell
 from server.request.request import Request
 
 Misfit: TypeAlias = Callable[[Mapping[str, Any]], ToolResult | None]
-
-_OUT_OF_ORDER: Final = (
-    "something that the owner of this server has put in front of its tools is out of order. The owner is told; calling again helps"
-    " once that is mended."
-)
 
 
 async def looked_at(
@@ -44,7 +39,7 @@ async def looked_at(
             await tell(request, policy, "hook_changed", kept=False)
     except HookFailed as error:
         await _tell_of_failure(request, policy, hook, error)
-        refusal = refused("out_of_order", f"This call was not made: {_OUT_OF_ORDER}")
+        refusal = refused("out_of_order", f"This call was not made: {OUT_OF_ORDER}")
         raise CallNotMade(refusal, "refused") from error
     if said.decision == "deny":
         await tell(request, policy, "hook_denied", kept=True)
@@ -68,7 +63,7 @@ async def looked_at_again(
             return result, ("ok" if not result.is_error else "error" if answer.is_error else "refused")
     except HookFailed as error:
         await _tell_of_failure(request, policy, hook, error)
-        text = f"This call was made, but its answer is withheld: {_OUT_OF_ORDER}"
+        text = f"This call was made, but its answer is withheld: {OUT_OF_ORDER}"
         return refused("out_of_order", text), "refused"
     if said.decision == "deny":
         await tell(request, policy, "hook_denied", kept=True)

@@ -77,6 +77,7 @@ def _inside(request: Request, what: UseKind, name: str, arguments: Mapping[str, 
         unhurried=False,
         address=request.address,
         inner=request.inner,
+        traceparent=request.traceparent,
         depth=request.depth + 1,
         outermost=request if request.outermost is None else request.outermost,
     )

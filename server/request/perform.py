@@ -141,6 +141,8 @@ def _tell(request: Request, name: str, outcome: str, seconds: float, said: objec
         }
     if not is_tool:
         say("library.used", method=route.method.name, name=name[:200], **facts)
+        if endpoint.calls is not None:
+            endpoint.calls.used(principal, time_ns() // 1_000_000)
         return
     say("tool.called", tool=name, **facts)
     book = endpoint.calls

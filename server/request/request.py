@@ -28,6 +28,7 @@ from server.sessions.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from server.repeats.adrift_calls import AdriftCall
+    from server.telemetry.spans import Span
     from server.till.calls import HeaderSettlement, PaidInVain, Unpaid
 
 NO_ABILITIES: Final[frozenset[str]] = frozenset()
@@ -103,6 +104,8 @@ class Request(msgspec.Struct, kw_only=True):
     used_inside: int = 0  # by the outermost one: how many were made on all levels
     # Called once the answer has been written to its caller, whole; what it returns, once it is known that the caller has it.
     when_written: Callable[[], Callable[[], None] | None] | None = None
+    trace: Span | None = None  # where requests are traced: its span, or that it has none
+    traceparent: str | None = None  # of what is traced now, for what is done on its behalf
 
     def __repr__(self) -> str:  # its headers hold what let the caller in
         return f"Request({self.route.method.name}, {self.call_id})"
@@ -172,6 +175,8 @@ class Request(msgspec.Struct, kw_only=True):
         return facts_of(self.principal, self.session, self.route.params.meta.client_info, self.endpoint.name)
 
     def header(self, name: bytes) -> str | None:
+        if name == b"traceparent" and self.traceparent is not None:
+            return self.traceparent
         hidden = self.headers is None or name.decode("latin-1") in SECRET_HEADERS
         value = None if hidden or self.headers is None else self.headers.get(name)
         return None if value is None else value.decode("latin-1")

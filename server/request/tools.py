@@ -166,6 +166,7 @@ async def carry_out(
         payment=order.payment,
         idempotency_key=order.idempotency_key,
         address=order.address,
+        traceparent=order.traceparent,
         inner=inner,
     )
     settle_tool(request, order.tool)
@@ -225,6 +226,7 @@ def order_of(request: Request, resumed: Any = None) -> TaskOrder:
         call_id=request.call_id,
         can=request.can,
         resumed=resumed,
+        traceparent=request.traceparent,
         **brought_by(request),
     )
 
@@ -342,7 +344,13 @@ async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) 
     )
     request.reached = True
     try:
-        answer = await tool.backend.call(call, outlet)
+        tracing = request.endpoint.tracing
+        if tracing is None:
+            answer = await tool.backend.call(call, outlet)
+        else:
+            from server.request.traced import traced_use
+
+            answer = await traced_use(request, tracing, tool, call, outlet)
     except ToolCrashed as error:
         return _failed(str(error)), "error"
     except Busy as error:

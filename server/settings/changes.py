@@ -46,6 +46,8 @@ def change(serving: Mapping[str, ServerConfig], started: Resolved, newer: Resolv
     ]
     if started.acme != newer.acme:
         waits.append("acme")
+    if started.telemetry != newer.telemetry:
+        waits.append("telemetry")
     if started.upstreams != newer.upstreams:
         waits.append("upstream")
     if [server.name for server in started.servers] != [server.name for server in newer.servers]:

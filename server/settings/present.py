@@ -18,6 +18,7 @@ from server.settings.acme import AcmeConfig
 from server.settings.reading import SettingsProblem
 from server.settings.secret import SecretUnreadable, read_secret
 from server.settings.shapes import ServerConfig
+from server.settings.telemetry import TelemetryConfig
 
 # Fields in which a reference is one. Elsewhere `env:` is a text like any other.
 _OF_SECRETS: Final = frozenset({"api_key", "credentials", "env", "environment", "headers"})
@@ -29,7 +30,10 @@ _CHECK: Final = "import sys; compile(open(sys.argv[1], 'rb').read(), sys.argv[1]
 
 
 def absences(
-    servers: Sequence[ServerConfig], agents: Sequence[tuple[str, msgspec.Struct]], acme: AcmeConfig
+    servers: Sequence[ServerConfig],
+    agents: Sequence[tuple[str, msgspec.Struct]],
+    acme: AcmeConfig,
+    telemetry: TelemetryConfig | None = None,
 ) -> list[SettingsProblem]:
     """`servers` as they are written, one after the other; `agents`: where each is written, and what it says."""
     found: list[SettingsProblem] = []
@@ -41,6 +45,8 @@ def absences(
     for place, server in enumerate(servers, 1):
         for at, each in enumerate(server.tokens, 1):
             found += _unreadable(f"server[{place}].tokens[{at}].token", each.token)
+    if telemetry is not None:
+        found += _unreadable("telemetry.headers", telemetry.headers)
     return [*found, *_unreadable("acme.eab_key", acme.eab_key)]
 
 

@@ -26,6 +26,7 @@ from server.settings.money import PaymentsConfig, PlanConfig
 from server.settings.money_faults import money_faults
 from server.settings.policies import Fault, ScopeConfig, faults, vocabulary
 from server.settings.shapes import Config, ServerConfig
+from server.settings.telemetry import TelemetryConfig
 from server.settings.upstreams import UpstreamConfig
 from server.settings.upstreams import faults as upstream_faults
 
@@ -65,6 +66,7 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     plans: tuple[PlanConfig, ...] = ()
     limits: LimitsConfig = LimitsConfig()
     acme: AcmeConfig = AcmeConfig()
+    telemetry: TelemetryConfig | None = None
     written: frozenset[str] = frozenset()  # plain settings that somebody wrote, be it their default
 
 
@@ -153,6 +155,7 @@ def draft(
     plans_written = table.pop("plan", None)
     limits_written = table.pop("limits", None)
     acme_written = table.pop("acme", None)
+    telemetry_written = table.pop("telemetry", None)
     settings: dict[str, object] = {}
     hints = typing.get_type_hints(Config, include_extras=True)
     about_servers: list[SettingsProblem] = []
@@ -169,6 +172,7 @@ def draft(
     sound_money = len(about_servers) == before_money
     limits: LimitsConfig = _tables("limits", _LIMITS, limits_written, about_servers) or LimitsConfig()
     acme: AcmeConfig = _tables("acme", _ACME, acme_written, about_servers) or AcmeConfig()
+    telemetry: TelemetryConfig | None = _tables("telemetry", _TELEMETRY, telemetry_written, about_servers)
     # What parts say of each other is looked at where these parts are sound.
     sound_scopes = scopes is not None or scopes_written is None
     scopes = scopes or ()
@@ -218,6 +222,7 @@ def draft(
             plans=plans,
             limits=limits,
             acme=acme,
+            telemetry=telemetry,
             written=frozenset(settings),
         ),
         problems=located(problems, lines),
@@ -417,6 +422,7 @@ _UPSTREAMS: Final = Annotated[
 ]
 _LIMITS: Final = Annotated[LimitsConfig, Meta(description="a table, [limits]")]
 _ACME: Final = Annotated[AcmeConfig, Meta(description="a table, [acme]")]
+_TELEMETRY: Final = Annotated[TelemetryConfig, Meta(description="a table, [telemetry], with otlp")]
 _PAYMENTS: Final = Annotated[PaymentsConfig, Meta(description="a table, [payments]")]
 _PLANS: Final = Annotated[
     tuple[PlanConfig, ...], Meta(max_length=100, description="[[plan]] tables, at most 100")

@@ -24,6 +24,7 @@ from server.settings.money import PaymentsConfig, PlanConfig
 from server.settings.policies import vocabulary
 from server.settings.reading import ConfigInvalid, LoadedSettings, SettingsProblem
 from server.settings.shapes import Config, ServerConfig
+from server.settings.telemetry import TelemetryConfig, telemetry_faults
 from server.settings.upstreams import UpstreamConfig
 
 LOOPBACK_NAMES: Final = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
@@ -54,6 +55,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     plans: tuple[PlanConfig, ...] = ()
     limits: LimitsConfig = LimitsConfig()
     acme: AcmeConfig = AcmeConfig()
+    telemetry: TelemetryConfig | None = None
 
     def open_to_all(self, server: ServerConfig) -> bool:
         """Whether nobody is asked to log in there: as the server says, or else the settings."""
@@ -131,6 +133,11 @@ def resolve_all(loaded: LoadedSettings) -> tuple[Resolved, list[SettingsProblem]
         SettingsProblem(key=key, what=what, instead=instead)
         for key, what, instead in acme_faults(config, loaded.acme)
     )
+    if loaded.telemetry is not None:
+        problems.extend(
+            SettingsProblem(key=key, what=what, instead=instead)
+            for key, what, instead in telemetry_faults(loaded.telemetry)
+        )
     networks = _networks(config.trusted_proxies, problems)
     ways, aliases = _ways(loaded.servers, problems)
     resolved = Resolved(
@@ -150,6 +157,7 @@ def resolve_all(loaded: LoadedSettings) -> tuple[Resolved, list[SettingsProblem]
         plans=loaded.plans,
         limits=loaded.limits,
         acme=loaded.acme,
+        telemetry=loaded.telemetry,
     )
     return resolved, problems
 

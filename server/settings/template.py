@@ -203,6 +203,13 @@ kind = "demo"
 # eab_key_id = "kid-1"
 # eab_key = "env:ACME_EAB_KEY"
 
+# Where traces and metrics are sent, over OTLP: docs/telemetry.md.
+# [telemetry]
+# otlp = "http://127.0.0.1:4318"
+# headers = { authorization = "Bearer env:OTLP_KEY" }
+# traces = 0.05
+# metrics_seconds = 60
+
 # [payments]
 # pay_to = "0x…"
 # networks = ["base-sepolia"]

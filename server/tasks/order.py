@@ -71,6 +71,7 @@ class TaskOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     idempotency_key: str | None = None
     charge: str | None = None
     address: str = ""
+    traceparent: str | None = None  # where the request that ordered it was traced
 
 
 Perform: TypeAlias = Callable[[TaskOrder, Outlet], Awaitable[Ending]]

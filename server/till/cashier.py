@@ -43,7 +43,7 @@ from server.till.vouchers import NotRedeemed
 MOST_LOGINS: Final = 200
 _ON_A_TOOL: Final = "on any one tool"
 # Beside it stands a permission for all but "what moves money": that is other people's, or on other accounts than the one here.
-_NO_OTHER_MONEY: Final = "Other money than that it moves only with a permission of its own."
+_NO_OTHER_MONEY: Final = "It needs a permission of its own to move any other money."
 
 _NOT_REDEEMED: Final[Mapping[str, str]] = {
     "unknown": "There is no such voucher. Look at its letters again.",
@@ -107,7 +107,7 @@ class TillCashier:
     def redeem(self, db: Db, person: str, typed: str, *, seed: bytes, now: Millis) -> str:
         code_hash = vouchers.hash_of(typed)
         if code_hash is None:
-            raise CashierRefusal("That is no voucher: it has five groups of five letters and digits.")
+            raise CashierRefusal("That is not a voucher: one has five groups of five letters and digits.")
         own, wallet = cast("StoreDb", db), wallet_of_person(person)
         done = vouchers.redeem(own, self._books, code_hash, wallet, principal=wallet, now=now)
         if isinstance(done, NotRedeemed):
@@ -174,7 +174,7 @@ class TillCashier:
         try:
             amount = parse(typed.strip())
         except BadAmount as problem:
-            raise CashierRefusal(f"That amount {problem}.") from None
+            raise CashierRefusal(f"That {problem}.") from None
         subject = _subject(person, login)
         caps.set_cap(cast("StoreDb", db), subject, period, amount, by=by, now=now)
         said = f"{shown(amount, CURRENCY)} {period} of {subject}"

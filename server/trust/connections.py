@@ -239,7 +239,7 @@ class PersonConnections:
                 upstream=key,
                 person=user_id,
                 by=f"user:{user_id}",
-                why="on the account page",
+                why="on the page You",
                 now=self._clock(),
             )
         )

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 import trio
 
+from auth.values.db import JobStore
 from auth.values.entropy import SEED_BYTES, Entropy
 from auth.values.model import Millis
 from server.backends.base import Trouble, Watched
@@ -211,14 +212,21 @@ class TrustDesk:
         return [each for each in blocked if wanted is None or each.key in wanted]
 
     async def accept(
-        self, upstream: KnownUpstream, keys: Sequence[DefinitionKey] | None, *, seal: str, by: str
+        self,
+        upstream: KnownUpstream,
+        keys: Sequence[DefinitionKey] | None,
+        *,
+        seal: str,
+        by: str,
+        store: JobStore | None = None,
     ) -> Sequence[Definition]:
-        """`seal`: of what was shown. Raises `NotAsShown`, and what the store raises."""
+        """`seal`: of what was shown. `store`: by which it is written, if not by the one that all is. Raises `NotAsShown`, and what the
+        store raises."""
         chosen = self.withheld(upstream, keys)
         if seal_of(chosen) != seal:
             raise NotAsShown
         now = self.clock()
-        await self.store.write(
+        await (store or self.store).write(
             partial(
                 pins.accept,
                 upstream=upstream.key,

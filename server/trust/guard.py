@@ -129,14 +129,21 @@ class PinGuard:
             self._pins.pop(key, None)
         self._judge_again()
 
-    def trouble(self) -> Trouble | None:
+    def waiting(self) -> str:
+        """What waits to be accepted, in words; empty where nothing does."""
         count = len(self._since)
         if not count:
-            return None
+            return ""
         first = min(self._since)
         named = f"the {first.kind} {clean(first.name[:64])}"
         others = f" and {count - 1} more wait" if count > 1 else " waits"
-        words = f"{named}{others} to be looked at: ostiary upstream accept {quote(str(self.upstream))}"
+        return f"{named}{others} to be looked at"
+
+    def trouble(self) -> Trouble | None:
+        waiting = self.waiting()
+        if not waiting:
+            return None
+        words = f"{waiting}: ostiary upstream accept {quote(str(self.upstream))}"
         return Trouble(words, min(self._since.values()), kind="waits")
 
     def _judge_again(self) -> None:

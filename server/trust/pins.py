@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from auth import audit
+from auth.values.db import Db
 from auth.values.model import Millis
-from server.store.jobs import StoreDb
 from server.trust.definitions import Definition, DefinitionKey
 
 PAGE: Final = 500  # rows read at once; each may hold 64 KiB
@@ -41,7 +41,7 @@ class PinnedUpstream(msgspec.Struct, frozen=True, kw_only=True):
     pins: Mapping[DefinitionKey, Pin]
 
 
-def load(db: StoreDb, upstream: UpstreamKey, source: str) -> PinnedUpstream:
+def load(db: Db, upstream: UpstreamKey, source: str) -> PinnedUpstream:
     """A job that reads."""
     met = db.fetch_one(
         "SELECT source FROM upstreams WHERE server = ? AND agent = ?", upstream.server, upstream.agent
@@ -71,7 +71,7 @@ def load(db: StoreDb, upstream: UpstreamKey, source: str) -> PinnedUpstream:
 
 
 def accept(
-    db: StoreDb,
+    db: Db,
     upstream: UpstreamKey,
     source: str,
     definitions: Sequence[Definition],
@@ -101,7 +101,7 @@ def accept(
 
 
 def accept_first(
-    db: StoreDb, upstream: UpstreamKey, source: str, definitions: Sequence[Definition], now: Millis
+    db: Db, upstream: UpstreamKey, source: str, definitions: Sequence[Definition], now: Millis
 ) -> bool:
     """A job: pin what it offers, if it was never met before. What another offered under its name goes."""
     if not meet(db, upstream, source, now):
@@ -111,7 +111,7 @@ def accept_first(
     return True
 
 
-def meet(db: StoreDb, upstream: UpstreamKey, source: str, now: Millis) -> bool:
+def meet(db: Db, upstream: UpstreamKey, source: str, now: Millis) -> bool:
     """Part of a job: whether this is the first time."""
     made = db.execute(
         "INSERT INTO upstreams (server, agent, source, met_at) VALUES (?, ?, ?, ?)"
@@ -126,7 +126,7 @@ def meet(db: StoreDb, upstream: UpstreamKey, source: str, now: Millis) -> bool:
 
 
 def forget(
-    db: StoreDb, upstream: UpstreamKey, keys: Sequence[DefinitionKey] | None, *, by: str, now: Millis
+    db: Db, upstream: UpstreamKey, keys: Sequence[DefinitionKey] | None, *, by: str, now: Millis
 ) -> int:
     """A job: take acceptance back, of all there is where `keys` is None; how many. An upstream of which nothing is left is still
     one that was met: whoever forgets wants to look at it again."""
@@ -152,7 +152,7 @@ def forget(
 
 
 def _record(
-    db: StoreDb, event: str, upstream: UpstreamKey, keys: Sequence[DefinitionKey], *, by: str, now: Millis
+    db: Db, event: str, upstream: UpstreamKey, keys: Sequence[DefinitionKey], *, by: str, now: Millis
 ) -> None:
     named = ", ".join(f"{key.kind} {key.name[:64]}" for key in keys[:TOLD])
     more = f" and {len(keys) - TOLD} more" if len(keys) > TOLD else ""

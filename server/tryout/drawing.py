@@ -32,9 +32,9 @@ def servers(found: Sequence[tuple[str, str]]) -> Markup:
     rows = _joined(
         Markup('<li><a href="{}"><strong>{}</strong></a></li>').format(path, title) for path, title in found
     )
-    return Markup('<h1>Try tools out</h1><p class="lead">Which server’s?</p><ul class="rows">{}</ul>').format(
-        rows
-    )
+    return Markup(
+        '<h1>Try tools out</h1><p class="lead">Choose a server.</p><ul class="rows">{}</ul>'
+    ).format(rows)
 
 
 def tools(title: str, server: str, found: Sequence[Mapping[str, Any]]) -> Markup:
@@ -120,7 +120,9 @@ def answer(tool: Mapping[str, Any], found: TryAnswer, program: str) -> Markup:
         text = as_json(found.result["structuredContent"])
         shown.append(Markup("<h3>Structured</h3>{}").format(_pre(text)))
     head = _alert("The tool says that it failed.") if failed else NOTHING
-    return Markup('<section aria-label="Answer"><h2>Answer</h2>{}{}{}{}</section><h2>Once more</h2>').format(
+    return Markup(
+        '<section aria-label="Answer"><h2>Answer</h2>{}{}{}{}</section><h2>Call it again</h2>'
+    ).format(
         head, _joined(shown) or Markup('<p class="soft">The answer is empty.</p>'), took, _program(program)
     )
 
@@ -249,16 +251,14 @@ def _optional(field: TryField) -> Markup:
 
 
 def _hint(field: TryField) -> str:
-    how = {"list": "One a line.", "json": "As JSON."}.get(field.kind, "")
+    how = {"list": "One per line.", "json": "As JSON."}.get(field.kind, "")
     return " ".join(part for part in (clean(field.hint, 400), how) if part)
 
 
 def _problem(name: str, problems: Mapping[str, str]) -> Markup:
     if name not in problems:
         return NOTHING
-    return Markup('<p class="note error" id="{}-problem">This {}.</p>').format(
-        name, clean(problems[name], 300)
-    )
+    return Markup('<p class="wrong" id="{}-problem">This {}.</p>').format(name, clean(problems[name], 300))
 
 
 # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from auth.identity import Identity
+from auth.people import users
 from auth.tokens.presentation import present
 from auth.values.model import Principal
 from server.admin.api_keys import ApiKeyAdmin
@@ -129,3 +130,25 @@ async def test_what_is_no_key_cannot_be_revoked(arguments: dict[str, Any]) -> No
     async with table() as (_, commands):
         with pytest.raises(CommandRefused):
             await commands["api_keys.revoke"](arguments, "local:0")
+
+
+async def test_a_name_that_looks_like_an_id_is_taken_for_nobody_elses() -> None:
+    async with table() as (identity, commands):
+        owner = await identity.parts.store.read(users.owner)
+        assert owner is not None
+
+        def look_alike(db: Any) -> None:
+            db.execute(
+                "INSERT INTO users (id, name, role, state, scope, created_at)"
+                " VALUES ('usr_other', ?, 'user', 'enabled', 'mcp', 0)",
+                owner.id,
+            )
+
+        await identity.parts.store.write(look_alike)
+        order = {"name": "ci", "never": True, "scope": "mcp"}
+        with pytest.raises(CommandRefused, match="is the name of one user and the id of another"):
+            await commands["api_keys.make"]({**order, "user": owner.id}, "local:0")
+        made = await commands["api_keys.make"]({**order, "user": "usr_other"}, "local:0")
+        assert made["user"] == owner.id, "that is the other's name"
+        made = await commands["api_keys.make"]({**order, "name": "own", "user_id": owner.id}, "local:0")
+        assert made["user"] == owner.name

@@ -54,7 +54,7 @@ async def running(nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 async def ask(data: Path, name: str, arguments: Mapping[str, Any] | None = None) -> Any:
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         return (await trio.to_thread.run_sync(control.ask, data, name, arguments)).result
 
 
@@ -91,13 +91,13 @@ async def test_junk_on_the_socket_is_answered_and_does_no_harm(running: Path, li
 
     def send() -> bytes:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            sock.settimeout(5)
+            sock.settimeout(60)
             sock.connect(address)
             sock.sendall(line)
             sock.shutdown(socket.SHUT_WR)
             return sock.recv(1000)
 
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         # cut off while still sending: that is an answer, too
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             assert b'"ok":false' in await trio.to_thread.run_sync(send)

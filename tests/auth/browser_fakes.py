@@ -343,7 +343,7 @@ class Browser:
     @property
     def words(self) -> str:
         """What a reader sees: no tags, no style."""
-        main = re.sub(r"<(style|script).*?</\1>", "", self.text, flags=re.DOTALL)
+        main = re.sub(r"<(style|script).*?</\1>|<wbr>", "", self.text, flags=re.DOTALL)
         return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", main)).split())
 
     async def _send(

@@ -101,7 +101,7 @@ async def test_who_was_let_in_is_told_to_what() -> None:
     browser = await asked(house_with(a_support_desk()))
     await browser.submit("/device/decide#approve", scope="mcp")
     assert "rowan.lan can use Support desk now." in browser.words
-    assert "It may: Use this agent: everything it offers." in browser.words
+    assert "It may Use this agent: everything it offers" in browser.words
 
 
 def test_of_several_scopes_the_widest_are_those_that_no_other_includes() -> None:

@@ -266,4 +266,4 @@ def provided(clock: Callable[[], int], *, github: bool = False) -> Generator[Fak
     finally:
         listener.shutdown()
         listener.server_close()
-        thread.join(5)
+        thread.join(60)

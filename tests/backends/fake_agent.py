@@ -15,11 +15,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from server.backends.base import LogMessage, Progress, ToolCall
 from server.mcp.questions import Question
 
-PATIENCE = 10  # seconds that any wait in these tests may take on a slow machine
+PATIENCE = 60  # seconds that any wait in these tests may take on a slow machine
 KEY = b"0123456789abcdef"
 
 
@@ -175,6 +176,13 @@ class Silent:
         self.came.set()
         await exchange.wait_gone()
         self.gone.set()
+
+
+async def pass_when(clock: MockClock, seconds: float, came: trio.Event) -> None:
+    """A deadline passes while the request is being answered, and not on its way there."""
+    await came.wait()
+    await wait_all_tasks_blocked()
+    clock.jump(seconds)
 
 
 @dataclass

@@ -21,7 +21,7 @@ from server.mcp.questions import Question
 from server.mcp.results import ToolResult
 
 DOUBLE = Path(__file__).parent / "double"
-PATIENCE = 20  # seconds that any wait in these tests may take on a slow machine
+PATIENCE = 60  # seconds that any wait in these tests may take on a slow machine
 
 # A script for the double: every call is answered with the word that it brought.
 PARROT = """

@@ -20,7 +20,7 @@ from server.backends.child import Child, LogAllowance, Speech, start_child
 from server.backends.environment import child_environment, environment_problems
 from server.settings.secret import SecretUnreadable
 
-PATIENCE = 20
+PATIENCE = 60
 
 # Finds `heard` and `said`: its two pipes.
 PROLOGUE = (

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import trio
 import trio.testing
-from fake_agent import Exchange, Silent, says
+from fake_agent import Exchange, Silent, pass_when, says
 from openai_pair import against, ask, completion, contents, parrot, texts
 
 from server.backends.base import BackendError
@@ -158,7 +158,7 @@ async def test_calls_of_one_session_run_one_after_the_other_while_others_pass_th
         assert contents(agent.requests[2]) == ["one", "you said one", "two"]
 
 
-async def test_waiting_for_ones_turn_counts_towards_the_deadline() -> None:
+async def test_waiting_for_ones_turn_counts_towards_the_deadline(mock_clock: trio.testing.MockClock) -> None:
     silent = Silent()
     async with against(silent, deadline_seconds=1) as (agent, under_test):
         results: list[ToolResult] = []
@@ -170,6 +170,7 @@ async def test_waiting_for_ones_turn_counts_towards_the_deadline() -> None:
             nursery.start_soon(one)
             await silent.came.wait()
             nursery.start_soon(one)
+            await pass_when(mock_clock, 1, silent.came)
         assert [texts(result) for result in results] == [["agent did not answer within 1 s"]] * 2
         assert all(result.is_error for result in results)
         assert len(agent.requests) in (1, 2)  # the second may have had the last moment of its deadline

@@ -83,7 +83,7 @@ async def test_a_process_that_ends_before_it_is_ready_is_reported_with_its_last_
 )
 async def test_a_first_line_that_is_not_good_enough_says_why(first: bytes, told: str) -> None:
     peer = MemoryPeer()
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(peer.say_bytes, first + b"\n")
             assert told in await problem_with(peer)
@@ -132,7 +132,7 @@ async def test_events_of_calls_that_are_over_are_ignored() -> None:
 )
 async def test_a_line_that_is_none_ends_the_process_and_fails_its_calls(line: bytes) -> None:
     log, told = Log(), list[str]()
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         async with working(log.logger) as at, trio.open_nursery() as nursery:
             nursery.start_soon(fails, at, told)
             await at.peer.hear()
@@ -158,7 +158,7 @@ async def test_an_event_of_a_call_that_is_none_fails_that_call_alone(
     event: dict[str, Any], last: bool
 ) -> None:
     log, told = Log(), list[str]()
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         async with working(log.logger, calls_at_once=1) as at:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(fails, at, told)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 from chat_pair import against, ask, backend
-from fake_agent import Exchange
+from fake_agent import Exchange, Silent, pass_when
 from python_pair import at_work, soon
 from test_python_keeper import MORTAL
 
@@ -66,12 +68,14 @@ async def test_an_agent_that_is_not_there_or_says_nothing_is_in_trouble() -> Non
         await gone.aclose()
 
 
-async def test_an_agent_that_does_not_answer_in_time_is_in_trouble() -> None:
-    async def say_nothing(exchange: Exchange) -> None:
-        await exchange.wait_gone()
-
-    async with against(say_nothing, deadline_seconds=1) as (_, agent):
-        assert (await ask(agent)).is_error
+async def test_an_agent_that_does_not_answer_in_time_is_in_trouble(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    silent = Silent()
+    async with against(silent, deadline_seconds=1) as (_, agent):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pass_when, mock_clock, 1, silent.came)
+            assert (await ask(agent)).is_error
         found = agent.trouble()
         assert found is not None
         assert found.words == "it did not answer within 1 s"

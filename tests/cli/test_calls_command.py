@@ -50,11 +50,11 @@ async def test_calls_are_listed_newest_first_with_who_and_why(shell: Terminal, d
     done = await shell.run("calls", "--data-dir", str(data))
     assert (done.code, done.stderr) == (0, "")
     heading, *rows = done.stdout.splitlines()
-    assert heading.split() == ["when", "tool", "outcome", "took", "who", "by", "way", "of", "why"]
+    assert heading.split() == ["when", "tool", "outcome", "took", "who", "program", "why"]
     assert [row.split()[3:5] for row in rows] == [["echo", "ok"], ["search", "timeout"], ["echo", "ok"]] or [
         row.split()[4:6] for row in rows
     ] == [["echo", "ok"], ["search", "timeout"], ["echo", "ok"]]  # with the year, unless it is this one
-    assert rows[1].endswith("12 ms  Ada        Editor     =1+1 did not answer in time")
+    assert rows[1].endswith("12 ms  Ada        Editor   =1+1 did not answer in time")
     assert "anonymous" in rows[0]
 
 

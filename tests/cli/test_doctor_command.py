@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 
+import pytest
 from shell import Terminal
 
 # Nobody listens on port 1, whatever else runs on this machine.
@@ -12,6 +14,32 @@ SILENT = (
     "✗ connection      nothing answers on port 1 of 127.0.0.1\n"
     "  hint: is it running? `ostiary serve` starts it\n"
 )
+GOOD = """
+import os
+from pathlib import Path
+Path("ran").write_text(str(os.getpid()))
+def hello() -> str:
+    "Says hello."
+    return "hello"
+"""
+AGENTS = """
+[[server]]
+name = "main"
+[[server.agent]]
+kind = "chat"
+url = "http://127.0.0.1:1/chat"
+agent = "kaya"
+[[server.agent]]
+kind = "mcp"
+id = "files"
+command = ["sh", "-c", "exit 3"]
+[[server.agent]]
+kind = "python"
+file = "bad.py"
+[[server.agent]]
+kind = "python"
+file = "good.py"
+"""
 
 
 async def test_a_machine_without_a_server_is_told_what_to_do(shell: Terminal) -> None:
@@ -21,7 +49,8 @@ async def test_a_machine_without_a_server_is_told_what_to_do(shell: Terminal) ->
     assert done.stdout == (
         "✓ settings        none written, the built-in ones are used\n"
         f"– data directory  {data} is not there yet\n"
-        "  hint: `ostiary serve` makes it\n" + SILENT
+        "  hint: `ostiary serve` makes it\n"
+        "✓ agents          1 tried, and is as it should be\n" + SILENT
     )
 
 
@@ -39,6 +68,33 @@ async def test_a_data_directory_that_no_server_holds_is_told(shell: Terminal) ->
     done = await shell.run("doctor", "--data-dir", str(data), OSTIARY_PORT="1")
     assert f"✗ data directory  no server is running on {data}\n" in done.stdout
     assert done.stdout.endswith(SILENT)
+
+
+async def test_where_no_server_runs_each_agent_is_tried_and_left_as_it_was(shell: Terminal) -> None:
+    (shell.home / "bad.py").write_text("import nonesuch\n", "utf-8")
+    (shell.home / "good.py").write_text(GOOD, "utf-8")
+    file = shell.home / "ostiary.toml"
+    file.write_text(AGENTS, "utf-8")
+    done = await shell.run("doctor", "--config", str(file), "--data-dir", "data", OSTIARY_PORT="1")
+    assert (done.code, done.stderr) == (1, "")
+    steps = done.stdout.split("makes it\n")[1].split("\nhttp://")[0].splitlines()
+    there = (
+        f"a server starts all the same, and its tools fail until it is there; see [[server.agent]] in {file}"
+    )
+    assert steps[:4] == [
+        "✗ agent           main[1] (chat) is out of order: it cannot be reached: connection refused",
+        f"  hint: {there}",
+        "✗ upstream        main/files: has ended (exit status 3)",
+        f"  hint: {there}",
+    ]
+    assert steps[4].startswith(
+        "✗ agent           main[3] (bad.py): the agent cannot be loaded: bad.py:1: ModuleNotFoundError"
+    )
+    assert steps[5:] == [f"  hint: no server starts with it: see [[server.agent]] in {file}"]
+    # The one that is well was started, and has ended.
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((shell.home / "ran").read_text("utf-8")), 0)
+    assert not (shell.home / "data").exists()
 
 
 async def test_settings_that_cannot_be_used_end_it_with_every_problem_listed(shell: Terminal) -> None:
@@ -85,6 +141,7 @@ async def test_the_report_in_json_has_one_entry_per_step(shell: Terminal) -> Non
     assert [(step["step"], step["state"]) for step in report["steps"]] == [
         ("settings", "ok"),
         ("data directory", "skipped"),
+        ("agents", "ok"),
         ("connection", "failed"),
     ]
     assert all(set(step) == {"step", "state", "detail", "hint"} for step in report["steps"])

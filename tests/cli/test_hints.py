@@ -42,6 +42,28 @@ def test_commands_are_spelled_as_the_program_was_started(
     assert started(monkeypatch, way, path=tmp_path) == f"'{way}' login URL, or `'{way}' tools`"
 
 
+def test_what_is_for_another_terminal_runs_from_any_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, spaced = tmp_path / "home", tmp_path / "else where"
+    for folder in (home, spaced):
+        folder.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(home)
+
+    def there(way: str) -> str:
+        monkeypatch.setenv("OSTIARY_PROGRAM", way)
+        return terminal.program_anywhere()
+
+    assert there("ostiary") == "ostiary"
+    assert there("./ostiary") == "~/ostiary"
+    assert there("scripts/ostiary") == "~/scripts/ostiary"
+    assert there("/opt/ostiary") == "/opt/ostiary"
+    assert there("'/x y/ostiary'") == "'/x y/ostiary'"
+    monkeypatch.chdir(spaced)
+    assert there("./ostiary") == f"'{spaced}/ostiary'"
+
+
 def test_the_next_command_means_the_same_server() -> None:
     assert local.again(None, None) == ""
     assert local.again("/a b", None) == " --data-dir '/a b'"

@@ -25,7 +25,7 @@ async def test_a_name_stands_for_its_server_everywhere(logged_in: Terminal, fake
     assert json.loads((await logged_in.run("tools", "door", "--json")).stdout)["url"] == fake.url
     assert json.loads((await logged_in.run("whoami", "door", "--json")).stdout)["url"] == fake.url
     listed = await logged_in.run("mcp", "list")
-    assert listed.stdout == f"name  server{' ' * (len(fake.url) - 6)}  login\ndoor  {fake.url}  yes\n"
+    assert listed.stdout == f"name  server{' ' * (len(fake.url) - 6)}  logged in\ndoor  {fake.url}  yes\n"
     removed = await logged_in.run("mcp", "remove", "door")
     assert (
         removed.stderr

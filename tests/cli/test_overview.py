@@ -118,7 +118,7 @@ def test_no_help_is_wider_than_a_terminal(name: str, capsys: pytest.CaptureFixtu
         (["logn"], "error: no such command 'logn', did you mean 'login'?\nhint: ostiary --help\n"),
         (["xyzzy"], "error: no such command 'xyzzy'\nhint: ostiary --help\n"),
         (["--vers"], "error: no such option '--vers', did you mean '--version'?\nhint: ostiary --help\n"),
-        (["login"], "error: missing argument 'URL'\nhint: ostiary login --help\n"),
+        (["logout"], "error: missing argument 'URL'\nhint: ostiary logout --help\n"),
         (["token", "a", "b"], "error: got unexpected extra argument (b)\nhint: ostiary token --help\n"),
         (
             ["call", "x", "y", "--timeout", "long"],

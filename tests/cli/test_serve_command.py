@@ -148,7 +148,11 @@ async def test_a_python_file_is_served_without_any_settings_and_a_file_that_lies
     ("arguments", "code", "said"),
     [
         (("agent.exe",), 2, "agent.exe is nothing that can be served by itself"),
-        (("missing.py",), 1, "there is no file missing.py"),
+        (
+            ("missing.py",),
+            1,
+            "there is no file missing.py\nhint: `ostiary serve` by itself serves a demo agent",
+        ),
         (("agent.py", "--config", "two.toml"), 2, "--config names what is served already"),
         (("--port", "70000"), 2, "port"),
         (("--port", "x"), 2, "port"),

@@ -113,6 +113,38 @@ async def test_whoami_puts_up_with_whatever_it_is_told(
     assert (done.code, done.stderr) == (0, "")
 
 
+async def test_whoami_without_a_url_asks_each_server_who_one_is_there(
+    logged_in: Terminal, fake: FakeServer
+) -> None:
+    telling(fake, {**ME, "user": {"name": "oli\x1b[2Jvia"}})
+    file = TokenFile(logged_in.config)
+    login = file.get(fake.url)
+    assert login is not None
+    silent = "http://127.0.0.1:1/mcp"  # where nobody listens
+    file.put(msgspec.structs.replace(login, url=silent, resource=silent))
+    done = await logged_in.run("whoami")
+    assert (done.code, done.stderr) == (0, "")
+    assert [line.split() for line in done.stdout.splitlines()] == [
+        ["logged", "in", "at", "you", "are", "state", "scope"],
+        [fake.url, "oli�[2Jvia", "good", "mcp"],
+        [silent, "not", "reached", "mcp"],
+    ]
+    offline = await logged_in.run("whoami", "--offline")
+    assert [line.split()[1:] for line in offline.stdout.splitlines()[1:]] == 2 * [["not", "asked", "mcp"]]
+    found = json.loads((await logged_in.run("whoami", "--json")).stdout)["logins"]
+    assert [(each["url"], each["state"]) for each in found] == [
+        (fake.url, "accepted"),
+        (silent, "unreachable"),
+    ]
+    assert found[0]["account"]["user"]["name"].startswith("oli")
+    # One that is over there ended is told, with what brings it back.
+    fake.valid.clear()
+    fake.refresh_token = None
+    done = await logged_in.run("whoami")
+    assert " ended " in done.stdout
+    assert done.stderr == f"hint: ostiary login {fake.url}\n"
+
+
 async def test_whoami_lets_no_server_steer_the_terminal(logged_in: Terminal, fake: FakeServer) -> None:
     telling(fake, {"user": {"name": "\x1b[2Jolivia"}, "plan": "a\x07b"})
     assert "\x1b" not in (await logged_in.run("whoami", fake.url)).stdout

@@ -66,7 +66,7 @@ LOGGED_IN: dict[str, tuple[int, str, str]] = {
     "call {url} echo @missing.json": (2, "", "error: cannot read missing.json: no such file or directory\n"),
     "whoami": (
         0,
-        "server{pad}  scope\n{url}  mcp\n",
+        "logged in at{pad}  you are  state  scope\n{url}           good   mcp\n",
         "",
     ),
     "doctor {url}": (
@@ -130,7 +130,7 @@ def filled(template: str, fake: FakeServer) -> str:
         url=fake.url,
         origin=fake.origin,
         port=fake.origin.rpartition(":")[2],
-        pad=" " * (len(fake.url) - len("server")),
+        pad=" " * (len(fake.url) - len("logged in at")),
     )
 
 

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 from shell import Terminal
 
-from server.cli import which_server
-from server.cli.terminal import Misuse
+from server.cli import local, which_server
+from server.cli.terminal import CliError, Misuse
 from server.client.tokens import CHOSEN, TokenFile
 from tests.client.fake_server import FakeServer
 from tests.client.test_tokens import login
@@ -71,6 +71,27 @@ def test_the_only_login_is_meant_else_the_last_that_was_made_and_never_one_by_ch
     with pytest.raises(Misuse, match="logged in to 2 servers"):
         which_server.usual()
     assert which_server.of("a.example").url == HERE
+
+
+def test_a_login_is_to_the_server_that_runs_here_where_none_is_named_else_to_the_usual_one(
+    file: TokenFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running: dict[str, object] = {}
+
+    def ask(name: str) -> dict[str, object]:
+        assert name == "status"
+        if not running:
+            raise CliError("no server is running")
+        return running
+
+    monkeypatch.setattr(local, "ask", ask)
+    with pytest.raises(Misuse, match="no server is named, and none runs here"):
+        which_server.to_log_in_to(None)
+    file.begin(login(HERE))
+    assert which_server.to_log_in_to(None).url == HERE
+    running |= {"origin": "http://localhost:1", "paths": {"first": "/one", "second": "/two"}}
+    assert which_server.to_log_in_to(None).url == "http://localhost:1/one"
+    assert which_server.to_log_in_to("b.example").url == THERE
 
 
 async def test_tools_are_listed_and_called_and_a_token_is_printed_without_naming_the_server(

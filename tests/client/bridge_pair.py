@@ -87,7 +87,7 @@ class StreamingServer:
 
     async def until(self, what: Callable[[], bool]) -> None:
         """Wait until something that the server sees makes `what` true."""
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while not what():
                 await self.news.wait()
 
@@ -270,7 +270,7 @@ class Host:
         self.notify("notifications/cancelled", {"requestId": request_id})
 
     async def hear(self) -> Any:
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             return json.loads(await self._out.receive())
 
     async def error(self) -> tuple[Any, int, str]:
@@ -325,5 +325,5 @@ async def bridged(
         nursery.start_soon(run)
         yield host
         host.hang_up()
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             await host.ended.wait()

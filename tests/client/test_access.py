@@ -79,7 +79,7 @@ async def test_many_tasks_that_need_a_token_at_once_make_one_refresh(
         async with open_client(fake.url) as client:
             found.append(await Access(file, fake.url, client=client, now=lambda: NOW).login())
 
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             for _ in range(10):
                 nursery.start_soon(one)
@@ -186,7 +186,7 @@ async def test_cancelling_a_refresh_lets_it_finish_and_keeps_its_answer(
         return response
 
     fake.overrides["/token"] = slowly
-    with trio.fail_after(20), trio.CancelScope() as scope:
+    with trio.fail_after(60), trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(_cancel_when, cancel, scope))
             await access.login()

@@ -44,7 +44,7 @@ async def test_descriptors_stay_as_they_are_and_a_full_pipe_holds_the_writer_up(
             await write(line)
             done.set()
 
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(produce)
                 await trio.sleep(0)

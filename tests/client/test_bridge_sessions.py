@@ -31,7 +31,7 @@ NOTE = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level":
 
 @pytest.fixture(autouse=True)
 async def in_time() -> Any:
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         yield
 
 
@@ -425,12 +425,17 @@ async def test_a_handshake_on_a_stream_works_like_any(server: StreamingServer, h
     assert server.requests("ping")[0].headers["mcp-protocol-version"] == "2025-11-25"
 
 
-async def test_silence_without_end_is_an_error(server: StreamingServer, file: TokenFile) -> None:
+async def test_silence_without_end_is_an_error(
+    server: StreamingServer, file: TokenFile, mock_clock: trio.testing.MockClock
+) -> None:
     server.offers_get = False
     streams(server, "tools/call")
     async with bridged(server.url, file, patience=Patience(answer_seconds=0.2)) as host:
         await host.open_session()
         host.request(1, "tools/call", {"name": "dead"})
+        await server.until(lambda: bool(server.requests("tools/call")))
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.jump(0.2)
         request_id, code, text = await host.error()
         assert (request_id, code) == (1, -32603)
         assert "did not answer in time" in text

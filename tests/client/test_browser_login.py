@@ -31,7 +31,7 @@ def foreign(fake: FakeServer) -> FakeServer:
 async def log_in(
     fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient, screen: Screen, **wish: Any
 ) -> StoredLogin:
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         return await sign_in(client, file, fake.url, screen=screen, wish=Wish(**wish))
 
 

@@ -19,7 +19,7 @@ ASM = "/.well-known/oauth-authorization-server"
 
 
 async def steps_of(fake: FakeServer, file: TokenFile, url: str | None = None) -> list[CheckStep]:
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         return [step async for step in examine(url or fake.url, file)]
 
 

@@ -18,7 +18,7 @@ AS_PATH = "/.well-known/oauth-authorization-server"
 
 @pytest.fixture(autouse=True)
 async def in_time() -> Any:
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         yield
 
 

@@ -20,7 +20,7 @@ from server.mcp.results import ToolResult
 
 PYTHON = sys.executable
 ENVIRONMENT = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "ONLY": "this"}
-PATIENCE = 20  # seconds that any wait may take on a slow machine
+PATIENCE = 60  # seconds that any wait may take on a slow machine
 
 
 class Log:

@@ -37,7 +37,7 @@ FLAGS = [
 PICTURES = Path(os.environ.get("SCREENSHOTS") or ".work/screenshots")
 SIZES = {"phone": (360, 740), "desk": (1280, 860)}
 LIGHTS = ("light", "dark")
-PATIENCE_MS = 10_000
+PATIENCE_MS = 60_000
 
 
 class Server:
@@ -112,7 +112,7 @@ def serving(**options: Any) -> Generator[Server]:
     finally:
         listener.shutdown()
         listener.server_close()
-        thread.join(5)
+        thread.join(60)
 
 
 @contextmanager

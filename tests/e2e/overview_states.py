@@ -119,7 +119,7 @@ def overview(server: Server, page: Page) -> Iterator[str]:
     said.append(
         (
             "files",
-            "the tool delete_all and 2 more wait to be looked at: ostiary upstream accept files",
+            "the tool delete_all and 2 more wait to be looked at",
         )
     )
     certificate.append("certificate: ends in 4.2 days")

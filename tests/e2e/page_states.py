@@ -39,6 +39,7 @@ from tests.auth.people_fakes import invited, let_in, reset_path
 from tests.auth.upstream_fakes import CLIENT, SECRET, FakeProvider, provided
 from tests.e2e.chromium import Devices, Server, fill_in, sign_in
 from tests.e2e.overview_states import overview
+from tests.e2e.try_states import out_of_order, trying
 from tests.owner.test_upstream_pages import a_house
 from tests.till.cashier_fakes import a_cashier
 from tests.trust.connection_fakes import ISSUER, PATH, Connecting
@@ -710,7 +711,7 @@ def with_passkeys(server: Server, page: Page) -> Iterator[str]:
     yield "passkey-claim"
     page.get_by_label("Name").fill("alice")
     press(page, "Use a passkey")
-    expect(page.get_by_role("status")).to_contain_text("Nothing came of it")
+    expect(page.get_by_role("status")).to_contain_text("That did not work")
     yield "passkey-claim-refused"
     there.recognise(somebody=True)
     press(page, "Use a passkey")
@@ -870,6 +871,9 @@ def upstreams(server: Server, page: Page) -> Iterator[str]:
     yield "upstream-nothing-waits"
     page.goto(origin + "/account/upstreams/look?name=nowhere")
     yield "upstream-none"
+    server.routed.desk = None
+    page.goto(origin + "/account/upstreams")
+    yield "upstreams-without-any"
 
 
 @contextmanager
@@ -918,4 +922,6 @@ TOURS: tuple[Tour, ...] = (
     with_passkeys,
     with_providers,
     connecting,
+    trying,
+    out_of_order,
 )

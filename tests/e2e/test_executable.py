@@ -142,7 +142,7 @@ def test_a_first_day_from_serve_to_sigterm_leaves_no_secret_in_any_log(ostiary: 
 def test_the_pages_are_in_the_file(ostiary: Program) -> None:
     with (
         ostiary.serving() as server,
-        httpx2.Client(follow_redirects=True, trust_env=False, timeout=30) as browser,
+        httpx2.Client(follow_redirects=True, trust_env=False, timeout=60) as browser,
     ):
         page = browser.get(f"{server.url}/device")
         assert page.status_code == 200
@@ -263,7 +263,7 @@ def test_the_smoke_test_that_it_carries_passes(ostiary: Program) -> None:
 
 def ask_for_device_code(site: str) -> str:
     """A login begun with nothing but HTTP, and left to run out."""
-    with httpx2.Client(trust_env=False, timeout=30) as client:
+    with httpx2.Client(trust_env=False, timeout=60) as client:
         metadata = client.get(f"{site}/.well-known/oauth-authorization-server").json()
         answer = client.post(
             metadata["device_authorization_endpoint"], data={"client_id": "ostiary-cli"}

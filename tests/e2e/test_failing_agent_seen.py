@@ -162,7 +162,7 @@ def test_whoever_looks_at_the_overview_knows_which_agent_fails_why_since_when_an
         with an_agent(port):
             ask_agent(0)
             seen = overview_of(person, server)
-            assert "every agent is in order" in seen["Needs you"]
+            assert "Every agent is in order" in seen["Needs you"]
             assert readyz() == "ready\n"
 
         # Its port is closed now, and somebody calls.
@@ -171,7 +171,7 @@ def test_whoever_looks_at_the_overview_knows_which_agent_fails_why_since_when_an
         hit = f"2 calls failed, of {NAME}"
         needs = overview_of(person, server)["Needs you"]
         assert re.search(
-            rf"main\[1\] \(chat\) is out of order, for \d+ seconds? {REFUSED.capitalize()} {hit}", needs
+            rf"main\[1\] \(chat\) has been out of order for \d+ seconds? {REFUSED.capitalize()} {hit}", needs
         ), needs
         failures = overview_of(person, server)["Last failures"]
         assert failures.count("agent endpoint cannot be reached: connection refused") == 2
@@ -207,7 +207,7 @@ def test_whoever_looks_at_the_overview_knows_which_agent_fails_why_since_when_an
 
         needs = until("the upstream on the Overview", told)
         assert re.search(
-            rf"main\[2\] \(files\) is out of order, for \d+ seconds? .*1 call failed, of {NAME}", needs
+            rf"main\[2\] \(files\) has been out of order for \d+ seconds? .*1 call failed, of {NAME}", needs
         )
         upstream = until(
             "the upstream in status",
@@ -232,3 +232,8 @@ def test_whoever_looks_at_the_overview_knows_which_agent_fails_why_since_when_an
         assert "last call" in program.run("sessions", *data).stdout
         assert "last call" in program.run("whoami", server.endpoint).stdout
     person.close()
+
+    # No server runs any more: `doctor` tries the agents itself, and says the same of them.
+    doctor = program.run("doctor", *data, "--config", "ostiary.toml", code=1).stdout
+    assert f"main[1] (chat) is out of order: {REFUSED}" in doctor
+    assert f"main/files: {words.partition(';')[0]}" in doctor  # what else it said is not always heard in time

@@ -30,7 +30,7 @@ def test_its_operator_and_its_health_are_served_while_callers_hold_all_connectio
         host, _, port = server.url.removeprefix("http://").rpartition(":")
         refused = 0
         for _ in range(2 * ALLOWED):
-            connected = stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
+            connected = stack.enter_context(socket.create_connection((host, int(port)), timeout=60))
             connected.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             answer = connected.recv(4096)
             refused += answer.startswith(b"HTTP/1.1 503")

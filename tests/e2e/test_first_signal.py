@@ -42,7 +42,7 @@ class SessionTalk:
     """One connection of a session."""
 
     def __init__(self, host: str, port: int, named: str = "") -> None:
-        self.socket = socket.create_connection((host, port), timeout=30)
+        self.socket = socket.create_connection((host, port), timeout=60)
         self.named = named
 
     def send(self, method: str, params: object, request_id: int | None = 1) -> None:
@@ -123,7 +123,7 @@ def test_it_ends_soon_whatever_cannot_end_and_tells_those_who_wait(tmp_path: Pat
         assert AGAIN in asks.rest()
         assert "retry:" in reads_on.rest()
         assert slow.rest().startswith("HTTP/1.1 408")
-        assert server.process.wait(30) == 0
+        assert server.process.wait(60) == 0
 
 
 def body_of(answer: str) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def fill(program: Program) -> None:
 def status_of(server: Server, token: str) -> int:
     body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     headers = {"authorization": f"Bearer {token}", "accept": "application/json, text/event-stream"}
-    return httpx2.post(server.endpoint, json=body, headers=headers, trust_env=False, timeout=20).status_code
+    return httpx2.post(server.endpoint, json=body, headers=headers, trust_env=False, timeout=60).status_code
 
 
 def log_in(program: Program, server: Server) -> tuple[str, str]:

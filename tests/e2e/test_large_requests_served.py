@@ -60,7 +60,7 @@ class Served:
         return self.figure("large_requests_bytes")
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
 
     def head(self, who: str, tool: str, *more: str) -> bytes:
         lines = (

@@ -212,7 +212,7 @@ def test_it_holds_no_arguments_and_no_results(served: Server, way: str) -> None:
 
         for _ in range(TIMES):
             WAYS[way](caller)
-        until("what it held to be given back", little, seconds=20)
+        until("what it held to be given back", little, seconds=60)
         until("its room to be given back", lambda: weight(served) == 0 or None)
     finally:
         caller.close()

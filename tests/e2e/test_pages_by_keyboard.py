@@ -210,7 +210,7 @@ def test_ending_a_login_on_the_account_page(chromium: Browser) -> None:
             "Audit trail",
             "Upstreams",
             "The code that it shows",
-            "Look at it",
+            "Continue",
             "End Claude",
             "End Remote bridge",
             "End Claude Code",

@@ -106,7 +106,7 @@ def test_a_device_that_does_not_recognise_its_person_says_so_and_the_passphrase_
         page.goto(server.origin + server.house.claim_path())
         page.get_by_label("Name").fill("alice")
         page.get_by_role("button", name="Use a passkey").click()
-        expect(page.get_by_role("status")).to_contain_text("Nothing came of it")
+        expect(page.get_by_role("status")).to_contain_text("That did not work")
         expect(page.get_by_role("button", name="Use a passkey")).to_be_focused()
         page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
         page.get_by_label("The same passphrase again").fill(PASSPHRASE)

@@ -128,6 +128,8 @@ def test_logins_and_browsers_are_ended_by_id_by_person_and_all_together(
     owner.claim(program, server)
     (browser,) = program.at_machine("sessions", "--browsers")
     assert (browser["user"], browser["user_agent"]) == ("olivia", "a person's browser")
+    shown = program.run("sessions", "--browsers", "--data-dir", str(program.data_dir)).stdout
+    assert "    a person's browser; used " in shown
     log_in_as(house, owner)
     (login,) = program.at_machine("sessions")
     assert program.at_machine("revoke", login["id"], browser["id"]) == {

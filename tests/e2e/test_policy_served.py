@@ -161,6 +161,9 @@ def test_functions_of_a_file_look_at_calls_and_what_is_wrong_with_them_is_their_
         assert reason_of(failed) == "out_of_order" and "secret" not in json.dumps(failed)
         (trouble,) = program.at_machine("status")["server"]["agents"]
         assert "the hook before did not answer a call" in trouble["words"]
+        assert (trouble["calls"], trouble["people"]) == (1, ["callers without a login"])
+        server.await_words("agent.out_of_order")
+        assert trouble["words"] in server.said(), "the log says it in the same words"
         assert "hooks.py" in program.run("doctor", "--data-dir", str(program.data_dir), code=1).stdout
         assert text_of(say("plain")) == "plain"  # it answers again
         assert program.at_machine("status")["server"]["agents"] == []

@@ -32,7 +32,7 @@ def test_the_second_signal_does_not_wait_for_the_calls_of_sessions(tmp_path: Pat
     )
     with Program(command=SOURCE, home=tmp_path).serving("--config", str(settings)) as server:
         host, _, port = server.url.removeprefix("http://").rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=30) as client:
+        with socket.create_connection((host, int(port)), timeout=60) as client:
             welcome = post(client, "initialize", {
                 "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
             })  # fmt: skip
@@ -47,7 +47,7 @@ def test_the_second_signal_does_not_wait_for_the_calls_of_sessions(tmp_path: Pat
             return server.process.poll()
 
         # One that comes when it no longer listens for them ends it in its own way.
-        assert until("the server to end", ended, seconds=30) in (0, -signal.SIGTERM)
+        assert until("the server to end", ended, seconds=60) in (0, -signal.SIGTERM)
 
 
 def send(client: socket.socket, method: str, params: object, *headers: str) -> None:

@@ -42,7 +42,7 @@ def ask(server: Server, method: str, about: str, /, **params: Any) -> Any:
         "Mcp-Name": about,
     }
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": META}}
-    answer = httpx2.post(server.endpoint, json=message, headers=headers, timeout=30, trust_env=False).json()
+    answer = httpx2.post(server.endpoint, json=message, headers=headers, timeout=60, trust_env=False).json()
     assert "result" in answer, answer
     return answer["result"]
 

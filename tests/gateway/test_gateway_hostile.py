@@ -58,7 +58,7 @@ async def test_one_that_is_not_waited_for_holds_up_no_start() -> None:
         await trio.sleep_forever()
 
     async with someone(silent) as tcp:
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             async with gate(tcp=tcp, connect="lazy") as door:
                 assert trouble_of(door) == "is not connected yet"
 

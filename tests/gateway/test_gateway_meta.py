@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from upstreams import Double, Turn, gate, over_http, over_tcp, text
 
+from server.gateway.carried import CarriedMeta
 from server.gateway.settings import McpConfig, problems
 from server.mcp.messages import Implementation
 from server.mcp.results import ServerIdentity
@@ -51,6 +52,23 @@ async def test_the_trace_context_goes_on_and_nothing_else_does(era: str) -> None
     assert (
         found.get("io.modelcontextprotocol/clientCapabilities", {}) == {}
     )  # what can be asked is ours to say
+
+
+async def test_a_call_that_is_traced_here_goes_on_with_its_own_place_in_the_trace() -> None:
+    ours = f"{TRACE[:36]}aaaaaaaaaaaaaaaa-01"
+    carried = CarriedMeta(("traceparent", "tracestate", "example.com/*"))
+    assert msgspec.json.decode(msgspec.json.encode(carried.of(came(META), ours))) == {
+        "traceparent": ours,
+        "tracestate": "vendor=1",
+        "example.com/seat": {"row": 3},
+    }
+    # What its caller said besides belongs to a trace that nobody goes on with.
+    other = f"00-{'1' * 32}-{'2' * 16}-01"
+    assert carried.of(came({"traceparent": "nonsense", "tracestate": "vendor=1"}), other) == {
+        "traceparent": other
+    }
+    assert carried.of(None, other) == {"traceparent": other} and carried.of(None) is None
+    assert CarriedMeta(()).of(None, other) is None
 
 
 async def test_keys_that_the_settings_name_go_on_and_with_a_prefix_all_of_a_house() -> None:

@@ -25,7 +25,7 @@ from server.mcp.messages import TextContent
 from server.mcp.questions import Question
 from server.mcp.results import ToolResult
 
-PATIENCE = 15  # seconds that any wait in these tests may take on a slow machine
+PATIENCE = 60  # seconds that any wait in these tests may take on a slow machine
 MODERN = "2026-07-28"
 CAN_ALL = frozenset({"elicitation", "elicitation.url", "sampling", "sampling.tools", "roots"})
 

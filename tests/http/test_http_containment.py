@@ -274,7 +274,7 @@ async def test_an_application_that_raises_while_it_is_cancelled_neither_ends_the
 
     async with running(app, HttpLimits(drain_seconds=0.05)) as server, await server.connect() as peer:
         await peer.send(GOOD)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             await started.wait()
             server.draining.set()
             await server.ended.wait()

@@ -79,7 +79,7 @@ async def test_a_peer_that_pipelines_far_ahead_is_read_no_further_than_the_bound
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(push, peer)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             await watching.wait()
             await trio.testing.wait_all_tasks_blocked(0.05)
         assert not sent.is_set()
@@ -337,7 +337,7 @@ async def test_an_application_that_waits_for_its_peer_to_leave_is_told() -> None
     async with running(app) as server:
         async with await server.connect() as peer:
             await peer.send(GOOD)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             await ended.wait()
         assert server.events() == []
 
@@ -375,7 +375,7 @@ async def test_a_body_cut_off_by_its_peer_is_a_disconnect_not_an_end() -> None:
     async with running(app) as server:
         async with await server.connect() as peer:
             await peer.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc")
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             await done.wait()
         assert messages == [
             {"type": "http.request", "body": b"abc", "more_body": True},

@@ -184,7 +184,7 @@ async def test_a_request_whose_client_left_or_whose_handler_failed_has_its_line_
             await peer.ask(b"GET /fails HTTP/1.1\r\nHost: localhost\r\n\r\n")
         async with await server.connect() as peer:
             await peer.send(b"GET /left HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            with trio.fail_after(5):
+            with trio.fail_after(60):
                 await started.wait()
         await until(lambda: len(routed.lines()) == 2)
     assert [(line["path"], line["status"]) for line in routed.lines()] == [("/fails", 0), ("/left", 0)]

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import trio
-from loopback_server import GOOD, Echo, respond, running, until
+import trio.testing
+from loopback_server import GOOD, Echo, respond, running, time_passes, until
 
 from server.http.limits import HttpLimits
 from server.http.tls import Tls, TlsError
@@ -44,7 +45,7 @@ async def test_the_end_of_a_connection_is_announced_so_that_a_cut_can_be_told_fr
         await server.connect(tls=trusting(certificate)) as peer,
     ):
         await peer.ask(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             assert await peer.stream.receive_some(10) == b""  # close_notify; a bare end raises
 
 
@@ -122,7 +123,9 @@ def test_files_that_cannot_be_used_are_named_and_nothing_asks_for_a_passphrase(t
         Tls(tmp_path / "missing.pem", key)
 
 
-async def test_a_stalled_tls_reader_is_cut_and_a_slow_one_is_not(tmp_path: Path) -> None:
+async def test_a_stalled_tls_reader_is_cut_and_a_slow_one_is_not(
+    tmp_path: Path, mock_clock: trio.testing.MockClock
+) -> None:
     certificate, key = write_certificate(tmp_path, "one")
     size = 4_000_000
 
@@ -138,13 +141,15 @@ async def test_a_stalled_tls_reader_is_cut_and_a_slow_one_is_not(tmp_path: Path)
         async with await server.connect(tls=trusting(certificate), receive_buffer=4096) as stalled:
             await stalled.send(GOOD)
             received = 0
-            with trio.fail_after(30):
+            with trio.fail_after(60):
                 while received < size:
                     data = await slow.stream.receive_some(65536)
                     assert data, "cut"
                     received += len(data)
-                    await trio.sleep(0.01)
-            await until(lambda: server.counters.stalled == 1)
+                    await trio.testing.wait_all_tasks_blocked()
+                    mock_clock.jump(0.01)
+            async with time_passes(mock_clock):
+                await until(lambda: server.counters.stalled == 1)
 
 
 async def test_an_early_refusal_of_an_upload_can_be_read_over_tls(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import trio
-from loopback_server import GOOD, PATIENCE, Echo, Peer, Running, running
+import trio.testing
+from loopback_server import GOOD, PATIENCE, Echo, Peer, Running, running, time_passes
 
 from server.acme.proofs import Proofs
 from server.acme.troubles import TLS_ALPN
@@ -104,7 +105,9 @@ async def test_a_client_that_says_hello_in_small_pieces_is_heard_out(tmp_path: P
             assert fit_proof(shown, NAME, AUTHORIZED)
 
 
-async def test_what_is_not_tls_or_says_nothing_is_not_waited_for_and_ends_nothing(tmp_path: Path) -> None:
+async def test_what_is_not_tls_or_says_nothing_is_not_waited_for_and_ends_nothing(
+    tmp_path: Path, mock_clock: trio.testing.MockClock
+) -> None:
     tls = IssuedTls(Proofs())
     limits = HttpLimits(tick_seconds=0.02, handshake_seconds=0.1)
     async with running(Echo(), limits, tls=tls) as server:
@@ -119,13 +122,15 @@ async def test_what_is_not_tls_or_says_nothing_is_not_waited_for_and_ends_nothin
             async with await server.connect() as peer:
                 if sent:
                     await peer.send(sent)
-                assert await peer.to_end() == b""
+                async with time_passes(mock_clock):
+                    assert await peer.to_end() == b""
         huge = b"\x16\x03\x01\x40\x00\x01\xff\xff\xff" + b"x" * (0x4000 - 4)
         async with await server.connect() as peer:
             for _ in range(8):
                 with contextlib.suppress(trio.BrokenResourceError):
                     await peer.send(huge)
-            assert await peer.to_end() == b""
+            async with time_passes(mock_clock):
+                assert await peer.to_end() == b""
         file, trust = in_one_file(tmp_path, "one")
         tls.take(file)
         async with await server.connect(tls=trust) as peer:

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 import trio
 
 from tests.interaction.agents import House
-from tests.pair import legacy, modern
+from tests.pair import legacy, modern, patience
 from tests.requirements import Cell
 
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
-SAFELY = 10  # seconds in which everything that is in memory is done
 
 
 class Reply(NamedTuple):
@@ -102,7 +101,7 @@ class Client(ABC):
         """What belongs to no request (handshake era)."""
 
     async def ask(self, method: str, params: Any = None, *, request_id: Any = None) -> Reply:
-        with trio.fail_after(SAFELY):
+        with trio.fail_after(patience()):
             async with self.begins(method, params, request_id=request_id) as asked:
                 return await asked.reply()
 

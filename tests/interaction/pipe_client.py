@@ -14,8 +14,8 @@ from auth.values.model import Principal, PrincipalKind
 from server.sessions.sessions import Sessions
 from server.stdio.conversation import PipeConversation
 from tests.interaction.agents import House
-from tests.interaction.clients import SAFELY, Asked, Client, Next
-from tests.pair import encode
+from tests.interaction.clients import Asked, Client, Next
+from tests.pair import encode, patience
 from tests.requirements import Cell
 
 LOCAL = Principal(kind=PrincipalKind.LOCAL, subject="local:1000")
@@ -28,7 +28,7 @@ class _PipeAsked(Asked):
         self.id = request_id
 
     async def next(self) -> Any:
-        with trio.fail_after(SAFELY):
+        with trio.fail_after(patience()):
             return await self._client.next(self.id)
 
     async def cancel(self) -> None:
@@ -120,7 +120,7 @@ class PipeClient(Client):
     @asynccontextmanager
     async def aside(self) -> AsyncGenerator[Next]:
         async def next_aside() -> Any:
-            with trio.fail_after(SAFELY):
+            with trio.fail_after(patience()):
                 return await self.next(None)
 
         yield next_aside
@@ -145,7 +145,7 @@ def pipe(
         LOCAL,
         boot_id="boot",
         max_line=LINE_BYTES,
-        drain_seconds=SAFELY,
+        drain_seconds=60,
         widened=widened,
     )
     return PipeClient(cell, made, capabilities, conversation)

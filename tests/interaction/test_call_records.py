@@ -8,8 +8,10 @@ import pytest
 import trio
 from agents import USER, House, agent, house, says
 from msgspec.structs import replace
+from test_own_tools import Library
 
 from server.backends.base import BackendError, Outlet, ToolCall
+from server.backends.catalog import Source
 from server.backends.terms import CallTerms
 from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
@@ -110,7 +112,7 @@ async def test_a_reason_is_one_bounded_line_without_what_looks_like_a_credential
 
 async def test_a_call_whose_client_left_was_cancelled_and_is_no_warning() -> None:
     made, book = watched()
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
                 call = lambda: made.pair.modern("tools/call", {"name": "hangs"}, authorization="Bearer ada")  # noqa: E731
@@ -125,9 +127,22 @@ async def test_a_call_whose_client_left_was_cancelled_and_is_no_warning() -> Non
 async def test_whoever_writes_is_woken_with_the_first_call_and_a_full_book_counts_what_it_misses() -> None:
     made, book = watched()
     await made.pair.modern("tools/call", {"name": "works"}, authorization="Bearer ada")
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         await book.wait()
     one = book.waiting[0]
     book.waiting.extend([one] * (MOST_WAITING - 1))
     await made.pair.modern("tools/call", {"name": "works"}, authorization="Bearer ada")
     assert (len(book.waiting), book.missed) == (MOST_WAITING, 1)
+
+
+async def test_a_login_that_reads_is_in_use_and_its_reading_is_no_call() -> None:
+    book = CallBook()
+    reader = replace(ADA, scopes=frozenset({"mcp:resources"}))
+    source = Source(name="library", backend=Library({"works": works}))
+    made = house(source, tokens={"ada": reader}, calls=book)
+    reply = await made.pair.modern("resources/read", {"uri": "data://words"}, authorization="Bearer ada")
+    assert "some words" in str(reply)
+    assert not book.waiting
+    batch = book.take()
+    assert batch is not None
+    assert list(batch.logins) == ["grant-1"] and not (batch.rows or batch.sums or batch.tools)

@@ -128,7 +128,7 @@ async def get(one: Client, task: Any) -> Any:
 
 
 async def until(one: Client, task: Any, status: str) -> Any:
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         while (found := await get(one, task))["status"] != status:
             await trio.testing.wait_all_tasks_blocked()
     return found

@@ -303,7 +303,7 @@ async def test_room_is_given_back_however_a_request_ends(way: Way) -> None:
 
     tools = agent(work=work, asks=ask_and_work)
     async with living(tools, sessions=Sessions(), max_body_bytes=LARGEST) as made:
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             await way(made, work)
             await trio.testing.wait_all_tasks_blocked()
         assert loads(made.house).weight == 0
@@ -313,7 +313,7 @@ async def test_room_is_given_back_however_a_request_ends(way: Way) -> None:
 async def test_a_call_of_the_two_endpoints_holds_its_room_until_it_has_ended() -> None:
     work = Held()
     async with old(agent(work=work), max_body_bytes=LARGEST) as made:
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             async with made.stream() as stream:
                 address = await hello(made, stream)
                 assert (await made.post(address, request("tools/call", call(), 2))).status == 202

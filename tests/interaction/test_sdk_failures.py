@@ -210,7 +210,7 @@ async def test_a_get_of_the_stateless_era_is_the_wrong_verb() -> None:
 async def test_a_second_stream_of_a_session_is_opened() -> None:
     async with living(shelf()) as made:
         session = await talk(made.pair)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             async with session.listens() as first:
                 await first.started.wait()
                 async with session.listens() as second:
@@ -277,7 +277,7 @@ async def test_tasks_of_2026_are_an_extension_that_the_client_has_to_name() -> N
         created = (await pair.modern("tools/call", slow | able)).json["result"]
         assert created["resultType"] == "task"
         task_id = created["taskId"]
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             while True:
                 state = (await pair.modern("tasks/get", able | {"taskId": task_id}, mcp_name=task_id)).json
                 if state["result"]["status"] == "completed":

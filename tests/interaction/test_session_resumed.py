@@ -171,7 +171,7 @@ async def test_a_caller_whose_sessions_are_all_in_use_takes_none_up() -> None:
             one = await talk(made.pair)
         async with processes.start(per_caller=1) as made:
             busy, one = await talk(made.pair), moved(one, made)
-            with trio.fail_after(5):
+            with trio.fail_after(60):
                 async with busy.listens() as stream:
                     await stream.started.wait()
                     for refused in (
@@ -190,7 +190,7 @@ async def test_a_client_whose_session_was_taken_up_is_told_to_look_what_there_is
         async with processes.start() as made:
             one = moved(one, made)
             assert (await one.ask("ping")).status == 200
-            with trio.fail_after(5):
+            with trio.fail_after(60):
                 async with one.listens() as stream:
                     await stream.started.wait()
                     await trio.testing.wait_all_tasks_blocked()
@@ -204,7 +204,7 @@ async def test_a_client_goes_on_listening_with_the_last_event_that_it_had() -> N
     async with restarts() as processes:
         async with processes.start() as made:
             one = await talk(made.pair)
-            with trio.fail_after(5):
+            with trio.fail_after(60):
                 async with one.listens() as stream:
                     await stream.started.wait()
                     await trio.testing.wait_all_tasks_blocked()
@@ -213,7 +213,7 @@ async def test_a_client_goes_on_listening_with_the_last_event_that_it_had() -> N
                     last = [await next_frame(stream) for _ in range(3)][-1]
         async with processes.start() as made:
             one = moved(one, made)
-            with trio.fail_after(5):
+            with trio.fail_after(60):
                 async with one.listens(last.id) as stream:
                     assert (await next_message(stream))["method"] == "notifications/tools/list_changed"
                     made.sessions.publish("prompts")
@@ -227,7 +227,7 @@ async def test_the_rest_of_a_call_that_ended_with_its_process_is_not_to_be_had()
     async with restarts() as processes:
         async with processes.start(agent(work=steps)) as made:
             one = await talk(made.pair)
-            with trio.fail_after(5):
+            with trio.fail_after(60):
                 async with one.opens("tools/call", {"name": "work", **PROGRESS}) as call:
                     steps.report()
                     got = await next_frame(call)
@@ -238,7 +238,7 @@ async def test_the_rest_of_a_call_that_ended_with_its_process_is_not_to_be_had()
             assert (
                 await one.ask("tools/call", {"name": "echo", "arguments": {"text": "other"}})
             ).status == 200
-            with trio.fail_after(5):
+            with trio.fail_after(60):
                 async with one.listens(got.id) as stream:
                     answer = await stream.answer()
             assert answer.status == 400
@@ -249,7 +249,7 @@ async def test_an_answer_to_a_question_of_the_process_before_is_nobodys() -> Non
     async with restarts() as processes:
         async with processes.start(agent(work=asks)) as made:
             one = await talk(made.pair, capabilities=CAPABILITIES)
-            with trio.fail_after(5):
+            with trio.fail_after(60):
                 async with one.opens("tools/call", {"name": "work"}) as call:
                     asked = await next_message(call)
                     call.hang_up()
@@ -258,7 +258,7 @@ async def test_an_answer_to_a_question_of_the_process_before_is_nobodys() -> Non
             one = moved(one, made)
             late = await one.reply(asked, result={"action": "accept", "content": {"name": "late"}})
             assert late.status == 202
-            with trio.fail_after(5):
+            with trio.fail_after(60):
                 async with one.opens("tools/call", {"name": "work"}) as call:
                     question = await next_message(call)
                     assert question["method"] == "elicitation/create", "what it can be asked is known"

@@ -19,7 +19,7 @@ LIST_CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed", 
 async def test_the_stream_is_open_at_once_and_tells_what_changes() -> None:
     async with living() as made:
         one = await talk(made.pair)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             async with one.listens() as stream:
                 assert await stream.read() == b": keep-alive\n\n"
                 assert (stream.status, stream.headers["content-type"]) == (200, "text/event-stream")
@@ -39,7 +39,7 @@ async def test_what_changed_while_nobody_listened_is_told_once() -> None:
         one = await talk(made.pair)
         for _ in range(5):
             made.sessions.publish("tools")
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             async with one.listens() as stream:
                 assert await next_message(stream) == LIST_CHANGED
                 stream.hang_up()
@@ -54,7 +54,7 @@ async def test_what_changed_while_nobody_listened_is_told_once() -> None:
 async def test_a_client_that_lost_its_stream_comes_back_to_where_it_was() -> None:
     async with living() as made:
         one = await talk(made.pair)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             async with one.listens() as stream:
                 await stream.started.wait()
                 await trio.testing.wait_all_tasks_blocked()
@@ -75,7 +75,7 @@ async def test_a_client_that_lost_its_stream_comes_back_to_where_it_was() -> Non
 async def test_a_second_stream_replaces_the_first() -> None:
     async with living() as made:
         one = await talk(made.pair)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             async with one.listens() as first:
                 await first.started.wait()
                 async with one.listens() as second:
@@ -89,7 +89,7 @@ async def test_only_streams_of_requests_that_ran_in_it_can_be_resumed() -> None:
     steps = Steps()
     async with living(agent(work=steps)) as made:
         one, other = await talk(made.pair), await talk(made.pair)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             async with one.opens("tools/call", {"name": "work", **PROGRESS}) as call:
                 steps.report()
                 got = await next_frame(call)
@@ -145,7 +145,7 @@ async def test_a_stream_that_always_has_more_to_read_ends_when_its_caller_is_not
 async def test_streams_end_when_the_server_goes_away() -> None:
     async with living() as made:
         one = await talk(made.pair)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             async with one.listens() as stream:
                 await stream.started.wait()
                 made.pair.draining.set()
@@ -156,7 +156,7 @@ async def test_streams_end_when_the_server_goes_away() -> None:
 async def test_the_stream_ends_with_its_session() -> None:
     async with living() as made:
         one = await talk(made.pair)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             async with one.listens() as stream:
                 await stream.started.wait()
                 assert (await one.end()).status == 204
@@ -168,7 +168,7 @@ async def test_a_session_with_an_open_stream_is_in_use() -> None:
         one = await talk(made.pair)
         session = made.session(one)
         assert not session.busy
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             async with one.listens() as stream:
                 await stream.started.wait()
                 assert session.busy

@@ -9,8 +9,8 @@ from typing import Any
 
 import trio
 
-from tests.interaction.clients import SAFELY, Asked, Client, Next
-from tests.pair import Exchange, Talk, encode, next_message
+from tests.interaction.clients import Asked, Client, Next
+from tests.pair import Exchange, Talk, encode, next_message, patience
 
 
 class _WebAsked(Asked):
@@ -21,7 +21,7 @@ class _WebAsked(Asked):
 
     async def next(self) -> Any:
         exchange = self._exchange
-        with trio.fail_after(SAFELY):
+        with trio.fail_after(patience()):
             await exchange.started.wait()
             self.status = exchange.status
             if exchange.headers.get("content-type") == "application/json":
@@ -33,11 +33,11 @@ class _WebAsked(Asked):
             self._exchange.hang_up()
         else:
             await self._client.note("notifications/cancelled", {"requestId": self.id})
-        with trio.fail_after(SAFELY):
+        with trio.fail_after(patience()):
             await self._exchange.ended.wait()
 
     async def rest(self) -> list[Any]:
-        with trio.fail_after(SAFELY):
+        with trio.fail_after(patience()):
             await self._exchange.ended.wait()
             body = (await self._exchange.answer()).body.decode()
         return [json.loads(line[6:]) for line in body.splitlines() if line.startswith("data: {")]
@@ -72,7 +72,7 @@ class WebClient(Client):
             assert await stream.read() == b": keep-alive\n\n"
 
             async def next_aside() -> Any:
-                with trio.fail_after(SAFELY):
+                with trio.fail_after(patience()):
                     return await next_message(stream)
 
             yield next_aside

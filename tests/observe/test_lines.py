@@ -18,7 +18,7 @@ from server.observe.lines import CHARACTERS_HELD, LINES_AT_ONCE, LINES_HELD, Lin
 from server.observe.log import Logger
 from server.observe.logs import make_logger
 
-WAIT_SECONDS = 10.0
+WAIT_SECONDS = 60.0
 
 
 class Told(io.StringIO):

@@ -13,7 +13,7 @@ import trio
 
 from server.outgoing.fetch import Fetcher
 
-PATIENCE = 20  # seconds that anything in these tests may take on a slow machine
+PATIENCE = 60  # seconds that anything in these tests may take on a slow machine
 LIMIT = 64 * 1024
 
 Play = Callable[["Visitor"], Awaitable[None]]

@@ -12,6 +12,7 @@ from server.backends.base import Trouble
 from server.cli.terminal import duration
 from server.overview.hits import AgentHit, hit_as_told, hit_in_words, lasting, told_hit
 from server.overview.outages import FOUND_OUT, hit_by, outages
+from server.policy.hooks import OUT_OF_ORDER
 from server.store.inline import open_inline_store
 from server.store.jobs import Store
 from tests.overview.overview_fakes import FailingCatalog, broken, endpoints_of, keep
@@ -42,7 +43,7 @@ async def test_calls_of_its_tools_that_failed_since_it_began_are_counted_and_who
         call(who=KEY, at=since + 9, tool="other", outcome="failed"),
         call(who=KEY, at=since + 9, server="second", outcome="failed"),
     )
-    found = await hit_by(store, "main", ["echo"], REFUSED, NOW + 60_000)
+    found = await hit_by(store, "main", broken(REFUSED, "echo"), NOW + 60_000)
     assert found == AgentHit(calls=3, people=("Ada", "Bob"))
 
 
@@ -52,15 +53,32 @@ async def test_of_the_hours_after_the_first_the_sums_are_counted_also_where_no_r
     await keep(store, call(who=ADA, at=REFUSED.since, outcome="failed"))
     await keep(store, *(call(who=BOB, at=NOW + HOUR, outcome="failed") for _ in range(700)))
     assert await store.read(lambda db: db.fetch_one("SELECT count(*) AS n FROM calls")) == {"n": 501}
-    found = await hit_by(store, "main", ["echo"], REFUSED, NOW + HOUR + 1)
+    found = await hit_by(store, "main", broken(REFUSED, "echo"), NOW + HOUR + 1)
     assert found == AgentHit(calls=701, people=("Bob", "Ada"))
 
 
 async def test_nobody_is_hit_by_what_only_waits_for_its_owner_or_offers_nothing(store: Store) -> None:
     await keep(store, call(who=ADA, at=REFUSED.since, outcome="failed"))
     waits = replace(REFUSED, kind="waits")
-    assert await hit_by(store, "main", ["echo"], waits, NOW + 20_000) == AgentHit()
-    assert await hit_by(store, "main", [], REFUSED, NOW + 20_000) == AgentHit()
+    assert await hit_by(store, "main", broken(waits, "echo"), NOW + 20_000) == AgentHit()
+    assert await hit_by(store, "main", broken(REFUSED), NOW + 20_000) == AgentHit()
+
+
+async def test_whoever_is_refused_by_what_stands_in_front_of_the_tools_is_hit_also_after_the_first_hour(
+    store: Store,
+) -> None:
+    told = f"This call was not made: {OUT_OF_ORDER}"
+    await keep(
+        store,
+        call(who=ADA, at=REFUSED.since, tool="any", outcome="refused", reason=told),
+        call(who=BOB, at=REFUSED.since + 2 * HOUR, outcome="refused", reason=told),
+        call(who=BOB, at=REFUSED.since + 5, outcome="refused", reason="it needs the scope mcp:tools"),
+        call(who=BOB, at=REFUSED.since + 5, outcome="failed"),
+        call(who=BOB, at=REFUSED.since + 5, server="second", outcome="refused", reason=told),
+        call(who=BOB, at=REFUSED.since - FOUND_OUT - 1, outcome="refused", reason=told),
+    )
+    found = await hit_by(store, "main", replace(broken(REFUSED), refusal=OUT_OF_ORDER), NOW + 3 * HOUR)
+    assert found == AgentHit(calls=2, people=("Ada", "Bob"))
 
 
 async def test_those_with_the_most_calls_are_named_and_the_others_counted(store: Store) -> None:
@@ -70,7 +88,7 @@ async def test_those_with_the_most_calls_are_named_and_the_others_counted(store:
             store, *(call(who=somebody, at=REFUSED.since + 20, outcome="failed") for _ in range(number + 1))
         )
     await keep(store, *(call(who=ANONYMOUS, at=REFUSED.since + 20, outcome="failed") for _ in range(20)))
-    found = await hit_by(store, "main", ["echo"], REFUSED, NOW + 30_000)
+    found = await hit_by(store, "main", broken(REFUSED, "echo"), NOW + 30_000)
     assert found.people == ("callers without a login", *(f"person {n}" for n in (7, 6, 5, 4)))
     assert (found.calls, found.others) == (56, 4)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -55,7 +56,7 @@ async def signed_in(house: House, name: str) -> Browser:
     browser.routed.running = RunningParts(
         outages=outages,
         offered=lambda: [("agent", "secret_tool")],
-        to_accept=lambda: [("files", "the tool rm waits to be looked at: ostiary upstream accept files")],
+        to_accept=lambda: [("files", "the tool rm waits to be looked at")],
         certificate=lambda: "certificate: ends in 4.2 days",
     )
     await browser.sign_in(name)
@@ -67,12 +68,12 @@ async def test_an_owner_reads_which_agent_fails_why_since_when_and_whom_it_hits(
     browser = await signed_in(house, "alice")
     words = browser.words
     sentence = (
-        "agent[1] (chat) is out of order, for 3 minutes It cannot be reached: connection refused"
+        "agent[1] (chat) has been out of order for 3 minutes It cannot be reached: connection refused"
         " 2 calls failed, of alice and bob. Which calls?"
     )
     assert sentence in words
     assert words.index(sentence) < words.index("Last 24 hours") < words.index("Last failures")
-    for told in ("ends in 4.2 days", "upstream accept files", "3 calls, 2 failed (67 %)", "secret_tool", "his took too long"):  # fmt: skip
+    for told in ("ends in 4.2 days", "the tool rm waits to be looked at", "3 calls, 2 failed (67%)", "secret_tool", "his took too long"):  # fmt: skip
         assert told in words
     assert b"<script>alert" not in browser.page.body
     assert b"&lt;script&gt;alert" in browser.page.body
@@ -84,9 +85,9 @@ async def test_anybody_else_sees_their_own_calls_and_nothing_of_others(house: Ho
     for path in ("/account", "/account/calls", "/account/calls?person=alice&tool=hers"):
         await browser.get(path)
         assert browser.page.status == 200
-        for secret in ("hers", "alice", "anybodys", "secret_tool", "agent[1]", "certificate", "upstream accept", "At the door"):  # fmt: skip
+        for secret in ("hers", "alice", "anybodys", "secret_tool", "agent[1]", "certificate", "to be looked at", "At the door"):  # fmt: skip
             assert secret not in browser.words, (path, secret)
-    assert "No call is like that" in browser.words
+    assert "No call matches" in browser.words
 
 
 async def test_when_a_tool_was_used_last_by_others_is_told_to_the_owner_alone(house: House) -> None:
@@ -111,7 +112,7 @@ async def test_calls_are_found_by_person_program_tool_and_outcome_and_read_page_
         ("outcome=timeout", "his", "hers"),
         ("outcome=failures&tool=hers", "hers", "his took"),
         ("person=anonymous", "anybodys", "hers"),
-        ("program=nobody", "No call is like that", "hers"),
+        ("program=nobody", "No call matches", "hers"),
         ("tool=anybodys&outcome=%3Cb%3E&at=-1", "anybodys", "<b>"),  # what is not understood is not asked for
     ):
         await browser.get(f"/account/calls?{query}")
@@ -154,3 +155,58 @@ def test_every_outcome_that_calls_have_can_be_chosen() -> None:
     text = (Path(__file__).parents[2] / "docs" / "calls.md").read_text("utf-8")
     table = text.split("| outcome |")[1].split("\n\n")[0]
     assert set(re.findall(r"^\| `([a-z]+)` \|", table, re.M)) == set(OUTCOMES)
+
+
+async def test_where_a_page_of_calls_stopped_tells_nobody_how_many_calls_there_were(house: House) -> None:
+    bob = caller(house, "usr_bob", "bob")
+    keep(house, *(record(house.time + place, bob, f"many_{place}") for place in range(ROWS + 10)))
+    browser = await signed_in(house, "bob")
+    await browser.get("/account/calls")
+    seqs = {str(row["seq"]) for row in house.rows("calls")}
+    place = re.search(r'href="(/account/calls\?at=([^"]+))">Older calls', browser.text)
+    assert place is not None
+    assert place[2] not in seqs and len(unquote(place[2])) == 48, "sealed, and as long for any number"
+    await browser.get("/account/calls")
+    assert place[2] not in browser.text, "not even the same place is told from another"
+    await browser.get(place[1])
+    assert "many_9 " in browser.words and "his took too long" in browser.words
+    alice = await signed_in(house, "alice")
+    for odd in (
+        place[2],
+        "5",
+        "",
+        "%F0%9F%92%A9",
+        "A" * 48,
+        "=",
+        "A" * 500,
+    ):  # which is not hers, or none at all
+        await alice.get(f"/account/calls?at={odd}")
+        assert alice.page.status == 200 and f"many_{ROWS + 9} " in alice.words, odd
+
+
+async def test_looks_of_those_who_are_no_owners_have_calls_written_down_once_a_second(house: House) -> None:
+    written: list[int] = []
+
+    async def write_down() -> None:
+        written.append(house.time)
+
+    browsers = {name: Browser(house) for name in ("alice", "bob")}
+    browsers["bob"].routed = browsers["alice"].routed
+    browsers["alice"].routed.running = RunningParts(write_down=write_down)
+    for name, browser in browsers.items():
+        await browser.sign_in(name)
+    house.time += MINUTE  # signing in led to a page
+
+    async def looks(name: str) -> int:
+        before = len(written)
+        for path in ("/account", "/account/calls", "/account"):
+            assert (await browsers[name].get(path)).status == 200
+        return len(written) - before
+
+    assert await looks("bob") == 1
+    assert await looks("bob") == 0
+    assert await looks("alice") == 3, "whoever looks for what fails sees what failed just now"
+    house.time += 1_000
+    assert await looks("bob") == 1
+    house.time -= HOUR  # somebody set the clock
+    assert await looks("bob") == 1

@@ -66,10 +66,10 @@ async def test_the_owner_sees_everybody_with_what_they_may_and_disables_and_enab
         and "alice enabled you" in browser.words
     )
     await browser.submit(f"{BOB}/disable")
-    assert "bob is disabled. Everything it let in pauses." in browser.words
+    assert "bob is disabled. Everything it let in is paused." in browser.words
     assert user(house, "bob")["state"] == "disabled"
     page = await bob.get("/account/access")
-    assert page.status == 403 and "This account is switched off" in bob.words
+    assert page.status == 403 and "This account is disabled" in bob.words
     await browser.submit(f"{BOB}/enable")
     assert "bob is enabled" in browser.words
     await bob.get("/account/access")
@@ -256,7 +256,7 @@ async def test_what_somebody_may_is_changed_at_once_and_what_is_left_as_it_is_st
     house.store.db.execute("UPDATE users SET expires_at = ? WHERE name = 'bob'", ends)
     browser = await owner(house, BOB)
     await browser.submit(BOB, scope=("mcp:tools:read", "mcp:resources"), tools="readonly")
-    assert "What bob may was changed" in browser.words
+    assert "What bob may do was changed" in browser.words
     bob = user(house, "bob")
     assert (bob["scope"], bob["tools"], bob["expires_at"]) == (
         "mcp:tools:read mcp:resources",
@@ -275,12 +275,18 @@ async def test_the_only_owner_has_no_end_and_cannot_be_switched_off() -> None:
     me = f"{PEOPLE}/{house.owner_id}"
     browser = await owner(house, me)
     assert 'name="until"' not in browser.text and f"{me}/disable" not in browser.text
-    token = dict(browser.fields(me))["form_token"]
+    fields = dict(browser.fields(me))
+    token = fields["form_token"]
     for act in ("disable", "lock", "remove"):
         page = await browser.post(f"{me}/{act}", ("form_token", token), ("sure", "yes"))
         assert page.status == 409 and "is the only owner" in browser.words
     page = await browser.post(
-        me, ("form_token", token), ("scope", "*"), ("tools", ""), ("until", date(house, 3))
+        me,
+        ("form_token", token),
+        ("shown", fields["shown"]),
+        ("scope", "*"),
+        ("tools", ""),
+        ("until", date(house, 3)),
     )
     assert page.status == 400 and user(house, "alice")["expires_at"] is None
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
 from html import unescape
+from typing import Any
 
 import pytest
+import trio
 
 from auth import audit, audit_pages
 from auth.audit_words import EVENTS, KINDS, words_of
 from server.owner.trail import SHOWN
 from tests.auth.browser_fakes import Browser, House
-from tests.owner.test_people_pages import BOB, DAY, household, owner
+from tests.owner.test_people_pages import BOB, DAY, MINUTE, household, owner
 
 AUDIT, VERIFY = "/account/audit", "/account/audit/verify"
 
@@ -104,8 +107,74 @@ async def test_the_trail_is_checked_on_request_and_a_row_that_was_altered_is_nam
     await browser.submit(VERIFY)
     assert re.search(r"All \d+ rows are as they were written", browser.words)
     house.store.db.execute("UPDATE audit SET actor = 'user:usr_bob' WHERE seq = 2")
+    house.time += MINUTE
     await browser.submit(VERIFY)
     assert "The trail is not as it was written, at row 2" in browser.words
+
+
+async def test_a_check_is_made_once_a_minute_and_what_it_came_to_stays_with_its_time() -> None:
+    house = household()
+    browser = await owner(house, AUDIT)
+    looked = reads_of(house)
+    await browser.submit(VERIFY)
+    assert looked() > 0
+    for _ in range(3):
+        house.time += MINUTE // 4
+        await browser.submit(VERIFY)
+        assert "It is checked once a minute at most. All" in browser.words
+        assert "Checked 21 Sep 2026" in browser.words and looked() == 0
+    await browser.get(f"{AUDIT}?kind=keys")
+    assert re.search(r"All \d+ rows are as they were written. Checked 21 Sep 2026", browser.words)
+    house.time += MINUTE
+    await browser.submit(VERIFY)
+    assert looked() > 0 and "once a minute" not in browser.words
+    house.time -= DAY  # somebody set the clock
+    await browser.submit(VERIFY)
+    assert looked() > 0
+
+
+async def test_one_check_runs_at_a_time_and_one_that_is_given_up_is_none() -> None:
+    house = household()
+    browser, other = await owner(house, AUDIT), await owner(house, AUDIT)
+    other.routed = browser.routed
+    read, held, begun, go_on = house.store.read, list[str](), trio.Event(), trio.Event()
+
+    async def read_slowly(job: Any) -> Any:
+        if "walk" in repr(job) and not held:
+            held.append("walk")
+            begun.set()
+            await go_on.wait()
+        return await read(job)
+
+    house.store.read = read_slowly  # pyright: ignore[reportAttributeAccessIssue]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(browser.submit, VERIFY)
+        await begun.wait()
+        house.time += 2 * MINUTE
+        await other.submit(VERIFY)
+        assert "It is being checked already" in other.words
+        nursery.cancel_scope.cancel()  # whoever asked has left
+    await other.submit(VERIFY)
+    assert "rows are as they were written" in other.words
+
+
+def reads_of(house: House) -> Callable[[], int]:
+    """How often the chain was walked since it was asked last."""
+    read, walks = house.store.read, list[object]()
+
+    async def counted(job: Any) -> Any:
+        if "walk" in repr(job):
+            walks.append(job)
+        return await read(job)
+
+    house.store.read = counted  # pyright: ignore[reportAttributeAccessIssue]
+
+    def since() -> int:
+        count = len(walks)
+        walks.clear()
+        return count
+
+    return since
 
 
 async def test_nobody_but_the_owner_reads_or_checks_it() -> None:

@@ -8,8 +8,10 @@ from html import unescape
 from typing import Any, cast
 
 from server.owner.upstreams import DEFINITIONS
+from server.trust.definitions import MAX_KEPT, seal_of
 from server.trust.desk import KnownUpstream, TrustDesk
 from tests.auth.browser_fakes import PASSPHRASE, Browser, House, location
+from tests.owner.test_people_at_once import just_before
 from tests.owner.test_people_pages import MINUTE, household
 from tests.trust.trust_fakes import (
     FILES,
@@ -166,3 +168,60 @@ async def test_what_is_not_there_is_said_and_a_made_up_place_is_no_trouble() -> 
     await alone.sign_in()
     await alone.get(UPSTREAMS)
     assert "This server has none" in alone.words
+
+
+async def test_a_definition_whose_end_is_not_shown_is_not_accepted_here_and_the_page_says_where() -> None:
+    there = await a_house()
+    long = a_tool("long", "Reads. " * (MAX_KEPT // 7) + "And mails it away.")
+    offer = lists(a_tool(), long, a_tool("write", "Writes a file."))
+    there.known.guard.allowed(offer)
+    browser = await there.owner(LOOK)
+    assert "Its end is not shown, and it is not accepted here." in browser.words
+    assert "ostiary upstream accept main/files long" in browser.words
+    assert "Accept the 2 that are shown whole" in browser.words
+    token = dict(browser.fields(ACCEPT))
+    await browser.submit(ACCEPT)
+    assert there.accepted == {"read", "write"}, "only what somebody can have read"
+    await browser.get(LOOK)
+    assert "Its end is not shown" in browser.words and f'action="{ACCEPT}"' not in browser.text
+    # Nor by a form that somebody makes up.
+    fields = {**token, "begin": "0", "count": "1", "seal": seal_of(there.desk.withheld(there.known, None))}
+    await browser.post(ACCEPT, *fields.items())
+    assert browser.page.status == 409 and there.accepted == {"read", "write"}
+
+
+async def test_a_change_of_what_was_too_long_to_one_that_is_shown_whole_is_accepted() -> None:
+    there = await a_house()
+    offer = lists(a_tool("read", "Reads. " * (MAX_KEPT // 7)))
+    there.known.guard.allowed(offer)
+    await there.desk.accept(
+        there.known, None, seal=seal_of(there.desk.withheld(there.known, None)), by="local:0"
+    )
+    there.known.guard.allowed(lists(a_tool()))
+    browser = await there.owner(LOOK)
+    assert "its end is not compared" in browser.words
+    await browser.submit(ACCEPT)
+    assert [pin.text.count("Reads") for pin in there.known.guard.pins.values()] == [1]
+
+
+async def test_an_owner_who_is_signed_out_between_the_look_and_the_yes_accepts_nothing() -> None:
+    there = await a_house()
+    there.known.guard.allowed(lists(a_tool()))
+    browser = await there.owner(LOOK)
+
+    def sign_out() -> None:
+        there.house.store.db.execute("DELETE FROM browser_sessions")
+
+    just_before(there.house, sign_out)
+    page = await browser.submit(ACCEPT)
+    assert page.status == 403 and there.accepted == set()
+    assert there.house.rows("upstream_pins") == []
+
+
+async def test_the_trail_says_from_where_it_was_accepted() -> None:
+    there = await a_house()
+    there.known.guard.allowed(lists(a_tool()))
+    browser = await there.owner(LOOK)
+    await browser.submit(ACCEPT)
+    row = [row for row in there.house.rows("audit") if row["event"] == "upstream.accepted"][-1]
+    assert (row["ip"], row["user_agent"]) == (browser.ip, browser.user_agent)

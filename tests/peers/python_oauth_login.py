@@ -49,7 +49,7 @@ def call(session: Any, endpoint: str, text: str) -> str:
 
 def main(library: str, issuer: str, endpoint: str, client_id: str) -> None:
     secret = os.environ.get("CLIENT_SECRET") or None
-    found = requests.get(f"{issuer}/.well-known/oauth-authorization-server", timeout=30).json()
+    found = requests.get(f"{issuer}/.well-known/oauth-authorization-server", timeout=60).json()
     listener = HTTPServer(("127.0.0.1", 0), Callback)
     redirect = f"http://127.0.0.1:{listener.server_port}/callback"
     session: Any
@@ -96,10 +96,10 @@ def main(library: str, issuer: str, endpoint: str, client_id: str) -> None:
         )
         second = call(session, endpoint, "renewed")
         ended = requests.post(
-            found["revocation_endpoint"], data={"token": renewed["refresh_token"], **extra}, timeout=30
+            found["revocation_endpoint"], data={"token": renewed["refresh_token"], **extra}, timeout=60
         ).status_code
     after = requests.post(
-        endpoint, headers={"Authorization": f"Bearer {renewed['access_token']}"}, timeout=30
+        endpoint, headers={"Authorization": f"Bearer {renewed['access_token']}"}, timeout=60
     ).status_code
     say(
         {

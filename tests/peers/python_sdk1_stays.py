@@ -15,13 +15,13 @@ import httpx
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
-PATIENCE = timedelta(seconds=20)
+PATIENCE = timedelta(seconds=60)
 
 
 async def main(url: str) -> None:
     headers = {"Authorization": f"Bearer {os.environ['MCP_TOKEN']}"}
     async with (
-        httpx.AsyncClient(headers=headers, timeout=30, trust_env=False) as http,
+        httpx.AsyncClient(headers=headers, timeout=60, trust_env=False) as http,
         streamable_http_client(url, http_client=http) as (incoming, outgoing, _),
         ClientSession(incoming, outgoing) as session,
     ):

@@ -17,7 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 async def main(url: str, mode: str) -> None:
     headers = {"Authorization": f"Bearer {os.environ['MCP_TOKEN']}"}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=30, trust_env=False) as http,
+        httpx2.AsyncClient(headers=headers, timeout=60, trust_env=False) as http,
         Client(streamable_http_client(url, http_client=http), mode=mode) as client,
     ):
         tools = await client.list_tools()

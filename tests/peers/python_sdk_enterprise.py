@@ -58,7 +58,7 @@ async def main(url: str, issuer: str, client_id: str, provider: str, client_id_t
         url, memory, client_id, os.environ["CLIENT_SECRET"], issuer, assertion, scope="mcp:tools"
     )
     async with (
-        httpx2.AsyncClient(auth=auth, timeout=30, trust_env=False) as http,
+        httpx2.AsyncClient(auth=auth, timeout=60, trust_env=False) as http,
         Client(streamable_http_client(url, http_client=http)) as client,
     ):
         result = await client.call_tool("echo", {"text": "vouched for"})

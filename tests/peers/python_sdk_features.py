@@ -29,7 +29,7 @@ from mcp_types import (
     ToolListChangedNotification,
 )
 
-PATIENCE = 20  # seconds that anything may take on a slow machine
+PATIENCE = 60  # seconds that anything may take on a slow machine
 TASKS = "io.modelcontextprotocol/tasks"
 
 

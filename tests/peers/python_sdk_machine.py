@@ -52,7 +52,7 @@ def provider(url: str, issuer: str, client_id: str, kind: str, credential: str) 
 async def main(url: str, issuer: str, client_id: str, kind: str) -> None:
     auth = provider(url, issuer, client_id, kind, sys.stdin.read())
     async with (
-        httpx2.AsyncClient(auth=auth, timeout=30, trust_env=False) as http,
+        httpx2.AsyncClient(auth=auth, timeout=60, trust_env=False) as http,
         Client(streamable_http_client(url, http_client=http)) as client,
     ):
         tools = await client.list_tools()

@@ -17,12 +17,12 @@ from mcp.client.streamable_http import streamable_http_client
 async def main(url: str, mode: str) -> None:
     headers = {"Authorization": f"Bearer {os.environ['MCP_TOKEN']}"}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=30, trust_env=False) as http,
+        httpx2.AsyncClient(headers=headers, timeout=60, trust_env=False) as http,
         Client(streamable_http_client(url, http_client=http), mode=mode) as client,
     ):
         while line := await asyncio.to_thread(sys.stdin.readline):
             try:
-                result = await client.call_tool("echo", {"text": line.strip()}, read_timeout_seconds=20)
+                result = await client.call_tool("echo", {"text": line.strip()}, read_timeout_seconds=60)
                 said = {"text": " ".join(block.text for block in result.content if block.type == "text")}
             except Exception as error:
                 said = {"error": repr(error)}

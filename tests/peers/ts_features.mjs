@@ -1,7 +1,7 @@
 // What both generations of the official TypeScript SDK are asked to do with the server of fixtures. What they call by
 // different names comes in as `sdk`; what came of each feature goes out as one JSON object, and a test judges it.
 
-export const PATIENCE = 20_000; // milliseconds that anything may take on a slow machine
+export const PATIENCE = 60_000; // milliseconds that anything may take on a slow machine
 export const CAPABILITIES = { sampling: {}, elicitation: {}, roots: {} };
 const WATCHED = "test://watched-resource";
 

@@ -31,7 +31,7 @@ from server.store.connect import connect_reader
 from server.store.jobs import DiskFull, StoreDamaged
 
 NO_HEADERS: Mapping[str, str] = {}
-PATIENCE = 30  # seconds that any wait here may take on a slow machine
+PATIENCE = 60  # seconds that any wait here may take on a slow machine
 MODERN = {
     "accept": "application/json, text/event-stream",
     "content-type": "application/json",

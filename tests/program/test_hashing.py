@@ -31,7 +31,7 @@ async def test_however_many_sign_in_at_once_two_passphrases_are_hashed_at_a_time
             peak = max(peak, inside)
             if inside == HASHES_AT_ONCE:
                 full.set()
-        leave.wait(30)
+        leave.wait(60)
         with counting:
             inside -= 1
             done += 1

@@ -63,7 +63,7 @@ def test_an_import_waits_for_whoever_unpacks_already(
     ahead = Thread(target=libraries.unpack_all)
     ahead.start()
     assert importlib.import_module(MODULE).parse_url(b"http://a/b").host == b"a"
-    ahead.join(5)
+    ahead.join(60)
     assert not ahead.is_alive()
 
 

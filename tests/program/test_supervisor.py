@@ -15,7 +15,7 @@ def test_a_supervisor_is_told_that_the_server_is_ready_and_how_long_it_takes_to_
     address = f"@ostiary-{tmp_path.name}" if abstract else str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(address.replace("@", "\0", 1) if abstract else address)
-        listener.settimeout(5)
+        listener.settimeout(60)
         supervisor = supervisor_of({VARIABLE: address})
         supervisor.ready("serving http://127.0.0.1:8420")
         assert listener.recv(4096) == b"READY=1\nSTATUS=serving http://127.0.0.1:8420"

@@ -58,7 +58,7 @@ class Kept:
                 scope.cancel()
                 await trio.lowlevel.checkpoint()
 
-        with trio.fail_after(30), trio.CancelScope() as scope:
+        with trio.fail_after(60), trio.CancelScope() as scope:
             await self.head.run(sleep=sleep)
 
     def written(self) -> list[int]:

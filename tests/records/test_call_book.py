@@ -8,6 +8,7 @@ import trio.testing
 from msgspec.structs import replace
 from records_fakes import ADA, HOUR, KEY, NOW, call
 
+from auth.values.model import ANONYMOUS
 from server.records.call_book import FOR_FAILURES, NOTED_EVERY, ROWS_AT_ONCE, SUMS_AN_HOUR, CallBook
 from server.records.call_record import BOUNDS, BUCKETS, CallRecord, quantile
 
@@ -58,6 +59,22 @@ def test_when_a_login_and_a_tool_were_used_last_is_written_at_once_and_then_by_t
     again = book.take()
     assert again is not None
     assert (again.logins, again.tools) == (later.logins, later.tools)
+
+
+def test_a_login_that_only_reads_is_in_use_and_leaves_no_row_and_no_sum() -> None:
+    book = CallBook()
+    book.used(ANONYMOUS, NOW)
+    book.used(KEY, NOW)
+    assert book.take() is None, "there is no login to take note of"
+    book.used(ADA, NOW)
+    first = book.take()
+    assert first is not None
+    assert (first.logins, first.rows, first.sums, first.tools) == ({"grant-1": NOW}, [], {}, {})
+    book.used(ADA, NOW + NOTED_EVERY - 1)
+    assert book.take() is None, "once a minute"
+    book.put_back(first)
+    again = book.take()
+    assert again is not None and again.logins == first.logins
 
 
 def test_what_was_taken_is_not_taken_again() -> None:
@@ -132,7 +149,7 @@ def test_while_the_store_takes_nothing_only_so_many_rows_are_held() -> None:
 
 async def test_whoever_writes_is_woken_by_the_first_call_and_by_what_could_not_be_written() -> None:
     book = CallBook()
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(book.wait)
             await trio.testing.wait_all_tasks_blocked()
@@ -143,6 +160,14 @@ async def test_whoever_writes_is_woken_by_the_first_call_and_by_what_could_not_b
         batch = book.take()
         assert batch is not None
         book.put_back(batch)
+        await book.wait()
+        assert book.take() is not None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(book.wait)
+            await trio.testing.wait_all_tasks_blocked()
+            assert nursery.child_tasks
+            book.used(ADA, NOW)
+        book.count(10)
         await book.wait()
 
 

@@ -29,7 +29,7 @@ async def test_a_job_goes_on_when_the_task_that_started_it_is_gone() -> None:
         await go_on.wait()
         done.set()
 
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(made.run)
             with trio.CancelScope() as request:
@@ -54,7 +54,7 @@ async def test_what_was_started_before_the_crew_came_is_done_when_it_comes() -> 
 
     made.start(job)
     made.start(job)
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(made.run)
             await made.wait_idle()
@@ -73,7 +73,7 @@ async def test_a_job_that_fails_is_written_down_and_hurts_no_other() -> None:
         await trio.lowlevel.checkpoint()
         done.set()
 
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(made.run)
             made.start(fails)
@@ -95,7 +95,7 @@ async def test_the_end_of_the_crew_cancels_what_is_being_done() -> None:
             ended.append("cancelled")
             raise
 
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(made.run)
             made.start(job)

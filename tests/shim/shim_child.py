@@ -15,7 +15,7 @@ from typing import Any
 
 SHIM = Path(__file__).parent.parent.parent / "server" / "shim"
 # Generous: a machine that builds something else at the same time.
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 class Child:

@@ -263,7 +263,7 @@ def test_a_provider_of_a_cancelled_plain_tool_is_cleaned_up(serve: Serve) -> Non
 
         @tool
         def look() -> bool:
-            return gone.wait(20) and ended.wait(20)
+            return gone.wait(60) and ended.wait(60)
     """)
     call = child.start("waits", progress=True)
     assert child.hear()["event"] == "progress"
@@ -393,7 +393,7 @@ def test_a_cancelled_plain_tool_behind_a_hook_ends(serve: Serve) -> None:
                 gone.set()
         @tool
         def look() -> list:
-            gone.wait(20)
+            gone.wait(60)
             return [" ".join(over)]
     """)
     call = child.start("waits", progress=True)

@@ -345,7 +345,7 @@ def test_the_blocking_context_in_the_loop_is_refused_instead_of_waiting_for_itse
         @tool
         def hold(ctx: SyncContext):
             contexts.append(ctx)
-            go.wait(10)
+            go.wait(60)
         @tool
         async def misuse():
             while not contexts:

@@ -34,7 +34,7 @@ class Neighbour:
 
     def __init__(self, serve: Any, **what: Any) -> None:
         self.ours, theirs = socket.socketpair()
-        self.ours.settimeout(20)
+        self.ours.settimeout(60)
         self.status: list[int] = []
 
         def work() -> None:
@@ -55,7 +55,7 @@ class Neighbour:
 
     def close(self) -> int:
         self.ours.shutdown(socket.SHUT_WR)
-        self.thread.join(20)
+        self.thread.join(60)
         self.lines.close()
         self.ours.close()
         return self.status[0]

@@ -165,7 +165,7 @@ def test_async_calls_and_sync_calls_run_side_by_side(serve: Serve) -> None:
         both = threading.Barrier(2)
         @tool
         def meet() -> str:
-            both.wait(10)
+            both.wait(60)
             return "met"
         @tool
         async def quick() -> str:
@@ -297,7 +297,7 @@ def test_a_cancelled_sync_call_ends_at_once_and_its_function_at_the_next_use_of_
         @tool
         def stubborn(ctx: SyncContext) -> str:
             waiting.set()
-            go.wait(10)
+            go.wait(60)
             seen.append(ctx.cancelled)
             try:
                 ctx.progress(2)
@@ -309,13 +309,13 @@ def test_a_cancelled_sync_call_ends_at_once_and_its_function_at_the_next_use_of_
             return "late"
         @tool
         def is_waiting() -> str:
-            return str(waiting.wait(10))
+            return str(waiting.wait(60))
         @tool
         async def release() -> None:
             go.set()
         @tool
         def after() -> str:
-            over.wait(10)
+            over.wait(60)
             return repr(seen)
     """)
     call = child.start("stubborn", progress=True)
@@ -339,7 +339,7 @@ def test_a_sync_call_that_waits_for_an_answer_wakes_when_it_is_cancelled(serve: 
                 over.set()
         @tool
         def is_over() -> str:
-            return str(over.wait(10))
+            return str(over.wait(60))
     """)
     call = child.start("ask")
     assert child.hear()["event"] == "ask"

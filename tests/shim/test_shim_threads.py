@@ -191,7 +191,7 @@ def test_how_many_functions_run_on_after_their_calls_were_cancelled_is_told(serv
     pong = ping(child)
     assert pong["stuck"] == 2 and pong["stuck_seconds"] >= 0
     child.call("release")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while (pong := ping(child))["stuck"] and time.monotonic() < deadline:
         time.sleep(0.01)
     assert (pong["stuck"], pong["stuck_seconds"]) == (0, 0)

@@ -56,7 +56,7 @@ class Hours:
             self.ran += 3600
 
         left_over = hours
-        with trio.fail_after(30), trio.CancelScope() as scope:
+        with trio.fail_after(60), trio.CancelScope() as scope:
             await keep_sweeping(
                 self.store,
                 owner="boot",

@@ -370,7 +370,7 @@ async def test_sweeping_goes_on_after_the_store_refused_once(furnished: AnyStore
             scope.cancel()
         await trio.lowlevel.checkpoint()
 
-    with trio.fail_after(10), trio.CancelScope() as scope:
+    with trio.fail_after(60), trio.CancelScope() as scope:
         await keep_sweeping(
             FullAtFirst(), owner="b", clock=lambda: NOW, retention=KEEP, report=reports.append, sleep=sleep
         )

@@ -54,7 +54,7 @@ async def test_after_a_kill_every_task_is_what_the_rules_say(database: Path) -> 
         made = dict(pair.split("=") for pair in process.stdout.readline().split())
     assert process.returncode == -9
 
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with engine(database, "boot-2", later) as tasks:
             found = {name: await tasks.wait(task_id, OWNER) for name, task_id in made.items()}
             assert found["greet"].ending == text("hello Ann")
@@ -103,7 +103,7 @@ async def test_the_tasks_of_a_living_process_are_never_touched_by_another(databa
         made = dict(pair.split("=") for pair in process.stdout.readline().split())
 
         # Left behind long ago: when this one has been taken over, the other process has looked at all there are.
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             async with engine(database, "old", lambda: task_child.now() - 100_000) as old:
                 left = await begin(old, "forever")
             async with engine(database, "boot-2") as tasks:

@@ -127,7 +127,7 @@ async def test_what_is_forgotten_is_withheld_again_also_after_a_restart() -> Non
 async def run_until_written(house: House, desk: TrustDesk, rows: int = 1) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(desk.run)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             while len(await house.trail()) < rows:
                 await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
@@ -265,7 +265,7 @@ async def test_settings_that_are_not_taken_leave_nothing_behind() -> None:
         desk.dismiss()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(desk.run)
-            with trio.fail_after(10):
+            with trio.fail_after(60):
                 while not await house.trail():
                     await trio.sleep(0.01)
             nursery.cancel_scope.cancel()
@@ -283,7 +283,7 @@ async def test_what_comes_in_its_place_is_met_and_written_once_it_serves() -> No
         desk.take([newer.backend])
         async with trio.open_nursery() as nursery:
             nursery.start_soon(desk.run)
-            with trio.fail_after(10):
+            with trio.fail_after(60):
                 while not await house.trail():
                     await trio.sleep(0.01)
             nursery.cancel_scope.cancel()

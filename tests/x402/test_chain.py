@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from server.evm.keccak import keccak256
 from server.x402 import chain as under_test
 from server.x402.chain import Chain, ChainUnreachable, Transfer
 from server.x402.networks import find_network
-from tests.backends.fake_agent import PATIENCE, Exchange, FakeAgent, fake_agent
+from tests.backends.fake_agent import PATIENCE, Exchange, FakeAgent, fake_agent, pass_when
 from tests.x402.builders import NONCE, NOW, PAYEE, PAYER, SEPOLIA, TRANSACTION
 
 BASE_SEPOLIA = find_network("base-sepolia")
@@ -191,12 +192,16 @@ async def test_trouble_names_neither_the_address_nor_what_the_node_said() -> Non
         assert "k3y" not in repr(chain)
 
 
-async def test_a_node_that_does_not_answer_is_given_up() -> None:
+async def test_a_node_that_does_not_answer_is_given_up(mock_clock: trio.testing.MockClock) -> None:
+    came = trio.Event()
+
     class Hanging(Node):
         async def __call__(self, exchange: Exchange) -> None:
+            came.set()
             await exchange.wait_gone()
 
-    async with asking(Hanging(), seconds=0.05) as chain:
+    async with asking(Hanging(), seconds=0.05) as chain, trio.open_nursery() as nursery:
+        nursery.start_soon(pass_when, mock_clock, 0.05, came)
         with pytest.raises(ChainUnreachable, match=r"^did not answer within 0\.05 s$"):
             await chain.check()
 

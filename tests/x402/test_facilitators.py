@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import inspect
 import json
 import socket
 from collections.abc import AsyncGenerator
@@ -9,13 +8,14 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from server.x402.facilitator_client import FacilitatorAccess, SupportedKind
 from server.x402.facilitators import AVOIDED_SECONDS, FacilitatorDown, Facilitators
 from server.x402.payments import Payment, read_payment
 from server.x402.requirements import PaidResource
 from server.x402.settlements import AlreadyUsed, Rejected, Settled, Unknown, Verified
-from tests.backends.fake_agent import PATIENCE, Exchange, FakeAgent, Handler, fake_agent
+from tests.backends.fake_agent import PATIENCE, Exchange, FakeAgent, Handler, Silent, fake_agent, pass_when
 from tests.x402.builders import PAYER, RESOURCE, TRANSACTION, offer, payment
 
 PAYMENT = read_payment(payment())
@@ -36,8 +36,9 @@ def serves(*, verify: Any = YES, settle: Any = DONE, supported: Any = KINDS, sta
         name = exchange.request.target.partition("?")[0].rpartition("/")[2]
         documents: dict[str, Any] = {"verify": verify, "settle": settle, "supported": supported}
         found = documents[name]
-        if inspect.iscoroutinefunction(found):
-            await found(exchange)
+        if callable(found):
+            play: Handler = found
+            await play(exchange)
         else:
             await exchange.reply(json.dumps(found).encode(), status=status)
 
@@ -105,10 +106,6 @@ async def hang_up(exchange: Exchange) -> None:
 async def half(exchange: Exchange) -> None:
     await exchange.send(b'HTTP/1.1 200 OK\r\nContent-Length: 200\r\n\r\n{"success": true')
     await exchange.stream.aclose()
-
-
-async def never(exchange: Exchange) -> None:
-    await exchange.wait_gone()
 
 
 async def endless(exchange: Exchange) -> None:
@@ -258,12 +255,17 @@ async def test_where_one_does_not_say_the_next_is_asked_and_the_operator_told(
             assert targets(agents[0]) == ["/pay/verify"], "asked once, and not led elsewhere"
 
 
-async def test_one_that_takes_too_long_is_given_up_and_the_next_is_asked() -> None:
-    async with fake_agent(serves(verify=never)) as slow, fake_agent(serves()) as healthy:
+async def test_one_that_takes_too_long_is_given_up_and_the_next_is_asked(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    silent = Silent()
+    async with fake_agent(serves(verify=silent)) as slow, fake_agent(serves()) as healthy:
         trouble = Trouble()
         both = [access(root(slow), verify_seconds=0.05), access(root(healthy))]
         under_test = Facilitators(both, warn=trouble)
-        good = await under_test.verify(PAYMENT, offer())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pass_when, mock_clock, 0.05, silent.came)
+            good = await under_test.verify(PAYMENT, offer())
         assert isinstance(good, Verified) and good.facilitator == root(healthy)
         assert trouble.told == [(root(slow), "does not answer in time")]
         await under_test.aclose()
@@ -356,9 +358,14 @@ async def test_an_answer_that_does_not_come_leaves_it_unknown_and_nobody_else_is
         assert agents[1].requests == []
 
 
-async def test_an_answer_that_is_not_there_in_time_leaves_it_unknown() -> None:
-    async with asking(serves(settle=never), settle_seconds=0.05) as (under_test, [agent], _):
-        found = await under_test.settle(PAYMENT, offer(), at=root(agent))
+async def test_an_answer_that_is_not_there_in_time_leaves_it_unknown(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    silent = Silent()
+    async with asking(serves(settle=silent), settle_seconds=0.05) as (under_test, [agent], _):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pass_when, mock_clock, 0.05, silent.came)
+            found = await under_test.settle(PAYMENT, offer(), at=root(agent))
         assert found == Unknown(problem="did not answer within 0.05 s")
 
 

@@ -65,7 +65,8 @@ def _way(program: str, url: str, name: str) -> ProgramWay:
     row = PROGRAMS[program]
     assert row.direct is not None  # each of the others speaks HTTP
     entry = row.direct(url)
-    log_in = "" if row.log_in is None else f"Then log in: `{row.log_in.format(name=name)}`"
+    typed, comma, where = ("", "", "") if row.log_in is None else row.log_in.format(name=name).partition(", ")
+    log_in = f"Then log in: `{typed}`{comma}{where}" if typed else ""
     if row.link is not None:
         return ProgramWay(
             program=row.title,

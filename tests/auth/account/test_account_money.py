@@ -186,7 +186,7 @@ async def test_whoever_lets_a_device_in_is_told_what_it_may_spend() -> None:
     )
     # It is no other truth than what the permission says that stands beside it.
     assert "everything it offers, except what moves money" in browser.words
-    assert "Other money than that it moves only with a permission of its own." in browser.words
+    assert "It needs a permission of its own to move any other money." in browser.words
     free = House().owned()
     free.add_user("usr_bob", "bob")
     browser = await signed_in(free)

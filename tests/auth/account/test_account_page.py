@@ -11,12 +11,12 @@ from urllib.parse import quote
 import pytest
 from msgspec.structs import replace
 
-from auth.account.browsers import named
 from auth.account.logins import SHOWN
 from auth.clients.registry import ClientRegistration
 from auth.clients.registry import add as add_client
 from auth.grants import last_calls
 from auth.people import guests as people
+from auth.people.browser_names import browser_name
 from auth.people.guests import GuestTerms
 from auth.values.model import PrincipalKind
 from tests.auth.browser_fakes import (
@@ -238,17 +238,17 @@ async def test_logins_come_page_by_page_each_once_and_can_be_looked_for() -> Non
             break
         await browser.get(unescape(older[1]))
     assert len(seen) == len(set(seen)) == 2 * SHOWN + 6
-    assert "The last used ones" in browser.words
+    assert "Those used last" in browser.words
 
     await browser.get(f"{ACCESS}?q=ROWAN-64")
     assert re.findall(r"program \d+", browser.words) == ["program 64"]
     await browser.get(f"{ACCESS}?q=carol")
     assert browser.text.count(f'action="{END}"') == 1 and "Carol&#39;s own" in browser.text
     await browser.get(f"{ACCESS}?q=%25")
-    assert "No login is like that" in browser.words, "nothing in it is a pattern"
+    assert "No login matches" in browser.words, "nothing in it is a pattern"
     bob = await signed_in(house, "bob")
     await bob.get(f"{ACCESS}?q=carol")
-    assert "No login is like that" in bob.words, "nobody looks for what is somebody else's"
+    assert "No login matches" in bob.words, "nobody looks for what is somebody else's"
 
 
 @pytest.mark.parametrize("place", ["x", "1", ".", "-1.x", "9" * 40 + ".x", "1." + "x" * 500, "²."])
@@ -403,7 +403,7 @@ async def test_no_cookie_and_no_whole_hash_of_one_is_on_the_page() -> None:
     ],
 )  # fmt: skip
 def test_a_browser_is_named_in_a_few_words(user_agent: str, words: str) -> None:
-    assert named(user_agent) == words
+    assert browser_name(user_agent) == words
 
 
 # ---------------------------------------------------------------- consents
@@ -516,12 +516,12 @@ async def test_an_account_that_ends_is_out_at_that_millisecond_and_its_page_says
     )
     browser = await signed_in(house, "bob")
     await browser.get(YOU)
-    assert "Your account is open until" in browser.words
+    assert "Open until" in browser.words
     house.time += HOUR - 1
     assert (await browser.get(ACCESS)).status == 200
     house.time += 1
     page = await browser.get(ACCESS)
-    assert page.status == 403 and "This account is over" in browser.words
+    assert page.status == 403 and "This account has ended" in browser.words
     assert "Sign out" not in browser.words
     assert (await browser.get("/device", follow=False)).status == 303
     await browser.sign_in("bob")
@@ -608,7 +608,7 @@ async def test_the_owner_sees_who_waits_and_turns_them_away_and_nobody_else_does
     bob = await signed_in(house, "bob")
     assert "Claude Code" not in bob.words and "The code that it shows" in bob.words
     browser = await signed_in(house)
-    assert "2 devices wait" in browser.words and "on cedar , from " + ELSEWHERE in browser.words
+    assert "2 devices are waiting" in browser.words and "on cedar , from " + ELSEWHERE in browser.words
     assert browser.words.count("not on your network") == 1
     await browser.submit(DENY)
     assert "Claude Code on cedar was not let in" in browser.words

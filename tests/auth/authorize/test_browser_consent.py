@@ -66,7 +66,7 @@ async def test_the_page_says_where_the_login_goes_for_how_long_and_as_whom() -> 
     async with open_porch() as porch:
         program = await porch.program(redirect_uris=("https://client.example:8443/cb",))
         words = await shown(porch, program)
-        assert "https://client.example:8443 a web site" in words
+        assert "https://client.example:8443 a website" in words
         assert "Nobody here has checked who that is" in words
         assert "up to 90 days" in words
         assert "as alice" in words

@@ -244,7 +244,7 @@ async def test_of_twenty_parallel_uses_of_one_assertion_one_counts(tmp_path: Pat
         async def one() -> None:
             statuses.append((await sent(identity, request)).status)
 
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 for _ in range(20):
                     nursery.start_soon(one)

@@ -186,7 +186,7 @@ async def test_of_parallel_decisions_one_wins() -> None:
     house = House().owned()
     code = house.ask()
     browsers = [await looking(house, code) for _ in range(6)]
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             for place, browser in enumerate(browsers):
                 nursery.start_soon(browser.submit, APPROVE if place % 2 else DENY)

@@ -39,7 +39,7 @@ async def crowd(identity: Identity, **form: str) -> list[dict[str, Any]]:
         assert reply is not None
         answers.append(json.loads(reply.body))
 
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             for _ in range(CROWD):
                 nursery.start_soon(one)

@@ -143,7 +143,7 @@ async def test_at_an_address_without_a_name_of_its_own_the_page_says_where_passk
     browser = Browser(house)
     path = house.claim_path()
     page = await browser.get(path)
-    assert "open http://localhost:8420 to use one" in browser.words
+    assert "but at http://localhost:8420 they do" in browser.words
     assert f'href="http://localhost:8420{path}"' in browser.text
     assert "<script" not in browser.text and "script-src" not in (
         header(page, "content-security-policy") or ""
@@ -708,8 +708,8 @@ async def test_who_has_only_a_passkey_and_cannot_use_it_here_is_told_where() -> 
     await browser.sign_in()
     house.store.db.execute("UPDATE users SET passphrase_hash = NULL")
     await elsewhere(house, browser)
-    assert "You cannot show here that it is you" in browser.words
-    assert "open http://localhost:8420" in browser.words
+    assert "There is no way here to show that it is you" in browser.words
+    assert "but at http://localhost:8420 they do" in browser.words
 
 
 # ---------------------------------------------------------------- a public name

@@ -103,7 +103,7 @@ async def test_of_parallel_claims_one_wins() -> None:
             return await hash_at_once(passphrase, salt)
 
     house.parts = replace(house.parts, hashing=replace(house.parts.hashing, hash_passphrase=Together()))
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             for place, browser in enumerate(browsers):
                 nursery.start_soon(_submit, browser, path, f"user{place}")

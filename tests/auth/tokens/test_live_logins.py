@@ -78,7 +78,7 @@ async def test_a_read_that_began_before_a_revocation_and_ends_after_it_is_done_a
     async def ask() -> None:
         found.append(await live.load("grt_1"))
 
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
             await trio.testing.wait_all_tasks_blocked()

@@ -244,7 +244,7 @@ async def test_no_lie_in_an_id_token_is_believed(lie: str) -> None:
         fake.claims, fake.header, reason = LIES[lie]
         browser = Browser(house)
         page = await sign_in(browser, fake)
-        assert page.status == 403 and "did not convince" in browser.words
+        assert page.status == 403 and "is not valid" in browser.words
         assert live_sessions(house) == [] and reason in refusals(house)[0]
 
 
@@ -362,7 +362,7 @@ async def test_the_way_back_counts_once() -> None:
         await come_back(browser, fake.agree(url))
         browser.jar = jar
         assert (await come_back(browser, fake.agree(url))).status == 400
-        assert "This sign-in is over" in browser.words and len(live_sessions(house)) == 1
+        assert "This sign-in has ended" in browser.words and len(live_sessions(house)) == 1
 
 
 @pytest.mark.parametrize("state", ["", "x", "x" * 5_000, None, "\udcff"])
@@ -492,7 +492,7 @@ async def test_a_provider_that_answers_nonsense_is_said_so_and_nothing_began(
         browser = Browser(house)
         await browser.get("/signin")
         page = await browser.submit("/signin/with/there")
-        assert page.status == 502 and "Example Ltd cannot be asked" in browser.words
+        assert page.status == 502 and "Example Ltd is not available" in browser.words
         assert house.rows("upstream_logins") == []
         fake.broken.clear()
         assert (await sign_in(Browser(house), fake)).status == 200
@@ -520,7 +520,7 @@ async def test_a_provider_that_is_not_there_is_said_so() -> None:
         await browser.get("/signin")
         page = await browser.submit("/signin/with/there")
         assert page.status == 502 and "connection refused" in browser.words
-        assert origin not in browser.words.partition("cannot be asked")[2]
+        assert origin not in browser.words.partition("is not available")[2]
 
 
 @pytest.mark.parametrize("path", ["/token", "/keys"])

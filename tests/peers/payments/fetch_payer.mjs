@@ -26,7 +26,7 @@ const request =
     : { method: "POST", body: sent, headers: { ...headers, "Content-Type": "application/json" } };
 
 async function plain(asked, more) {
-  const response = await fetch(asked, { ...more, signal: AbortSignal.timeout(30_000) });
+  const response = await fetch(asked, { ...more, signal: AbortSignal.timeout(60_000) });
   if (version !== "1") return response;
   const shown = new Headers(response.headers);
   shown.delete("PAYMENT-REQUIRED");

@@ -27,7 +27,7 @@ from x402.mechanisms.evm.exact import register_exact_evm_client
 CLIENT, VERSION, URL = sys.argv[1:4]
 SENT = json.loads(sys.argv[4]) if len(sys.argv) > 4 else None
 HEADERS = json.loads(os.environ.get("PAYER_HEADERS", "{}"))
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 60
 
 
 def account() -> Any:
