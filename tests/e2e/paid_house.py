@@ -62,7 +62,7 @@ networks = [{network}]
 
 [[payments.facilitator]]
 url = {facilitator}
-timeout_seconds = 5
+timeout_seconds = 20
 settle_timeout_seconds = {settle_seconds}
 
 [[server]]

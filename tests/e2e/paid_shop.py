@@ -39,8 +39,8 @@ networks = ["base-sepolia"]
 
 [[payments.facilitator]]
 url = "{facilitator}"
-timeout_seconds = 2
-settle_timeout_seconds = 2
+timeout_seconds = 8
+settle_timeout_seconds = 8
 
 [[server]]
 name = "main"

@@ -124,7 +124,7 @@ def test_a_certificate_is_renewed_while_callers_are_served(home: Path, tmp_path:
     ):
         site.obtained()
         first = site.shown()
-        ends = httpx2.get(f"{site.admin()}/metrics", trust_env=False).text
+        ends = httpx2.get(f"{site.admin()}/metrics", trust_env=False, timeout=WAIT_SECONDS).text
         assert f"ostiary_certificate_ends_at_seconds {first.not_valid_after_utc.timestamp():.0f}" in ends
         site.obtained(2)
         second = site.shown()
@@ -214,7 +214,7 @@ def test_a_name_that_leads_nowhere_is_told_of_everywhere_and_served_once_it_does
         assert "none yet for" in status and words[:60] in status
         doctor = site.program.run("doctor", "--data-dir", str(site.program.data_dir), code=1).stdout
         assert words[:60] in doctor
-        ready = httpx2.get(f"{site.admin()}/readyz", trust_env=False)
+        ready = httpx2.get(f"{site.admin()}/readyz", trust_env=False, timeout=WAIT_SECONDS)
         assert ready.status_code == 200, "else nobody would be led here who could prove the name"
         assert words[:60] in ready.text
         pebble.leads_again(NAME)

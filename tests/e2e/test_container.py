@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 
 import httpx2
 import pytest
-from programs import ROOT, Background, Program, until
+from programs import ROOT, WAIT_SECONDS, Background, Program, until
 
 from server import __version__
 
@@ -173,8 +173,8 @@ def test_it_serves_with_nothing_to_write_to_but_its_volume(image: Path, data: Pa
     program = Program(command=command, home=home)
     with program.starting() as server:
         server.await_words(f"Listening on {site}")
-        assert httpx2.post(f"{site}/mcp", json={}, trust_env=False).status_code == 401
-        assert httpx2.get(f"{site}/signin", trust_env=False).status_code == 200
+        assert httpx2.post(f"{site}/mcp", json={}, trust_env=False, timeout=WAIT_SECONDS).status_code == 401
+        assert httpx2.get(f"{site}/signin", trust_env=False, timeout=WAIT_SECONDS).status_code == 200
         asked = subprocess.run(health, capture_output=True, text=True, check=False, timeout=60)
         assert (asked.returncode, asked.stdout) == (0, "ready\n"), asked.stderr
         assert owner_of(server) == NOBODY

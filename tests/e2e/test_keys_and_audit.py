@@ -182,7 +182,9 @@ def test_keys_change_under_load_and_an_emergency_costs_each_login_one_refresh(
     # The login that began with the first key has gone over to those that came after it.
     assert states(program, "refresh") == ["writing", "old", "old", "old"]
     assert caller.refresh_token.startswith("rt4.")
-    shown = httpx2.get(f"{server.url}/.well-known/jwks.json", trust_env=False).json()["keys"]
+    shown = httpx2.get(f"{server.url}/.well-known/jwks.json", trust_env=False, timeout=WAIT_SECONDS).json()[
+        "keys"
+    ]
     assert [set(key) for key in shown] == [{"kty", "crv", "x", "y", "kid", "alg", "use"}]
     assert shown[0]["kid"] not in dropped["dropped"]
     events = [row["event"] for row in program.at_machine("audit", "--event", "key")]

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from programs import SOURCE, Program, Server, until
+from programs import SOURCE, WAIT_SECONDS, Program, Server, until
 
 from server.loads import BODIES_OF_CALLER
 
@@ -51,7 +51,9 @@ class Served:
         self._admin = admin
 
     def figure(self, name: str) -> int:
-        metrics = httpx2.get(f"http://127.0.0.1:{self._admin}/metrics", trust_env=False).text
+        metrics = httpx2.get(
+            f"http://127.0.0.1:{self._admin}/metrics", trust_env=False, timeout=WAIT_SECONDS
+        ).text
         found = re.search(rf"^ostiary_{name} (\S+)$", metrics, re.MULTILINE)
         assert found is not None, metrics
         return int(float(found[1]))

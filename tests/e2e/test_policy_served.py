@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 from mcp_calls import call_tool
-from programs import ROOT, SOURCE, Program, until
+from programs import ROOT, SOURCE, WAIT_SECONDS, Program, until
 from test_serve_stdio import piped
 from walk import free_port
 
@@ -98,7 +98,7 @@ def test_the_example_of_the_page_over_http(home: Path, era: bool) -> None:
         used_up = call_tool(server.endpoint, "echo", {"text": "x"}, modern=era)
         assert reason_of(used_up) == "over_budget" and used_up["_meta"][POLICY]["retryAfter"] > 0
         rows = program.at_machine("audit")
-        metrics = httpx2.get(f"http://127.0.0.1:{admin}/metrics", trust_env=False).text
+        metrics = httpx2.get(f"http://127.0.0.1:{admin}/metrics", trust_env=False, timeout=WAIT_SECONDS).text
         assert 'ostiary_policy_decisions_total{decision="denied"} 1' in metrics
         assert {"policy.denied", "policy.over_budget"} <= set(re.findall(r"policy\.\w+", json.dumps(rows)))
         assert server.end(signal.SIGTERM) == 0
@@ -144,7 +144,7 @@ def test_functions_of_a_file_look_at_calls_and_what_is_wrong_with_them_is_their_
 ) -> None:
     (home / "hooks.py").write_text(dedent(HOOKS), "utf-8")
     hooks = (
-        '[server.hooks]\nbefore = { file = "hooks.py", function = "before", deadline_seconds = 3 }\n'
+        '[server.hooks]\nbefore = { file = "hooks.py", function = "before", deadline_seconds = 10 }\n'
         'after = { file = "hooks.py", function = "after" }\n'
     )
     settings(home, demo(hooks))
