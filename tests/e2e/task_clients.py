@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import httpx2
 from programs import SOURCE, WAIT_SECONDS, Program, Server, until
 
+from tests.free_ports import free_port
+
 MODERN = "2026-07-28"
 CORE = "2025-11-25"
 EXTENSION = "io.modelcontextprotocol/tasks"
@@ -421,7 +423,4 @@ def make_house(home: Path, auth: str = "oauth") -> House:
     shutil.copy(Path(__file__).with_name("task_agent.py"), home / "agent.py")
     settings = [f'auth = "{auth}"', *(line.strip() for line in SETTINGS.splitlines())]
     (home / "ostiary.toml").write_text("\n".join(settings), "utf-8")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    return House(program=Program(command=SOURCE, home=home), port=port)
+    return House(program=Program(command=SOURCE, home=home), port=free_port())

@@ -16,8 +16,10 @@ from typing import Any
 import httpx2
 import pytest
 from cryptography import x509
-from pebble import NAME, Pebble, certificate_authority, free_ports
+from pebble import NAME, Pebble, certificate_authority
 from programs import SOURCE, WAIT_SECONDS, Program, Server, until
+
+from tests.free_ports import free_port
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
@@ -165,7 +167,7 @@ def test_where_port_443_leads_elsewhere_the_name_is_proved_on_port_80(home: Path
     program = Program(command=SOURCE, home=home)
     written = settings(pebble, more=f"http_port = {pebble.http_port}")
     # Where the authority looks for TLS, there is nobody.
-    text = written.replace(f"port = {pebble.tls_port}\n", f"port = {free_ports(1)[0]}\n", 1)
+    text = written.replace(f"port = {pebble.tls_port}\n", f"port = {free_port()}\n", 1)
     (home / "ostiary.toml").write_text(text, "utf-8")
     with program.starting("serve", "--data-dir", str(program.data_dir), "--log-format", "json") as server:
         server.await_words("certificate.failed")

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import pytest
 from programs import ROOT, WAIT_SECONDS, Background, Program, until
 
 from server import __version__
+from tests.free_ports import free_port
 
 pytestmark = [pytest.mark.binary, pytest.mark.slow]
 
@@ -122,11 +122,6 @@ def data(home: Path) -> Path:
     folder.mkdir(mode=0o700)
     os.chown(folder, NOBODY, NOBODY)
     return folder
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def test_the_image_has_no_base_runs_nothing_while_it_is_built_and_ends_as_nobody() -> None:

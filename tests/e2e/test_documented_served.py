@@ -14,7 +14,8 @@ import httpx2
 import pytest
 from pages import DocumentPage
 from programs import ROOT, SOURCE, WAIT_SECONDS, Program
-from walk import free_port
+
+from tests.free_ports import free_port
 
 pytestmark = pytest.mark.slow
 

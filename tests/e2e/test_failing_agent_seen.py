@@ -19,7 +19,8 @@ import httpx2
 import pytest
 from person import NAME, Person
 from programs import ROOT, SOURCE, WAIT_SECONDS, Program, Server, until
-from walk import free_port
+
+from tests.free_ports import free_port
 
 pytestmark = pytest.mark.slow
 

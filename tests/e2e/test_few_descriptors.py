@@ -11,6 +11,7 @@ import httpx2
 from programs import SOURCE, WAIT_SECONDS, Program
 
 from server.admin import control
+from tests.free_ports import free_port
 
 ALLOWED = 128
 SERVED = ALLOWED - ALLOWED // 4
@@ -19,8 +20,7 @@ LIMITED = ("sh", "-c", f'ulimit -n {ALLOWED}; exec "$0" "$@"', *SOURCE)
 
 def test_its_operator_and_its_health_are_served_while_callers_hold_all_connections(home: Path) -> None:
     program = Program(command=LIMITED, home=home)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        admin = free.getsockname()[1]
+    admin = free_port()
     options = ("--auth", "none", "--admin-port", str(admin))
     with program.serving(*options) as server, ExitStack() as stack:
         (warning,) = [

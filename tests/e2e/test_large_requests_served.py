@@ -15,6 +15,7 @@ import pytest
 from programs import SOURCE, WAIT_SECONDS, Program, Server, until
 
 from server.loads import BODIES_OF_CALLER
+from tests.free_ports import free_port
 
 AGENT = """
 import asyncio
@@ -110,8 +111,7 @@ def serving(home: Path) -> Generator[Served]:
     for name in ("one", "two"):
         (home / name).write_text(name * 12, "ascii")
         (home / name).chmod(0o600)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        admin = free.getsockname()[1]
+    admin = free_port()
     program = Program(command=SOURCE, home=home)
     with program.serving("--config", str(home / "ostiary.toml"), "--admin-port", str(admin)) as server:
         yield Served(server, admin)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import socket
 import threading
 from collections import Counter
 from collections.abc import Generator, Mapping
@@ -16,6 +15,8 @@ import httpx2
 import pytest
 from mcp_calls import request_of
 from programs import SOURCE, WAIT_SECONDS, Program, Server, until
+
+from tests.free_ports import free_port
 
 AGENT = """
 import asyncio
@@ -95,8 +96,7 @@ def serving(home: Path, *, limits: str = "", server: str = "", tools: str = "") 
     for name in KEYS:
         (home / name).write_text(name * 12, "ascii")
         (home / name).chmod(0o600)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        admin = free.getsockname()[1]
+    admin = free_port()
     program = Program(command=SOURCE, home=home)
     options = ("--config", str(home / "ostiary.toml"), "--admin-port", str(admin))
     with program.serving(*options) as started:

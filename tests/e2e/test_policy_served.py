@@ -16,8 +16,8 @@ import pytest
 from mcp_calls import call_tool
 from programs import ROOT, SOURCE, WAIT_SECONDS, Program, until
 from test_serve_stdio import piped
-from walk import free_port
 
+from tests.free_ports import free_port
 from tests.stdio_talk import call, modern
 
 POLICY = "io.ostiary/policy"
