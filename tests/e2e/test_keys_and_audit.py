@@ -190,7 +190,7 @@ def test_keys_change_under_load_and_an_emergency_costs_each_login_one_refresh(
     events = [row["event"] for row in program.at_machine("audit", "--event", "key")]
     assert events.count("key.dropped") == 3
     assert program.at_machine("verify")["sound"]
-    assert '"identity.key.dropped"' in server.said()
+    server.await_words('"identity.key.dropped"')
 
 
 def test_an_emergency_can_end_every_login_and_says_what_it_does_before(
@@ -369,6 +369,7 @@ def _is_found_out(program: Program, server: Server) -> None:
     where = ("--data-dir", str(program.data_dir))
     assert program.run("verify", *where, code=1).stdout == ""
     assert not json.loads(program.run("verify", "--json", *where, code=1).stdout)["sound"]
+    server.await_words('"identity.audit.altered"')
     lines = [line for line in server.said().splitlines() if '"identity.audit.altered"' in line]
     assert len(lines) == 1
     assert '"level":"error"' in lines[0]
