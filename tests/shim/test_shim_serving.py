@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Serve
-from shim_child import SHIM, Child
+from shim_child import SHIM, Child, Serve
 
 # Where other interpreters are installed, the file is served by them as well; 3.9 is the oldest that must do.
 OTHERS = [
