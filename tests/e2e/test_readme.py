@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 from programs import USER_CODE, WAIT_SECONDS, Program
-from walk import FIRST_SECONDS, blocks, check_page, check_shown, free_port, terminal
+from walk import FIRST_SECONDS, blocks, check_page, check_shown, terminal
 
 from tests.e2e.chromium import CHROMIUM, FLAGS, PATIENCE_MS, PICTURES
+from tests.free_ports import free_port
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
