@@ -256,9 +256,7 @@ def _hint(field: TryField) -> str:
 def _problem(name: str, problems: Mapping[str, str]) -> Markup:
     if name not in problems:
         return NOTHING
-    return Markup('<p class="note error" id="{}-problem">This {}.</p>').format(
-        name, clean(problems[name], 300)
-    )
+    return Markup('<p class="wrong" id="{}-problem">This {}.</p>').format(name, clean(problems[name], 300))
 
 
 # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────────
