@@ -493,7 +493,7 @@ async def test_a_passphrase_is_not_changed_for_a_wrong_present_one_or_an_unfit_n
     )
     assert (
         browser.text.count('<div class="note error" role="alert">') == 1
-        and "Nothing was changed yet." in browser.words
+        and "Nothing has been changed yet." in browser.words
     )
     assert NEW not in browser.text and PASSPHRASE not in browser.text
     assert house.hashed == 0
