@@ -29,7 +29,7 @@ ACCEPT_BOTH = "application/json, text/event-stream"
 
 def patience() -> float:
     """For what is in memory and waits for nobody. A clock of the test's own says so exactly; on a real one the machine has its say."""
-    return 5 if isinstance(trio.lowlevel.current_clock(), MockClock) else 60
+    return 10 if isinstance(trio.lowlevel.current_clock(), MockClock) else 60
 
 
 @dataclass(kw_only=True)

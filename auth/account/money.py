@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Final, Literal, Protocol, cast
 
 import msgspec
@@ -33,6 +34,7 @@ PERIODS: Final[Mapping[str, str]] = {"day": "a day", "month": "a month", "ever":
 # Of somebody's own logins, those that a cap can be chosen for here.
 LOGINS: Final = 100
 _ANY: Final[Mapping[str, str]] = {ANY_LOGIN: "Any one login", ANY_TOOL: "Any one tool"}
+CAP_FIELDS: Final = ("login", "period", "amount")
 TYPED: Final = 60  # characters of an amount or a voucher: nobody needs as many
 
 
@@ -64,6 +66,7 @@ class MoneySection(msgspec.Struct, frozen=True, kw_only=True):
     form_token: str
     problem: str = ""
     about: str = ""  # which form the problem is about: voucher, cap
+    typed: Mapping[str, str] = MappingProxyType({})  # there; of a voucher nothing, which is as good as money
 
 
 class EarningsSection(msgspec.Struct, frozen=True):
@@ -82,7 +85,12 @@ async def look_at_earnings(visit: PageVisit, session: BrowserSession) -> Earning
 
 
 async def _section(
-    visit: PageVisit, session: BrowserSession, *, problem: str = "", about: str = ""
+    visit: PageVisit,
+    session: BrowserSession,
+    *,
+    problem: str = "",
+    about: str = "",
+    typed: Mapping[str, str] = MappingProxyType({}),
 ) -> MoneySection | None:
     cashier = visit.parts.cashier
     if cashier is None:
@@ -109,6 +117,7 @@ async def _section(
         form_token=visit.token(PURPOSE),
         problem=problem,
         about=about,
+        typed=typed,
     )
 
 
@@ -210,7 +219,8 @@ async def _acted(visit: PageVisit, act: MoneyStep, *, about: str) -> WireReply:
     try:
         return notices.back(visit, navigation.YOU, await act(visit, cashier))
     except CashierRefusal as refusal:
-        section = await _section(visit, session, problem=str(refusal), about=about)
+        typed = {name: visit.form.get(name, "")[:TYPED] for name in CAP_FIELDS if about == "cap"}
+        section = await _section(visit, session, problem=str(refusal), about=about, typed=typed)
         return visit.page("money.html", title="Your money", status=400, it=section)
 
 

@@ -223,13 +223,6 @@ class Bytes:
         return self.count.to_bytes(size, "big")
 
 
-async def free_port() -> int:
-    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    port = listeners[0].socket.getsockname()[1]
-    await listeners[0].aclose()
-    return port
-
-
 def certificate(name: str = "localhost") -> tuple[bytes, bytes]:
     """A certificate that answers for itself, and its key, in PEM."""
     key = ec.generate_private_key(ec.SECP256R1())

@@ -7,11 +7,12 @@ import pytest
 import trio
 import trio.testing
 from chat_pair import against, ask, backend, text
-from fake_agent import PATIENCE, Ear, Exchange, Silent, free_port, pass_when, says, sends, tool_call
+from fake_agent import PATIENCE, Ear, Exchange, Silent, pass_when, says, sends, tool_call
 
 from server.backends.base import BackendError, Busy
 from server.backends.chat import reply_in
 from server.settings.secret import Secret
+from tests.free_ports import free_port
 
 
 async def test_the_agent_gets_one_user_message_and_its_reply_comes_back_as_text() -> None:
@@ -232,7 +233,7 @@ async def test_an_answer_that_breaks_off_or_is_no_http_is_said_to_be_so(raw: byt
 
 
 async def test_an_endpoint_where_nobody_listens_cannot_be_reached() -> None:
-    under_test = backend(f"http://127.0.0.1:{await free_port()}/")
+    under_test = backend(f"http://127.0.0.1:{free_port()}/")
     with trio.fail_after(60), pytest.raises(BackendError) as raised:
         await ask(under_test)
     assert str(raised.value) == "agent endpoint cannot be reached: connection refused"

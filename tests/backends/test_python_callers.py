@@ -61,6 +61,7 @@ class House:
     under_way: int = 0
     most: int = 0
     cancelled: int = 0
+    traceparent: str | None = None
 
     def asked_by(self) -> AskedBy:
         self.asked.append("who")

@@ -134,7 +134,9 @@ async def test_without_a_way_to_open_links_the_link_is_printed_and_waited_for(
                 found = LINK.search(said.decode())
                 if found and not followed:
                     followed = True
-                    async with httpx2.AsyncClient(follow_redirects=True, trust_env=False) as browser:
+                    async with httpx2.AsyncClient(
+                        follow_redirects=True, trust_env=False, timeout=60
+                    ) as browser:
                         assert "You can close this page" in (await browser.get(found[0])).text
     assert b"logged in to" in said
     assert b"no browser was opened here, so open this link\n" in said
@@ -170,7 +172,7 @@ async def test_over_ssh_the_last_address_is_pasted_back(shell: Terminal, foreign
                     pasted = True
                     link = LINK.search(written)
                     assert link is not None
-                    async with httpx2.AsyncClient(trust_env=False) as browser:
+                    async with httpx2.AsyncClient(trust_env=False, timeout=60) as browser:
                         last = (await browser.get(link[0])).headers["location"]
                     strange = last.replace("state=", "state=x")
                     os.write(master, f"{link[0]}\n{strange}\n{last}\n".encode())

@@ -207,7 +207,8 @@ def test_a_login_is_shown_on_stderr_while_the_first_request_waits_and_is_refresh
     with connect(program, server) as bridge:
         bridge.send(request(1, "tools/list", modern=True))
         code = until("the code", lambda: USER_CODE.search(bridge.log.read_text()))[0]
-        assert "hint: many programs show this only in a log" in bridge.log.read_text()
+        hint = "hint: many programs show this only in a log"
+        until("the hint", lambda: hint in bridge.log.read_text() or None)
         program.at_machine("approve", code, "--yes")
         assert bridge.hear()["id"] == 1
         before = program.tokens()
@@ -231,7 +232,7 @@ def test_without_login_a_request_fails_at_once_and_says_how_to_log_in(
             "message": text,
             "data": {"hint": f"ostiary login {server.endpoint}"},
         }
-        assert bridge.log.read_text() == f"{text}\n"
+        until("its words", lambda: bridge.log.read_text() == f"{text}\n" or None)
         program.log_in(server)
         assert len(bridge.ask(2, "tools/list", modern=True)["tools"]) == 3
         assert bridge.hang_up() == 0

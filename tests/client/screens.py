@@ -16,7 +16,7 @@ from server.client.login import DeviceCode
 
 async def follow(link: str) -> list[httpx2.Response]:
     """A browser: every page on the way, the last one where the redirects end."""
-    async with httpx2.AsyncClient(follow_redirects=True, trust_env=False) as browser:
+    async with httpx2.AsyncClient(follow_redirects=True, trust_env=False, timeout=60) as browser:
         page = await browser.get(link)
         return [*page.history, page]
 

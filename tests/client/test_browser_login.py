@@ -254,7 +254,7 @@ async def test_neither_other_programs_nor_wrong_addresses_end_or_answer_the_wait
         uri = parse_qs(urlsplit(link).query)["redirect_uri"][0]
         state = parse_qs(urlsplit(link).query)["state"][0]
         base = uri.removesuffix("/callback")
-        async with httpx2.AsyncClient(trust_env=False) as other:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as other:
             answers = [
                 await other.get(f"{base}/favicon.ico"),
                 await other.get(f"{uri}?code=theirs"),
@@ -285,7 +285,7 @@ async def test_only_the_first_answer_counts(
         pages = await follow(link)
         answers = [pages[-1].status_code]
         try:
-            async with httpx2.AsyncClient(trust_env=False) as again:
+            async with httpx2.AsyncClient(trust_env=False, timeout=60) as again:
                 answers.append((await again.get(str(pages[-1].url))).status_code)
         except httpx2.TransportError:
             answers.append(0)  # it had closed already
@@ -351,7 +351,7 @@ async def test_the_last_address_of_a_browser_elsewhere_can_be_pasted(
     async def elsewhere() -> None:
         await screen.shown.wait()
         assert screen.paste is not None
-        async with httpx2.AsyncClient(trust_env=False) as browser:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as browser:
             url = (await browser.get(screen.links[0])).headers["location"]
         said.append(screen.paste("what is this"))
         said.append(screen.paste(screen.links[0]))

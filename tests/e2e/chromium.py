@@ -37,7 +37,8 @@ FLAGS = [
 PICTURES = Path(os.environ.get("SCREENSHOTS") or ".work/screenshots")
 SIZES = {"phone": (360, 740), "desk": (1280, 860)}
 LIGHTS = ("light", "dark")
-PATIENCE_MS = 60_000
+PATIENCE_MS = 60_000  # a bound, not an expectation
+expect.set_options(timeout=PATIENCE_MS)  # it has one of its own, of five seconds
 
 
 class Server:

@@ -14,7 +14,8 @@ from typing import Any
 from fault_proxy import FaultProxy, fault_proxy
 from local_chain import V1_NAME, LocalChain
 from programs import SOURCE, Program, Server
-from walk import free_port
+
+from tests.free_ports import free_port
 
 PRICE = 12_345  # in millionths of a dollar, which are the token's atomic units as well
 PRICE_TEXT = "$0.012345"
@@ -62,7 +63,7 @@ networks = [{network}]
 
 [[payments.facilitator]]
 url = {facilitator}
-timeout_seconds = 5
+timeout_seconds = 20
 settle_timeout_seconds = {settle_seconds}
 
 [[server]]

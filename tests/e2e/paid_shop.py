@@ -6,7 +6,6 @@ import re
 import secrets
 import shutil
 import signal
-import socket
 import sqlite3
 import sys
 import time
@@ -22,6 +21,7 @@ from task_clients import Heard, House, Wire, text_of
 
 from server.evm.secp256k1 import PrivateKey
 from tests.facilitator.payer import Payer
+from tests.free_ports import free_port
 
 MORTAL = (sys.executable, "-P", str(Path(__file__).with_name("mortal_till.py")))
 PAYMENT = "x402/payment"
@@ -39,8 +39,8 @@ networks = ["base-sepolia"]
 
 [[payments.facilitator]]
 url = "{facilitator}"
-timeout_seconds = 2
-settle_timeout_seconds = 2
+timeout_seconds = 8
+settle_timeout_seconds = 8
 
 [[server]]
 name = "main"
@@ -290,8 +290,8 @@ def open_shop(home: Path, *, mortal: bool = False) -> Generator[Shop]:
     (home / "notes").mkdir()
     shutil.copy(Path(__file__).with_name("paid_agent.py"), home / "agent.py")
     program = Program(command=MORTAL if mortal else SOURCE, home=home)
-    house = House(program=program, port=_free_port())
-    shop = Shop(program=program, house=house, facilitator_port=_free_port())
+    house = House(program=program, port=free_port())
+    shop = Shop(program=program, house=house, facilitator_port=free_port())
     shop.configure(node=False)
     (home / "poor.token").write_text(POOR, "utf-8")
     (home / "poor.token").chmod(0o600)
@@ -302,9 +302,3 @@ def open_shop(home: Path, *, mortal: bool = False) -> Generator[Shop]:
         shop.order("")
         shop.close()
         shop.end_facilitating()
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]

@@ -17,6 +17,7 @@ from typing import Any
 from programs import ROOT, WAIT_SECONDS, needed, until
 
 from tests.certificates import write_certificate
+from tests.free_ports import free_port
 
 HOME = ROOT / ".work" / "peers" / "pebble"
 NAME = "agent.example.org"
@@ -63,18 +64,6 @@ class Pebble:
         return ssl.create_default_context(cafile=str(self.ca_file))
 
 
-def free_ports(count: int) -> list[int]:
-    """Free on every address just now; whoever takes them does so at once."""
-    with_them = [socket.socket() for _ in range(count)]
-    try:
-        for each in with_them:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in with_them]
-    finally:
-        for each in with_them:
-            each.close()
-
-
 @contextmanager
 def certificate_authority(
     folder: Path, *, life_seconds: int = 7776000, reject_nonces: int = 5, eab: dict[str, str] | None = None
@@ -84,7 +73,7 @@ def certificate_authority(
         needed(HOME / program, "scripts/peers authority")
     folder.mkdir(parents=True)
     own, key = write_certificate(folder, "pebble")
-    api, management, tls, plain, dns, names = free_ports(6)
+    api, management, tls, plain, dns, names = (free_port() for _ in range(6))
     settings: dict[str, Any] = {
         "listenAddress": f"127.0.0.1:{api}",
         "managementListenAddress": f"127.0.0.1:{management}",

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import httpx2
-from programs import SOURCE, Program
+from programs import SOURCE, WAIT_SECONDS, Program
 
 
 def make(home: Path) -> list[str]:
@@ -24,7 +24,10 @@ def make(home: Path) -> list[str]:
         key = program.at_machine("api-keys", "create", "for-tests", "--expires", "never")["key"]
         program.log_in(server)
         asked = httpx2.post(
-            f"{server.url}/device_authorization", data={"client_id": "ostiary-cli"}, trust_env=False
+            f"{server.url}/device_authorization",
+            data={"client_id": "ostiary-cli"},
+            trust_env=False,
+            timeout=WAIT_SECONDS,
         )
         asked.raise_for_status()
     with closing(sqlite3.connect(program.data_dir / "ostiary.db")) as connection:

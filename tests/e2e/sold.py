@@ -126,7 +126,9 @@ class Shop:
         return self.post(path, body, payment_signature=payment, **headers)
 
     def switch(self, **switches: object) -> None:
-        httpx2.post(f"{self.facilitator}/test/switch", json=switches, trust_env=False).raise_for_status()
+        httpx2.post(
+            f"{self.facilitator}/test/switch", json=switches, trust_env=False, timeout=WAIT_SECONDS
+        ).raise_for_status()
 
     def settled(self) -> int:
         """How many payments moved money."""
@@ -134,7 +136,7 @@ class Shop:
 
     def ledger(self) -> dict[str, Any]:
         """The facilitator's."""
-        return httpx2.get(f"{self.facilitator}/test/ledger", trust_env=False).json()
+        return httpx2.get(f"{self.facilitator}/test/ledger", trust_env=False, timeout=WAIT_SECONDS).json()
 
     def key(self) -> str:
         return self.program.at_machine("api-keys", "create", "ci")["key"]

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import httpx2
 from programs import SOURCE, WAIT_SECONDS, Program, Server, until
 
+from tests.free_ports import free_port
+
 MODERN = "2026-07-28"
 CORE = "2025-11-25"
 EXTENSION = "io.modelcontextprotocol/tasks"
@@ -30,7 +32,7 @@ SETTINGS = """
     calls_at_once = 200
     [[server]]
     name = "wasm"
-    compat = { tasks = "wasmagent", sync_timeout_seconds = 0.3 }
+    compat = { tasks = "wasmagent", sync_timeout_seconds = 5 }
     [[server.agent]]
     kind = "python"
     file = "agent.py"
@@ -117,10 +119,8 @@ class Wire:
         headers = {**self._headers(), "Accept": "application/json, text/event-stream"}
         assert self._http.post(self.url, json=message, headers=headers).status_code == 202
 
-    @contextmanager
-    def open(
-        self, method: str, params: dict[str, Any], seconds: float = WAIT_SECONDS
-    ) -> Generator[httpx2.Response]:
+    def _asking(self, method: str, params: dict[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
+        """Headers and message of a request."""
         headers = {**self._headers(), "Accept": "application/json, text/event-stream"}
         if self.version == MODERN:
             headers["Mcp-Method"] = method
@@ -132,8 +132,12 @@ class Wire:
                 f"{META}/clientCapabilities": dict(self.capabilities),
             }
             params = {**params, "_meta": {**meta, **params.get("_meta", {})}}
-        message = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
-        with self._http.stream("POST", self.url, json=message, headers=headers, timeout=seconds) as response:
+        return headers, {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
+
+    @contextmanager
+    def open(self, method: str, params: dict[str, Any]) -> Generator[httpx2.Response]:
+        headers, message = self._asking(method, params)
+        with self._http.stream("POST", self.url, json=message, headers=headers) as response:
             yield response
 
     def ask(self, method: str, answer: Answer | None = None, **params: Any) -> Heard:
@@ -149,10 +153,20 @@ class Wire:
                     self.send({"jsonrpc": "2.0", "id": message["id"], "result": answer(message)})
         raise AssertionError(f"{method} was not answered, but: {before}")
 
-    def leave(self, method: str, **params: Any) -> None:
-        """Ask, and go before there is an answer."""
-        with suppress(httpx2.ReadTimeout), self.open(method, params, seconds=0.1):
-            raise AssertionError(f"{method} was answered already")
+    def leave(self, method: str, once: Callable[[], object] | None = None, **params: Any) -> None:
+        """Ask, and go before there is an answer: when `once` returns, or else after a moment."""
+        headers, message = self._asking(method, params)
+        request = self._http.build_request("POST", self.url, json=message, headers=headers)
+        lines = [f"POST {request.url.raw_path.decode()} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in request.headers.items()]
+        with socket.create_connection((request.url.host, request.url.port or 80), WAIT_SECONDS) as left:
+            left.sendall("\r\n".join([*lines, "", ""]).encode() + request.read())
+            if once is None:
+                left.settimeout(0.1)
+                with suppress(TimeoutError):
+                    left.recv(1)
+            else:
+                once()
         self.drop()
 
     def call(self, tool: str, name: str, answer: Answer | None = None, **more: Any) -> Heard:
@@ -368,7 +382,7 @@ class House:
         return self.tokens[server, client]
 
     def _post(self, path: str, **form: str) -> dict[str, Any]:
-        answered = httpx2.post(self.url + path, data=form, trust_env=False)
+        answered = httpx2.post(self.url + path, data=form, trust_env=False, timeout=WAIT_SECONDS)
         assert answered.status_code == 200, answered.text
         return answered.json()
 
@@ -409,7 +423,4 @@ def make_house(home: Path, auth: str = "oauth") -> House:
     shutil.copy(Path(__file__).with_name("task_agent.py"), home / "agent.py")
     settings = [f'auth = "{auth}"', *(line.strip() for line in SETTINGS.splitlines())]
     (home / "ostiary.toml").write_text("\n".join(settings), "utf-8")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    return House(program=Program(command=SOURCE, home=home), port=port)
+    return House(program=Program(command=SOURCE, home=home), port=free_port())

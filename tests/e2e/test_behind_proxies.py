@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from pebble import NAME, free_ports
+from pebble import NAME
 from programs import ROOT, SOURCE, WAIT_SECONDS, Program, until
 
 from tests.certificates import trusting, write_certificate
+from tests.free_ports import free_port
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
@@ -91,7 +92,7 @@ def serves_as_the_public_address(port: int, context: ssl.SSLContext | None) -> N
 def test_nginx_as_the_document_has_it(home: Path) -> None:
     nginx = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
     assert nginx, "nginx is missing: run scripts/peers system"
-    secure, plain, inner = free_ports(3)
+    secure, plain, inner = (free_port() for _ in range(3))
     certificate, key = write_certificate(home, "nginx", host=NAME)
     text = recipe("nginx")
     for before, after in (
@@ -126,7 +127,7 @@ def test_nginx_as_the_document_has_it(home: Path) -> None:
 def test_caddy_as_the_document_has_it(home: Path) -> None:
     caddy = shutil.which("caddy")
     assert caddy, "caddy is missing: run scripts/peers system"
-    outer, inner = free_ports(2)
+    outer, inner = free_port(), free_port()
     certificate, key = write_certificate(home, "caddy", host=NAME)
     text = recipe("caddyfile")
     # Its certificate would come from an authority.

@@ -16,8 +16,10 @@ from typing import Any
 import httpx2
 import pytest
 from cryptography import x509
-from pebble import NAME, Pebble, certificate_authority, free_ports
+from pebble import NAME, Pebble, certificate_authority
 from programs import SOURCE, WAIT_SECONDS, Program, Server, until
+
+from tests.free_ports import free_port
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
@@ -124,7 +126,7 @@ def test_a_certificate_is_renewed_while_callers_are_served(home: Path, tmp_path:
     ):
         site.obtained()
         first = site.shown()
-        ends = httpx2.get(f"{site.admin()}/metrics", trust_env=False).text
+        ends = httpx2.get(f"{site.admin()}/metrics", trust_env=False, timeout=WAIT_SECONDS).text
         assert f"ostiary_certificate_ends_at_seconds {first.not_valid_after_utc.timestamp():.0f}" in ends
         site.obtained(2)
         second = site.shown()
@@ -165,7 +167,7 @@ def test_where_port_443_leads_elsewhere_the_name_is_proved_on_port_80(home: Path
     program = Program(command=SOURCE, home=home)
     written = settings(pebble, more=f"http_port = {pebble.http_port}")
     # Where the authority looks for TLS, there is nobody.
-    text = written.replace(f"port = {pebble.tls_port}\n", f"port = {free_ports(1)[0]}\n", 1)
+    text = written.replace(f"port = {pebble.tls_port}\n", f"port = {free_port()}\n", 1)
     (home / "ostiary.toml").write_text(text, "utf-8")
     with program.starting("serve", "--data-dir", str(program.data_dir), "--log-format", "json") as server:
         server.await_words("certificate.failed")
@@ -214,7 +216,7 @@ def test_a_name_that_leads_nowhere_is_told_of_everywhere_and_served_once_it_does
         assert "none yet for" in status and words[:60] in status
         doctor = site.program.run("doctor", "--data-dir", str(site.program.data_dir), code=1).stdout
         assert words[:60] in doctor
-        ready = httpx2.get(f"{site.admin()}/readyz", trust_env=False)
+        ready = httpx2.get(f"{site.admin()}/readyz", trust_env=False, timeout=WAIT_SECONDS)
         assert ready.status_code == 200, "else nobody would be led here who could prove the name"
         assert words[:60] in ready.text
         pebble.leads_again(NAME)

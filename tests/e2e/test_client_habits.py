@@ -21,7 +21,7 @@ import httpx2
 import pytest
 from handmade import CALLBACK, CLI, DEVICE_CODE, MCP_HEADERS, Handmade, basic, landed
 from person import Person
-from programs import SOURCE, Program, Server
+from programs import SOURCE, WAIT_SECONDS, Program, Server
 
 pytestmark = pytest.mark.slow
 
@@ -138,6 +138,7 @@ def test_a_program_that_was_started_again_refreshes_at_the_roots_token_before_it
         f"{house.server.url}/token",
         data={"grant_type": "refresh_token", "refresh_token": login["refresh_token"], "client_id": CLI},
         trust_env=False,
+        timeout=WAIT_SECONDS,
     )
     assert fresh.status_code == 200
     assert house.client.works(fresh.json()["access_token"])

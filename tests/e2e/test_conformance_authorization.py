@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ from typing import Any
 import pytest
 from person import Person
 from programs import NODE_BIN, SOURCE, Background, Program, Server, needed
+
+from tests.free_ports import free_port
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
@@ -63,9 +64,3 @@ def address_in(suite: Background) -> str:
 
 def read(path: Path) -> list[dict[str, Any]]:
     return json.loads(path.read_text("utf-8"))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,9 +19,10 @@ from tempfile import TemporaryDirectory
 
 import httpx2
 import pytest
-from programs import ROOT, Background, Program, until
+from programs import ROOT, WAIT_SECONDS, Background, Program, until
 
 from server import __version__
+from tests.free_ports import free_port
 
 pytestmark = [pytest.mark.binary, pytest.mark.slow]
 
@@ -124,11 +124,6 @@ def data(home: Path) -> Path:
     return folder
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
 def test_the_image_has_no_base_runs_nothing_while_it_is_built_and_ends_as_nobody() -> None:
     names = [each.name for each in instructions()]
     assert [each.rest for each in instructions() if each.name == "FROM"] == ["scratch"]
@@ -173,8 +168,8 @@ def test_it_serves_with_nothing_to_write_to_but_its_volume(image: Path, data: Pa
     program = Program(command=command, home=home)
     with program.starting() as server:
         server.await_words(f"Listening on {site}")
-        assert httpx2.post(f"{site}/mcp", json={}, trust_env=False).status_code == 401
-        assert httpx2.get(f"{site}/signin", trust_env=False).status_code == 200
+        assert httpx2.post(f"{site}/mcp", json={}, trust_env=False, timeout=WAIT_SECONDS).status_code == 401
+        assert httpx2.get(f"{site}/signin", trust_env=False, timeout=WAIT_SECONDS).status_code == 200
         asked = subprocess.run(health, capture_output=True, text=True, check=False, timeout=60)
         assert (asked.returncode, asked.stdout) == (0, "ready\n"), asked.stderr
         assert owner_of(server) == NOBODY

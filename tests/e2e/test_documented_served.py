@@ -14,7 +14,8 @@ import httpx2
 import pytest
 from pages import DocumentPage
 from programs import ROOT, SOURCE, WAIT_SECONDS, Program
-from walk import free_port
+
+from tests.free_ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +61,7 @@ def test_the_chat_agent_of_the_page_answers_and_every_metric_is_explained(home: 
         server = stack.enter_context(program.serving("--config", str(home / "ostiary.toml")))
         said = program.run("call", server.endpoint, "chat_with_agent", "message=hello", "agent_id=any").stdout
         assert "You said: hello" in said
-        counted = httpx2.get(f"http://127.0.0.1:{admin}/metrics", trust_env=False).text
+        counted = httpx2.get(f"http://127.0.0.1:{admin}/metrics", trust_env=False, timeout=WAIT_SECONDS).text
     told = set(re.findall(r"^\| `(\w+)", (ROOT / "docs/metrics.md").read_text("utf-8"), re.MULTILINE))
     families = set(re.findall(r"^# TYPE (\w+)", counted, re.MULTILINE))
     assert len(families) > 25

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from programs import SOURCE, USER_CODE, Program, expire_access_token
+from programs import SOURCE, USER_CODE, WAIT_SECONDS, Program, expire_access_token
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ def test_a_bound_login_calls_bridges_refreshes_and_its_tokens_are_worth_nothing_
         assert refused.stdout == ""
         assert "bound to a key" in refused.stderr
         assert f"ostiary login {server.endpoint}" in refused.stderr
-        with httpx2.Client(trust_env=False) as thief:
+        with httpx2.Client(trust_env=False, timeout=WAIT_SECONDS) as thief:
             for scheme in ("Bearer", "DPoP"):
                 stolen = {"Authorization": f"{scheme} {renewed['access_token']}"}
                 assert thief.post(server.endpoint, headers=stolen, json={}).status_code == 401
@@ -66,7 +66,7 @@ def test_the_next_login_without_a_key_gives_scripts_their_token_again(home: Path
         program.log_in(server)
         assert program.tokens()["proof_key"] is None
         token = program.run("token", server.endpoint).stdout.strip()
-        with httpx2.Client(trust_env=False) as script:
+        with httpx2.Client(trust_env=False, timeout=WAIT_SECONDS) as script:
             shown = {"Authorization": f"Bearer {token}"}
             ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
             assert script.post(server.endpoint, headers=shown, json=ping).status_code == 200

@@ -116,7 +116,9 @@ def test_an_official_sdk_brings_a_providers_word_and_calls_a_tool(running: Runni
 
 def test_the_metadata_tells_programs_of_it(running: Running) -> None:
     document = httpx2.get(
-        running.server.url + "/.well-known/oauth-authorization-server", trust_env=False
+        running.server.url + "/.well-known/oauth-authorization-server",
+        trust_env=False,
+        timeout=WAIT_SECONDS,
     ).json()
     assert document["authorization_grant_profiles_supported"] == [
         "urn:ietf:params:oauth:grant-profile:id-jag"

@@ -19,7 +19,8 @@ import httpx2
 import pytest
 from person import NAME, Person
 from programs import ROOT, SOURCE, WAIT_SECONDS, Program, Server, until
-from walk import free_port
+
+from tests.free_ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -123,7 +124,7 @@ def documented() -> list[str]:
     assert len(lines) == 3
     return [
         re.sub(r"(\d\\\.)?\d+(?=\\ (calls|failed|%|minutes|s\\\)))", r"[0-9.]+", re.escape(line))
-        .replace("minutes", r"seconds?")
+        .replace("minutes", r"(?:second|minute)s?")
         .replace(r"\ s\)", r"\ m?s\)")
         for line in lines
     ]
@@ -171,7 +172,8 @@ def test_whoever_looks_at_the_overview_knows_which_agent_fails_why_since_when_an
         hit = f"2 calls failed, of {NAME}"
         needs = overview_of(person, server)["Needs you"]
         assert re.search(
-            rf"main\[1\] \(chat\) has been out of order for \d+ seconds? {REFUSED.capitalize()} {hit}", needs
+            rf"main\[1\] \(chat\) has been out of order for \d+ (?:second|minute)s? {REFUSED.capitalize()} {hit}",
+            needs,
         ), needs
         failures = overview_of(person, server)["Last failures"]
         assert failures.count("agent endpoint cannot be reached: connection refused") == 2
@@ -182,7 +184,7 @@ def test_whoever_looks_at_the_overview_knows_which_agent_fails_why_since_when_an
             assert re.search(line, status), (line, status)
         assert re.search(r"last 24 hours 3 calls, 2 failed \(67 %\), slowest chat_with_agent", status)
         assert re.fullmatch(
-            rf"ready\nout of order: main\[1\] \(chat\): {REFUSED} \(for \d+ seconds?\)\n", readyz()
+            rf"ready\nout of order: main\[1\] \(chat\): {REFUSED} \(for \d+ (?:second|minute)s?\)\n", readyz()
         )
         doctor = program.run("doctor", *data, "--config", "ostiary.toml", code=1).stdout
         assert re.search(rf"main\[1\] \(chat\) is out of order for [^:]+: {REFUSED}; {hit}", doctor)
@@ -207,7 +209,8 @@ def test_whoever_looks_at_the_overview_knows_which_agent_fails_why_since_when_an
 
         needs = until("the upstream on the Overview", told)
         assert re.search(
-            rf"main\[2\] \(files\) has been out of order for \d+ seconds? .*1 call failed, of {NAME}", needs
+            rf"main\[2\] \(files\) has been out of order for \d+ (?:second|minute)s? .*1 call failed, of {NAME}",
+            needs,
         )
         upstream = until(
             "the upstream in status",

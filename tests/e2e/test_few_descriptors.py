@@ -8,9 +8,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import httpx2
-from programs import SOURCE, Program
+from programs import SOURCE, WAIT_SECONDS, Program
 
 from server.admin import control
+from tests.free_ports import free_port
 
 ALLOWED = 128
 SERVED = ALLOWED - ALLOWED // 4
@@ -19,8 +20,7 @@ LIMITED = ("sh", "-c", f'ulimit -n {ALLOWED}; exec "$0" "$@"', *SOURCE)
 
 def test_its_operator_and_its_health_are_served_while_callers_hold_all_connections(home: Path) -> None:
     program = Program(command=LIMITED, home=home)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        admin = free.getsockname()[1]
+    admin = free_port()
     options = ("--auth", "none", "--admin-port", str(admin))
     with program.serving(*options) as server, ExitStack() as stack:
         (warning,) = [
@@ -36,9 +36,12 @@ def test_its_operator_and_its_health_are_served_while_callers_hold_all_connectio
             refused += answer.startswith(b"HTTP/1.1 503")
         assert refused == 2 * ALLOWED - SERVED
         for _ in range(3):
-            assert httpx2.get(f"http://127.0.0.1:{admin}/readyz", trust_env=False).text == "ready\n"
+            assert (
+                httpx2.get(f"http://127.0.0.1:{admin}/readyz", trust_env=False, timeout=WAIT_SECONDS).text
+                == "ready\n"
+            )
             assert control.ask(program.data_dir, "status").ok
-        metrics = httpx2.get(f"http://127.0.0.1:{admin}/metrics", trust_env=False).text
+        metrics = httpx2.get(f"http://127.0.0.1:{admin}/metrics", trust_env=False, timeout=WAIT_SECONDS).text
         assert f"ostiary_connections_over_cap_total {refused}.0" in metrics
         assert "ostiary_connections_accept_errors_total 0.0" in metrics
         assert "ostiary_control_accept_errors_total 0.0" in metrics

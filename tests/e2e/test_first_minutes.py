@@ -14,7 +14,9 @@ from textwrap import dedent
 
 import pytest
 from programs import NODE_BIN, ROOT, SOURCE, USER_CODE, Program, needed
-from walk import Terminal, free_port, terminal
+from walk import Terminal, terminal
+
+from tests.free_ports import free_port
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from pages import DocumentPage
 from programs import SOURCE, WAIT_SECONDS, Background, Program
-from walk import free_port
+
+from tests.free_ports import free_port
 
 PAGE = DocumentPage("from/agents-kt.md")
 TOKEN = "a-token-for-the-issues-0123456789"

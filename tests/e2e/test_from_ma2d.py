@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from pages import DocumentPage, differs, in_a_shell
-from programs import SOURCE, Program, Server
+from programs import SOURCE, WAIT_SECONDS, Program, Server
 
 PAGE = DocumentPage("from/ma2d.md")
 DOCUMENTED = "http://127.0.0.1:8420"
@@ -69,8 +69,11 @@ def test_the_server_with_a_token_is_shut_without_it(platform: Server) -> None:
         ({"authorization": "Bearer wrong"}, 401),
         ({"authorization": f"Bearer {TOKEN}"}, 200),
     ):
-        assert httpx2.post(url, json=message, headers=headers, trust_env=False).status_code == status
-    known = httpx2.post(url, json=message, auth=("desk", TOKEN), trust_env=False)
+        assert (
+            httpx2.post(url, json=message, headers=headers, trust_env=False, timeout=WAIT_SECONDS).status_code
+            == status
+        )
+    known = httpx2.post(url, json=message, auth=("desk", TOKEN), trust_env=False, timeout=WAIT_SECONDS)
     assert known.status_code == 200
     assert TOKEN not in platform.said()
 
@@ -78,7 +81,7 @@ def test_the_server_with_a_token_is_shut_without_it(platform: Server) -> None:
 def post(server: Server, method: str, accept: str = "*/*", **params: object) -> httpx2.Response:
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     url = f"{server.url}/api/platform/weather/mcp"
-    return httpx2.post(url, json=message, headers={"accept": accept}, trust_env=False)
+    return httpx2.post(url, json=message, headers={"accept": accept}, trust_env=False, timeout=WAIT_SECONDS)
 
 
 def capabilities(server: Server) -> dict[str, object]:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 from pages import DocumentPage, differs, in_a_shell
-from programs import SOURCE, Program, Server
+from programs import SOURCE, WAIT_SECONDS, Program, Server
 
 PAGE = DocumentPage("from/three-ws.md")
 PUBLIC, PROTECTED = PAGE.of("toml")
@@ -67,7 +67,7 @@ def post(server: Server, message: Any, path: str = "/api/mcp", **headers: str) -
     sent = {"content-type": "application/json", "accept": "*/*"} | {
         name.replace("_", "-"): value for name, value in headers.items()
     }
-    return httpx2.post(server.url + path, content=raw, headers=sent, trust_env=False)
+    return httpx2.post(server.url + path, content=raw, headers=sent, trust_env=False, timeout=WAIT_SECONDS)
 
 
 def request(method: str, number: int = 1, /, **params: Any) -> dict[str, Any]:
@@ -98,9 +98,9 @@ def test_with_a_login_the_document_is_where_the_tutorial_has_it(home: Path, agen
             assert refused.status_code == 401
             challenge = refused.headers["www-authenticate"]
             assert challenge.startswith("Bearer ") and "resource_metadata=" in challenge
-            assert httpx2.get(server.url + path, trust_env=False).status_code == 401
+            assert httpx2.get(server.url + path, trust_env=False, timeout=WAIT_SECONDS).status_code == 401
         everywhere = {
-            httpx2.get(server.url + path, trust_env=False).text
+            httpx2.get(server.url + path, trust_env=False, timeout=WAIT_SECONDS).text
             for path in (
                 "/.well-known/oauth-protected-resource",
                 "/.well-known/oauth-protected-resource/api/mcp",
@@ -109,7 +109,9 @@ def test_with_a_login_the_document_is_where_the_tutorial_has_it(home: Path, agen
             )
         }
         assert len(everywhere) == 1
-        issuer = httpx2.get(f"{server.url}/.well-known/oauth-authorization-server", trust_env=False).json()
+        issuer = httpx2.get(
+            f"{server.url}/.well-known/oauth-authorization-server", trust_env=False, timeout=WAIT_SECONDS
+        ).json()
         assert "urn:ietf:params:oauth:grant-type:device_code" in issuer["grant_types_supported"]
 
 
@@ -142,7 +144,7 @@ def test_what_the_page_says_of_errors_batches_and_verbs_is_so(public: Server) ->
     ):
         assert post(public, request(method)).json()["result"] == {kind: []}
     for verb in ("GET", "DELETE", "PUT"):
-        other = httpx2.request(verb, f"{public.url}/api/mcp", trust_env=False)
+        other = httpx2.request(verb, f"{public.url}/api/mcp", trust_env=False, timeout=WAIT_SECONDS)
         assert (other.status_code, "POST" in other.headers["allow"]) == (405, True)
     preflight = httpx2.options(
         f"{public.url}/api/mcp",
@@ -152,6 +154,7 @@ def test_what_the_page_says_of_errors_batches_and_verbs_is_so(public: Server) ->
             "access-control-request-headers": "content-type,mcp-protocol-version",
         },
         trust_env=False,
+        timeout=WAIT_SECONDS,
     )
     assert preflight.status_code == 204
     assert "mcp-protocol-version" in preflight.headers["access-control-allow-headers"].lower()
@@ -167,7 +170,12 @@ def test_a_session_of_the_tutorials_version_is_begun_and_ended(public: Server) -
     begun = post(public, request("initialize", **hello))
     assert begun.json()["result"]["protocolVersion"] == begun.headers["mcp-protocol-version"] == "2025-06-18"
     session = {"Mcp-Session-Id": begun.headers["mcp-session-id"]}
-    assert httpx2.delete(f"{public.url}/api/mcp", headers=session, trust_env=False).status_code == 204
+    assert (
+        httpx2.delete(
+            f"{public.url}/api/mcp", headers=session, trust_env=False, timeout=WAIT_SECONDS
+        ).status_code
+        == 204
+    )
     assert post(public, request("ping"), **session).status_code == 404
 
 

@@ -11,7 +11,8 @@ import pytest
 from pages import DocumentPage
 from programs import SOURCE, Program, until
 from task_clients import CORE, MODERN, Wire, text_of
-from walk import free_port
+
+from tests.free_ports import free_port
 
 PAGE = DocumentPage("from/wasmagent.md")
 

@@ -5,7 +5,6 @@ system lets this user mount one; what needs none is in tests/store.
 from __future__ import annotations
 
 import shutil
-import socket
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -16,6 +15,8 @@ import httpx2
 import pytest
 from person import NAME, PASSPHRASE, Person
 from programs import SOURCE, USER_CODE, Program, Server, until
+
+from tests.free_ports import free_port
 
 DISK_BYTES = 8 * 1024 * 1024
 
@@ -62,8 +63,7 @@ def log_in(program: Program, server: Server) -> tuple[str, str]:
 
 
 def test_on_a_full_disk_logins_can_be_ended_and_the_server_starts(program: Program) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     ballast = program.data_dir / "ballast"
     with program.serving("--port", port) as server:
         logins = [log_in(program, server) for _ in range(3)]

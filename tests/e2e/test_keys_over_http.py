@@ -158,7 +158,7 @@ def test_what_is_no_key_for_this_server_is_refused_and_told_how_to_do_better(pro
         )
         for name in ("open", "basic"):
             metadata = f"{server.url}/.well-known/oauth-protected-resource/{name}/mcp"
-            assert httpx2.get(metadata, trust_env=False).status_code == 404
+            assert httpx2.get(metadata, trust_env=False, timeout=60).status_code == 404
         assert key not in server.said() and STATIC not in server.said()
 
 
@@ -181,6 +181,7 @@ def test_a_request_narrows_its_tools_by_header_or_address_and_never_widens(progr
             server.endpoint,
             headers={"Origin": server.url, "Access-Control-Request-Headers": "x-api-key"},
             trust_env=False,
+            timeout=60,
         )
         assert "X-API-Key" in asked.headers["access-control-allow-headers"]
 

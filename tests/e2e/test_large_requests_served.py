@@ -12,9 +12,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from programs import SOURCE, Program, Server, until
+from programs import SOURCE, WAIT_SECONDS, Program, Server, until
 
 from server.loads import BODIES_OF_CALLER
+from tests.free_ports import free_port
 
 AGENT = """
 import asyncio
@@ -51,7 +52,9 @@ class Served:
         self._admin = admin
 
     def figure(self, name: str) -> int:
-        metrics = httpx2.get(f"http://127.0.0.1:{self._admin}/metrics", trust_env=False).text
+        metrics = httpx2.get(
+            f"http://127.0.0.1:{self._admin}/metrics", trust_env=False, timeout=WAIT_SECONDS
+        ).text
         found = re.search(rf"^ostiary_{name} (\S+)$", metrics, re.MULTILINE)
         assert found is not None, metrics
         return int(float(found[1]))
@@ -108,8 +111,7 @@ def serving(home: Path) -> Generator[Served]:
     for name in ("one", "two"):
         (home / name).write_text(name * 12, "ascii")
         (home / name).chmod(0o600)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        admin = free.getsockname()[1]
+    admin = free_port()
     program = Program(command=SOURCE, home=home)
     with program.serving("--config", str(home / "ostiary.toml"), "--admin-port", str(admin)) as server:
         yield Served(server, admin)

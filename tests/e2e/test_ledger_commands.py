@@ -144,7 +144,7 @@ def test_a_ledger_that_was_wiped_whole_is_found_out(program: Program, stopped: b
             tamper(program, *wipe)
             program.run("verify", *where, code=1)
             program.run("ledger", "grant", "token:shop:ci", "1", *where)
-            assert '"identity.ledger.altered"' in server.said()
+            server.await_words('"identity.ledger.altered"')
     if stopped:
         tamper(program, *wipe)
         (program.data_dir / "ledger.head").unlink()

@@ -114,7 +114,9 @@ def test_the_reference_serves_one_payment_as_often_as_it_comes_at_once(
     account = dollar.rich()
     url = f"{shop.buying.url}/paid"
     payment = signed(account, demanded(url))
-    first = httpx2.get(url, headers=signed(account, demanded(url)).headers, trust_env=False).json()
+    first = httpx2.get(
+        url, headers=signed(account, demanded(url)).headers, trust_env=False, timeout=WAIT_SECONDS
+    ).json()
     before = len(shop.settling.seen(to("/settle")))
     verified = len(shop.settling.seen(to("/verify")))
     shop.settling.always(to("/verify"), Fault.HOLD)
@@ -131,7 +133,9 @@ def test_the_reference_serves_one_payment_as_often_as_it_comes_at_once(
         shop.settling.await_seen(to("/settle"), before + 5, answered=True)
         shop.settling.heal()
         statuses = sorted(one.result().status_code for one in sent)
-    last = httpx2.get(url, headers=signed(account, demanded(url)).headers, trust_env=False).json()
+    last = httpx2.get(
+        url, headers=signed(account, demanded(url)).headers, trust_env=False, timeout=WAIT_SECONDS
+    ).json()
     assert statuses == [200, 402, 402, 402, 402]
     assert last["served"] - first["served"] == 6
     assert len(dollar.spent_by(account.address)) == 3

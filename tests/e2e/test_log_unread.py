@@ -12,12 +12,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from programs import SOURCE, Program
+from programs import SOURCE, WAIT_SECONDS, Program
 
 from tests.call_counts import Talk, tool_call
 
 CALLS = 2000  # their lines are several times what a pipe holds
-DRAIN_SECONDS = 10
+PATIENT = ("--drain-seconds", "600")  # far longer than anybody waits here
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def unread(home: Path, *options: str) -> Generator[subprocess.Popen[bytes]]:
 @pytest.mark.parametrize("style", ["json", "console"])
 def test_a_log_that_nobody_reads_holds_up_no_call_and_no_stop(home: Path, style: str) -> None:
     options = ("--port", "0", "--data-dir", str(home / "data"), "--log-format", style)
-    with unread(home, *options, "--drain-seconds", str(DRAIN_SECONDS)) as process:
+    with unread(home, *options, *PATIENT) as process:
         assert process.stdout is not None
         found = re.search(rb":(\d+)", process.stdout.readline())
         assert found is not None
@@ -51,11 +51,11 @@ def test_a_log_that_nobody_reads_holds_up_no_call_and_no_stop(home: Path, style:
             for _ in range(CALLS):
                 assert talk.exchange(request)[0] == 200
         process.send_signal(signal.SIGTERM)
-        assert process.wait(DRAIN_SECONDS) == 0
+        assert process.wait(WAIT_SECONDS) == 0
 
 
 def test_on_pipes_neither(home: Path) -> None:
-    with unread(home, "--stdio") as process:
+    with unread(home, "--stdio", *PATIENT) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for number in range(CALLS):
@@ -70,4 +70,4 @@ def test_on_pipes_neither(home: Path) -> None:
             assert json.loads(process.stdout.readline())["id"] == number
         process.stdin.close()
         process.stdin = None
-        assert process.wait(DRAIN_SECONDS) == 0
+        assert process.wait(WAIT_SECONDS) == 0

@@ -6,7 +6,6 @@ Whatever happens, a login whose tokens reached its program goes on, and no reque
 from __future__ import annotations
 
 import signal
-import socket
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +19,8 @@ import pytest
 from handmade import CLI, Handmade
 from person import Person
 from programs import Program, Server
+
+from tests.free_ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -83,11 +84,6 @@ class House:
         """How each login that is in force came about."""
         with closing(sqlite3.connect(self.program.data_dir / "ostiary.db")) as connection:
             return [how for (how,) in connection.execute("SELECT how FROM grants WHERE revoked_at IS NULL")]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def test_a_gateway_learns_what_a_machines_token_is_worth_until_the_login_is_revo
     program, server = served
     job = program.at_machine("clients", "add", "job", "--grant", "client_credentials", "--secret")
     gateway = program.at_machine("clients", "add", "gateway", "--introspect", "--secret")
-    with httpx2.Client(base_url=server.url, trust_env=False) as http:
+    with httpx2.Client(base_url=server.url, trust_env=False, timeout=WAIT_SECONDS) as http:
         answer = http.post(
             "/token", data={"grant_type": "client_credentials"}, auth=(job["id"], job["client_secret"])
         )
@@ -112,7 +112,7 @@ def test_a_gateway_learns_what_a_machines_token_is_worth_until_the_login_is_revo
 
 def test_a_program_registers_itself_is_listed_and_is_removed(served: tuple[Program, Server]) -> None:
     program, server = served
-    with httpx2.Client(base_url=server.url, trust_env=False) as http:
+    with httpx2.Client(base_url=server.url, trust_env=False, timeout=WAIT_SECONDS) as http:
         body = {
             "client_name": "Fine\u202e program",
             "redirect_uris": ["http://localhost:1/callback", "cursor://anysphere.cursor-mcp/oauth/callback"],

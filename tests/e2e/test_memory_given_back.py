@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import httpx2
 import pytest
-from programs import Program, Server, until
+from programs import WAIT_SECONDS, Program, Server, until
 from task_clients import ABLE, CORE, OVER, Heard, Wire, messages
 
 SERVER = (sys.executable, "-P", str(Path(__file__).with_name("uncollected_server.py")))
@@ -222,7 +222,7 @@ def weight(server: Server) -> int:
     """Of large requests that are under way."""
     admin = re.search(r'"admin": ?"(http://[^"]+)"', server.said())
     assert admin is not None, server.said()
-    metrics = httpx2.get(f"{admin[1]}/metrics", trust_env=False).text
+    metrics = httpx2.get(f"{admin[1]}/metrics", trust_env=False, timeout=WAIT_SECONDS).text
     found = re.search(r"^ostiary_large_requests_bytes (\S+)$", metrics, re.MULTILINE)
     assert found is not None, metrics
     return int(float(found[1]))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from programs import SOURCE, Program
+from programs import SOURCE, WAIT_SECONDS, Program
 
 DUMPS = sorted(Path(__file__).with_name("schemas").glob("schema-*.sql"))
 
@@ -42,7 +42,9 @@ def test_the_program_takes_up_the_database_of_an_earlier_one(dump: Path, home: P
             "authorization": f"Bearer {api_key}",
             "accept": "application/json, text/event-stream",
         }
-        answer = httpx2.post(server.endpoint, json=message, headers=headers, trust_env=False)
+        answer = httpx2.post(
+            server.endpoint, json=message, headers=headers, trust_env=False, timeout=WAIT_SECONDS
+        )
         assert answer.status_code == 200, answer.text
         assert "a-program" in {each["id"] for each in program.at_machine("clients", "list")}
         assert "ada" in {each["name"] for each in program.at_machine("users", "list")}

@@ -6,6 +6,7 @@ import itertools
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,8 @@ def test_a_tool_that_fails_takes_nothing_and_frees_the_key(
 def test_whoever_closes_the_stream_of_a_stateless_call_pays_nothing(
     shop: Shop, member: Customer, spent: Spent, name: str
 ) -> None:
-    member.wire.leave("tools/call", name="held", arguments={"name": name})
+    runs = partial(shop.await_note, f"{name} runs")
+    member.wire.leave("tools/call", runs, name="held", arguments={"name": name})
     shop.await_note(f"{name} is stopped")
     spent.await_release()
     assert spent.cents == 0
@@ -168,8 +170,8 @@ def test_a_session_whose_client_leaves_finishes_its_call_and_keeps_the_answer(
 ) -> None:
     customer = shop.member(version=CORE, capabilities={})
     customer.wire.begin_session()
-    customer.wire.leave("tools/call", name="held", arguments={"name": name})
-    shop.await_note(f"{name} runs")
+    runs = partial(shop.await_note, f"{name} runs")
+    customer.wire.leave("tools/call", runs, name="held", arguments={"name": name})
     assert shop.wallet()[1] == CENT
     shop.let_go(name)
     spent.await_release()

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 from programs import ROOT, SOURCE, USER_CODE, Program, until
-from walk import FIRST_SECONDS, Block, Terminal, blocks, check_shown, free_port, terminal
+from walk import FIRST_SECONDS, Block, Terminal, blocks, check_shown, terminal
+
+from tests.free_ports import free_port
 
 pytestmark = pytest.mark.slow
 

@@ -14,10 +14,10 @@ from typing import Any
 import httpx2
 import pytest
 from mcp_calls import call_tool
-from programs import ROOT, SOURCE, Program, until
+from programs import ROOT, SOURCE, WAIT_SECONDS, Program, until
 from test_serve_stdio import piped
-from walk import free_port
 
+from tests.free_ports import free_port
 from tests.stdio_talk import call, modern
 
 POLICY = "io.ostiary/policy"
@@ -98,7 +98,7 @@ def test_the_example_of_the_page_over_http(home: Path, era: bool) -> None:
         used_up = call_tool(server.endpoint, "echo", {"text": "x"}, modern=era)
         assert reason_of(used_up) == "over_budget" and used_up["_meta"][POLICY]["retryAfter"] > 0
         rows = program.at_machine("audit")
-        metrics = httpx2.get(f"http://127.0.0.1:{admin}/metrics", trust_env=False).text
+        metrics = httpx2.get(f"http://127.0.0.1:{admin}/metrics", trust_env=False, timeout=WAIT_SECONDS).text
         assert 'ostiary_policy_decisions_total{decision="denied"} 1' in metrics
         assert {"policy.denied", "policy.over_budget"} <= set(re.findall(r"policy\.\w+", json.dumps(rows)))
         assert server.end(signal.SIGTERM) == 0
@@ -144,7 +144,7 @@ def test_functions_of_a_file_look_at_calls_and_what_is_wrong_with_them_is_their_
 ) -> None:
     (home / "hooks.py").write_text(dedent(HOOKS), "utf-8")
     hooks = (
-        '[server.hooks]\nbefore = { file = "hooks.py", function = "before", deadline_seconds = 3 }\n'
+        '[server.hooks]\nbefore = { file = "hooks.py", function = "before", deadline_seconds = 10 }\n'
         'after = { file = "hooks.py", function = "after" }\n'
     )
     settings(home, demo(hooks))
@@ -206,7 +206,8 @@ def test_rules_are_taken_while_it_runs_and_bad_ones_are_not(home: Path) -> None:
         assert denied()
         settings(home, demo(rule.replace("echo", "ecko")))
         server.await_words("settings.not_reloaded")
-        assert denied() and "names ecko, which is no tool that an agent offers" in server.said()
+        server.await_words("names ecko, which is no tool that an agent offers")
+        assert denied()
         settings(home, demo(rule.replace('"deny"', '"maybe"')))
         server.await_words("(?s)settings.not_reloaded.*settings.not_reloaded")
         assert denied()

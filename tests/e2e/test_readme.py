@@ -19,9 +19,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 from programs import USER_CODE, WAIT_SECONDS, Program
-from walk import FIRST_SECONDS, blocks, check_page, check_shown, free_port, terminal
+from walk import FIRST_SECONDS, blocks, check_page, check_shown, terminal
 
 from tests.e2e.chromium import CHROMIUM, FLAGS, PATIENCE_MS, PICTURES
+from tests.free_ports import free_port
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -115,7 +116,7 @@ def test_the_walk_through_ends_with_a_login_approved_on_another_machine_and_a_to
 ) -> None:
     port = free_port()
     steps = blocks("README.md", {PORT: port})
-    assert list(steps) == ["server", "login", "call", "tools", "tunnel", "approve", "confirm"]
+    assert list(steps) == ["server", "login", "approve", "call", "tools", "confirm", "tunnel"]
     program = Program(command=(), home=home)
     if store == "PostgreSQL":
         where = request.getfixturevalue("postgres_database")
@@ -128,8 +129,27 @@ def test_the_walk_through_ends_with_a_login_approved_on_another_machine_and_a_to
         server.await_words(rf"call http://127\.0\.0\.1:{port}/mcp echo", FIRST_SECONDS)
         check_shown(steps["server"], server.seen())
         link = server.await_words(r"make it yours\s+(http://\S+)")[1]
+        with terminal(login, program, port) as waiting:
+            code = waiting.await_words(USER_CODE)[0]
+            with terminal(approve.replace("CODE", code), program, port) as owner:
+                owner.await_words(re.escape("let it in [y/N]:"))
+                owner.type("y\n")
+                owner.await_words("approved")
+                assert owner.wait() == 0
+            check_shown(steps["approve"], owner.seen())
+            assert waiting.wait() == 0, waiting.seen()
+        check_shown(steps["login"], waiting.seen())
+        assert "logged in" in waiting.seen()
+        for name in ("call", "tools"):
+            (line,) = steps[name].lines
+            with terminal(line, program, port) as caller:
+                assert caller.wait() == 0, caller.seen()
+            check_shown(steps[name], caller.seen())
         with tunnel(ssh) as through, browser_elsewhere(through) as page:
             claim(page, link)
+            # What was let in before there was an owner is the owner's now.
+            page.goto(f"http://127.0.0.1:{port}/account/access")
+            expect(page.get_by_text(f"on {socket.gethostname()} as it claims")).to_be_visible()
             with terminal(login, program, port) as waiting:
                 code = waiting.await_words(USER_CODE)[0]
                 page.goto(waiting.await_words(r"in a browser\s+(http://\S+)")[1])
@@ -143,25 +163,8 @@ def test_the_walk_through_ends_with_a_login_approved_on_another_machine_and_a_to
                 page.get_by_role("button", name="Approve").click()
                 expect(page.get_by_role("heading", name="Approved")).to_be_visible()
                 assert waiting.wait() == 0, waiting.seen()
-            check_shown(steps["login"], waiting.seen())
             assert "logged in" in waiting.seen()
-            page.goto(f"http://127.0.0.1:{port}/account/access")
-            expect(page.get_by_text(f"on {socket.gethostname()} as it claims")).to_be_visible()
             assert through.connections
-        with terminal(login, program, port) as waiting:
-            code = waiting.await_words(USER_CODE)[0]
-            with terminal(approve.replace("CODE", code), program, port) as owner:
-                owner.await_words(re.escape("let it in [y/N]:"))
-                owner.type("y\n")
-                owner.await_words("approved")
-                assert owner.wait() == 0
-            check_shown(steps["approve"], owner.seen())
-            assert waiting.wait() == 0, waiting.seen()
-        for name in ("call", "tools"):
-            (line,) = steps[name].lines
-            with terminal(line, program, port) as caller:
-                assert caller.wait() == 0, caller.seen()
-            check_shown(steps[name], caller.seen())
         server.type("\x03")
         assert server.wait() == 0, server.seen()
     assert (program.data_dir / "ostiary.db").exists() is (store == "a file")

@@ -108,6 +108,7 @@ def test_a_replay_outside_the_window_ends_the_login_for_both_and_shows_in_the_au
     (ended,) = program.at_machine("audit", "--event", "grant.revoked")
     assert ended["grant_id"] == reuse["grant_id"]
     assert ended["reason"] == "refresh token used again"
+    server.await_words('"identity.refresh.reuse"')
     told = [line for line in server.said().splitlines() if '"identity.refresh.reuse"' in line]
     assert ['"level":"warning"' in line for line in told] == [True]  # whoever watches the log is woken
     assert stolen not in server.said()

@@ -20,9 +20,9 @@ import httpx2
 from paid_shop import Customer
 from programs import SOURCE, WAIT_SECONDS, Program, Server, until
 from task_clients import Wire
-from walk import free_port
 
 from server.evm.secp256k1 import PrivateKey
+from tests.free_ports import free_port
 
 TAKER = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
 MAKER = "0x52908400098527886E0F7030069857D2E4169EE7"

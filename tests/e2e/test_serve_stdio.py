@@ -193,6 +193,7 @@ async def test_what_a_python_agent_prints_goes_to_stderr(python: Program) -> Non
         assert (await client.hear())["result"]["content"][0]["text"] == "Hello, Ada!"
         await client.hang_up()
         assert await client.rest() == []
+        assert await client.process.wait() == 0
         said = client.log.read_text("utf-8")
         assert "printed while it was loaded" in said and "printed during a call" in said
 

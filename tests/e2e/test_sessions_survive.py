@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -17,6 +16,8 @@ from typing import Any
 
 import pytest
 from programs import NODE_BIN, ROOT, WAIT_SECONDS, Program, Server, needed, until
+
+from tests.free_ports import free_port
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
@@ -96,9 +97,7 @@ class House:
     """A server that comes back under its old address."""
 
     def __init__(self, program: Program, stack: ExitStack) -> None:
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            self._port = found.getsockname()[1]
+        self._port = free_port()
         self.program = program
         self._stack = stack
         self._servers = [self._start()]

@@ -179,7 +179,7 @@ def test_a_document_is_served_over_http_without_settings(program: Program) -> No
         "serve", "agent.3md", "--port", "0", "--auth", "none", "--data-dir", str(program.data_dir)
     ) as server:
         url = server.await_words(r"Listening on (http://\S+)")[1]
-        assert "2 skills from" in server.said()
+        server.await_words("2 skills from")
         called = program.run("call", f"{url}/mcp", "route_skill", "text=find it")
         assert called.stdout == "search  (score 1; matched: find)\n"
         assert server.end() == 0

@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -118,8 +119,8 @@ def test_a_call_whose_client_left_before_it_became_a_task_is_found_in_the_list(
     house: House, name: str, session: str
 ) -> None:
     wasm = house.face(session)
-    wasm.wire.leave("tools/call", name="sleepy", arguments={"name": name})
-    house.await_note(f"{name} begins")
+    begins = partial(house.await_note, f"{name} begins")
+    wasm.wire.leave("tools/call", begins, name="sleepy", arguments={"name": name})
 
     def newest() -> str | None:
         tasks = wasm.wire.ask("tasks/list").result["tasks"]

@@ -173,7 +173,7 @@ def test_what_a_killed_server_did_for_a_login_that_is_ended_is_not_taken_up_agai
         again = house.face("core")
         assert until("the task to end", lambda: _over(again.look(steps))) == Stood("cancelled", REVOKED)
         assert "steps step 1" not in house.said()
-        assert "task.revoked" in server.said()
+        server.await_words("task.revoked")
 
 
 def test_a_client_program_that_is_disabled_has_nothing_done_any_more(house: House) -> None:

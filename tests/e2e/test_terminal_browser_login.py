@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from programs import SOURCE, Program, claim_in_browser, expire_access_token
+from programs import SOURCE, WAIT_SECONDS, Program, claim_in_browser, expire_access_token
 
 PASSPHRASE = "a passphrase of some length"
 LINK = re.compile(r"http://\S+/authorize\?\S+")
@@ -113,5 +113,7 @@ def test_a_database_of_an_older_version_lets_the_terminal_in_through_a_browser_t
     with program.serving() as server:
         (client,) = [each for each in program.at_machine("clients", "list") if each["id"] == "ostiary-cli"]
         assert "authorization_code" in json.dumps(client["grant_types"])
-        metadata = httpx2.get(f"{server.url}/.well-known/oauth-authorization-server", trust_env=False).json()
+        metadata = httpx2.get(
+            f"{server.url}/.well-known/oauth-authorization-server", trust_env=False, timeout=WAIT_SECONDS
+        ).json()
         assert metadata["ostiary_client_id"] == "ostiary-cli"

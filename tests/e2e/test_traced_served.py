@@ -11,7 +11,8 @@ import pytest
 from collector import Collector, collecting
 from mcp_calls import call_tool
 from programs import SOURCE, Program, Server, until
-from walk import free_port
+
+from tests.free_ports import free_port
 
 pytestmark = pytest.mark.slow
 

@@ -231,7 +231,9 @@ def log_in_upstream(program: Program, name: str) -> None:
     words = ("upstream", "login", name, "--no-browser", "--data-dir", str(program.data_dir))
     with program.starting(*words) as login:
         link = login.await_words(r"http://\S+/authorize\?\S+")[0]
-        assert httpx2.get(link, follow_redirects=True, trust_env=False).status_code == 200
+        assert (
+            httpx2.get(link, follow_redirects=True, trust_env=False, timeout=WAIT_SECONDS).status_code == 200
+        )
         assert login.wait() == 0, login.said()
 
 

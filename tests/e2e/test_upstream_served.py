@@ -54,7 +54,7 @@ def test_the_way_to_a_provider_and_back_with_nothing_but_requests(running: Runni
         fields = dict(re.findall(r'name="([^"]+)" value="([^"]*)"', form))
         left = browser.post("/signin/with/work", data=fields, headers={"origin": server.url})
         assert left.status_code == 303
-        there = httpx2.get(left.headers["location"], trust_env=False)
+        there = httpx2.get(left.headers["location"], trust_env=False, timeout=WAIT_SECONDS)
         assert there.status_code == 303
         back = browser.get(there.headers["location"])
         assert (back.status_code, back.headers["location"]) == (303, "/account")

@@ -15,7 +15,7 @@ import httpx2
 from joserfc import jwt
 from joserfc.jwk import KeySet
 from person import Person
-from programs import SOURCE, USER_CODE, Program, until
+from programs import SOURCE, USER_CODE, WAIT_SECONDS, Program, until
 
 # Says what stands in a file beside it, and tells when somebody made it change that.
 UPSTREAM = """
@@ -86,7 +86,7 @@ def ask_tool(url: str, name: str) -> dict[str, Any]:
         "Mcp-Method": "tools/call",
         "Mcp-Name": name,
     }
-    return httpx2.post(url, json=body, headers=headers, trust_env=False).json()
+    return httpx2.post(url, json=body, headers=headers, trust_env=False, timeout=WAIT_SECONDS).json()
 
 
 def test_an_upstream_that_says_something_else_one_day_is_not_believed_until_somebody_has_seen_it(
@@ -138,7 +138,7 @@ def test_a_server_behind_ours_is_logged_in_to_by_its_owner_and_called_with_that_
     theirs.home.mkdir()
     ours.mkdir()
     with theirs.serving() as behind:
-        program = stands_before(ours, url=behind.endpoint, id="b", trust="first-use", start_seconds=5)
+        program = stands_before(ours, url=behind.endpoint, id="b", trust="first-use", start_seconds=60)
         with program.serving() as server:
             assert tools(program, server.endpoint) == []
             (listed,) = program.at_machine("upstream", "list")
@@ -216,7 +216,9 @@ def test_a_token_of_ours_is_one_that_the_upstream_can_check_by_itself(home: Path
             program.log_in(server)
             program.ask("call", server.endpoint, "who")
             token = json.loads(seen.read_text()).removeprefix("Bearer ")
-            published = httpx2.get(f"{server.url}/.well-known/jwks.json", trust_env=False).json()
+            published = httpx2.get(
+                f"{server.url}/.well-known/jwks.json", trust_env=False, timeout=WAIT_SECONDS
+            ).json()
             read = jwt.decode(token, KeySet.import_key_set(published), algorithms=["ES256"])
             assert read.claims["aud"] == url
             assert read.claims["act"] == {"sub": "ostiary-cli"}
@@ -224,7 +226,11 @@ def test_a_token_of_ours_is_one_that_the_upstream_can_check_by_itself(home: Path
             assert token != program.tokens()["access_token"]
             # What the upstream was sent opens nothing here.
             answer = httpx2.post(
-                server.endpoint, json={}, headers={"Authorization": f"Bearer {token}"}, trust_env=False
+                server.endpoint,
+                json={},
+                headers={"Authorization": f"Bearer {token}"},
+                trust_env=False,
+                timeout=WAIT_SECONDS,
             )
             assert answer.status_code == 401
 

@@ -49,7 +49,7 @@ def failed(program: Program, server: Server, tool: str) -> str:
 def test_bad_upstreams_are_their_own_trouble_alone(home: Path) -> None:
     (home / "upstream.py").write_text(dedent(UPSTREAM), "utf-8")
     agents = "".join(
-        f'[[server.agent]]\nkind = "mcp"\nid = "{manner}"\ntrust = "always"\nstart_seconds = 2\n'
+        f'[[server.agent]]\nkind = "mcp"\nid = "{manner}"\ntrust = "always"\nstart_seconds = {2 if manner == "hangs" else 60}\n'
         f"command = {json.dumps([sys.executable, str(home / 'upstream.py'), manner])}\n"
         for manner in MANNERS
     )

@@ -106,7 +106,7 @@ def test_the_first_upstream_of_a_server_comes_and_the_last_one_goes(home: Path) 
         program.at_machine("upstream", "accept", "files", "--yes")
         assert "files.who" in tools(program, server)
         # What was accepted is known to what comes in its place, and is not looked up anew.
-        write(home, demo + agent(home, "files", trust="pinned", deadline_seconds=10))
+        write(home, demo + agent(home, "files", trust="pinned", deadline_seconds=60))
         reloaded(server, 2)
         assert "files.who" in tools(program, server)
         write(home, demo)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from programs import SOURCE, Program
+from programs import SOURCE, WAIT_SECONDS, Program
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ REFUSED = {"grant_type": "refresh_token", "client_id": "ostiary-cli", "refresh_t
 def test_the_owner_logs_in_while_a_page_asks_for_codes_registers_and_is_refused(home: Path) -> None:
     program = Program(command=SOURCE, home=home)
     with program.serving() as server:
-        with httpx2.Client(base_url=server.url, headers=PAGE, trust_env=False) as page:
+        with httpx2.Client(base_url=server.url, headers=PAGE, trust_env=False, timeout=WAIT_SECONDS) as page:
             asked = {"client_id": "ostiary-cli"}
             codes = Counter(page.post("/device_authorization", data=asked).status_code for _ in range(40))
             made = Counter(page.post("/register", json=REGISTRATION).status_code for _ in range(40))

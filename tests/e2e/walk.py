@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import signal
-import socket
 import struct
 import subprocess
 import termios
@@ -131,9 +130,3 @@ def check_page(block: Block, page: str, code: str) -> None:
 
 def _pattern(line: str) -> str:
     return re.escape(USER_CODE.sub("CODE", line)).replace("CODE", USER_CODE.pattern).replace("…", ".+?")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -145,7 +145,7 @@ async def test_a_task_of_a_call_that_is_given_up_is_cancelled_there() -> None:
 
 
 async def test_a_task_of_a_server_that_stops_is_left_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "LET_GO_SECONDS", 1.0)
+    monkeypatch.setattr(tasks, "LET_GO_SECONDS", 3600.0)
     double = stateless(state("working"))
     async with over_http(double) as url:
         async with gate(url=url) as door, trio.open_nursery() as nursery:

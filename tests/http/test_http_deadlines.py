@@ -193,7 +193,8 @@ async def test_two_thousand_idle_connections_do_not_keep_a_good_client_waiting()
         gc.collect()
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 1024
 
-    async with running(Echo()) as server:
+    patient = HttpLimits(head_seconds=3600, idle_seconds=3600)
+    async with running(Echo(), patient) as server:
         await expect_service(server)
         before = resident_kib()
         streams = [await trio.open_tcp_stream("127.0.0.1", server.port) for _ in range(2000)]

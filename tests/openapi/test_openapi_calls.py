@@ -13,7 +13,8 @@ from msgspec import UNSET
 
 from server.backends.base import BackendError, Trouble, Watched
 from server.mcp.messages import EmbeddedResource, ImageContent
-from tests.backends.fake_agent import Exchange, Silent, free_port, says, sends
+from tests.backends.fake_agent import Exchange, Silent, says, sends
+from tests.free_ports import free_port
 
 BOOK = {"id": "7", "title": "The Trial", "returned": None, "sequel": {"id": "8", "title": "x"}}
 
@@ -229,7 +230,7 @@ async def test_an_api_that_does_not_answer_is_given_up() -> None:
 
 
 async def test_an_api_that_is_not_there_or_hangs_up_is_told_without_its_address() -> None:
-    async with opened(document("library"), f"http://localhost:{await free_port()}/api") as under_test:
+    async with opened(document("library"), f"http://localhost:{free_port()}/api") as under_test:
         with pytest.raises(BackendError, match=r"^the API ") as caught:
             await ask_for(under_test, "getBook", bookId="7")
         assert "localhost" not in str(caught.value)
@@ -275,7 +276,7 @@ async def test_an_api_that_is_out_of_order_is_named_since_when_until_it_answers_
         assert under_test.trouble() == Trouble("it answers 500", first.since)
         await ask_for(under_test, "getBook", bookId="7")
         assert under_test.trouble() is None
-    async with opened(document("library"), f"http://localhost:{await free_port()}/api") as under_test:
+    async with opened(document("library"), f"http://localhost:{free_port()}/api") as under_test:
         with pytest.raises(BackendError):
             await ask_for(under_test, "getBook", bookId="7")
         found = under_test.trouble()

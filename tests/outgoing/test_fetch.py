@@ -9,7 +9,8 @@ import trio
 
 from server.outgoing.failures import DeadlinePassed, NotConnected, TooLarge, TooManyConnections
 from server.outgoing.fetch import Fetcher
-from tests.backends.fake_agent import PATIENCE, FakeAgent, Silent, certificate, fake_agent, free_port, says
+from tests.backends.fake_agent import PATIENCE, FakeAgent, Silent, certificate, fake_agent, says
+from tests.free_ports import free_port
 
 LIMIT = 1024
 
@@ -186,7 +187,7 @@ async def test_neither_proxies_nor_credentials_are_taken_from_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.setenv(name, f"http://127.0.0.1:{await free_port()}")
+        monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
     (tmp_path / ".netrc").write_text("machine localhost login a password b")
     monkeypatch.setenv("HOME", str(tmp_path))
     async with fake_agent(says(b"ok")) as agent:

@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from auth.clients.documents import CannotFetch, FetchedDocument
 from server.outgoing.pinned import (
+    CONNECT_SECONDS,
     DOCUMENT_BYTES,
+    EXCHANGE_SECONDS,
     EXCHANGES,
     KEY_SET_BYTES,
     OVERHEAD_BYTES,
@@ -235,10 +238,16 @@ async def test_a_name_in_punycode_is_a_name_like_any_other(tmp_path: Path) -> No
 
 
 async def test_an_address_that_does_not_pick_up_leaves_time_for_the_other_family(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, mock_clock: trio.testing.MockClock
 ) -> None:
-    monkeypatch.setattr("server.outgoing.pinned.CONNECT_SECONDS", 0.05)
-    async with a_stranger(tmp_path) as stranger:
+    async with a_stranger(tmp_path) as stranger, trio.open_nursery() as nursery:
+
+        async def ring() -> None:
+            while not stranger.connected:
+                await trio.lowlevel.checkpoint()
+            mock_clock.jump(CONNECT_SECONDS)
+
+        nursery.start_soon(ring)
         stranger.names[HOST] = [["2606:4700::1", "2606:4700::2", PUBLIC]]
         stranger.deaf = {"2606:4700::1"}
         await fetch(stranger)
@@ -484,13 +493,15 @@ async def test_who_drips_is_given_up_on(
         await wait_until_closed(stranger)
 
 
-async def test_who_never_shakes_hands_is_given_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.outgoing.pinned.EXCHANGE_SECONDS", 0.1)
+async def test_who_never_shakes_hands_is_given_up_on(
+    tmp_path: Path, mock_clock: trio.testing.MockClock
+) -> None:
     async with a_stranger(tmp_path) as stranger:
         gone = trio.Event()
 
         async def mute(stream: trio.abc.Stream, _: Any) -> None:
             async with stream:
+                mock_clock.jump(EXCHANGE_SECONDS)
                 while await stream.receive_some(4096):
                     pass
                 gone.set()

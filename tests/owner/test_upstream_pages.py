@@ -178,7 +178,7 @@ async def test_a_definition_whose_end_is_not_shown_is_not_accepted_here_and_the_
     browser = await there.owner(LOOK)
     assert "Its end is not shown, and it is not accepted here." in browser.words
     assert "ostiary upstream accept main/files long" in browser.words
-    assert "Accept the 2 that are shown whole" in browser.words
+    assert "Accept the other 2" in browser.words
     token = dict(browser.fields(ACCEPT))
     await browser.submit(ACCEPT)
     assert there.accepted == {"read", "write"}, "only what somebody can have read"

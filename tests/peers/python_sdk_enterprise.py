@@ -50,7 +50,7 @@ async def main(url: str, issuer: str, client_id: str, provider: str, client_id_t
             "resource": resource,
             "client_id": client_id_there,
         }
-        async with httpx2.AsyncClient(trust_env=False) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
             answer = await http.post(f"{provider}/token", data=form)
         return answer.json()["access_token"]
 

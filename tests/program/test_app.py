@@ -52,7 +52,7 @@ class Running:
         self, path: str, more: Mapping[str, str] = NO_HEADERS, *, admin: bool = False, **headers: str
     ) -> httpx2.Response:
         origin = self.started.admin_origin if admin else self.started.origin
-        async with httpx2.AsyncClient(trust_env=False) as client:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as client:
             return await client.get(f"{origin}{path}", headers={**more, **headers})
 
     async def call(self, tool: str, arguments: dict[str, Any], path: str = "/mcp") -> dict[str, Any]:

@@ -8,13 +8,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
+import trio.testing
 
 from auth.values.db import AuditEntry
 from server.endpoint.opening import now_millis
 from server.observe.logs import make_logger
-from server.program import named_decisions
-from server.program.named_decisions import MOST_WAITING, NamedDecisions
+from server.program.named_decisions import MOST_WAITING, NAMES_SECONDS, NamedDecisions
 from server.store.home import open_home
 from server.store.inline import open_inline_store
 from server.store.jobs import StoreUnavailable
@@ -67,7 +68,9 @@ async def test_names_are_those_of_the_person_and_of_what_was_asked_for(tmp_path:
     ]
 
 
-async def test_where_the_store_cannot_say_names_what_was_decided_is_told_all_the_same(tmp_path: Path) -> None:
+async def test_where_the_store_cannot_say_names_what_was_decided_is_told_all_the_same(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
     async with deciding(tmp_path / "data") as (decisions, store, text):
 
         async def fails(_: object) -> None:
@@ -88,7 +91,7 @@ async def test_where_the_store_cannot_say_names_what_was_decided_is_told_all_the
         assert len(said(text)) == 1  # it still waits
         before = trio.current_time()
         await decisions.tell()
-        assert trio.current_time() - before < 3 * named_decisions.NAMES_SECONDS
+        assert trio.current_time() - before == pytest.approx(NAMES_SECONDS)
     assert said(text) == [
         "● usr_1 let in cli, which asked from 192.0.2.7",
         "● usr_1 turned cli away, which asked from 192.0.2.7",

@@ -18,7 +18,7 @@ async def ask(server: Running, method: str, path: str, *, host: str, **headers: 
     started = next(
         json.loads(line) for line in server.log.getvalue().splitlines() if "server.started" in line
     )
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as client:
         return await client.request(
             method,
             started["listens"][0] + path,

@@ -1,15 +1,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from shim_child import Child
-
-Serve = Callable[..., Child]
+from shim_child import Child, Serve
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -113,3 +114,6 @@ class Child:
         status = self.process.wait(PATIENCE_SECONDS)
         self._printed.seek(0)
         return status, self._printed.read().decode()
+
+
+Serve = Callable[..., Child]  # with the text of a file, and what else a child is started with

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import Serve
-from shim_child import Child
+from shim_child import Child, Serve
 
 TOOLS = """
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import Serve
+from shim_child import Serve
 
 from server.mcp.messages import Content, PromptMessage, ResourceContents
 

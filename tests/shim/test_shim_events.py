@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import Serve
+from shim_child import Serve
 
 AGENT = """
 from __future__ import annotations

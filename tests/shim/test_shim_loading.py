@@ -7,8 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from conftest import Serve
-from shim_child import Child
+from shim_child import Child, Serve
 
 
 def test_a_file_without_decorators_offers_its_public_functions(serve: Serve, tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Serve
-from shim_child import Child
+from shim_child import Child, Serve
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(8)
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Serve
-from shim_child import Child
+from shim_child import Child, Serve
 
 PRICE = "io.ostiary/price"
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Serve
-from shim_child import SHIM, Child
+from shim_child import SHIM, Child, Serve
 
 # Where other interpreters are installed, the file is served by them as well; 3.9 is the oldest that must do.
 OTHERS = [
@@ -182,14 +181,15 @@ def test_no_more_sync_functions_run_at_once_than_there_are_threads(serve: Serve)
         """
         import threading
         from ostiary import tool
-        running, most, lock = 0, 0, threading.Lock()
+        running, most, lock, both = 0, 0, threading.Lock(), threading.Barrier(2)
         @tool
         def work() -> None:
             global running, most
             with lock:
                 running += 1
                 most = max(most, running)
-            threading.Event().wait(0.02)
+            both.wait(60)
+            threading.Event().wait(0.02)  # for a third one, which would be one too many
             with lock:
                 running -= 1
         @tool
@@ -243,10 +243,10 @@ def test_a_sync_function_that_never_ends_keeps_its_thread_and_no_other_call(serv
     assert child.text("peak") == "1"
     child.call("release")
     # Those that took the places of the ones that hung go when they are not needed any more.
-    fewest = min(int(child.text("work")) for _ in range(20))
+    assert any(int(child.text("work")) <= 3 for _ in range(2000))
     calls = [child.start("work") for _ in range(4)]
     assert sorted(child.hear()["id"] for _ in calls) == calls
-    assert child.text("peak") == "1" and fewest <= 3
+    assert child.text("peak") == "1"
 
 
 def test_whether_anybody_is_there_is_answered_at_once(serve: Serve) -> None:

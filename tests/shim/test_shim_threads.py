@@ -7,8 +7,7 @@ import os
 import time
 from typing import Any
 
-from conftest import Serve
-from shim_child import Child
+from shim_child import Child, Serve
 
 
 def ends_of(child: Child, calls: list[int]) -> dict[int, dict[str, Any]]:

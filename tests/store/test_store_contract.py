@@ -279,6 +279,7 @@ async def test_a_job_that_runs_too_long_is_stopped_and_others_are_served(
             await store.read(lambda db: db.fetch_one(endless))
         with pytest.raises(JobTooSlow):
             await store.write(job)
+        monkeypatch.undo()
         await store.write(partial(put, key="next"))
         assert await store.read(keys) == ["next"]
 

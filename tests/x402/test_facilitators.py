@@ -1,10 +1,9 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -16,6 +15,7 @@ from server.x402.payments import Payment, read_payment
 from server.x402.requirements import PaidResource
 from server.x402.settlements import AlreadyUsed, Rejected, Settled, Unknown, Verified
 from tests.backends.fake_agent import PATIENCE, Exchange, FakeAgent, Handler, Silent, fake_agent, pass_when
+from tests.free_ports import free_port
 from tests.x402.builders import PAYER, RESOURCE, TRANSACTION, offer, payment
 
 PAYMENT = read_payment(payment())
@@ -37,8 +37,7 @@ def serves(*, verify: Any = YES, settle: Any = DONE, supported: Any = KINDS, sta
         documents: dict[str, Any] = {"verify": verify, "settle": settle, "supported": supported}
         found = documents[name]
         if callable(found):
-            play: Handler = found
-            await play(exchange)
+            await cast("Handler", found)(exchange)
         else:
             await exchange.reply(json.dumps(found).encode(), status=status)
 
@@ -83,11 +82,7 @@ async def asking(
 
 def nobody(**changes: Any) -> FacilitatorAccess:
     """One at whose address nobody listens."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
-    url = f"http://localhost:{port}/gone"
-    return access(url, **changes)
+    return access(f"http://localhost:{free_port()}/gone", **changes)
 
 
 def access(url: str, **changes: Any) -> FacilitatorAccess:

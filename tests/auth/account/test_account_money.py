@@ -192,3 +192,14 @@ async def test_whoever_lets_a_device_in_is_told_what_it_may_spend() -> None:
     browser = await signed_in(free)
     await browser.look_at(free.ask())
     assert "spend" not in browser.words
+
+
+async def test_what_was_typed_of_a_cap_stays_where_it_is_no_amount_and_a_voucher_does_not() -> None:
+    browser = await signed_in(house_that_sells())
+    await browser.submit(CAP, login="", amount="a <lot>", period="day")
+    assert browser.page.status == 400
+    assert 'value="a &lt;lot&gt;" aria-invalid="true" aria-describedby="problem"' in browser.text
+    assert '<option value="day" selected>' in browser.text
+    await browser.get("/account/you")
+    await browser.submit(REDEEM, voucher="AAAAA-BBBBB")
+    assert browser.page.status == 400 and "AAAAA-BBBBB" not in browser.text

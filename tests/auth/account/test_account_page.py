@@ -483,8 +483,18 @@ async def test_a_passphrase_is_not_changed_for_a_wrong_present_one_or_an_unfit_n
     browser = await signed_in(house, "bob")
     await change(browser, present, new, again)
     assert browser.page.status == 400 and sentence in browser.words
-    assert re.findall(r'<input id="(\w+)"[^>]*aria-invalid="true" autofocus', browser.text) == [field]
-    assert browser.text.count('id="problem"') == 1, "said once, at its field"
+    assert re.findall(
+        r'<input id="(\w+)"[^>]*aria-describedby="([^" ]+)[^>]*aria-invalid="true" autofocus', browser.text
+    ) == [(field, f"{field}-wrong")]
+    assert (
+        browser.text.count(f'<p class="wrong" id="{field}-wrong">')
+        == browser.text.count('class="wrong"')
+        == 1
+    )
+    assert (
+        browser.text.count('<div class="note error" role="alert">') == 1
+        and "Nothing has been changed yet." in browser.words
+    )
     assert NEW not in browser.text and PASSPHRASE not in browser.text
     assert house.hashed == 0
 
