@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -265,22 +266,22 @@ async def test_a_change_that_nobody_would_hear_is_refused(store: AnyStore, kind:
         await store.write(lambda db: db.changed(kind, entity_id))
 
 
-async def test_a_job_that_runs_too_long_is_stopped_and_others_are_served(
-    open_any: Open,
-) -> None:
+async def test_a_job_that_runs_too_long_is_stopped_and_others_are_served(open_any: Open) -> None:
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
 
     def job(db: StoreDb) -> None:
         put(db, "slow")
         db.fetch_one(endless)
 
-    async with open_any(job_seconds=0.05) as store:
+    async with open_any(job_seconds=0.5) as store:
         with pytest.raises(JobTooSlow):
             await store.read(lambda db: db.fetch_one(endless))
         with pytest.raises(JobTooSlow):
             await store.write(job)
-        monkeypatch.undo()
-        await store.write(partial(put, key="next"))
+        for _ in range(100):  # a machine that pauses may stop a short one too
+            with suppress(JobTooSlow):
+                await store.write(partial(put, key="next"))
+                break
         assert await store.read(keys) == ["next"]
 
 

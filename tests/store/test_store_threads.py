@@ -305,7 +305,7 @@ def stands_still(
     mock_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> trio.testing.MockClock:
     """The store's clock, until the test sets it forward: no write is given up because its thread had to wait for a processor."""
-    monkeypatch.setattr("server.store.sqlite.time", SimpleNamespace(monotonic=mock_clock.current_time))
+    monkeypatch.setattr("server.store.threads.time", SimpleNamespace(monotonic=mock_clock.current_time))
     return mock_clock
 
 
