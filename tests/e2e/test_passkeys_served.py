@@ -53,8 +53,7 @@ class Person:
 
 @contextmanager
 def browsing(url: str) -> Generator[Person]:
-    options: dict[str, Any] = {"trust_env": False, "timeout": WAIT_SECONDS, "follow_redirects": True}
-    with httpx2.Client(base_url=url, **options, timeout=WAIT_SECONDS) as client:
+    with httpx2.Client(base_url=url, trust_env=False, timeout=WAIT_SECONDS, follow_redirects=True) as client:
         yield Person(url, client)
 
 

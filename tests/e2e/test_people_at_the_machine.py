@@ -95,7 +95,7 @@ def test_somebody_is_invited_logs_in_and_is_shut_out_step_by_step_without_a_rest
     program.at_machine("users", "disable", "bob")
     program.run("call", server.endpoint, "echo", "text=paused", code=1)
     assert program.at_machine("sessions")[0]["paused"] == "the account is disabled"
-    assert "switched off" in bob.browser.get(f"{server.url}/account/access").text
+    assert "This account is disabled" in bob.browser.get(f"{server.url}/account/access").text
     program.at_machine("users", "enable", "bob")
     assert program.at_machine("sessions")[0]["usable"]
 
