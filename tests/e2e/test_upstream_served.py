@@ -60,7 +60,7 @@ def test_the_way_to_a_provider_and_back_with_nothing_but_requests(running: Runni
         assert (back.status_code, back.headers["location"]) == (303, "/account")
         assert "olivia" in browser.get("/account/you").text
         again = browser.get(there.headers["location"])
-        assert again.status_code == 400 and "This sign-in is over" in again.text
+        assert again.status_code == 400 and "This sign-in has ended" in again.text
     query = urlsplit(there.headers["location"]).query
     for secret in (
         SECRET,
