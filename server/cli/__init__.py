@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import click
 
-from server.cli import terminal
+from server.cli import hints, terminal
 from server.client.errors import ClientError
 
 
@@ -162,6 +162,14 @@ class _Table(click.Group):
 
             raise click.NoSuchCommand(args[0], possibilities=get_close_matches(args[0], COMMANDS, 1), ctx=ctx)
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (terminal.CliError, ClientError) as error:  # told when this context is gone
+            if error.hint:
+                error.hint = hints.for_the_same(error.hint, hints.meant_here())
+            raise
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write("ostiary puts a door in front of your agent: MCP over HTTP, with its own login\n\n")

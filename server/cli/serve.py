@@ -108,7 +108,8 @@ def _load_msgspec() -> None:
 
 def _settings_as_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     for name, metavar, text in reversed(FLAGS):
-        command = click.option(f"--{name}", metavar=metavar, help=text)(command)
+        remembered = local.remembered if name == "data-dir" else None
+        command = click.option(f"--{name}", metavar=metavar, help=text, callback=remembered)(command)
     return command
 
 
@@ -166,7 +167,10 @@ class _ServeCommand(click.Command):
     help="a variable that COMMAND gets to see; repeatable",
 )
 @click.option(
-    "--config", metavar="FILE", help="the settings (./ostiary.toml, else the platform's place, else defaults)"
+    "--config",
+    metavar="FILE",
+    help="the settings (./ostiary.toml, else the platform's place, else defaults)",
+    callback=local.remembered,
 )
 @click.option(
     "--stdio", is_flag=True, help="serve the program that starts this one, over its pipes: no port, no login"
