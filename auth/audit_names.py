@@ -27,6 +27,14 @@ def names_of(db: Db, entries: Sequence[AuditEntry]) -> list[AuditNames]:
     return [AuditNames(person=book.person(each.actor), program=book.program(each)) for each in entries]
 
 
+def named(db: Db, who: str) -> str:
+    """Whom `user:…`, `client:…` and `api_key:…` mean, by name; empty where there is none."""
+    kind, _, key = who.partition(":")
+    table = {"user": "users", "client": "clients", "api_key": "api_keys"}.get(kind)
+    row = None if table is None else db.fetch_one(f"SELECT name FROM {table} WHERE id = ?", key)
+    return "" if row is None else row["name"]
+
+
 def entry_of(row: Mapping[str, Any]) -> AuditEntry:
     return AuditEntry(*(row[name] for name in AuditEntry._fields))
 

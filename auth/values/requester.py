@@ -78,3 +78,9 @@ def clean(text: str, limit: int) -> str:
         elif kind != "C" and marks <= _MARKS:
             kept.append(char)
     return " ".join("".join(kept).split())[:limit].rstrip()
+
+
+def shown(text: str, limit: int) -> str:
+    """The same for eyes: what was cut says so."""
+    whole = clean(text, limit + 1)
+    return whole if len(whole) <= limit else f"{whole[: limit - 1].rstrip()}…"

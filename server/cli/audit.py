@@ -12,8 +12,8 @@ from typing import Any, Final, TextIO
 
 import click
 
+from auth.audit_actors import shown_actor
 from server.cli import local, spans, terminal
-from server.observe.actors import shown_actor
 
 PAGE: Final = 1_000
 FOLLOW_SECONDS: Final = 1.0

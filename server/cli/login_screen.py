@@ -100,7 +100,7 @@ def invitation(*, opened: bool) -> str:
 
 def show(code: DeviceCode, *, local: bool, qr: bool | None) -> None:
     """The code, large, and how to approve it."""
-    from server.cli.hints import of_server_at
+    from server.cli.which_server import of_server_at
     from server.client.address import is_loopback
 
     link, page = code.verification_uri_complete, f"{terminal.clean(code.verification_uri)} and type the code"

@@ -249,6 +249,7 @@ def command(
         return chosen(resolve(meant(load(file, os.environ, flags))))
 
     def chosen(resolved: Resolved) -> Resolved:
+        resolved = replace(resolved, program=terminal.program_anywhere())
         if not expose and not mocks:
             return resolved
         one = _only_one(resolved, server, one_server, "--expose" if expose else "--mock")

@@ -139,7 +139,7 @@ def agreed(question: str, *, yes: bool, hint: str = "--yes goes ahead") -> bool:
     if yes:
         return True
     try:
-        return click.confirm(question, default=False, err=True)
+        return confirmed(question)
     except click.Abort:
         if is_terminal(sys.stdin):
             raise
@@ -147,8 +147,23 @@ def agreed(question: str, *, yes: bool, hint: str = "--yes goes ahead") -> bool:
         raise Misuse("nobody is here to be asked", hint=hint) from None
 
 
+def confirmed(question: str) -> bool:
+    """What somebody answers to yes or no; nothing is no. Raises `click.Abort`."""
+    while True:
+        typed = click.prompt(f"{question} [y/N]", default="", show_default=False, err=True).strip().lower()
+        if typed in ("", "n", "no", "y", "yes"):
+            return typed.startswith("y")
+        say("y or n?")
+
+
 def as_started(text: str) -> str:
-    """`text` with our commands spelled as this program was started: a checkout runs it from `scripts/`."""
+    """`text` with our commands as they have to be typed: spelled as this program was started (a checkout runs it from `scripts/`), and
+    told which server is meant where this one was."""
+    if "ostiary " not in text:
+        return text
+    from server.cli.hints import for_the_same, meant_here
+
+    text = for_the_same(text, meant_here())
     started = program()
     return text if started == NAME else _COMMAND.sub(f"{started} ".replace("\\", r"\\"), text)
 

@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from auth import audit_names, audit_pages
+from auth.audit_actors import shown_actor
 from auth.audit_pages import AuditFilter
 from auth.audit_words import KINDS, words_of
 from auth.pages import moment_in_full
@@ -235,9 +236,10 @@ def _row(row: Row, names: Mapping[str, str], about: str) -> TrailRow:
     client = row["client_id"] or ""
     program = about or client
     actor = row["actor"]
+    named = actor.partition(":")[2]
     return TrailRow(
         at=moment_in_full(row["at"]),
-        who=_who(actor, names),
+        who=shown_actor(actor, person=names.get(named, ""), program=names.get(named, "")),
         what=words_of(row["event"]),
         event=row["event"],
         refused=row["outcome"] == "refused",
@@ -246,23 +248,6 @@ def _row(row: Row, names: Mapping[str, str], about: str) -> TrailRow:
         browser=browser_name(row["user_agent"]) if row["user_agent"] else "",
         why=_TWICE.sub(r"\1", _USER.sub(lambda found: names.get(found[0], found[0]), row["reason"] or "")),
     )
-
-
-def _who(actor: str, names: Mapping[str, str]) -> str:
-    kind, _, rest = actor.partition(":")
-    match kind:
-        case "user":
-            return names.get(rest, f"somebody who is gone ({rest})")
-        case "client":
-            return f"the program “{names.get(rest, rest)}”"
-        case "local" if rest.isdigit():
-            return "somebody at the machine" + (", as root" if rest == "0" else f", as user {rest}")
-        case "local":
-            return "the server"
-        case "anonymous":
-            return "somebody unknown"
-        case _:
-            return actor
 
 
 def _number(text: str) -> int | None:

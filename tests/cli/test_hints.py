@@ -14,7 +14,7 @@ import trio
 from shell import WAIT_SECONDS, Terminal
 
 from server import paths
-from server.cli import hints, terminal
+from server.cli import hints, terminal, which_server
 
 
 def started(monkeypatch: pytest.MonkeyPatch, way: str, *, path: Path) -> str:
@@ -108,7 +108,7 @@ async def test_a_login_names_the_data_directory_of_the_server_that_it_is_at(
 
 
 async def of_server_at(origin: str) -> str | None:
-    return await trio.to_thread.run_sync(hints.of_server_at, f"{origin}/device")
+    return await trio.to_thread.run_sync(which_server.of_server_at, f"{origin}/device")
 
 
 @asynccontextmanager

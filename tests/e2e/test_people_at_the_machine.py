@@ -168,7 +168,7 @@ def test_what_cannot_be_done_is_said_with_a_next_step(house: House, somebody: Ca
         # Where the answer is no, nobody is asked.
         (("users", "remove", "olivia"), "olivia is the only owner and cannot be removed"),
         (("users", "lock", "olivia"), "olivia is the only owner and cannot be locked"),
-        (("users", "lock", "carol"), "carol is invited and cannot be locked"),
+        (("users", "lock", "carol"), "carol has not joined yet and cannot be locked"),
         (("users", "disable", "olivia"), "olivia is the only owner and cannot be disabled"),
         (
             ("users", "set", "olivia", "--expires", "1d"),
