@@ -12,6 +12,8 @@ from auth.values.db import AuditEntry, Db, Row
 USER = "user:"
 CLIENT = "client:"
 _DEVICE = "device."
+# A token that the settings name: with its server, and then its name.
+IN_SETTINGS = "token:"
 
 
 class AuditNames(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +32,8 @@ def names_of(db: Db, entries: Sequence[AuditEntry]) -> list[AuditNames]:
 def named(db: Db, who: str) -> str:
     """Whom `user:…`, `client:…` and `api_key:…` mean, by name; empty where there is none."""
     kind, _, key = who.partition(":")
+    if kind == "api_key" and key.startswith(IN_SETTINGS):
+        return key.removeprefix(IN_SETTINGS).partition(":")[2]
     table = {"user": "users", "client": "clients", "api_key": "api_keys"}.get(kind)
     row = None if table is None else db.fetch_one(f"SELECT name FROM {table} WHERE id = ?", key)
     return "" if row is None else row["name"]

@@ -82,5 +82,5 @@ def clean(text: str, limit: int) -> str:
 
 def shown(text: str, limit: int) -> str:
     """The same for eyes: what was cut says so."""
-    whole = clean(text, limit + 1)
+    whole = clean(text, limit + 2)  # a space may be the next one, and is nothing at an end
     return whole if len(whole) <= limit else f"{whole[: limit - 1].rstrip()}…"
