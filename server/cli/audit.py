@@ -174,7 +174,7 @@ def _follow(trail: Trail, newest: Sequence[dict[str, Any]], *, as_json: bool) ->
 
 def table(rows: Sequence[tuple[str, ...]], room: int) -> list[str]:
     """One line a row where all of it fits; otherwise what was decided, and below it who, from where, and why."""
-    whole = terminal.table(HEADINGS, rows)
+    whole = terminal.table(HEADINGS, rows, as_wide_as_it_is=True)
     if max(map(terminal.cells, whole)) <= room:
         return whole
     heads = terminal.columns([row[:3] for row in rows])

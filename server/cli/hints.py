@@ -12,7 +12,10 @@ import click
 # In a context's `meta`: which server the running command was told to mean.
 GIVEN: Final = "server.cli.hints.given"
 
-_SUGGESTED: Final = re.compile(r"(?<![\w./-])ostiary ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?")
+# A command, perhaps one of its own, and its arguments as far as they cannot be prose: CODE, or such a code, or an id.
+_SUGGESTED: Final = re.compile(
+    r"(?<![\w./-])ostiary ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?((?: (?:[A-Z][A-Z0-9-]+|[a-z]+_[a-z0-9]{8,})\b)*)"
+)
 
 
 def meant_here() -> Mapping[str, str]:
@@ -29,15 +32,15 @@ def for_the_same(text: str, given: Mapping[str, str]) -> str:
 def _told(found: re.Match[str], given: Mapping[str, str]) -> str:
     from server.cli import COMMANDS, load
 
-    first, second = found.groups()
+    first, second, _ = found.groups()
     if first not in COMMANDS:
         return found[0]
-    command, end = load(first), found.end(1)
+    command, end = load(first), found.end() if second is None else found.end(1)
     if isinstance(command, click.Group):
         child = command.commands.get(second or "")
         if child is None:
             return found[0]
-        command, end = child, found.end(2)
+        command, end = child, found.end()
     taken = {option for parameter in command.params for option in parameter.opts}
     rest = found.string[end:].partition("`")[0].split(" ")
     options = [

@@ -57,7 +57,9 @@ def of_what(command: Decorated) -> Decorated:
 
 def of_when(command: Decorated) -> Decorated:
     for option in (
-        click.option("--kind", type=click.Choice(KINDS), help="only these"),
+        click.option(
+            "--kind", metavar="KIND", type=click.Choice(KINDS), help=f"only these: {terminal.either(KINDS)}"
+        ),
         click.option("--until", metavar="WHEN", help="before then"),
         click.option("--since", metavar="WHEN", help="from then on: 2h, 7d, 2026-03-01"),
     ):
@@ -271,7 +273,13 @@ def grant(
 @of_what
 @of_when
 @click.option("--csv", "form", flag_value="csv", help="as a table, for a spreadsheet")
-@click.option("--json", "form", flag_value="json", default="json", help="as JSON lines (unless told)")
+@click.option(
+    "--json",
+    "form",
+    flag_value="json",
+    default="json",
+    help="as JSON lines, which is how it comes unless told",
+)
 @click.option("--to", "target", metavar="FILE", default="-", help="into a new file; otherwise stdout")
 @local.which_server
 def export(

@@ -458,7 +458,10 @@ def _announce(started: StartedServer, resolved: Resolved) -> None:
     left = max(len(name) for name, _ in pairs) + 2
     terminal.say()
     for name, value in pairs:
-        below = value.replace("\n", f"\n{' ' * (left + 2)}")
+        lines = [
+            part for line in value.split("\n") for part in terminal.wrapped(line, sys.stderr, left=left + 2)
+        ]
+        below = f"\n{' ' * (left + 2)}".join(lines)
         terminal.say(f"  {terminal.paint(name.ljust(left), 'dim', sys.stderr)}{below}")
     terminal.say()
     terminal.say(terminal.paint("  try next, in another terminal:", "dim", sys.stderr))

@@ -39,6 +39,11 @@ def test_commands_are_spelled_as_the_program_was_started(
     assert started(monkeypatch, "/x/server/__main__.py", path=here) == usual
     monkeypatch.chdir(here)
     assert started(monkeypatch, "./ostiary", path=here) == usual
+    # A checkout, whose script says by itself how it was started: its whole way, where the shell found it by its name.
+    monkeypatch.setenv("OSTIARY_PROGRAM", str(here / "ostiary"))
+    assert terminal.program() == "ostiary"
+    monkeypatch.setenv("PATH", str(elsewhere))
+    assert terminal.program() == str(here / "ostiary")
     # Not found, or another one is.
     assert started(monkeypatch, "./ostiary", path=elsewhere) == "./ostiary login URL, or `./ostiary tools`"
     way = str(elsewhere / "ostiary")
@@ -71,7 +76,13 @@ def test_the_next_command_means_the_same_server() -> None:
     given = {"--data-dir": "/a b", "--config": "o.toml"}
     both = " --data-dir '/a b' --config o.toml"
     for text, repeated in (
-        ("ostiary approve CODE, with the code", f"ostiary approve{both} CODE, with the code"),
+        ("ostiary approve CODE, with the code", f"ostiary approve CODE{both}, with the code"),
+        ("ostiary deny WDJB-MJHT", f"ostiary deny WDJB-MJHT{both}"),
+        (
+            "ostiary sessions lists them, ostiary revoke ID",
+            f"ostiary sessions{both} lists them, ostiary revoke ID{both}",
+        ),
+        ("ostiary api-keys revoke ID ends it", f"ostiary api-keys revoke ID{both} ends it"),
         ("`ostiary keys list` or `ostiary doctor`", f"`ostiary keys list{both}` or `ostiary doctor{both}`"),
         # It says so itself, takes no such option, is no command, is none of ours.
         ("ostiary serve --port 1 --data-dir DIR", "ostiary serve --config o.toml --port 1 --data-dir DIR"),
