@@ -207,7 +207,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     named, by = row.get("program", ""), row["actor"]
     who = shown_actor(by, person=row.get("person", ""), program=named)
     program = (named or row["client_id"]) if by != f"client:{row['client_id']}" else None
-    texts = (row["event"], row["outcome"], who, program, row["ip"], row["reason"])
+    texts = (row["event"], row["outcome"], who, program, row["ip"], row.get("why") or row["reason"])
     return (
         when.strftime("%d %b %H:%M:%S" if this_year else "%d %b %Y %H:%M:%S"),
         *(terminal.clean(str(text or "-")) for text in texts),

@@ -169,7 +169,11 @@ def accounts(data_dir: str | None, config: str | None, as_json: bool) -> None:
         return
     rows = [
         (
-            terminal.clean(f"wallet:{each['account']}" if each["wallet"] else each["account"]),
+            terminal.clean(
+                _whose(
+                    each.get("name", ""), f"wallet:{each['account']}" if each["wallet"] else each["account"]
+                )
+            ),
             shown(each["balance"], each["currency"]),
             shown(each["held"], each["currency"]) if each["held"] else "-",
         )
@@ -264,7 +268,7 @@ def grant(
         terminal.out_json(done)
         return
     has = shown(done["balance"], done["currency"])
-    terminal.out(f"movement {done['seq']}: {terminal.clean(done['account'])} has {has} now")
+    terminal.out(f"movement {done['seq']}: {terminal.clean(wallet)} has {has} now")
     if done["given_before"]:
         terminal.say(f"it was given before, and not again: {terminal.clean(once or '')}")
 
@@ -386,8 +390,13 @@ def _told(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: said[name] for name in FIELDS}
 
 
+def _whose(name: str, account: str) -> str:
+    return f"wallet of {name}" if name else account
+
+
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     when = datetime.fromtimestamp(row["at"] / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     note = row["note"] or ("" if row["refers"] is None else f"of {row['refers']}")
-    texts = (row["kind"], shown(row["amount"], row["currency"]), row["source"], row["target"], note or "-")
+    source, target = (_whose(row.get(f"{end}_name", ""), row[end]) for end in ("source", "target"))
+    texts = (row["kind"], shown(row["amount"], row["currency"]), source, target, note or "-")
     return (str(row["seq"]), when, *(terminal.clean(text) for text in texts))

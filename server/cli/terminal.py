@@ -283,10 +283,10 @@ def table(
 
 
 def _by_itself(headings: Sequence[str], row: Sequence[str], room: int) -> list[str]:
-    """What it begins with, and below it what its columns hold, each named, as many on a line as fit."""
+    """What it begins with, and below it what the other columns hold, each named, as many on a line as fit."""
     first, *further = row
     between = " · " if can_draw(sys.stdout) else "; "
-    lines = [cut(first, room)]
+    lines = [cut(f"{paint(headings[0], 'dim', sys.stdout)} {first}", room)]
     line = ""
     for heading, cell in zip(headings[1:], further, strict=True):
         if not cell or cell == "-":

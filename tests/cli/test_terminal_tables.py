@@ -82,9 +82,9 @@ def test_a_row_that_is_wider_than_the_terminal_stands_by_itself(monkeypatch: pyt
     headings = ("name", "role", "last seen", "ends in")
     monkeypatch.setattr(terminal, "width", lambda stream: 40)
     assert terminal.table(headings, rows) == [
-        "bob",
+        "name bob",
         "  role owner · ends in 20 days",
-        "somebody with a name",
+        "name somebody with a name",
         "  role person",
         "  last seen 11:04, 8 seconds ago",
     ]
