@@ -203,7 +203,7 @@ def day(at: Millis) -> str:
 
 
 def address(ip: str) -> Markup:
-    """One of IPv6 is as wide as a phone: where it does not fit on a line it breaks between its groups."""
+    """One of IPv6 is as wide as a phone: it breaks between its groups, and nowhere else."""
     return Markup(re.sub(":+", r"\g<0><wbr>", str(escape(shown(ip, ADDRESS_CHARACTERS)))))
 
 

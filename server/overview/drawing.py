@@ -97,7 +97,7 @@ def _waiting(ask: Any, now: Millis, token: str) -> Markup:
     machine = shown(ask.hostname, NAME)
     return Markup(
         '<li><div><strong><bdi>{}</bdi></strong> <span class="tag warn">waits for approval</span></div>'
-        '<div class="more"><small>{}asked {} from <bdi class="ip">{}</bdi></small>'
+        '<div class="more"><small>{}asked {} from <bdi>{}</bdi></small>'
         '<small>Let it in with the code that it shows: <a href="/device">enter the code</a></small></div>'
         '<form method="post" action="/account/logins/deny"><input type="hidden" name="form_token" value="{}">'
         '<input type="hidden" name="request" value="{}"><button class="quiet slim" type="submit" aria-label="Deny {}">Deny</button></form></li>'
@@ -186,7 +186,7 @@ def _caller(each: CallerFigures, found: OverviewFigures) -> Markup:
         last = f"last call {ago(each.called_at, found.now)}"
     else:
         last = f"last call between {_hour(each.called_in or 0)}"
-    place = Markup(' from <bdi class="ip">{}</bdi>').format(address(each.place)) if each.place else NOTHING
+    place = Markup(" from <bdi>{}</bdi>").format(address(each.place)) if each.place else NOTHING
     person = each.person or each.program or ("anonymous" if each.kind == "anonymous" else "")
     path = calls_path(person=person if found.owner else "", program=each.program)
     if not each.calls:
