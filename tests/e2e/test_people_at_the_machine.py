@@ -95,7 +95,7 @@ def test_somebody_is_invited_logs_in_and_is_shut_out_step_by_step_without_a_rest
     program.at_machine("users", "disable", "bob")
     program.run("call", server.endpoint, "echo", "text=paused", code=1)
     assert program.at_machine("sessions")[0]["paused"] == "the account is disabled"
-    assert "switched off" in bob.browser.get(f"{server.url}/account/access").text
+    assert "This account is disabled" in bob.browser.get(f"{server.url}/account/access").text
     program.at_machine("users", "enable", "bob")
     assert program.at_machine("sessions")[0]["usable"]
 
@@ -174,7 +174,7 @@ def test_what_cannot_be_done_is_said_with_a_next_step(house: House, somebody: Ca
             ("users", "set", "olivia", "--expires", "1d"),
             "olivia is the only owner and cannot be given an end",
         ),
-        (("users", "disable", "carol"), "carol is invited and cannot be disabled"),
+        (("users", "disable", "carol"), "carol has not joined yet and cannot be disabled"),
         (("users", "show", "ghost"), "there is nobody called ghost"),
         (("users", "set", "carol", "--scope", "root"), "scope: some of"),
         (("users", "set", "carol", "--tools", "a b!"), "selection of tools"),
