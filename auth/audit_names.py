@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,10 @@ from auth.values.db import AuditEntry, Db, Row
 USER = "user:"
 CLIENT = "client:"
 _DEVICE = "device."
+_USER_ID = re.compile(r"usr_[a-z0-9]{1,40}")
+_TWICE = re.compile(r"^(\S+) \1\b")  # an id that has become the name beside it
+# A token that the settings name: with its server, and then its name.
+IN_SETTINGS = "token:"
 
 
 class AuditNames(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,12 +24,23 @@ class AuditNames(msgspec.Struct, frozen=True, kw_only=True):
 
     person: str = ""  # who did it, if that was a person
     program: str = ""  # with the machine it said it is on, or a key by its name
+    why: str = ""  # the reason, with the names of people in place of their ids
 
 
 def names_of(db: Db, entries: Sequence[AuditEntry]) -> list[AuditNames]:
     """A job that reads: in the order of the entries."""
     book = _Names(db)
-    return [AuditNames(person=book.person(each.actor), program=book.program(each)) for each in entries]
+    return [book.names(each) for each in entries]
+
+
+def named(db: Db, who: str) -> str:
+    """Whom `user:…`, `client:…` and `api_key:…` mean, by name; empty where there is none."""
+    kind, _, key = who.partition(":")
+    if kind == "api_key" and key.startswith(IN_SETTINGS):
+        return key.removeprefix(IN_SETTINGS).partition(":")[2]
+    table = {"user": "users", "client": "clients", "api_key": "api_keys"}.get(kind)
+    row = None if table is None else db.fetch_one(f"SELECT name FROM {table} WHERE id = ?", key)
+    return "" if row is None else row["name"]
 
 
 def entry_of(row: Mapping[str, Any]) -> AuditEntry:
@@ -37,6 +53,12 @@ class _Names:
     def __init__(self, db: Db) -> None:
         self._db = db
         self._known: dict[tuple[str, str], str] = {}
+
+    def names(self, entry: AuditEntry) -> AuditNames:
+        why = _USER_ID.sub(lambda found: self.person(USER + found[0]) or found[0], entry.reason)
+        return AuditNames(
+            person=self.person(entry.actor), program=self.program(entry), why=_TWICE.sub(r"\1", why)
+        )
 
     def person(self, actor: str) -> str:
         if not actor.startswith(USER):

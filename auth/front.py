@@ -99,6 +99,7 @@ def _page(
         chosen=chosen,
         named=named,
         ways=ways,
+        program=site.program,
         unclaimed=unclaimed,
         joined=joined,
         login=len(site.without_login) < len(servers),

@@ -7,6 +7,7 @@ by its endpoint. Other packages get the same look from `shell_page` and `error_p
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,11 +16,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from auth.values.model import Millis
 from auth.values.policy import DAY, MINUTE, SECOND
-from auth.values.requester import clean
+from auth.values.requester import shown
 from auth.values.wire import WireReply
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from auth.navigation import NavLink
 
 NONCE_BYTES: Final = 16
+ADDRESS_CHARACTERS: Final = 64
 HSTS: Final = f"max-age={365 * DAY // SECOND}"
 
 Headers = Sequence[tuple[str, str]]
@@ -200,6 +202,11 @@ def day(at: Millis) -> str:
     return f"{moment.day} {moment:%b %Y}"
 
 
+def address(ip: str) -> Markup:
+    """One of IPv6 is as wide as a phone: it breaks between its groups, and nowhere else."""
+    return Markup(re.sub(":+", r"\g<0><wbr>", str(escape(shown(ip, ADDRESS_CHARACTERS)))))
+
+
 def prose(text: str) -> Markup:
     """Plain text to HTML; what stands between backquotes is something to type."""
     return Markup().join(
@@ -223,7 +230,7 @@ def _environment() -> Environment:
         loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, auto_reload=False
     )
     filters = cast("dict[str, Callable[..., object]]", environment.filters)
-    filters.update(claimed=clean, prose=prose, moment=clock, day=day)
+    filters.update(claimed=shown, address=address, prose=prose, moment=clock, day=day)
     return environment
 
 

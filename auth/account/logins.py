@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import groupby
-from shlex import quote
 from typing import Final, Literal
 from urllib.parse import urlencode, urlsplit
 
@@ -97,7 +96,7 @@ async def look(visit: PageVisit, session: BrowserSession) -> LoginSection:
         newest="" if before is None else _address(searched),
         searched=searched,
         form_token=visit.token(PURPOSE),
-        command=f"ostiary login {quote(site.public(visit.request.origin) + site.servers[site.default])}",
+        command=site.login_at(site.public(visit.request.origin)),
     )
 
 

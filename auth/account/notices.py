@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 from auth.pages import redirect
-from auth.values.requester import clean
+from auth.values.requester import shown
 from auth.values.wire import WireReply
 from auth.visit import PageVisit
 
@@ -71,7 +71,7 @@ def back(visit: PageVisit, page: str, did: str, what: str = "") -> WireReply:
     """To a page of the account, which says what was done, and to what."""
     query = {"did": did}
     if what:
-        what = clean(what, WHAT_CHARACTERS)
+        what = shown(what, WHAT_CHARACTERS)
         query |= {"what": what, "said": visit.token(_purpose(did, what))}
     return redirect(f"{page}?{urlencode(query)}")
 

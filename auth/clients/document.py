@@ -21,7 +21,7 @@ from auth.jose import public_keys as client_keys
 from auth.jose.public_keys import BadKeys
 from auth.values.encode import json_bytes
 from auth.values.model import AUTHORIZATION_CODE, DEVICE_CODE, JWT_BEARER, REFRESH_TOKEN
-from auth.values.requester import clean
+from auth.values.requester import clean, shown
 
 TEXT_LENGTH: Final = 200
 REDIRECTS: Final = 20  # editors list one per release channel
@@ -93,7 +93,7 @@ def _described(client_id: str, document: Json) -> DocumentDescription:
     auth_method = document.get("token_endpoint_auth_method", "none")
     if auth_method not in AUTH_METHODS:
         raise BadDocument(f"needs token_endpoint_auth_method to be {' or '.join(AUTH_METHODS)}")
-    name = clean(document["client_name"], NAME_LENGTH) if isinstance(document.get("client_name"), str) else ""
+    name = shown(document["client_name"], NAME_LENGTH) if isinstance(document.get("client_name"), str) else ""
     if not name:
         raise BadDocument("needs a client_name")
     grant_types = _grant_types(document, proven=auth_method == PRIVATE_KEY)

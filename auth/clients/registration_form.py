@@ -20,7 +20,7 @@ from auth.jose.public_keys import BadKeys, read_set
 from auth.values import scopes
 from auth.values.encode import json_bytes
 from auth.values.model import AUTHORIZATION_CODE, CLIENT_CREDENTIALS, DEVICE_CODE, REFRESH_TOKEN
-from auth.values.requester import clean
+from auth.values.requester import clean, shown
 from auth.values.scopes import Vocabulary
 
 BYTES: Final = 16 * 1_024
@@ -85,7 +85,7 @@ def read(body: bytes, known: Vocabulary, *, fetches: bool) -> ClientMetadata:
     jwks, jwks_uri = _keys(said, method, fetches=fetches)
     return ClientMetadata(
         registration=ClientRegistration(
-            name=clean(said.text("client_name", BYTES), NAME_LENGTH) or NAMELESS,
+            name=shown(said.text("client_name", BYTES), NAME_LENGTH) or NAMELESS,
             auth_method=method,
             grant_types=grants,
             redirect_uris=redirect_uris,

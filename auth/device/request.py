@@ -22,7 +22,7 @@ from auth.values.entropy import Entropy
 from auth.values.errors import OAuthRefusal
 from auth.values.model import DEVICE_CODE, LIVE_USER_STATES, Client, Millis, Secret
 from auth.values.policy import MINUTE, DevicePolicy
-from auth.values.requester import Requester, clean
+from auth.values.requester import Requester, shown
 from auth.values.site import ForeignResource, Site
 
 ALPHABET: Final = "BCDFGHJKLMNPQRSTVWXZ"  # §6.1: no vowels, so no words; 20^8 is 34.6 bits
@@ -145,8 +145,8 @@ def request_code(
         device_code_hash(device_code),
         user_code_mac(mac_key, user_code),
         client.id,
-        clean(ask.client_name, CLIENT_NAME_LENGTH),
-        clean(ask.hostname, HOSTNAME_LENGTH),
+        shown(ask.client_name, CLIENT_NAME_LENGTH),
+        shown(ask.hostname, HOSTNAME_LENGTH),
         server,
         ask.requester.origin,
         scope,

@@ -7,7 +7,6 @@ links.py and users.py.
 from __future__ import annotations
 
 from functools import partial
-from shlex import quote
 
 from auth.pages import redirect
 from auth.parts import HashingBusy
@@ -157,5 +156,5 @@ async def welcome(visit: PageVisit) -> WireReply:
         "welcome.html",
         title="Welcome",
         account=session.user.name,
-        endpoint=quote(site.public(visit.request.origin) + site.servers[site.default]),
+        command=site.login_at(site.public(visit.request.origin)),
     )

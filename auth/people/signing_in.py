@@ -137,6 +137,7 @@ async def form(visit: PageVisit, landing: str, *, name: str, problem: str) -> Wi
         for_device=landing.startswith("/device"),
         for_program=landing.startswith(paths.AUTHORIZE),
         asker=await authorize_page.asker_of(visit, landing),
+        program=visit.parts.site.program,
         unclaimed=owner is None or owner.state == "unclaimed",
         nobody=not anybody and not upstreams.providers,
         name=name[: users.NAME_CHARACTERS],

@@ -78,3 +78,9 @@ def clean(text: str, limit: int) -> str:
         elif kind != "C" and marks <= _MARKS:
             kept.append(char)
     return " ".join("".join(kept).split())[:limit].rstrip()
+
+
+def shown(text: str, limit: int) -> str:
+    """The same for eyes: what was cut says so."""
+    whole = clean(text, limit + 2)  # a space may be the next one, and is nothing at an end
+    return whole if len(whole) <= limit else f"{whole[: limit - 1].rstrip()}…"

@@ -7,6 +7,7 @@ because every MCP client refuses metadata that names another host; tokens always
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from types import MappingProxyType
 from typing import Literal
 from urllib.parse import urlsplit
@@ -28,6 +29,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     without_login: frozenset[str] = frozenset()
     # Who may try tools in a browser; "": nobody.
     tried_by: Literal["", "owners", "people"] = ""
+    program: str = "ostiary"  # how its commands begin, for somebody who is where it runs
     # What a server says of itself besides: its name → members of its metadata, each the path of an address.
     announced: Mapping[str, Mapping[str, str]] = {}
 
@@ -44,6 +46,10 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     def public(self, origin: str) -> str:
         """The origin that documents name to a caller who came by `origin`."""
         return origin if self.loopback else self.issuer
+
+    def login_at(self, origin: str) -> str:
+        """The command that logs a terminal in at the default server."""
+        return f"{self.program} login {quote(origin + self.servers[self.default])}"
 
     def audience(self, server: str) -> str | None:
         """The one `aud` of a server's tokens, or None where no such server is configured (any more)."""

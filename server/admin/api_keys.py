@@ -59,7 +59,7 @@ class ApiKeyAdmin(msgspec.Struct, frozen=True, kw_only=True):
         seed = secrets.token_bytes(SEED_BYTES)
 
         def job(db: Db) -> api_keys.NewApiKey | ApiKeyNotMade:
-            whose = user_id or (users.owner_id(db) if user is None else _user_id(db, user))
+            whose = user_id or (users.owner_id(db) if user is None else user_id_of(db, user))
             order = ApiKeyOrder(
                 name=name,
                 user_id=whose,
@@ -100,10 +100,12 @@ def check_selection(tools: str, servers: Collection[SelectableNames]) -> None:
     except BadSelection as problem:
         raise CommandRefused(str(problem)) from problem
     if strange:
-        raise CommandRefused(f"{', '.join(strange)} is no tool or group", "ostiary tools URL lists them")
+        raise CommandRefused(
+            f"there is no tool or group {', '.join(strange)}", "ostiary tools URL lists them"
+        )
 
 
-def _user_id(db: Db, typed: str) -> str:
+def user_id_of(db: Db, typed: str) -> str:
     """Empty: nobody's. Raises `CommandRefused` where it is one account's name and another's id: a name may look like one."""
     name = users.fit_name(typed)
     named = None if isinstance(name, UnfitEntry) else users.named(db, name)

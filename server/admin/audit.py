@@ -51,7 +51,7 @@ class AuditAdmin(msgspec.Struct, frozen=True, kw_only=True):
         entries = [audit_names.entry_of(row) for row in found.rows]
         names = await self.store.read(partial(audit_names.names_of, entries=entries))
         rows = [
-            {**row, "person": named.person, "program": named.program}
+            {**row, "person": named.person, "program": named.program, "why": named.why}
             for row, named in zip(found.rows, names, strict=True)
         ]
         return {"rows": rows, "go_on": found.go_on}

@@ -7,14 +7,14 @@ A command reads its arguments, runs one job of identity, and answers plain data 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec.structs import asdict
 
-from auth import audit
+from auth import audit, audit_names
 from auth.device import request as device
 from auth.people import links, users
 from auth.values import scopes
@@ -87,6 +87,8 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
         now, store = self.clock(), await self.look_at_store()
         behind: Mapping[str, Any] = {} if self.look_behind is None else await self.look_behind()
         chain = AuditChain(self.subkey(audit.KEY_PURPOSE))
+        said = self.status()
+        held_back: Sequence[Mapping[str, Any]] = said.get("held_back", ())
 
         def look(db: StoreDb) -> dict[str, Any]:
             altered, record = chain.noticed(db), chain.record(db)
@@ -95,6 +97,7 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
             doubt = clock_doubt.look(db, now=now)
             return {
                 **counted(db, now),
+                "held_back": [{**each, "name": audit_names.named(db, each["who"])} for each in held_back],
                 "trail": None if altered is None else asdict(altered),
                 "ledger": None if booked_otherwise is None else asdict(booked_otherwise),
                 "clock": None if doubt is None else asdict(doubt),
@@ -107,7 +110,7 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
         except StoreUnavailable as error:
             found = {}
             store |= {"problem": str(error), "hint": error.hint or ""}
-        return {**self.status(), **behind, "store": store, **found}
+        return {**said, **behind, "store": store, **found}
 
     async def money(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """What is sold, who could pay it, and what they would see; None where nothing costs anything."""

@@ -36,6 +36,9 @@ LINE_BYTES: Final = 64 * 1024
 ANSWER_BYTES: Final = 8 * 1024 * 1024
 DEADLINE_SECONDS: Final = 15.0
 MAX_AT_ONCE: Final = 16
+# Of one user, those that are asked which of them is meant.
+MOST_SERVERS: Final = 16
+LOOK_SECONDS: Final = 2.0
 ACCEPT_AGAIN_SECONDS: Final = 0.2
 # Names of sockets end after 103 bytes or more, by system; that of a directory made for one is 24 bytes, and a slash.
 ADDRESS_BYTES: Final = 100
@@ -223,7 +226,10 @@ async def _converse(
                         ok=False, error="this socket is for the user who runs the server, and root"
                     )
                 else:
-                    answer = await _answer(await _read_line(stream), await table.commands(), log, uid)
+                    line = await _read_line(stream)
+                    if line is None:  # somebody looked whether anybody is here
+                        return
+                    answer = await _answer(line, await table.commands(), log, uid)
                 signed = msgspec.structs.replace(answer, version=__version__)
                 await stream.send_all(msgspec.json.encode(signed, enc_hook=str) + b"\n")
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
@@ -250,14 +256,15 @@ async def _answer(line: bytes, commands: Mapping[str, Handler], log: Logger, uid
         return CommandAnswer(ok=False, error="internal error", hint="the server's log has the details")
 
 
-async def _read_line(stream: trio.SocketStream) -> bytes:
+async def _read_line(stream: trio.SocketStream) -> bytes | None:
+    """None: it was hung up without a byte."""
     data = b""
     while b"\n" not in data and len(data) <= LINE_BYTES:
         more = await stream.receive_some(LINE_BYTES)
         if not more:
             break
         data += more
-    return data.partition(b"\n")[0]
+    return data.partition(b"\n")[0] if data else None
 
 
 def _peer_uid(sock: trio.socket.SocketType) -> int:
@@ -295,6 +302,40 @@ def _ask(data_dir: Path, name: str, arguments: Mapping[str, Any]) -> CommandAnsw
         ) from error
     except OSError as error:
         raise not_running from error
+    return _ask_at(address, name, arguments, not_running)
+
+
+def servers_here() -> list[str]:
+    """Sockets in the runtime directory of this user at which a server listens."""
+    home = paths.runtime_home()
+    found = [] if home is None else sorted(str(each) for each in home.glob("ostiary-*/control"))
+    return [each for each in found[:MOST_SERVERS] if _listens(each)]
+
+
+def ask_at(address: str, name: str) -> CommandAnswer:
+    """Put one command to the server at one of `servers_here`. Raises `CommandRefused`."""
+    return _ask_at(address, name, {}, NotRunning(f"no server listens at {address}"))
+
+
+def runs_on(data_dir: Path) -> bool:
+    """Whether a server holds this directory. It is asked nothing."""
+    try:
+        return _listens((data_dir / ADDRESS_FILE).read_text("utf-8").strip())
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _listens(address: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(LOOK_SECONDS)
+        try:
+            sock.connect(address)
+        except OSError:
+            return False
+        return True
+
+
+def _ask_at(address: str, name: str, arguments: Mapping[str, Any], not_running: NotRunning) -> CommandAnswer:
     question = msgspec.json.encode(Command(name=name, arguments=dict(arguments))) + b"\n"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(DEADLINE_SECONDS + 5)

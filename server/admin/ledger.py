@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec.structs import asdict
 
-from auth import audit
+from auth import audit, audit_names
 from auth.values.model import Millis
 from server.admin.audit import compared
 from server.admin.control import CommandRefused, Handler, ListPage
@@ -130,7 +130,11 @@ class LedgerAdmin(msgspec.Struct, frozen=True, kw_only=True):
             )
 
         found = await self.store.read(job)
-        return {"rows": [dict(row) for row in found.rows], "go_on": found.go_on}
+        rows: list[dict[str, Any]] = [dict(row) for row in found.rows]
+        for end in ("source", "target"):
+            names = await self.store.read(partial(_names, accounts=[row[end] for row in rows]))
+            rows = [{**row, f"{end}_name": name} for row, name in zip(rows, names, strict=True)]
+        return {"rows": rows, "go_on": found.go_on}
 
     async def accounts(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """Wallets first, then the others."""
@@ -141,12 +145,17 @@ class LedgerAdmin(msgspec.Struct, frozen=True, kw_only=True):
         of_wallets, after = here.get("of_wallets") is not False, text(here, "after") or ""
         job = partial(statements.accounts, of_wallets=of_wallets, after=after, at_most=ACCOUNTS_AT_MOST)
         found = await self.store.read(job)
+        names = await self.store.read(partial(_names, accounts=[each.account for each in found]))
         go_on: dict[str, Any] | None = None
         if len(found) == ACCOUNTS_AT_MOST:
             go_on = {"of_wallets": of_wallets, "after": found[-1].account}
         elif of_wallets:
             go_on = {"of_wallets": False, "after": ""}
-        return ListPage(rows=[{**_told(each), "wallet": of_wallets} for each in found], go_on=go_on)
+        rows = [
+            {**_told(each), "wallet": of_wallets, "name": name}
+            for each, name in zip(found, names, strict=True)
+        ]
+        return ListPage(rows=rows, go_on=go_on)
 
     async def check(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """`at` is that of the answer before. With `expect`, the MAC that the movement of this number has comes along."""
@@ -346,6 +355,16 @@ def _not_unknown(row: PaymentRow) -> CommandRefused:
             return CommandRefused(f"{row.id} is {row.state} already")
         case _:
             return CommandRefused(f"{row.id} was never sent to be settled")
+
+
+def _names(db: StoreDb, *, accounts: Sequence[str]) -> list[str]:
+    """Whose wallets they are, as people know them; empty for what is nobody's. A job that reads."""
+    found: dict[str, str] = {}
+    for account in accounts:
+        if account not in found:
+            whose = account.removeprefix(wallets.account_of(""))
+            found[account] = audit_names.named(db, re.sub("^key:", "api_key:", whose))
+    return [found[account] for account in accounts]
 
 
 def _told(balance: Balance) -> dict[str, Any]:

@@ -327,6 +327,10 @@ def _resolved(db: Db, wanted: Mapping[str, str | None]) -> _Which:
 # ---------------------------------------------------------------- answers
 
 
+# Where "is" and its name is no sentence.
+_STATES: Final = {"invited": "has not joined yet", "unclaimed": "is not claimed yet"}
+
+
 def _unknown(name: str) -> CommandRefused:
     return CommandRefused(f"there is nobody called {name}", "ostiary users list shows who there is")
 
@@ -345,8 +349,14 @@ def _done(outcome: User | GuestUnchanged, name: str, participle: str) -> User:
         "invited": f"ostiary users remove {quote(name)} takes the invitation back",
         "unclaimed": "ostiary claim shows the link that makes this account somebody's",
     }.get(outcome.state, "")
-    state = "over" if outcome.state == "enabled" and participle == "reset" else outcome.state
-    raise CommandRefused(f"{name} is {state} and cannot be {participle}", hint)
+    if outcome.state == participle:
+        raise CommandRefused(f"{name} is {participle} already", hint)
+    state = _STATES.get(outcome.state, f"is {outcome.state}")
+    if participle == "reset" and outcome.state in ("enabled", "invited"):
+        state = "has an account that has ended"
+    elif outcome.state == "enabled":
+        state = "is not locked"
+    raise CommandRefused(f"{name} {state} and cannot be {participle}", hint)
 
 
 def _lowered(sentence: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import click
 
-from server.cli import terminal
+from server.cli import hints, terminal
 from server.client.errors import ClientError
 
 
@@ -105,7 +105,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = MappingProxyType(
 
 
 # What click says of an option's default and of a number's bounds.
-_EXTRA: Final = re.compile(r"\[(?:default: ([^;\]]+))?(?:; )?(?:([^\s;\]]+)<=x<=([^\s\]]+))?\]$")
+_EXTRA: Final = re.compile(r" *\[(?:default: ([^;\]]+))?(?:; )?(?:([^\s;\]]+)<=x<=([^\s\]]+))?\]$")
 
 
 # And of what was typed: several that it is like, a number out of bounds, a word that is none of some.
@@ -118,12 +118,13 @@ def _in_our_voice(found: re.Match[str]) -> str:
     usual, lowest, highest = found.groups()
     parts = [f"{usual} unless told"] if usual else []
     parts += [f"{lowest} to {highest}"] if lowest else []
-    return f"({'; '.join(parts)})"
+    return f" ({'; '.join(parts)})"
 
 
 def spoken(term: str, text: str) -> tuple[str, str]:
     """A row of a table of options as help says it: what is typed, and what it is for."""
-    return term, "show this help" if term.endswith("--help") else _EXTRA.sub(_in_our_voice, text)
+    text = _EXTRA.sub(_in_our_voice, text).replace(" unless told) (", " unless told; ")
+    return term, "show this help" if term.endswith("--help") else text
 
 
 class _Formatter(click.HelpFormatter):
@@ -162,6 +163,14 @@ class _Table(click.Group):
 
             raise click.NoSuchCommand(args[0], possibilities=get_close_matches(args[0], COMMANDS, 1), ctx=ctx)
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (terminal.CliError, ClientError) as error:  # told when this context is gone
+            if error.hint:
+                error.hint = hints.for_the_same(error.hint, hints.meant_here())
+            raise
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write("ostiary puts a door in front of your agent: MCP over HTTP, with its own login\n\n")
@@ -270,11 +279,6 @@ def run(arguments: Sequence[str]) -> int:
         return terminal.EXIT_FAILED
 
 
-def _either(listed: str) -> str:
-    *most, last = listed.split(", ")
-    return f"{', '.join(most)} or {last}" if most else last
-
-
 def _from_to(lowest: str | None, highest: str | None) -> str:
     if lowest and highest:
         return f"from {lowest} to {highest}"
@@ -292,7 +296,7 @@ def _questioned(found: re.Match[str]) -> str:
 def _lowered(message: str) -> str:
     """Click's sentences in our voice."""
     message = re.sub(r"\s+", " ", message)  # choices come one a line
-    message = _SEVERAL.sub(lambda found: f". Did you mean {_either(found[1])}?", message)
+    message = _SEVERAL.sub(lambda found: f". Did you mean {terminal.either(found[1].split(', '))}?", message)
     message = _RANGE.sub(lambda found: f"is not {_from_to(*found.groups())}", message)
     message = _CHOICE.sub(_questioned, message)
     parts = [part.strip() for part in message.replace("? ", "?. ").split(". ") if part.strip()]

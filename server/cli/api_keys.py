@@ -87,7 +87,7 @@ def list_keys(data_dir: str | None, config: str | None, as_json: bool) -> None:
         return
     if not found:
         terminal.say("there are no keys")
-        terminal.say_hint(f"ostiary api-keys create NAME{local.again(data_dir, config)}")
+        terminal.say_hint("ostiary api-keys create NAME")
         return
     for key in found:
         _show(key)

@@ -32,7 +32,7 @@ def command(
         terminal.say(f"left out, because it moves money: {named} (--scope grants it by name)")
     if not terminal.agreed("let it in", yes=yes):
         terminal.say("nothing was decided")
-        terminal.say_hint(f"ostiary deny {quote(code)}{local.again(data_dir, config)}")
+        terminal.say_hint(f"ostiary deny {quote(code)}")
         return terminal.EXIT_FAILED
     approved = local.ask("approve", {"id": request["id"], "scope": scope}, data_dir=data_dir, config=config)
     if as_json:
@@ -42,8 +42,5 @@ def command(
             f"approved: {terminal.clean(approved['client_name'] or approved['registered_name'])} may use {approved['scope']}"
         )
         terminal.say("the terminal that asked notices within a few seconds")
-        where = local.again(data_dir, config)
-        terminal.say_hint(
-            f"ostiary sessions{where} lists who is logged in, ostiary revoke ID{where} ends a login"
-        )
+        terminal.say_hint("ostiary sessions lists who is logged in, ostiary revoke ID ends a login")
     return None

@@ -12,8 +12,8 @@ from typing import Any, Final, TextIO
 
 import click
 
+from auth.audit_actors import shown_actor
 from server.cli import local, spans, terminal
-from server.observe.actors import shown_actor
 
 PAGE: Final = 1_000
 FOLLOW_SECONDS: Final = 1.0
@@ -174,7 +174,7 @@ def _follow(trail: Trail, newest: Sequence[dict[str, Any]], *, as_json: bool) ->
 
 def table(rows: Sequence[tuple[str, ...]], room: int) -> list[str]:
     """One line a row where all of it fits; otherwise what was decided, and below it who, from where, and why."""
-    whole = terminal.table(HEADINGS, rows)
+    whole = terminal.table(HEADINGS, rows, as_wide_as_it_is=True)
     if max(map(terminal.cells, whole)) <= room:
         return whole
     heads = terminal.columns([row[:3] for row in rows])
@@ -207,7 +207,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     named, by = row.get("program", ""), row["actor"]
     who = shown_actor(by, person=row.get("person", ""), program=named)
     program = (named or row["client_id"]) if by != f"client:{row['client_id']}" else None
-    texts = (row["event"], row["outcome"], who, program, row["ip"], row["reason"])
+    texts = (row["event"], row["outcome"], who, program, row["ip"], row.get("why") or row["reason"])
     return (
         when.strftime("%d %b %H:%M:%S" if this_year else "%d %b %Y %H:%M:%S"),
         *(terminal.clean(str(text or "-")) for text in texts),

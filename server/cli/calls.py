@@ -107,7 +107,7 @@ def table(rows: Sequence[Mapping[str, Any]], room: int, *, several: bool) -> lis
     """One line a row where all of it fits; otherwise what was called, and below it by whom and why it failed."""
     cells = [_cells(row, several=several) for row in rows]
     styled = [_painted(row, each) for row, each in zip(rows, cells, strict=True)]
-    whole = terminal.table(HEADINGS, styled)
+    whole = terminal.table(HEADINGS, styled, as_wide_as_it_is=True)
     if max(map(terminal.cells, whole)) <= room:
         return whole
     # What is longest comes last, where it can be cut.

@@ -52,9 +52,10 @@ def renew(no_wait: bool, data_dir: str | None, config: str | None, as_json: bool
 @command.command("revoke")
 @click.option(
     "--reason",
+    metavar="WHY",
     type=click.Choice(REASONS),
     default="unspecified",
-    help="what everybody is told of it; key-compromise where somebody may have the key",
+    help=f"what everybody is told of it: {terminal.either(REASONS)}; key-compromise where somebody may have the key",
 )
 @click.option("--at-once", is_flag=True, help="do not get another first: https may fail meanwhile")
 @click.option("--no-wait", is_flag=True, help="do not wait for the outcome")

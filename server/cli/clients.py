@@ -36,8 +36,8 @@ KINDS: Final[Mapping[str, str]] = {
     "document": "known by its address",
 }
 SHOWS: Final[Mapping[str, str]] = {
-    "none": "shows nothing",
-    "private_key_jwt": "shows a signature",
+    "none": "no secret",
+    "private_key_jwt": "signs with a key",
 }
 KEY_FILE_BYTES: Final = 16 * 1024
 
@@ -68,7 +68,7 @@ def _show(client: Mapping[str, Any]) -> None:
     does = [DOES[grant] for grant in DOES if grant in client["grant_types"]]
     does += ["asks about tokens"] if client["introspects"] else []
     does += [f"for {terminal.clean(client['server'])} alone"] if client["server"] else []
-    shows = SHOWS.get(client["auth_method"], "shows a secret")
+    shows = SHOWS.get(client["auth_method"], "has a secret")
     hosts = list(dict.fromkeys(_host(uri) for uri in client["redirect_uris"]))
     terminal.out(f"  {shows}; {', '.join(does) or 'may do nothing'}")
     if hosts:

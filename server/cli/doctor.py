@@ -92,7 +92,7 @@ class _Report:
         mark, plain, colour = MARKS[step.state]
         drawn = paint(mark if terminal.can_draw(sys.stdout) else plain, colour, sys.stdout)
         # Broken between words, in their own column.
-        first, *rest = terminal.wrapped(clean(step.detail), sys.stdout, left=LEFT)
+        first, *rest = terminal.wrapped(clean(terminal.as_started(step.detail)), sys.stdout, left=LEFT)
         out(f"{drawn} {step.name.ljust(NAME_WIDTH)}  {first}")
         for line in rest:
             out(f"{' ' * LEFT}{line}")

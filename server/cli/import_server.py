@@ -26,7 +26,7 @@ CALL_SECONDS: Final = 300.0
 
 @click.command("import")
 @click.argument("url")
-@click.argument("arguments", nargs=-1)
+@click.argument("arguments", nargs=-1, metavar="[ARGUMENTS]…")
 @click.option("--out", metavar="FILE", help="write it there; a file that is there keeps its scenarios")
 @click.option(
     "--call", "tool", metavar="TOOL", help="call it with ARGUMENTS, and add what it answers as a scenario"

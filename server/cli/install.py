@@ -55,7 +55,7 @@ def command(
     from server.client.programs.ways import name_for
 
     program, found = installing.file_of(client, project=project)
-    typed = url if url is not None else _only_known()
+    typed = url if url is not None else _only_known(client)
     address = target.meant(typed)
     named = check_name(
         name if name is not None else typed if target.places().get(typed) else name_for(address.url)
@@ -136,7 +136,7 @@ def _entry(program: Program, url: str, *, direct: bool) -> dict[str, Any]:
     return entry | ({"env": dict(variables)} if variables else {})
 
 
-def _only_known() -> str:
+def _only_known(client: str) -> str:
     """The one server that can be meant where none is named."""
     from server.cli import target
 
@@ -144,7 +144,10 @@ def _only_known() -> str:
     known |= {url: name for name, url in target.places().all().items()}
     if len(known) != 1:
         said = "no server is known here" if not known else f"{len(known)} servers are known here"
-        raise terminal.Misuse(f"{said}, so one has to be named", hint="ostiary install CLIENT URL")
+        raise terminal.Misuse(
+            f"{said}, so one has to be named",
+            hint=f"ostiary install {client} {quote(next(iter(known.values()), 'URL'))}",
+        )
     return next(iter(known.values()))
 
 

@@ -84,7 +84,7 @@ def agreed(question: str, *, yes: bool) -> bool:
         return True
     if not terminal.is_terminal(sys.stdin):
         raise terminal.Misuse("nobody is here to be asked", hint="--yes goes ahead, --print only shows it")
-    return click.confirm(question, err=True)
+    return terminal.confirmed(question)
 
 
 def show(text: str) -> None:

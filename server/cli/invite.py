@@ -59,4 +59,4 @@ def command(
         terminal.out_json(answer)
         return
     people.show_link(answer, f"send it to {terminal.clean(answer['name'])} alone")
-    terminal.say_hint(f"ostiary users list{local.again(data_dir, config)} shows who has come")
+    terminal.say_hint("ostiary users list shows who has come")

@@ -56,12 +56,14 @@ def list_keys(data_dir: str | None, config: str | None, as_json: bool) -> None:
         )
         for each in found
     ]
-    wide = max(map(terminal.cells, terminal.table(HEADINGS, rows))) - terminal.width(sys.stdout)
+    wide = max(map(terminal.cells, terminal.table(HEADINGS, rows, as_wide_as_it_is=True))) - terminal.width(
+        sys.stdout
+    )
     if wide > 0:  # the id alone can be told by its beginning
         longest = max(terminal.cells(row[0]) for row in rows)
         room = max(longest - wide, SHORTEST_ID)
         rows = [(terminal.cut(row[0], room), *row[1:]) for row in rows]
-    for line in terminal.table(HEADINGS, rows):
+    for line in terminal.table(HEADINGS, rows, as_wide_as_it_is=True):
         terminal.out(line)
 
 

@@ -57,7 +57,9 @@ def of_what(command: Decorated) -> Decorated:
 
 def of_when(command: Decorated) -> Decorated:
     for option in (
-        click.option("--kind", type=click.Choice(KINDS), help="only these"),
+        click.option(
+            "--kind", metavar="KIND", type=click.Choice(KINDS), help=f"only these: {terminal.either(KINDS)}"
+        ),
         click.option("--until", metavar="WHEN", help="before then"),
         click.option("--since", metavar="WHEN", help="from then on: 2h, 7d, 2026-03-01"),
     ):
@@ -167,7 +169,11 @@ def accounts(data_dir: str | None, config: str | None, as_json: bool) -> None:
         return
     rows = [
         (
-            terminal.clean(f"wallet:{each['account']}" if each["wallet"] else each["account"]),
+            terminal.clean(
+                _whose(
+                    each.get("name", ""), f"wallet:{each['account']}" if each["wallet"] else each["account"]
+                )
+            ),
             shown(each["balance"], each["currency"]),
             shown(each["held"], each["currency"]) if each["held"] else "-",
         )
@@ -262,7 +268,7 @@ def grant(
         terminal.out_json(done)
         return
     has = shown(done["balance"], done["currency"])
-    terminal.out(f"movement {done['seq']}: {terminal.clean(done['account'])} has {has} now")
+    terminal.out(f"movement {done['seq']}: {terminal.clean(wallet)} has {has} now")
     if done["given_before"]:
         terminal.say(f"it was given before, and not again: {terminal.clean(once or '')}")
 
@@ -271,7 +277,13 @@ def grant(
 @of_what
 @of_when
 @click.option("--csv", "form", flag_value="csv", help="as a table, for a spreadsheet")
-@click.option("--json", "form", flag_value="json", default="json", help="as JSON lines (unless told)")
+@click.option(
+    "--json",
+    "form",
+    flag_value="json",
+    default="json",
+    help="as JSON lines, which is how it comes unless told",
+)
 @click.option("--to", "target", metavar="FILE", default="-", help="into a new file; otherwise stdout")
 @local.which_server
 def export(
@@ -378,8 +390,13 @@ def _told(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: said[name] for name in FIELDS}
 
 
+def _whose(name: str, account: str) -> str:
+    return f"wallet of {name}" if name else account
+
+
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     when = datetime.fromtimestamp(row["at"] / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     note = row["note"] or ("" if row["refers"] is None else f"of {row['refers']}")
-    texts = (row["kind"], shown(row["amount"], row["currency"]), row["source"], row["target"], note or "-")
+    source, target = (_whose(row.get(f"{end}_name", ""), row[end]) for end in ("source", "target"))
+    texts = (row["kind"], shown(row["amount"], row["currency"]), source, target, note or "-")
     return (str(row["seq"]), when, *(terminal.clean(text) for text in texts))

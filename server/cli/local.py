@@ -6,12 +6,12 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import click
 
 from server.cli import terminal
+from server.cli.hints import GIVEN
 
 if TYPE_CHECKING:
     from server.admin.control import CommandRefused
@@ -23,19 +23,23 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def which_server(command: Decorated) -> Decorated:
-    """Options that name the server: its data directory, or the configuration that names it."""
-    command = click.option("--config", metavar="FILE", help="the configuration of the server that is meant")(
-        command
-    )
-    return click.option("--data-dir", metavar="DIR", help="the data directory of the server that is meant")(
-        command
-    )
+    """Options that name the server: its data directory, or the configuration that names it. What is suggested meanwhile repeats them."""
+    command = click.option(
+        "--config", metavar="FILE", help="the configuration of the server that is meant", callback=remembered
+    )(command)
+    return click.option(
+        "--data-dir",
+        metavar="DIR",
+        help="the data directory of the server that is meant",
+        callback=remembered,
+    )(command)
 
 
-def again(data_dir: str | None, config: str | None) -> str:
-    """What the next command must be told as well, to mean the same server."""
-    named = (("--data-dir", data_dir), ("--config", config))
-    return "".join(f" {option} {quote(value)}" for option, value in named if value is not None)
+def remembered(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """What an option of the server that is meant says, for what is suggested meanwhile."""
+    if value is not None:
+        context.meta.setdefault(GIVEN, {})[parameter.opts[0]] = value
+    return value
 
 
 def settings(*, data_dir: str | None = None, config: str | None = None) -> LoadedSettings:

@@ -100,6 +100,7 @@ def invitation(*, opened: bool) -> str:
 
 def show(code: DeviceCode, *, local: bool, qr: bool | None) -> None:
     """The code, large, and how to approve it."""
+    from server.cli.which_server import of_server_at
     from server.client.address import is_loopback
 
     link, page = code.verification_uri_complete, f"{terminal.clean(code.verification_uri)} and type the code"
@@ -113,9 +114,10 @@ def show(code: DeviceCode, *, local: bool, qr: bool | None) -> None:
     if link is not None and reachable:
         ways.append(("or by hand", page))
     approve = f"approve {quote(code.user_code)}"
+    whose = of_server_at(code.verification_uri) if local else None
     # On the same machine the shell is the shortest way, so it comes first there.
-    if local:
-        ways.insert(0, ("in another terminal", f"{terminal.program_anywhere()} {approve}"))
+    if whose is not None:
+        ways.insert(0, ("in another terminal", f"{terminal.program_anywhere()} {approve}{whose}"))
     else:
         ways.append(("at the server", f"ostiary {approve}"))
     say("approve this code in one of these ways")

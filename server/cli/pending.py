@@ -37,5 +37,4 @@ def command(data_dir: str | None, config: str | None, as_json: bool) -> None:
     ]
     for line in terminal.table(HEADINGS, rows):
         terminal.out(line)
-    where = local.again(data_dir, config)
-    terminal.say_hint(f"ostiary approve CODE{where}, with the code that the requester sees")
+    terminal.say_hint("ostiary approve CODE, with the code that the requester sees")

@@ -25,7 +25,15 @@ def command() -> None:
 @click.argument("tool")
 @click.option("--arguments", metavar="JSON", default="{}", help="what the tool would be called with")
 @click.option("--server", metavar="NAME", default="", help="of this [[server]] (the first)")
-@click.option("--as", "kind", type=click.Choice(KINDS), default="user", help="what kind of caller it is")
+@click.option(
+    "--as",
+    "kind",
+    metavar="KIND",
+    type=click.Choice(KINDS),
+    default="user",
+    show_default=True,
+    help=f"what kind of caller it is: {terminal.either(KINDS)}",
+)
 @click.option("--person", metavar="NAME", default="", help="who stands behind it")
 @click.option("--program", metavar="NAME", default="", help="the program, or the name of the key")
 @click.option("--scope", metavar="SCOPES", default="mcp", help="what the caller has been granted (mcp)")

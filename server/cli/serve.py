@@ -111,7 +111,8 @@ def _load_msgspec() -> None:
 
 def _settings_as_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     for name, metavar, text in reversed(FLAGS):
-        command = click.option(f"--{name}", metavar=metavar, help=text)(command)
+        remembered = local.remembered if name == "data-dir" else None
+        command = click.option(f"--{name}", metavar=metavar, help=text, callback=remembered)(command)
     return command
 
 
@@ -169,7 +170,10 @@ class _ServeCommand(click.Command):
     help="a variable that COMMAND gets to see; repeatable",
 )
 @click.option(
-    "--config", metavar="FILE", help="the settings (./ostiary.toml, else the platform's place, else defaults)"
+    "--config",
+    metavar="FILE",
+    help="the settings (./ostiary.toml, else the platform's place, else defaults)",
+    callback=local.remembered,
 )
 @click.option(
     "--stdio", is_flag=True, help="serve the program that starts this one, over its pipes: no port, no login"
@@ -248,6 +252,7 @@ def command(
         return chosen(resolve(meant(load(file, os.environ, flags))))
 
     def chosen(resolved: Resolved) -> Resolved:
+        resolved = replace(resolved, program=terminal.program_anywhere())
         if not expose and not mocks:
             return resolved
         one = _only_one(resolved, server, one_server, "--expose" if expose else "--mock")
@@ -456,7 +461,10 @@ def _announce(started: StartedServer, resolved: Resolved) -> None:
     left = max(len(name) for name, _ in pairs) + 2
     terminal.say()
     for name, value in pairs:
-        below = value.replace("\n", f"\n{' ' * (left + 2)}")
+        lines = [
+            part for line in value.split("\n") for part in terminal.wrapped(line, sys.stderr, left=left + 2)
+        ]
+        below = f"\n{' ' * (left + 2)}".join(lines)
         terminal.say(f"  {terminal.paint(name.ljust(left), 'dim', sys.stderr)}{below}")
     terminal.say()
     terminal.say(terminal.paint("  try next, in another terminal:", "dim", sys.stderr))

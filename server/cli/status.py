@@ -108,7 +108,7 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
         (f"  {name}" if len(server["paths"]) > 1 else "endpoint", f"{origin}{path}")
         for name, path in server["paths"].items()
     ]
-    pairs.append(("logging in", _auth(server)))
+    pairs.append(("login", _auth(server)))
     if "people" in server:
         pairs.append(("people", _counted(server)))
         waiting = server["waiting"]
@@ -150,7 +150,8 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
         pairs.append(("store", _stored(server["store"])))
     if server.get("backups") is not None:
         pairs.append(("back-up", _backed_up(server["backups"])))
-    terminal.facts([(name, clean(value)) for name, value in pairs])
+    # Also what the server says may name a command.
+    terminal.facts([(name, clean(terminal.as_started(value))) for name, value in pairs])
 
 
 def _day(day: dict[str, Any] | None) -> list[tuple[str, str]]:
@@ -209,7 +210,7 @@ def _certificate(found: dict[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _auth(server: dict[str, Any]) -> str:
-    return "nobody is asked to" if server["auth"] == "none" else "wanted (OAuth)"
+    return "nobody has to log in" if server["auth"] == "none" else "everybody has to log in (OAuth)"
 
 
 def _counted(server: dict[str, Any]) -> str:
@@ -254,7 +255,10 @@ def _backed_up(backups: dict[str, Any]) -> str:
 
 def _held_back(found: list[dict[str, Any]]) -> str:
     """Who was told to wait in the last hour, and by which limit."""
-    first = [f"{each['who']} {each['times']} × ({each['limit']})" for each in found[:HELD_BACK_SHOWN]]
+    first = [
+        f"{each.get('name') or each['who']} {each['times']} × ({each['limit']})"
+        for each in found[:HELD_BACK_SHOWN]
+    ]
     more = len(found) - len(first)
     return ", ".join(first) + (f" and {more} more" if more > 0 else "")
 

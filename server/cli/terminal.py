@@ -139,7 +139,7 @@ def agreed(question: str, *, yes: bool, hint: str = "--yes goes ahead") -> bool:
     if yes:
         return True
     try:
-        return click.confirm(question, default=False, err=True)
+        return confirmed(question)
     except click.Abort:
         if is_terminal(sys.stdin):
             raise
@@ -147,26 +147,40 @@ def agreed(question: str, *, yes: bool, hint: str = "--yes goes ahead") -> bool:
         raise Misuse("nobody is here to be asked", hint=hint) from None
 
 
+def confirmed(question: str) -> bool:
+    """What somebody answers to yes or no; nothing is no. Raises `click.Abort`."""
+    while True:
+        typed = click.prompt(f"{question} [y/N]", default="", show_default=False, err=True).strip().lower()
+        if typed in ("", "n", "no", "y", "yes"):
+            return typed.startswith("y")
+        say("y or n?")
+
+
 def as_started(text: str) -> str:
-    """`text` with our commands spelled as this program was started: a checkout runs it from `scripts/`."""
+    """`text` with our commands as they have to be typed: spelled as this program was started (a checkout runs it from `scripts/`), and
+    told which server is meant where this one was."""
+    if "ostiary " not in text:
+        return text
+    from server.cli.hints import for_the_same, meant_here
+
+    text = for_the_same(text, meant_here())
     started = program()
     return text if started == NAME else _COMMAND.sub(f"{started} ".replace("\\", r"\\"), text)
 
 
 def program() -> str:
     """What was typed to start this program: its name, where that is found by it, else the way to it."""
-    if named := os.environ.get("OSTIARY_PROGRAM"):
-        return named
-    way = sys.argv[0]
+    named = os.environ.get("OSTIARY_PROGRAM")
+    way = named or sys.argv[0]
     if os.path.basename(way) != NAME or os.sep not in way:
-        return NAME
+        return named or NAME
     from shutil import which
 
     found = which(NAME)
     try:
-        return NAME if found is not None and os.path.samefile(found, way) else quote(way)
+        return NAME if found is not None and os.path.samefile(found, way) else named or quote(way)
     except OSError:
-        return NAME
+        return named or NAME
 
 
 def program_anywhere() -> str:
@@ -255,10 +269,34 @@ def columns(rows: Sequence[Sequence[str]], *, gap: str = "  ") -> list[str]:
     ]
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Rows below what their columns hold. One thing has one heading in all tables: `server`, `program`, `from` (an address), `when` (a
-    time), `since`, `ends in`, `why`."""
-    return columns([[paint(heading, "dim", sys.stdout) for heading in headings], *rows])
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], *, as_wide_as_it_is: bool = False
+) -> list[str]:
+    """Rows below what their columns hold; in a terminal that is too narrow for it each row by itself. One thing has one heading in all
+    tables: `server`, `program`, `from` (an address), `when` (a time), `since`, `ends in`, `why`."""
+    listed = list(rows)
+    lines = columns([[paint(heading, "dim", sys.stdout) for heading in headings], *listed])
+    room = width(sys.stdout)
+    if as_wide_as_it_is or max(map(cells, lines)) <= room:
+        return lines
+    return [line for row in listed for line in _by_itself(headings, row, room)]
+
+
+def _by_itself(headings: Sequence[str], row: Sequence[str], room: int) -> list[str]:
+    """What it begins with, and below it what the other columns hold, each named, as many on a line as fit."""
+    first, *further = row
+    between = " · " if can_draw(sys.stdout) else "; "
+    lines = [cut(f"{paint(headings[0], 'dim', sys.stdout)} {first}", room)]
+    line = ""
+    for heading, cell in zip(headings[1:], further, strict=True):
+        if not cell or cell == "-":
+            continue
+        told = f"{paint(heading, 'dim', sys.stdout)} {cell}"
+        if line and cells(line) + cells(between) + cells(told) > room:
+            lines.append(cut(line, room))
+            line = ""
+        line = f"{line}{between}{told}" if line else f"  {told}"
+    return [*lines, cut(line, room)] if line else lines
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> None:
@@ -276,6 +314,11 @@ def record(pairs: Iterable[tuple[str, str]], stream: TextIO) -> list[str]:
         first, *rest = wrapped(value, stream, left=left)
         rows += [(paint(name, "dim", stream), first), *(("", line) for line in rest)]
     return columns(rows)
+
+
+def either(words: Iterable[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def duration(seconds: float) -> str:

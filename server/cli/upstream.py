@@ -45,7 +45,7 @@ def _show(upstream: Mapping[str, Any]) -> None:
     terminal.out(f"    {_offered(upstream)}; trust = {upstream['trust']}")
     terminal.out(f"    {_as_whom(upstream)}")
     if (trouble := upstream["trouble"]) is not None:
-        marked = paint(clean(trouble["words"]), "yellow", sys.stdout)
+        marked = paint(clean(terminal.as_started(trouble["words"])), "yellow", sys.stdout)
         terminal.out(f"    {marked} (since {local.ago(trouble['since'])})")
     for each in upstream["waiting"]:
         sign = paint("changed" if each["changed"] else "new", "yellow", sys.stdout)

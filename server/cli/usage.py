@@ -25,7 +25,14 @@ LEAST_BAR: Final = 6
 
 @click.command("usage")
 @of_which
-@click.option("--by", type=click.Choice(BY), default="day", show_default=True, help="what is summed up")
+@click.option(
+    "--by",
+    metavar="WHAT",
+    type=click.Choice(BY),
+    default="day",
+    show_default=True,
+    help=f"sum up by {terminal.either(BY)}",
+)
 @click.option("--csv", "as_csv", is_flag=True, help="print the rows as CSV")
 @local.which_server
 @terminal.json_option

@@ -49,11 +49,9 @@ def list_users(data_dir: str | None, config: str | None, as_json: bool) -> None:
     for line in terminal.table(("name", "role", "state", "logins", "last seen", "ends in"), rows):
         terminal.out(line)
     if any(user["state"] == "unclaimed" for user in found):
-        terminal.say_hint(
-            f"ostiary claim{local.again(data_dir, config)} shows the link that makes somebody its owner"
-        )
+        terminal.say_hint("ostiary claim shows the link that makes somebody its owner")
     elif len(found) == 1:
-        terminal.say_hint(f"ostiary invite NAME{local.again(data_dir, config)}")
+        terminal.say_hint("ostiary invite NAME")
 
 
 @command.command("show", help="Show one person, and what they may have.")

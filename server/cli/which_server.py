@@ -5,6 +5,7 @@ A word that could be either, like `files.read`, is the tool where an argument fo
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from shlex import quote
@@ -95,3 +96,34 @@ def usual() -> StoredLogin:
     raise terminal.Misuse(
         f"you are logged in to {len(logins)} servers, so say which is meant", hint="ostiary whoami lists them"
     )
+
+
+def of_server_at(url: str) -> str | None:
+    """What a command at this machine needs to mean the server that is reached at `url`: nothing, or its data directory; None where that
+    cannot be found out. A server is asked only where there are several."""
+    from server.admin import control
+    from server.cli import local
+    from server.client.address import same_place
+
+    try:
+        usual = local.directory()
+    except terminal.CliError:
+        return None
+    here, runs = control.servers_here(), control.runs_on(usual)
+    if runs and len(here) <= 1:
+        return ""
+    for address in here:
+        try:
+            status = control.ask_at(address, "status").result
+            origin, data_dir = str(status["origin"]), str(status["data_dir"])
+        except (control.CommandRefused, KeyError, TypeError):
+            continue
+        if same_place(origin, _origin(url)):
+            usual_one = os.path.realpath(data_dir) == os.path.realpath(usual)
+            return "" if usual_one else f" --data-dir {quote(data_dir)}"
+    return "" if runs and not here else None
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"

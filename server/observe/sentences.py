@@ -99,7 +99,7 @@ SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
         "upstream.lost": "{agent} cannot be reached: {reason}",
         "upstream.met": "{upstream} was met for the first time, and what it offers accepted",
         "upstream.still_lost": "{agent} still cannot be reached: {reason}",
-        "upstream.withheld": "{upstream}: {count} wait to be accepted, {changed} of them changed (ostiary upstream list): {names}",
+        "upstream.withheld": "{upstream}: to be accepted: {count}, of these changed: {changed} (ostiary upstream list): {names}",
         # Decisions of identity. `who` did it, `program` is let in, or is not.
         "identity.api_key.created": "{who} made the key {program}",
         "identity.api_key.revoked": "{who} revoked the key {program}",

@@ -12,12 +12,12 @@ from markupsafe import Markup
 
 from auth.pages import ago
 from auth.values.model import Millis
-from auth.values.requester import clean
+from auth.values.requester import clean, shown
 from server.overview.calls_page import OUTCOMES, FoundCalls, WantedCalls
 from server.overview.figures import is_failure
 
 NOTHING: Final = Markup("")
-NAME: Final = 80  # characters of what somebody calls something
+NAME: Final = 128  # characters of what somebody calls something
 REASON: Final = 300
 
 
@@ -74,14 +74,14 @@ def calls(
 
 def call_row(row: Mapping[str, Any], *, now: Millis, several: bool, owner: bool) -> Markup:
     """One call: what, what came of it and why, and then whose and when."""
-    tool = clean(row["tool"], NAME)
+    tool = shown(row["tool"], NAME)
     if several:
-        tool = f"{clean(row['server'], NAME)}/{tool}"
+        tool = f"{shown(row['server'], NAME)}/{tool}"
     failed = is_failure(row["outcome"])
-    whom, program = who(row["kind"], row["person"], row["program"]), clean(row["program"], NAME)
+    whom, program = who(row["kind"], row["person"], row["program"]), shown(row["program"], NAME)
     whose = [*([whom] if owner else []), *([program] if program and program != whom else [])]
     outcome = OUTCOMES.get(row["outcome"], row["outcome"])
-    reason = clean(row["reason"], REASON)
+    reason = shown(row["reason"], REASON)
     return Markup(
         '<li><div><strong><bdi>{}</bdi></strong> <span class="tag{}">{}</span></div><div class="more">{}'
         '<small>{}{}, <time datetime="{}">{}</time></small><small class="id">{}</small></div></li>'
@@ -101,10 +101,10 @@ def call_row(row: Mapping[str, Any], *, now: Millis, several: bool, owner: bool)
 def who(kind: str, person: str, program: str) -> str:
     """Whoever called, as the owner knows them."""
     if person:
-        return clean(person, NAME)
+        return shown(person, NAME)
     if kind == "anonymous":
         return "callers without a login"
-    return clean(program, NAME) or ("further callers" if not kind else "a machine")
+    return shown(program, NAME) or ("further callers" if not kind else "a machine")
 
 
 def calls_path(**wanted: str) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from auth.pages import ago, day, in_words, prose
+from auth.pages import address, ago, day, in_words, prose
 from auth.values.model import Millis
-from auth.values.requester import clean
+from auth.values.requester import shown
 from server.overview import charts
 from server.overview.call_list import NAME, NOTHING, REASON, call_row, calls_path, joined, number, took, who
 from server.overview.figures import (
@@ -28,16 +28,13 @@ from server.overview.look import OverviewFigures
 from server.overview.outages import AgentOutage
 
 
-def overview(found: OverviewFigures, *, deny_token: str) -> Markup:
-    parts = (
-        _needs(found, deny_token),
-        _day(found.day, owner=found.owner),
-        _money(found),
-        _callers(found),
-        _failures(found),
-        _tools(found),
-        _door(found.door),
-    )
+def urgent(found: OverviewFigures, *, deny_token: str) -> Markup:
+    """What stands first; what was earned comes after it."""
+    return joined((_needs(found, deny_token), _day(found.day, owner=found.owner)))
+
+
+def further(found: OverviewFigures) -> Markup:
+    parts = (_balance(found.balance), _callers(found), _failures(found), _tools(found), _door(found.door))
     return joined(parts)
 
 
@@ -51,11 +48,11 @@ def _needs(found: OverviewFigures, deny_token: str) -> Markup:
         *(f"{_sentence(found.certificate)}." for _ in (1,) if found.certificate),
     ]  # fmt: skip
     warned = joined(
-        Markup('<div class="note amber"><p>{}</p></div>').format(prose(clean(each, 500))) for each in notes
+        Markup('<div class="note amber"><p>{}</p></div>').format(prose(shown(each, 500))) for each in notes
     ) + joined(
         Markup(
             '<div class="note amber"><p><bdi>{}</bdi>: {}. <a href="/account/upstreams">Look at it</a></p></div>'
-        ).format(upstream, prose(clean(words, 500)))
+        ).format(upstream, prose(shown(words, 500)))
         for upstream, words in found.to_accept
     )
     rows = [
@@ -80,24 +77,24 @@ def _outage(each: AgentOutage, now: Millis) -> Markup:
     """Which, why, since when, and whom it hits: in that order, above everything else."""
     if each.kind == "begins":
         return Markup('<div class="note"><p><strong>{}</strong> {}.</p></div>').format(
-            clean(each.name, NAME), clean(each.words, REASON)
+            shown(each.name, NAME), shown(each.words, REASON)
         )
     hit = hit_in_words(each.hit)
     link = Markup(' <a href="{}">Which calls?</a>').format(calls_path(server=each.server, outcome="failures"))
     return Markup(
         '<div class="note error"><p><strong><bdi>{}</bdi> has been out of order for {}</strong></p><p>{}</p><p>{}{}</p></div>'
     ).format(
-        clean(each.name, NAME),
+        shown(each.name, NAME),
         lasting(now - each.since),
-        _sentence(clean(each.words, REASON)),
+        _sentence(shown(each.words, REASON)),
         f"{hit}." if hit else "No call has failed of it.",
         link if hit else NOTHING,
     )
 
 
 def _waiting(ask: Any, now: Millis, token: str) -> Markup:
-    name = clean(ask.client_name or ask.registered_name, NAME) or "a program without a name"
-    machine = clean(ask.hostname, NAME)
+    name = shown(ask.client_name or ask.registered_name, NAME) or "a program without a name"
+    machine = shown(ask.hostname, NAME)
     return Markup(
         '<li><div><strong><bdi>{}</bdi></strong> <span class="tag warn">waits for approval</span></div>'
         '<div class="more"><small>{}asked {} from <bdi>{}</bdi></small>'
@@ -108,7 +105,7 @@ def _waiting(ask: Any, now: Millis, token: str) -> Markup:
         name,
         Markup("on <bdi>{}</bdi> as it claims, ").format(machine) if machine else NOTHING,
         ago(ask.created_at, now),
-        clean(ask.ip, 64),
+        address(ask.ip),
         token,
         ask.id,
         name,
@@ -120,15 +117,15 @@ def _invited(name: str, until: Millis | None) -> Markup:
     return Markup(
         '<li><div><strong><bdi>{}</bdi></strong> <span class="tag">invited</span></div>'
         '<div class="more"><small>has not joined yet; {}</small></div></li>'
-    ).format(clean(name, NAME), said)
+    ).format(shown(name, NAME), said)
 
 
 def _ending(name: str, person: str, ends_at: Millis, found: OverviewFigures) -> Markup:
-    whose = Markup(" of <bdi>{}</bdi>").format(clean(person, NAME)) if person and found.owner else NOTHING
+    whose = Markup(" of <bdi>{}</bdi>").format(shown(person, NAME)) if person and found.owner else NOTHING
     return Markup(
         '<li><div><strong><bdi>{}</bdi></strong> <span class="tag warn">key ends soon</span></div>'
         '<div class="more"><small>an API key{}; it ends in {}</small></div></li>'
-    ).format(clean(name, NAME), whose, in_words(max(0, ends_at - found.now)))
+    ).format(shown(name, NAME), whose, in_words(max(0, ends_at - found.now)))
 
 
 # ── the last 24 hours ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -145,7 +142,7 @@ def _day(found: DayFigures, *, owner: bool) -> Markup:
     slowest = NOTHING
     if found.slowest is not None:
         slowest = Markup(" Slowest: <bdi>{}</bdi>, 95% of its calls within {}.").format(
-            clean(found.slowest.tool, NAME), took(found.slowest.p95)
+            shown(found.slowest.tool, NAME), took(found.slowest.p95)
         )
     body = Markup('<p class="sum"><strong>{}</strong> {}{}</p><p class="soft small">{}{}</p>{}').format(
         number(found.calls),
@@ -160,20 +157,10 @@ def _day(found: DayFigures, *, owner: bool) -> Markup:
     return _section(title, body)
 
 
-def _money(found: OverviewFigures) -> Markup:
-    if found.earned is None and not found.balance:
+def _balance(balance: str) -> Markup:
+    if not balance:
         return NOTHING
-    lines: list[Markup] = []
-    if found.earned is not None:
-        month, today = found.earned
-        lines.append(
-            Markup(
-                '<p class="sum"><strong>{}</strong> <span class="soft">earned this month, {} of it today (UTC)</span></p>'
-            ).format(month, today)
-        )
-    if found.balance:
-        lines.append(Markup('<p class="soft small">Your own balance here is {}.</p>').format(found.balance))
-    return _section("Money", joined(lines))
+    return _section("Your balance", Markup('<p class="sum"><strong>{}</strong></p>').format(balance))
 
 
 # ── who ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -191,7 +178,7 @@ def _callers(found: OverviewFigures) -> Markup:
 
 
 def _caller(each: CallerFigures, found: OverviewFigures) -> Markup:
-    whom, program = who(each.kind, each.person, each.program), clean(each.program, NAME)
+    whom, program = who(each.kind, each.person, each.program), shown(each.program, NAME)
     named = Markup("<strong><bdi>{}</bdi></strong>").format(whom if found.owner else program or whom)
     if found.owner and program and program != whom:
         named += Markup(" <bdi>{}</bdi>").format(program)
@@ -199,7 +186,7 @@ def _caller(each: CallerFigures, found: OverviewFigures) -> Markup:
         last = f"last call {ago(each.called_at, found.now)}"
     else:
         last = f"last call between {_hour(each.called_in or 0)}"
-    place = Markup(" from <bdi>{}</bdi>").format(clean(each.place, 64)) if each.place else NOTHING
+    place = Markup(" from <bdi>{}</bdi>").format(address(each.place)) if each.place else NOTHING
     person = each.person or each.program or ("anonymous" if each.kind == "anonymous" else "")
     path = calls_path(person=person if found.owner else "", program=each.program)
     if not each.calls:
@@ -248,12 +235,12 @@ def _tools(found: OverviewFigures) -> Markup:
 
 
 def _tool(each: ToolFigures, found: OverviewFigures) -> Markup:
-    name = clean(each.tool, NAME)
+    name = shown(each.tool, NAME)
     if found.several:
-        name = f"{clean(each.server, NAME)}/{name}"
+        name = f"{shown(each.server, NAME)}/{name}"
     used = "never called" if each.called_at is None else f"last call {ago(each.called_at, found.now)}"
-    shown = _breakable(name)
-    label = Markup('<bdi>{}</bdi><small class="soft under">{}</small>').format(shown, used)
+    broken = _breakable(name)
+    label = Markup('<bdi>{}</bdi><small class="soft under">{}</small>').format(broken, used)
     if not each.calls:
         return Markup(
             '<tr class="soft"><td>{}</td><td class="amount">0</td><td class="amount"></td><td class="amount half"></td><td class="amount"></td></tr>'
@@ -264,7 +251,7 @@ def _tool(each: ToolFigures, found: OverviewFigures) -> Markup:
         '<td class="amount">{}</td></tr>'
     ).format(
         calls_path(server=each.server if found.several else "", tool=each.tool),
-        Markup("<bdi>{}</bdi>").format(shown),
+        Markup("<bdi>{}</bdi>").format(broken),
         Markup('<small class="soft under">{}</small>').format(used),
         number(each.calls),
         failed,

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from auth.account import money as account_money
+from auth.account.money import EarningsSection
 from auth.people.sessions import BrowserSession
 from auth.values.db import Row
 from auth.values.model import Millis
@@ -53,7 +54,7 @@ class OverviewFigures(msgspec.Struct, frozen=True, kw_only=True):
     to_accept: Sequence[tuple[str, str]] = ()
     certificate: str = ""
     payments: str = ""  # what is wrong with them
-    earned: tuple[str, str] | None = None  # this month, today
+    earnings: EarningsSection | None = None
     balance: str = ""
     day: DayFigures
     callers: Sequence[CallerFigures]
@@ -98,6 +99,6 @@ async def look(visit: PageVisit, session: BrowserSession, around: RunningParts) 
         to_accept=around.to_accept(),
         certificate=around.certificate(),
         payments="" if earnings is None else earnings.taken.trouble,
-        earned=None if earnings is None else (earnings.taken.month, earnings.taken.today),
+        earnings=earnings,
         door=await store.read(partial(figures.at_the_door, now=now)),
     )

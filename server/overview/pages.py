@@ -12,7 +12,6 @@ from typing import Final
 from markupsafe import Markup
 
 from auth import navigation
-from auth.account import money as account_money
 from auth.account import notices, waiting
 from auth.account import page as account_page
 from auth.device.code_entry import sign_in_then
@@ -63,8 +62,9 @@ class OverviewPages:
             "overview.html",
             title="Overview",
             notice=notices.of(visit),
-            body=drawing.overview(found, deny_token=visit.token(waiting.PURPOSE)),
-            it=await account_money.look_at_earnings(visit, session),
+            urgent=drawing.urgent(found, deny_token=visit.token(waiting.PURPOSE)),
+            it=found.earnings,
+            further=drawing.further(found),
         )
 
     async def calls(self, visit: PageVisit) -> WireReply:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -15,15 +16,16 @@ from auth.people import proving, users
 from auth.people.sessions import BrowserSession
 from auth.tokens import api_keys
 from auth.values import scopes
+from auth.values.db import Db
 from auth.values.model import Millis
 from auth.values.wire import WireReply
 from auth.visit import PageVisit, Parts
-from server.admin.api_keys import ApiKeyAdmin
+from server.admin.api_keys import ApiKeyAdmin, user_id_of
 from server.admin.control import CommandRefused
 from server.owner import terms
 from server.owner.acting import OwnersStore, for_owner
-from server.owner.people import sentence, wide
-from server.owner.terms import ScopeTick
+from server.owner.people import wide
+from server.owner.terms import ScopeTick, sentence
 from server.rights.selection import SelectableNames
 
 NEW: Final = "/account/keys/new"
@@ -84,6 +86,8 @@ class KeyPages:
             problems["lasts"] = "Choose how long it lasts."
         if form.server and form.server not in servers:
             problems["server"] = "There is no such server any more."
+        if form.whose and (wrong := await self._parts.store.read(partial(_nobody, whose=form.whose))):
+            problems["whose"] = wrong
         if problems:
             return self._form(visit, session, msgspec.structs.replace(form, problems=problems))
         asked = await proving.ask(visit, session, "to make an API key", back=navigation.ACCESS)
@@ -130,6 +134,14 @@ class KeyPages:
             whose="" if made["user"] == session.user.name else made["user"],
             until="" if made["expires_at"] is None else day(made["expires_at"]),
         )
+
+
+def _nobody(db: Db, *, whose: str) -> str:
+    """Why that name is nobody's, told with all else that is wrong; empty where it is somebody's. A job that reads."""
+    try:
+        return "" if user_id_of(db, whose) else f"There is no user {whose} whom a key could belong to."
+    except CommandRefused as refusal:
+        return sentence(refusal, whose)
 
 
 def _arguments(form: NewKeyForm, visit: PageVisit, session: BrowserSession) -> dict[str, object]:

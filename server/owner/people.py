@@ -26,7 +26,7 @@ from server.admin.control import CommandRefused
 from server.admin.people import PeopleAdmin
 from server.owner import terms
 from server.owner.acting import OwnersStore, for_owner
-from server.owner.terms import TermsForm
+from server.owner.terms import TermsForm, sentence
 from server.rights.selection import SelectableNames
 
 PURPOSE: Final = "owner people"
@@ -196,12 +196,6 @@ def show_link(visit: PageVisit, made: Mapping[str, object]) -> WireReply:
     shown = ShownLink(url=str(made["url"]), name=str(made["name"]), kind=str(made["link"]), lasts=lasts)
     scripted = replace(visit, frame=replace(visit.frame, script=True))
     return scripted.page("link_made.html", title="A link, shown once", link=shown)
-
-
-def sentence(refusal: CommandRefused, name: str = "\0") -> str:
-    """What the terminal would be told, as a sentence; it may begin with somebody's name. Its hints name commands."""
-    text = str(refusal)
-    return f"{text}." if text.startswith(name) else f"{text[:1].upper()}{text[1:]}."
 
 
 def state_of(person: ListedPerson, now: Millis) -> str:

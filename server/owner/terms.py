@@ -118,8 +118,14 @@ def bounds_problems(
         try:
             check_selection(typed, servers)
         except CommandRefused as refusal:
-            problems["tools"] = f"{refusal}."
+            problems["tools"] = sentence(refusal)
     return problems
+
+
+def sentence(refusal: CommandRefused, name: str = "\0") -> str:
+    """What the terminal would be told, as a sentence; it may begin with somebody's name. Its hints name commands."""
+    text = str(refusal)
+    return f"{text}." if text.startswith(name) else f"{text[:1].upper()}{text[1:]}."
 
 
 def read_day(text: str) -> Millis | None:

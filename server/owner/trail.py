@@ -5,8 +5,7 @@ Rows are read in the stretches of audit_pages.py, so many of them for a page: wh
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -15,6 +14,8 @@ from urllib.parse import urlencode
 import msgspec
 
 from auth import audit_names, audit_pages
+from auth.audit_actors import shown_actor
+from auth.audit_names import AuditNames
 from auth.audit_pages import AuditFilter
 from auth.audit_words import KINDS, words_of
 from auth.pages import moment_in_full
@@ -41,8 +42,6 @@ STRETCHES: Final = 10  # of the table, for one page
 ANSWERS: Final = 20
 AGAIN: Final = MINUTE
 _DAY: Final = 86_400_000
-_TWICE: Final = re.compile(r"^(\S+) \1\b")  # an id that has become the name beside it
-_USER: Final = re.compile(r"usr_[a-z0-9]{1,40}")
 
 
 class TrailRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,15 +148,14 @@ class TrailPages:
         )
         at = _number(visit.query("at"))
         rows, go_on = ([], None) if actor == "" else await self._rows(wanted, at)
-        names = await self._parts.store.read(partial(_names, rows=rows))
-        about = await self._parts.store.read(
+        names = await self._parts.store.read(
             partial(audit_names.names_of, entries=[audit_names.entry_of(row) for row in rows])
         )
         altered = await self._audit.noticed()
         return wide(visit).page(
             "audit.html",
             title="Audit trail",
-            rows=[_row(row, names, each.program) for row, each in zip(rows, about, strict=True)],
+            rows=[_row(row, each) for row, each in zip(rows, names, strict=True)],
             asked=asked,
             kinds={key: kind.words for key, kind in KINDS.items()},
             nobody=actor == "",
@@ -216,53 +214,20 @@ def _actor(db: Db, *, typed: str) -> str | None:
     return typed if ":" in typed or typed == "anonymous" else ""
 
 
-def _names(db: Db, *, rows: Sequence[Row]) -> Mapping[str, str]:
-    """Of the people and programs that these rows tell of."""
-    people = {row["actor"].removeprefix("user:") for row in rows if row["actor"].startswith("user:")}
-    people |= {found for row in rows for found in _USER.findall(row["reason"] or "")}
-    programs = {row["client_id"] for row in rows if row["client_id"]}
-    names: dict[str, str] = {}
-    for table, ids in (("users", people), ("clients", programs)):
-        if ids:
-            marks = ", ".join("?" * len(ids))
-            found = db.fetch_all(f"SELECT id, name FROM {table} WHERE id IN ({marks})", *sorted(ids))
-            names |= {row["id"]: row["name"] for row in found if row["name"]}
-    return names
-
-
-def _row(row: Row, names: Mapping[str, str], about: str) -> TrailRow:
-    """`about`: the program, login or key that it tells of."""
+def _row(row: Row, names: AuditNames) -> TrailRow:
     client = row["client_id"] or ""
-    program = about or client
     actor = row["actor"]
     return TrailRow(
         at=moment_in_full(row["at"]),
-        who=_who(actor, names),
+        who=shown_actor(actor, person=names.person, program=names.program),
         what=words_of(row["event"]),
         event=row["event"],
         refused=row["outcome"] == "refused",
-        program="" if actor == f"client:{client}" else program,
+        program="" if actor == f"client:{client}" else names.program or client,
         ip=row["ip"] or "",
         browser=browser_name(row["user_agent"]) if row["user_agent"] else "",
-        why=_TWICE.sub(r"\1", _USER.sub(lambda found: names.get(found[0], found[0]), row["reason"] or "")),
+        why=names.why,
     )
-
-
-def _who(actor: str, names: Mapping[str, str]) -> str:
-    kind, _, rest = actor.partition(":")
-    match kind:
-        case "user":
-            return names.get(rest, f"somebody who is gone ({rest})")
-        case "client":
-            return f"the program “{names.get(rest, rest)}”"
-        case "local" if rest.isdigit():
-            return "somebody at the machine" + (", as root" if rest == "0" else f", as user {rest}")
-        case "local":
-            return "the server"
-        case "anonymous":
-            return "somebody unknown"
-        case _:
-            return actor
 
 
 def _number(text: str) -> int | None:

@@ -94,7 +94,7 @@ def commands_of(
             "version": __version__,
             "origin": issuer,
             "paths": dict(services.resolved.paths),
-            "data_dir": str(services.resolved.data_dir),
+            "data_dir": str(services.resolved.data_dir.absolute()),
             "started_at": services.started_at,
             "settings": asdict(reloading.state),
             "auth": "oauth" if services.resolved.needs_login else "none",

@@ -12,9 +12,9 @@ from typing import Final
 
 import trio
 
+from auth.audit_actors import shown_actor
 from auth.audit_names import AuditNames, names_of
 from auth.values.db import AuditEntry
-from server.observe.actors import shown_actor
 from server.observe.decisions import is_told, say_named
 from server.observe.log import Logger
 from server.store.jobs import Store, StoreError

@@ -169,6 +169,8 @@ async def build(
         without_login=resolved.open_servers.union(name for name, each in access.items() if not each.login),
         tried_by=_tried_by(resolved, access),
         announced=_announced(resolved),
+        # Nobody comes from another machine then.
+        **({"program": resolved.program} if resolved.loopback else {}),
     )
     catalogs: dict[str, Catalog] = {}
     endpoints: dict[str, Endpoint] = {}

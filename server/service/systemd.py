@@ -151,7 +151,10 @@ class Systemd:
         command = [*self._systemctl, "show", f"{name}.service", f"--property={','.join(SHOWN)}"]
         code, said = self._run(command)
         if code != 0:
-            raise ServiceRefused(f"systemctl: {_last_line(said) or f'exit status {code}'}")
+            raise ServiceRefused(
+                f"systemd does not answer: {_last_line(said) or f'exit status {code}'}",
+                hint="`ostiary status` looks at the server itself, whoever started it",
+            )
         pairs = (line.partition("=") for line in said.splitlines())
         return {key: value for key, _, value in pairs if key in SHOWN}
 

@@ -14,14 +14,16 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from server.settings.acme import AcmeConfig
-from server.settings.reading import SettingsProblem
+from server.settings.money import PaymentsConfig
+from server.settings.reading import LoadedSettings, SettingsProblem
 from server.settings.secret import SecretUnreadable, read_secret
 from server.settings.shapes import ServerConfig
-from server.settings.telemetry import TelemetryConfig
+from server.settings.upstreams import UpstreamConfig
 
 # Fields in which a reference is one. Elsewhere `env:` is a text like any other.
-_OF_SECRETS: Final = frozenset({"api_key", "credentials", "env", "environment", "headers"})
+_OF_SECRETS: Final = frozenset(
+    {"api_key", "credentials", "env", "environment", "headers", "oauth", "pay", "token"}
+)
 _SCHEMES: Final = ("env:", "file:")
 # More is no program that somebody wrote.
 _SOURCE_BYTES: Final = 4 * 1024 * 1024
@@ -30,13 +32,15 @@ _CHECK: Final = "import sys; compile(open(sys.argv[1], 'rb').read(), sys.argv[1]
 
 
 def absences(
+    loaded: LoadedSettings,
+    *,
     servers: Sequence[ServerConfig],
+    upstreams: Sequence[UpstreamConfig],
     agents: Sequence[tuple[str, msgspec.Struct]],
-    acme: AcmeConfig,
-    telemetry: TelemetryConfig | None = None,
 ) -> list[SettingsProblem]:
-    """`servers` as they are written, one after the other; `agents`: where each is written, and what it says."""
+    """`servers` and `upstreams` as they are written, one after the other; `agents`: where each is written, and what it says."""
     found: list[SettingsProblem] = []
+    found += _unreadable("registration_token", loaded.config.registration_token)
     for where, agent in agents:
         fields = {field.name: getattr(agent, field.name) for field in msgspec.structs.fields(agent)}
         for name in _OF_SECRETS.intersection(fields):
@@ -45,9 +49,21 @@ def absences(
     for place, server in enumerate(servers, 1):
         for at, each in enumerate(server.tokens, 1):
             found += _unreadable(f"server[{place}].tokens[{at}].token", each.token)
-    if telemetry is not None:
-        found += _unreadable("telemetry.headers", telemetry.headers)
-    return [*found, *_unreadable("acme.eab_key", acme.eab_key)]
+    for place, upstream in enumerate(upstreams, 1):
+        found += _unreadable(f"upstream[{place}].client_secret", upstream.client_secret)
+    if loaded.payments is not None:
+        found += _of_payments(loaded.payments)
+    if loaded.telemetry is not None:
+        found += _unreadable("telemetry.headers", loaded.telemetry.headers)
+    return [*found, *_unreadable("acme.eab_key", loaded.acme.eab_key)]
+
+
+def _of_payments(payments: PaymentsConfig) -> Iterator[SettingsProblem]:
+    for place, facilitator in enumerate(payments.facilitator, 1):
+        where = f"payments.facilitator[{place}]"
+        yield from _unreadable(f"{where}.headers", facilitator.headers)
+        yield from _unreadable(f"{where}.key_id", facilitator.key_id)
+        yield from _unreadable(f"{where}.key_secret", facilitator.key_secret)
 
 
 def _unreadable(key: str, value: object) -> Iterator[SettingsProblem]:
@@ -62,8 +78,9 @@ def _unreadable(key: str, value: object) -> Iterator[SettingsProblem]:
     elif isinstance(value, Mapping):
         for name, each in cast("Mapping[str, object]", value).items():
             yield from _unreadable(f"{key}.{name}", each)
-    elif isinstance(value, msgspec.Struct) and hasattr(value, "client_secret"):
-        yield from _unreadable(f"{key}.client_secret", getattr(value, "client_secret", ""))
+    elif isinstance(value, msgspec.Struct):
+        for name in ("client_secret", "key"):
+            yield from _unreadable(f"{key}.{name}", getattr(value, name, ""))
 
 
 def _files(where: str, agent: msgspec.Struct, fields: Mapping[str, Any]) -> Iterable[SettingsProblem]:

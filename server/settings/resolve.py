@@ -56,6 +56,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     limits: LimitsConfig = LimitsConfig()
     acme: AcmeConfig = AcmeConfig()
     telemetry: TelemetryConfig | None = None
+    program: str = "ostiary"  # how it is typed on this machine, wherever one stands
 
     def open_to_all(self, server: ServerConfig) -> bool:
         """Whether nobody is asked to log in there: as the server says, or else the settings."""

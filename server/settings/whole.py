@@ -49,7 +49,8 @@ def read_whole(
     bad = {_root(problem.key) for problem in found.problems}
     wrong = [*found.problems, *(problem for problem in unresolved if not _rests_on(problem, bad))]
     servers = () if "server" in bad or not agents else loaded.servers  # without gaps
-    lacking = absences(servers, agents, loaded.acme, loaded.telemetry)
+    upstreams = () if "upstream" in bad else loaded.upstreams
+    lacking = absences(loaded, servers=servers, upstreams=upstreams, agents=agents)
     if wrong or lacking:
         kind = ConfigInvalid if wrong else NotHere
         in_file = found.in_file or (not found.problems and file is not None)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from markupsafe import Markup, escape
 
-from auth.values.requester import clean
+from auth.values.requester import shown
 from server.samples.sample import mapping
 from server.tryout.desk import TryAnswer
 from server.tryout.fields import TryField, as_json
@@ -108,22 +108,22 @@ def answer(tool: Mapping[str, Any], found: TryAnswer, program: str) -> Markup:
     took = Markup('<p class="soft small">It took {}.</p>').format(_seconds(found.seconds))
     if found.result is None:
         return Markup('<section aria-label="Answer">{}{}{}</section>').format(
-            _alert(clean(found.problem, 2000)), took, _program(program)
+            _alert(shown(found.problem, 2000)), took, _program(program)
         )
     failed = found.result.get("isError") is True
     blocks = found.result.get("content")
-    shown = [
+    drawn = [
         _block(mapping(each), failed=failed)
         for each in (cast("list[Any]", blocks) if isinstance(blocks, list) else [])[:MAX_BLOCKS]
     ]
     if "structuredContent" in found.result:
         text = as_json(found.result["structuredContent"])
-        shown.append(Markup("<h3>Structured</h3>{}").format(_pre(text)))
+        drawn.append(Markup("<h3>Structured</h3>{}").format(_pre(text)))
     head = _alert("The tool says that it failed.") if failed else NOTHING
     return Markup(
         '<section aria-label="Answer"><h2>Answer</h2>{}{}{}{}</section><h2>Call it again</h2>'
     ).format(
-        head, _joined(shown) or Markup('<p class="soft">The answer is empty.</p>'), took, _program(program)
+        head, _joined(drawn) or Markup('<p class="soft">The answer is empty.</p>'), took, _program(program)
     )
 
 
@@ -158,20 +158,20 @@ def questions(
 
 def described(tool: Mapping[str, Any]) -> Markup:
     words = tool.get("description")
-    text = clean(words, 2000) if isinstance(words, str) else ""
+    text = shown(words, 2000) if isinstance(words, str) else ""
     return Markup('<p class="lead">{}</p>').format(text) if text else NOTHING
 
 
 def first_line(tool: Mapping[str, Any]) -> str:
     words = tool.get("description") or tool.get("title")
-    return clean(words.strip().partition("\n")[0], 200) if isinstance(words, str) else ""
+    return shown(words.strip().partition("\n")[0], 200) if isinstance(words, str) else ""
 
 
 def price_of(tool: Mapping[str, Any], *, whole: bool = False) -> str:
     words = mapping(mapping(tool.get("_meta")).get(PRICE)).get("words")
     if not isinstance(words, str):
         return ""
-    return clean(words, 200) if whole else clean(words.partition("; ")[0], 60)
+    return shown(words, 200) if whole else shown(words.partition("; ")[0], 60)
 
 
 # ── fields ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -252,13 +252,13 @@ def _optional(field: TryField) -> Markup:
 
 def _hint(field: TryField) -> str:
     how = {"list": "One per line.", "json": "As JSON."}.get(field.kind, "")
-    return " ".join(part for part in (clean(field.hint, 400), how) if part)
+    return " ".join(part for part in (shown(field.hint, 400), how) if part)
 
 
 def _problem(name: str, problems: Mapping[str, str]) -> Markup:
     if name not in problems:
         return NOTHING
-    return Markup('<p class="wrong" id="{}-problem">This {}.</p>').format(name, clean(problems[name], 300))
+    return Markup('<p class="wrong" id="{}-problem">This {}.</p>').format(name, shown(problems[name], 300))
 
 
 # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -266,7 +266,7 @@ def _problem(name: str, problems: Mapping[str, str]) -> Markup:
 
 def _question(params: Mapping[str, Any], fields: Sequence[TryField], problems: Mapping[str, str]) -> Markup:
     message = params.get("message")
-    words = Markup('<p class="lead">{}</p>').format(clean(message, 4000) if isinstance(message, str) else "")
+    words = Markup('<p class="lead">{}</p>').format(shown(message, 4000) if isinstance(message, str) else "")
     url = params.get("url")
     if params.get("mode") != "url" or not isinstance(url, str):
         return words + _fields(fields, problems)
@@ -289,10 +289,10 @@ def _block(block: Mapping[str, Any], *, failed: bool) -> Markup:
         case "image" | "audio":
             return _file(str(block.get("data", "")), str(block.get("mimeType", "")), str(block.get("type")))
         case "resource_link":
-            return Markup("<p>A resource: <code>{}</code></p>").format(clean(str(block.get("uri", "")), 2000))
+            return Markup("<p>A resource: <code>{}</code></p>").format(shown(str(block.get("uri", "")), 2000))
         case "resource":
             resource = mapping(block.get("resource"))
-            uri = clean(str(resource.get("uri", "")), 2000)
+            uri = shown(str(resource.get("uri", "")), 2000)
             if isinstance(resource.get("text"), str):
                 return Markup("<p><code>{}</code></p>{}").format(uri, _pre(str(resource["text"])))
             return Markup("<p><code>{}</code></p>{}").format(
@@ -308,7 +308,7 @@ def _file(data: str, kind: str, what: str) -> Markup:
         size = len(base64.b64decode(data, validate=True))
     except (binascii.Error, ValueError):
         return Markup("<p>A {} that cannot be read.</p>").format(what)
-    told = f"{clean(kind, 60) or what}, {max(1, size // 1024)} KiB"
+    told = f"{shown(kind, 60) or what}, {max(1, size // 1024)} KiB"
     if len(data) > MAX_FILE:
         return Markup("<p>{}: too large to be shown here.</p>").format(told)
     download = Markup(

@@ -109,6 +109,23 @@ async def test_a_rare_row_is_found_in_bounded_looks(monkeypatch: pytest.MonkeyPa
     assert STRETCH == 20_000
 
 
+async def test_a_reason_names_people_and_keeps_what_was_written() -> None:
+    async with table() as (identity, commands):
+
+        def written(db: Db) -> tuple[str, str]:
+            row = db.fetch_one("SELECT id, name FROM users")
+            assert row is not None
+            for reason in (f"pro to user:{row['id']}", f"{row['id']} {row['name']}", "usr_nobody is gone"):
+                audit.record(db, at=START, event="plan.granted", actor="local:0", reason=reason)
+            return row["id"], row["name"]
+
+        user_id, name = await identity.parts.store.write(written)
+        gone, twice, given = (await commands["audit"]({}, "local:0"))["rows"][:3]
+        assert (given["reason"], given["why"]) == (f"pro to user:{user_id}", f"pro to user:{name}")
+        assert twice["why"] == name, "an id beside its name is no second name"
+        assert gone["why"] == "usr_nobody is gone"
+
+
 async def test_an_empty_trail_is_one_empty_page() -> None:
     async with table() as (identity, commands):
         await identity.parts.store.write(lambda db: db.execute("DELETE FROM audit"))

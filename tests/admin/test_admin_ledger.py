@@ -97,6 +97,9 @@ async def test_a_person_is_called_by_name_or_id_and_what_is_not_there_gets_nothi
         assert (await ask(commands, "ledger.grant", wallet="payer:eip155:1:0xab", amount=5))["balance"] == 5
         found = await ask(commands, "ledger.accounts")
         assert [row["account"] for row in found] == ["payer:eip155:1:0xab", f"user:{user_id}"]
+        assert [row["name"] for row in found] == ["", name], "as people know them"
+        newest, before, *_ = (await ask(commands, "ledger.statement"))["rows"]
+        assert (newest["target_name"], before["source_name"], before["target_name"]) == ("", "", name)
 
 
 async def test_a_grant_that_a_script_asks_for_twice_is_given_once() -> None:

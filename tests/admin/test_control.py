@@ -104,6 +104,21 @@ async def test_junk_on_the_socket_is_answered_and_does_no_harm(running: Path, li
     assert (await ask(running, "echo"))["arguments"] == {}
 
 
+async def test_whoever_only_looks_whether_a_server_is_there_is_no_trouble(running: Path) -> None:
+    address = (running / control.ADDRESS_FILE).read_text()
+
+    def look() -> bytes:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+            sock.settimeout(60)
+            sock.connect(address)
+            sock.shutdown(socket.SHUT_WR)
+            return sock.recv(1000)
+
+    assert await trio.to_thread.run_sync(look) == b"", "hung up, without a word"
+    assert await trio.to_thread.run_sync(control.runs_on, running)
+    assert not control.runs_on(running / "absent")
+
+
 def test_without_a_server_the_error_says_how_to_start_one(tmp_path: Path) -> None:
     with pytest.raises(control.CommandRefused, match="no server is running") as caught:
         control.ask(tmp_path, "echo")

@@ -7,7 +7,7 @@ import pytest
 from markupsafe import Markup
 
 from auth import entry, pages
-from auth.values.requester import clean
+from auth.values.requester import clean, shown
 from auth.values.wire import WireReply, WireRequest
 from tests.auth.browser_fakes import LOOPBACK, PUBLIC, START, Browser, House, header, values
 from tests.auth.routed_pages import RoutedPages
@@ -205,3 +205,16 @@ def test_the_clock_is_told_in_utc() -> None:
 
 def test_claimed_texts_are_one_line_without_tricks() -> None:
     assert clean("a\u202eb\nc", 10) == "ab c"
+
+
+def test_a_text_that_is_cut_says_so() -> None:
+    assert shown("exactly so", 10) == "exactly so"
+    assert shown("exactly so\u202e", 10) == "exactly so", "nothing that anybody would see was cut"
+    assert shown("exactly so long", 10) == "exactly s…"
+    assert shown("a word and more", 8) == "a word…", "and no space before it"
+
+
+def test_an_address_breaks_between_its_groups_alone() -> None:
+    assert pages.address("203.0.113.9") == "203.0.113.9"
+    assert pages.address("2001:db8::1") == "2001:<wbr>db8::<wbr>1"
+    assert pages.address("<b>") == "&lt;b&gt;"

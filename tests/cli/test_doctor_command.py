@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 from shell import Terminal
 
 # Nobody listens on port 1, whatever else runs on this machine.
-SILENT = (
-    "\nhttp://127.0.0.1:1/mcp\n"
-    "✗ connection      nothing answers on port 1 of 127.0.0.1\n"
-    "  hint: is it running? `ostiary serve` starts it\n"
-)
+
+
+def silent(data: Path) -> str:
+    return (
+        "\nhttp://127.0.0.1:1/mcp\n"
+        "✗ connection      nothing answers on port 1 of 127.0.0.1\n"
+        f"  hint: is it running? `ostiary serve --data-dir {data}` starts it\n"
+    )
+
+
 GOOD = """
 import os
+from pathlib import Path
 from pathlib import Path
 Path("ran").write_text(str(os.getpid()))
 def hello() -> str:
@@ -49,8 +56,8 @@ async def test_a_machine_without_a_server_is_told_what_to_do(shell: Terminal) ->
     assert done.stdout == (
         "✓ settings        none written, the built-in ones are used\n"
         f"– data directory  {data} is not there yet\n"
-        "  hint: `ostiary serve` makes it\n"
-        "✓ agents          1 tried, and is as it should be\n" + SILENT
+        f"  hint: `ostiary serve --data-dir {data}` makes it\n"
+        "✓ agents          1 tried, and is as it should be\n" + silent(data)
     )
 
 
@@ -67,7 +74,7 @@ async def test_a_data_directory_that_no_server_holds_is_told(shell: Terminal) ->
     data.mkdir(mode=0o700)
     done = await shell.run("doctor", "--data-dir", str(data), OSTIARY_PORT="1")
     assert f"✗ data directory  no server is running on {data}\n" in done.stdout
-    assert done.stdout.endswith(SILENT)
+    assert done.stdout.endswith(silent(data))
 
 
 async def test_where_no_server_runs_each_agent_is_tried_and_left_as_it_was(shell: Terminal) -> None:

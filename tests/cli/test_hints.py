@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
 from shell import WAIT_SECONDS, Terminal
 
-from server.cli import local, terminal
+from server import paths
+from server.cli import hints, terminal, which_server
 
 
 def started(monkeypatch: pytest.MonkeyPatch, way: str, *, path: Path) -> str:
@@ -36,6 +39,11 @@ def test_commands_are_spelled_as_the_program_was_started(
     assert started(monkeypatch, "/x/server/__main__.py", path=here) == usual
     monkeypatch.chdir(here)
     assert started(monkeypatch, "./ostiary", path=here) == usual
+    # A checkout, whose script says by itself how it was started: its whole way, where the shell found it by its name.
+    monkeypatch.setenv("OSTIARY_PROGRAM", str(here / "ostiary"))
+    assert terminal.program() == "ostiary"
+    monkeypatch.setenv("PATH", str(elsewhere))
+    assert terminal.program() == str(here / "ostiary")
     # Not found, or another one is.
     assert started(monkeypatch, "./ostiary", path=elsewhere) == "./ostiary login URL, or `./ostiary tools`"
     way = str(elsewhere / "ostiary")
@@ -65,9 +73,73 @@ def test_what_is_for_another_terminal_runs_from_any_directory(
 
 
 def test_the_next_command_means_the_same_server() -> None:
-    assert local.again(None, None) == ""
-    assert local.again("/a b", None) == " --data-dir '/a b'"
-    assert local.again(None, "o.toml") == " --config o.toml"
+    given = {"--data-dir": "/a b", "--config": "o.toml"}
+    both = " --data-dir '/a b' --config o.toml"
+    for text, repeated in (
+        ("ostiary approve CODE, with the code", f"ostiary approve CODE{both}, with the code"),
+        ("ostiary deny WDJB-MJHT", f"ostiary deny WDJB-MJHT{both}"),
+        (
+            "ostiary sessions lists them, ostiary revoke ID",
+            f"ostiary sessions{both} lists them, ostiary revoke ID{both}",
+        ),
+        ("ostiary api-keys revoke ID ends it", f"ostiary api-keys revoke ID{both} ends it"),
+        ("`ostiary keys list` or `ostiary doctor`", f"`ostiary keys list{both}` or `ostiary doctor{both}`"),
+        # It says so itself, takes no such option, is no command, is none of ours.
+        ("ostiary serve --port 1 --data-dir DIR", "ostiary serve --config o.toml --port 1 --data-dir DIR"),
+        ("ostiary tools URL", "ostiary tools URL"),
+        ("what ostiary is, and ostiary keys besides", "what ostiary is, and ostiary keys besides"),
+        ("my-ostiary approve CODE", "my-ostiary approve CODE"),
+    ):
+        assert hints.for_the_same(text, given) == repeated
+        assert hints.for_the_same(repeated, given) == repeated, "said twice, it says the same"
+        assert hints.for_the_same(text, {}) == text
+
+
+async def test_a_hint_repeats_which_server_was_meant(shell: Terminal) -> None:
+    done = await shell.run("pending", "--data-dir", "my data")
+    assert done.code == 1
+    assert "start one with `ostiary serve --data-dir 'my data'`" in done.stderr
+
+
+async def test_a_login_names_the_data_directory_of_the_server_that_it_is_at(
+    shell: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One server runs, elsewhere than usually; then a second one, where it usually is."""
+    elsewhere = shell.home / "else where"
+    for name, value in shell.environment().items():
+        monkeypatch.setenv(name, value)
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(serving_at(shell, elsewhere))
+        assert await of_server_at(first) == f" --data-dir '{elsewhere}'"
+        assert await of_server_at("http://localhost:1") is None, "it is none of this user's"
+        usual = await stack.enter_async_context(serving_at(shell, paths.data_home()))
+        assert await of_server_at(usual) == ""
+        assert await of_server_at(first) == f" --data-dir '{elsewhere}'"
+        assert await of_server_at("http://localhost:1") is None
+
+
+async def of_server_at(origin: str) -> str | None:
+    return await trio.to_thread.run_sync(which_server.of_server_at, f"{origin}/device")
+
+
+@asynccontextmanager
+async def serving_at(shell: Terminal, data: Path) -> AsyncGenerator[str]:
+    server = await trio.lowlevel.open_process(
+        shell.command(["serve", "--port", "0", "--data-dir", str(data)]),
+        stdout=-1,
+        stderr=-3,
+        env=shell.environment(),
+        cwd=shell.home,
+    )
+    try:
+        assert server.stdout is not None
+        with trio.fail_after(WAIT_SECONDS):
+            said = (await server.stdout.receive_some()).decode()
+        yield said.split()[-1]
+    finally:
+        server.send_signal(signal.SIGTERM)
+        with trio.move_on_after(WAIT_SECONDS, shield=True):
+            await server.wait()
 
 
 @pytest.mark.parametrize(
@@ -101,28 +173,12 @@ async def test_a_name_that_is_nearly_one_given_here_is_asked_about(shell: Termin
 
 
 async def test_a_port_that_another_ostiary_has_is_said_to_be_its(shell: Terminal) -> None:
-    flags = ("--host", "127.0.0.1", "--data-dir")
-    server = await trio.lowlevel.open_process(
-        shell.command(["serve", "--port", "0", *flags, str(shell.home / "one")]),
-        stdout=-1,
-        stderr=-3,
-        env=shell.environment(),
-        cwd=shell.home,
-    )
-    try:
-        assert server.stdout is not None
-        with trio.fail_after(WAIT_SECONDS):
-            said = (await server.stdout.receive_some()).decode()
-        origin = said.split()[-1]
+    async with serving_at(shell, shell.home / "one") as origin:
         port = origin.rpartition(":")[2]
-        refused = await shell.run("serve", "--port", port, *flags, str(shell.home / "two"))
+        refused = await shell.run("serve", "--port", port, "--data-dir", str(shell.home / "two"))
         assert refused.code == 1
         assert f"error: port {port} is in use by another Ostiary, {origin}\n" in refused.stderr
         assert f"ostiary serve --port {int(port) + 1} --data-dir DIR" in refused.stderr
-    finally:
-        server.send_signal(signal.SIGTERM)
-        with trio.move_on_after(WAIT_SECONDS):
-            await server.wait()
 
 
 async def test_help_of_serve_has_headings_and_every_flag_once(shell: Terminal) -> None:

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import click.termui
 import pytest
 import trio
 from shell import WAIT_SECONDS, Terminal
@@ -271,6 +272,21 @@ def test_a_hint_spells_our_commands_and_nothing_else(monkeypatch: pytest.MonkeyP
     )
     monkeypatch.delenv("OSTIARY_PROGRAM")
     assert terminal.as_started("ostiary serve") == "ostiary serve"
+
+
+def test_a_question_is_asked_again_until_it_is_answered(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed, asked = iter(["what", " YES ", "", "n"]), list[str]()
+
+    def answer(question: str) -> str:
+        asked.append(question)
+        return next(typed)
+
+    monkeypatch.setattr(click.termui, "visible_prompt_func", answer)
+    assert [terminal.confirmed("let it in") for _ in range(3)] == [True, False, False]
+    assert {question.strip() for question in asked} <= {"let it in [y/N]:", ""}
+    assert capsys.readouterr().err.replace("let it in [y/N]:", "").split("\n") == ["y or n?", ""]
 
 
 def test_the_home_of_the_tests_is_not_the_users(shell: Terminal) -> None:

@@ -77,6 +77,20 @@ def test_every_table_has_its_headings_in_the_one_style() -> None:
     assert not words & OTHER_WORDS
 
 
+def test_a_row_that_is_wider_than_the_terminal_stands_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("bob", "owner", "-", "20 days"), ("somebody with a name", "person", "11:04, 8 seconds ago", "-")]
+    headings = ("name", "role", "last seen", "ends in")
+    monkeypatch.setattr(terminal, "width", lambda stream: 40)
+    assert terminal.table(headings, rows) == [
+        "name bob",
+        "  role owner · ends in 20 days",
+        "name somebody with a name",
+        "  role person",
+        "  last seen 11:04, 8 seconds ago",
+    ]
+    assert terminal.table(headings, rows, as_wide_as_it_is=True)[1].startswith("bob    ")
+
+
 def test_headings_are_dim_on_a_terminal_and_columns_are_aligned_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -15,8 +15,8 @@ SCREEN = """
     └───────────────┘
 
 approve this code in one of these ways
-  in another terminal  ostiary approve WDJB-MJHT
-  in a browser         {origin}/device?user_code=WDJB-MJHT
+  in a browser   {origin}/device?user_code=WDJB-MJHT
+  at the server  ostiary approve WDJB-MJHT
 
 ✓ logged in to {url}
 hint: ostiary tools {url}

@@ -161,6 +161,10 @@ def test_a_caller_who_asks_too_often_is_told_to_wait_and_another_is_served(home:
         assert refused.headers["retry-after"] == str(error["data"]["retryAfter"])
         served.result("look", who="two", modern=modern)
         assert served.held_back("caller") == 1
+        (told,) = served.program.at_machine("status")["server"]["held_back"]
+        assert told["who"].startswith("api_key:") and told["name"] == "one", "as the owner knows it"
+        words = served.program.run("status", "--data-dir", str(served.program.data_dir)).stdout
+        assert "one 1 × (caller)" in words
 
 
 def test_this_machine_is_not_counted_unless_the_owner_says_so(home: Path) -> None:

@@ -168,13 +168,13 @@ def test_what_cannot_be_done_is_said_with_a_next_step(house: House, somebody: Ca
         # Where the answer is no, nobody is asked.
         (("users", "remove", "olivia"), "olivia is the only owner and cannot be removed"),
         (("users", "lock", "olivia"), "olivia is the only owner and cannot be locked"),
-        (("users", "lock", "carol"), "carol is invited and cannot be locked"),
+        (("users", "lock", "carol"), "carol has not joined yet and cannot be locked"),
         (("users", "disable", "olivia"), "olivia is the only owner and cannot be disabled"),
         (
             ("users", "set", "olivia", "--expires", "1d"),
             "olivia is the only owner and cannot be given an end",
         ),
-        (("users", "disable", "carol"), "carol is invited and cannot be disabled"),
+        (("users", "disable", "carol"), "carol has not joined yet and cannot be disabled"),
         (("users", "show", "ghost"), "there is nobody called ghost"),
         (("users", "set", "carol", "--scope", "root"), "scope: some of"),
         (("users", "set", "carol", "--tools", "a b!"), "selection of tools"),

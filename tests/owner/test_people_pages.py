@@ -210,7 +210,7 @@ async def test_inviting_somebody_shows_a_link_once_with_which_they_come_in_as_fa
         ({"name": "bob"}, "There is somebody called bob already"),
         ({"scope": ()}, "Leave at least one thing ticked"),
         ({"scope": ("made:up",)}, "some of mcp"),
-        ({"tools": "no-such-tool"}, "is no tool or group"),
+        ({"tools": "no-such-tool"}, "There is no tool or group no-such-tool."),
         ({"tools": "a b"}, "a selection of tools is a list of words"),
         ({"tools": "x\u202e"}, "One line"),
         ({"tools": "x" * 1_001}, "One line"),
@@ -371,7 +371,7 @@ async def test_an_act_that_does_not_fit_the_account_any_more_changes_nothing_and
     browser = await owner(house, BOB)
     token = dict(browser.fields(f"{BOB}/disable"))["form_token"]
     await browser.post(f"{BOB}/unlock", ("form_token", token))
-    assert browser.page.status == 409 and "bob is enabled and cannot be unlocked" in browser.words
+    assert browser.page.status == 409 and "bob is not locked and cannot be unlocked" in browser.words
     assert (await browser.post(f"{BOB}/promote", ("form_token", token))).status == 403
     page = await browser.post(f"{PEOPLE}/usr_nobody/disable", ("form_token", token), follow=False)
     assert location(page) == f"{PEOPLE}?did=gone"

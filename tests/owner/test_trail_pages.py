@@ -37,7 +37,7 @@ async def test_what_was_decided_is_told_in_words_with_the_names_of_people() -> N
     await browser.get(AUDIT)
     words = browser.words
     assert "alice disabled an account bob" in words and "bob bob" not in words
-    assert "somebody at the machine, as root let a device in" in words
+    assert "root (at the machine) let a device in" in words
     assert "Remote bridge · from 203.0.113.9" in words
     assert "carol ended a login account of bob locked" in words
     assert "alice signed in" in words and "usr_" not in words

@@ -25,6 +25,54 @@ def refused(folder: Path, text: str, /, **environment: str) -> ConfigInvalid:
     return caught.value
 
 
+def test_each_secret_that_settings_refer_to_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NOPE", raising=False)
+    text = """registration = "token"
+registration_token = "env:NOPE"
+[payments]
+pay_to = "0x52908400098527886E0F7030069857D2E4169EE7"
+networks = ["base"]
+[[payments.facilitator]]
+url = "https://x402.example"
+key_id = "env:NOPE"
+key_secret = "env:NOPE"
+[[upstream]]
+name = "work"
+kind = "oidc"
+issuer = "https://login.example.org"
+client_id = "ostiary"
+client_secret = "env:NOPE"
+allow = [{ subject = "1", user = "bob" }]
+[[server]]
+price = "$0.01"
+tokens = [{ name = "ci", token = "env:NOPE" }]
+[[server.agent]]
+kind = "openai"
+base_url = "http://127.0.0.1:1/v1"
+model = "m"
+[server.agent.pay]
+key = "env:NOPE"
+per_call = "$1"
+per_day = "$1"
+networks = ["base"]
+payees = ["any"]
+"""
+    lacks = "the environment variable NOPE is not set"
+    assert {found.partition(", ")[2] for found in problems(tmp_path, text)} == {
+        f"{key}: {lacks}"
+        for key in (
+            "registration_token",
+            "payments.facilitator[1].key_id",
+            "payments.facilitator[1].key_secret",
+            "upstream[1].client_secret",
+            "server[1].tokens[1].token",
+            "server[1].agent[1].pay.key",
+        )
+    }
+
+
 def test_what_used_to_come_in_four_rounds_is_told_in_one_in_the_order_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,14 @@ async def claim(browser: Browser, path: str, **typed: str) -> None:
     await browser.submit(path, typed=fields)
 
 
+async def test_a_command_on_a_page_begins_as_it_is_typed_where_the_server_runs() -> None:
+    house, browser = House(), Browser(House())
+    browser.house = house
+    house.parts = replace(house.parts, site=replace(house.parts.site, program="~/door/scripts/ostiary"))
+    await claim(browser, house.claim_path())
+    assert f"~/door/scripts/ostiary login {LOOPBACK}/mcp" in browser.words
+
+
 async def test_the_owner_claims_the_server_and_is_signed_in() -> None:
     house, browser = House(), Browser(House())
     browser.house = house

@@ -11,7 +11,7 @@ def shown_actor(actor: str, *, person: str = "", program: str = "") -> str:
     """`person` and `program` as far as their names are known."""
     kind, _, name = actor.partition(":")
     if kind == "user":
-        return person or name
+        return person or name  # of somebody who is gone the id alone is left
     if kind == "client":
         return f"the program “{program or name}”"  # it chose its name itself
     if actor.startswith(_LOCAL):

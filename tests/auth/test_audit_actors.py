@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from server.observe.actors import shown_actor
+from auth.audit_actors import shown_actor
 
 
 def test_a_program_is_no_person_whatever_it_calls_itself() -> None:
