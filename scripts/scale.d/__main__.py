@@ -13,6 +13,7 @@ from typing import Final
 
 import balances
 import people
+import streams
 import tools
 import trail
 from house import database_server
@@ -25,14 +26,19 @@ GROUPS: Final[Mapping[str, Callable[[Ground], None]]] = {
     "logins": people.measure,
     "trail": trail.measure,
     "balances": balances.measure,
+    "streams": streams.measure,
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/scale", description=__doc__)
     parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
-    parser.add_argument("--only", metavar="WHAT,…", default=",".join(GROUPS), help=f"some of {', '.join(GROUPS)}")
-    parser.add_argument("--quick", action="store_true", help="a hundredth of the rows, once over: a smoke test, not a result")
+    parser.add_argument(
+        "--only", metavar="WHAT,…", default=",".join(GROUPS), help=f"some of {', '.join(GROUPS)}"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a hundredth of the rows, once over: a smoke test, not a result"
+    )
     options = parser.parse_args()
     chosen = options.only.split(",")
     if unknown := set(chosen) - GROUPS.keys():

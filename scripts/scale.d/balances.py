@@ -8,10 +8,9 @@ from functools import partial
 from typing import Any, Final
 
 from house import House, Tables
+from msgspec.structs import replace
 from pair import Ground, Served, compare_starts, fill, served
 from people import Entrance
-
-from msgspec.structs import replace
 
 from server.store import ledger_chain, meta
 from server.store.chains import Record
@@ -22,7 +21,9 @@ FEW: Final = 100
 DAY: Final = 24 * 3_600_000
 CURRENCY: Final = "USD"
 REVENUE: Final = "revenue:bench/echo"
-SETTINGS: Final = '[[server]]\nname = "bench"\n[[server.agent]]\nkind = "demo"\n[server.tools.echo]\nprice = "$0.000001"\n'
+SETTINGS: Final = (
+    '[[server]]\nname = "bench"\n[[server.agent]]\nkind = "demo"\n[server.tools.echo]\nprice = "$0.000001"\n'
+)
 ALL: Final = 10**9
 
 
@@ -92,17 +93,26 @@ def measure(ground: Ground) -> None:
             ("ostiary ledger statement", "ledger.statement", {"at_most": 50}),
             ("ostiary ledger grant", "ledger.grant", {"wallet": "owner", "amount": 1_000}),
         ):
-            compare(what, partial(little.guest.ask, command, **arguments), partial(much.guest.ask, command, **arguments))
+            compare(
+                what,
+                partial(little.guest.ask, command, **arguments),
+                partial(much.guest.ask, command, **arguments),
+            )
         for what, path, whose in (
             ("page You of somebody with a balance", "/account/you", "somebody"),
             ("Overview of the owner", "/account", "owner"),
             ("page of one person", "/account/people/usr_7", "owner"),
         ):
-            pages = (partial(entrances[each.house.folder.name].page, each, path, whose=whose) for each in (little, much))
+            pages = (
+                partial(entrances[each.house.folder.name].page, each, path, whose=whose)
+                for each in (little, much)
+            )
             compare(what, *pages)
         compare("ostiary status", partial(little.guest.ask, "status"), partial(much.guest.ask, "status"))
         begun, checked = time.perf_counter(), check(much)
-        sheet.add("ostiary ledger check", None, checked / (time.perf_counter() - begun), "movements and balances/s")
+        sheet.add(
+            "ostiary ledger check", None, checked / (time.perf_counter() - begun), "movements and balances/s"
+        )
         sheet.add("resident", little.resident_mib(), much.resident_mib(), "MiB")
 
 

@@ -30,6 +30,7 @@ PIECE: Final = 10_000
 SETTINGS: Final = """
 trusted_proxies = ["127.0.0.0/8"]
 {store}
+{settings}
 [limits]
 address = ""
 caller = ""
@@ -103,7 +104,7 @@ class House:
             )
             store = f'store = "file:{self.folder / "address"}"\n'
         self.config = self.folder / "ostiary.toml"
-        self.config.write_text(SETTINGS.format(store=store) + settings, "utf-8")
+        self.config.write_text(SETTINGS.format(store=store, settings=settings), "utf-8")
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -144,9 +145,7 @@ class House:
 
     def subkey(self, tables: Tables) -> Subkey:
         known = meta.get(tables, meta.KEY_FINGERPRINT)  # pyright: ignore[reportArgumentType]
-        key = open_key(
-            self.home.key_file, known_fingerprint=known, random_bytes=os.urandom, environment={}
-        )
+        key = open_key(self.home.key_file, known_fingerprint=known, random_bytes=os.urandom, environment={})
         return subkeys(key)
 
 

@@ -144,7 +144,10 @@ def _logins(ground: Ground, little: Served, much: Served, known: dict[str, Login
     compare("its next call", of_few.call, of_many.call)
     compare("revocation", of_few.revoke, of_many.revoke)
     ground.sheet.compare(
-        "login of the owner: code, yes, tokens", little.guest.log_in, much.guest.log_in, times=ground.times(41)
+        "login of the owner: code, yes, tokens",
+        little.guest.log_in,
+        much.guest.log_in,
+        times=ground.times(41),
     )
 
 

@@ -61,7 +61,9 @@ class Sheet:
         for row in rows:
             group, last = ("" if row[0] == last else row[0]), row[0]
             texts = (group.ljust(widths[0]), row[1].ljust(widths[1]))
-            lines.append(f"| {' | '.join([*texts, *(text.rjust(width) for text, width in zip(row[2:], widths[2:], strict=True))])} |")
+            lines.append(
+                f"| {' | '.join([*texts, *(text.rjust(width) for text, width in zip(row[2:], widths[2:], strict=True))])} |"
+            )
         return "\n".join(lines)
 
 

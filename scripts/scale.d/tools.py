@@ -34,8 +34,15 @@ def measure(ground: Ground) -> None:
         of_many.whole()
         sheet.add("list, all of it", None, (time.perf_counter() - begun) * 1e3)
         slow = partial(sheet.compare, times=ground.times(11))
-        for what, path in (("Overview", "/account"), ("page Try", "/bench/try"), ("page People, to invite", "/account/people/new")):
-            slow(what, *(partial(entrances[each.house.folder.name].page, each, path) for each in (little, much)))
+        for what, path in (
+            ("Overview", "/account"),
+            ("page Try", "/bench/try"),
+            ("page People, to invite", "/account/people/new"),
+        ):
+            slow(
+                what,
+                *(partial(entrances[each.house.folder.name].page, each, path) for each in (little, much)),
+            )
         slow("ostiary status", partial(little.guest.ask, "status"), partial(much.guest.ask, "status"))
         sheet.add("resident", little.resident_mib(), much.resident_mib(), "MiB")
 
@@ -47,7 +54,7 @@ def made(ground: Ground, name: str, count: int) -> House:
         numbers = range(begin, min(begin + MOCK, count))
         file.write_text(json.dumps({"name": "mock", "tools": [tool(number) for number in numbers]}), "utf-8")
         agents += f'[[server.agent]]\nkind = "mock"\nfile = "{file}"\n'
-    return ground.house(name, f"[[server]]\nname = \"bench\"\n{agents}")
+    return ground.house(name, f'[[server]]\nname = "bench"\n{agents}')
 
 
 def tool(number: int) -> dict[str, object]:

@@ -9,10 +9,9 @@ from random import Random
 from typing import Any, Final
 
 from house import House, Tables
+from msgspec.structs import replace
 from pair import Ground, Served, compare_starts, fill, served
 from people import Entrance
-
-from msgspec.structs import replace
 
 from auth import audit
 from auth.values.db import AuditEntry
@@ -65,7 +64,9 @@ class Trail:
                 )  # fmt: skip
             elif which < 99:
                 person = f"user:usr_{self._draw.randrange(10_000)}"
-                yield AuditEntry(at, "device.approved", person, "ostiary-cli", login, "10.0.0.1", "Firefox", "ok", "")
+                yield AuditEntry(
+                    at, "device.approved", person, "ostiary-cli", login, "10.0.0.1", "Firefox", "ok", ""
+                )
             else:
                 yield AuditEntry(
                     at, "refresh.refused", "client:ostiary-cli", "ostiary-cli", login, "10.0.0.1", "", "refused", "login is over"
@@ -99,7 +100,11 @@ def measure(ground: Ground) -> None:
             ("the same, what was refused", "/account/audit?outcome=refused"),
             ("the same, of one who did two things", f"/account/audit?who=user:{RARE}"),
         ):
-            compare(what, partial(entrances["trail_few"].page, little, path), partial(entrances["trail_many"].page, much, path))
+            compare(
+                what,
+                partial(entrances["trail_few"].page, little, path),
+                partial(entrances["trail_many"].page, much, path),
+            )
         compare("login (it writes rows)", little.guest.log_in, much.guest.log_in)
         begun, checked = time.perf_counter(), verify(much)
         sheet.add("ostiary verify", None, checked / (time.perf_counter() - begun), "rows/s")
