@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import balances
+import calls
 import people
 import streams
 import tools
@@ -26,6 +27,7 @@ GROUPS: Final[Mapping[str, Callable[[Ground], None]]] = {
     "logins": people.measure,
     "trail": trail.measure,
     "balances": balances.measure,
+    "calls": calls.measure,
     "streams": streams.measure,
 }
 
