@@ -17,6 +17,7 @@ import people
 import streams
 import tools
 import trail
+import writes
 from house import database_server
 from pair import Ground
 from sheet import Sheet, say
@@ -29,6 +30,7 @@ GROUPS: Final[Mapping[str, Callable[[Ground], None]]] = {
     "balances": balances.measure,
     "calls": calls.measure,
     "streams": streams.measure,
+    "writes": writes.measure,
 }
 
 

@@ -25,7 +25,20 @@ RECORD: Final = (
     "seq", "at", "server", "tool", "outcome", "ms", "kind", "subject", "person", "client_id", "program", "grant_id", "call_id",
     "revision", "is_task", "asked", "answered",
 )  # fmt: skip
-SUM: Final = ("hour", "server", "tool", "caller", "outcome", "kind", "subject", "person", "program", "count", "ms", *DURATIONS)
+SUM: Final = (
+    "hour",
+    "server",
+    "tool",
+    "caller",
+    "outcome",
+    "kind",
+    "subject",
+    "person",
+    "program",
+    "count",
+    "ms",
+    *DURATIONS,
+)
 
 
 class Calls:
@@ -83,7 +96,10 @@ def measure(ground: Ground) -> None:
             ("the same, of one person", "/account/calls?person=person-7", "owner"),
             ("the same, any failure", "/account/calls?outcome=failures", "owner"),
         ):
-            pages = (partial(entrances[each.house.folder.name].page, each, path, whose=whose) for each in (little, much))
+            pages = (
+                partial(entrances[each.house.folder.name].page, each, path, whose=whose)
+                for each in (little, much)
+            )
             compare(what, *pages)
         day = time.time_ns() // 1_000_000 - 24 * HOUR
         for what, command, arguments in (
@@ -92,6 +108,15 @@ def measure(ground: Ground) -> None:
             ("ostiary usage, of all that is kept", "usage", {"by": "tool"}),
             ("ostiary status", "status", {}),
         ):
-            compare(what, partial(little.guest.ask, command, **arguments), partial(much.guest.ask, command, **arguments))
+            compare(
+                what,
+                partial(little.guest.ask, command, **arguments),
+                partial(much.guest.ask, command, **arguments),
+            )
         of_few, of_many = (each.guest.log_in()["access_token"] for each in (little, much))
-        sheet.compare("call", partial(little.guest.call, of_few), partial(much.guest.call, of_many), times=ground.times(101))
+        sheet.compare(
+            "call",
+            partial(little.guest.call, of_few),
+            partial(much.guest.call, of_many),
+            times=ground.times(101),
+        )

@@ -36,7 +36,9 @@ class Distance:
                     each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 asked = _Asked()
                 for source, target, forth in ((client, server, True), (server, client, False)):
-                    threading.Thread(target=self._carry, args=(source, target, asked, forth), daemon=True).start()
+                    threading.Thread(
+                        target=self._carry, args=(source, target, asked, forth), daemon=True
+                    ).start()
 
     def _carry(self, source: socket.socket, target: socket.socket, asked: _Asked, forth: bool) -> None:
         with suppress(OSError):

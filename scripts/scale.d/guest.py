@@ -9,10 +9,12 @@ from typing import Any, Final
 from caller import Answer, Caller
 from logins import DEVICE_CODE
 from targets import Broken, Running
+from witnesses import TASKS
 
 from server.admin import control
 
 CLIENT: Final = {"client_id": "ostiary-cli"}
+OVER: Final = frozenset({"completed", "failed", "cancelled"})
 
 
 class Guest:
@@ -47,6 +49,18 @@ class Guest:
         if "error" in answer or answer["result"].get("isError"):
             raise Broken(f"a call of {name} was answered {answer}")
         return answer["result"]
+
+    def task(self, token: str, name: str, **arguments: object) -> None:
+        """A tool that is called as a task, asked for until it has ended."""
+        params = {"name": name, "arguments": arguments}
+        task = _fine(
+            self._caller.call("tools/call", params, token=token, name=name, capabilities=TASKS)
+        ).json["result"]
+        while task["status"] not in OVER:
+            asked = {"taskId": task["taskId"]}
+            task = _fine(
+                self._caller.call("tasks/get", asked, token=token, name=task["taskId"], capabilities=TASKS)
+            ).json["result"]
 
     def listed(self, token: str, cursor: str | None = None) -> dict[str, Any]:
         params = {} if cursor is None else {"cursor": cursor}

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 import psycopg
 from psycopg.conninfo import make_conninfo
-from targets import Running, Target, ostiary_source, running
+from targets import Running, Target, free_port, ostiary_source, running
 
 from server.endpoint.agents import Subkey
 from server.endpoint.opening import subkeys
@@ -94,27 +94,40 @@ class House:
         self.folder = folder / name
         self.folder.mkdir()
         self.home: Final = DataDirectory(self.folder / "data")
-        self._parameters: dict[str, str] | None = None
+        self.parameters: dict[str, str] | None = None
         store = ""
         if postgres is not None:
             postgres.said(f"CREATE DATABASE scale_{name}")
-            self._parameters = where = postgres.parameters(f"scale_{name}")
+            self.parameters = where = postgres.parameters(f"scale_{name}")
             (self.folder / "address").write_text(
-                f"postgresql://{where['user']}@/{where['dbname']}?host={where['host']}\n", "utf-8"
+                f"postgresql://{where['user']}@/{where['dbname']}?host={where['host']}&port={where.get('port', 5432)}\n",
+                "utf-8",
             )
             store = f'store = "file:{self.folder / "address"}"\n'
         self.config = self.folder / "ostiary.toml"
         self.config.write_text(SETTINGS.format(store=store, settings=settings), "utf-8")
 
-    @property
-    def command(self) -> tuple[str, ...]:
-        options = ("--port", "0", "--data-dir", str(self.home.path), "--log-level", "warning")
-        return (*ostiary_source(), "serve", "--config", str(self.config), "--admin-port", "0", *options)
+    @contextmanager
+    def serving(self, *, core: int, admin: int = 0) -> Generator[Running]:
+        """`admin`: the port of what is only for this machine."""
+        options = ("--port", "0", "--admin-port", str(admin), "--data-dir", str(self.home.path))
+        command = (
+            *ostiary_source(), "serve", "--config", str(self.config), "--log-level", "warning", *options
+        )  # fmt: skip
+        with running(Target(name="Ostiary", command=command), core=core) as server:
+            yield server
 
     @contextmanager
-    def serving(self, *, core: int) -> Generator[Running]:
-        with running(Target(name="Ostiary", command=self.command), core=core) as server:
-            yield server
+    def by_way_of(self, port: int) -> Generator[None]:
+        """The database is asked at this port of this machine, by whatever is started meanwhile."""
+        address, where = self.folder / "address", self.parameters
+        assert where is not None
+        usual = address.read_text("utf-8")
+        address.write_text(f"postgresql://{where['user']}@127.0.0.1:{port}/{where['dbname']}\n", "utf-8")
+        try:
+            yield
+        finally:
+            address.write_text(usual, "utf-8")
 
     def make(self, *, core: int) -> None:
         """With its schema, its keys and whoever owns it."""
@@ -124,10 +137,11 @@ class House:
     @contextmanager
     def tables(self) -> Generator[Tables]:
         """One transaction."""
-        if self._parameters is None:
+        if self.parameters is None:
             connection = connect_writer(self.home.database)
             try:
                 connection.execute("PRAGMA synchronous = OFF")
+                connection.execute("PRAGMA cache_size = -500000")
                 connection.execute("BEGIN")
                 yield Tables(connection, numbered_marks=False)
                 connection.execute("COMMIT")
@@ -136,7 +150,7 @@ class House:
                 connection.close()
             return
         with psycopg.connect(
-            make_conninfo("", **self._parameters), cursor_factory=psycopg.RawCursor
+            make_conninfo("", **self.parameters), cursor_factory=psycopg.RawCursor
         ) as connection:
             yield Tables(connection, numbered_marks=True)
             connection.commit()
@@ -164,6 +178,10 @@ def database_server(kind: Kind) -> Generator[PostgresServer | None]:
     server.settings |= {"shared_buffers": "512MB", "max_wal_size": "4GB", "autovacuum_naptime": "10s"}
     try:
         server.make()
+        # For what stands between a server and its database, to count and to delay.
+        server.stop()
+        server.listen("127.0.0.1", free_port(), tls=None)
+        server.start()
         yield server
     finally:
         server.remove()
