@@ -43,14 +43,14 @@ class Guest:
     def revoke(self, token: str) -> None:
         _fine(self._caller.form("/revoke", {**CLIENT, "token": token}))
 
-    def call(self, token: str, name: str = "echo", **arguments: object) -> dict[str, Any]:
+    def call(self, token: str, name: str = "echo", /, **arguments: object) -> dict[str, Any]:
         params = {"name": name, "arguments": arguments or {"text": "hello"}}
         answer = _fine(self._caller.call("tools/call", params, token=token, name=name)).json
         if "error" in answer or answer["result"].get("isError"):
             raise Broken(f"a call of {name} was answered {answer}")
         return answer["result"]
 
-    def task(self, token: str, name: str, **arguments: object) -> None:
+    def task(self, token: str, name: str, /, **arguments: object) -> None:
         """A tool that is called as a task, asked for until it has ended."""
         params = {"name": name, "arguments": arguments}
         task = _fine(

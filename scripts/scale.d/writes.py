@@ -108,13 +108,14 @@ def measure(ground: Ground) -> None:
             continue
         with _served(ground, house, away) as (one, ledger):
             for what, work in (("refreshes", _refreshing), ("paid calls", _paying)):
-                before, begun = ledger.look(), time.perf_counter()
-                done = work(one, seconds)
-                took = time.perf_counter() - begun
-                commits = ledger.look().commits - before.commits
+                ask, hear = work(one)
+                before, cpu = ledger.look(), one.server.cpu_seconds()
+                done, took = at_once(one.server, ask, hear, seconds)
+                commits, cpu = ledger.look().commits - before.commits, one.server.cpu_seconds() - cpu
                 sheet.add(f"{what}{title}", None, done / took, "/s")
                 sheet.add("  commits", None, commits / took, "/s")
                 sheet.add("  together in one", None, done / commits, "")
+                sheet.add("  CPU of the server", None, cpu / done * 1e3)
 
 
 @contextmanager
@@ -169,36 +170,40 @@ def _acts(one: Served, times: int) -> dict[str, Callable[[], object]]:
         "call": lambda: guest.call(held[0]["access_token"], "clock", zone="UTC"),
         "paid call": lambda: guest.call(held[0]["access_token"], text=f"hello {next(number)}"),
         "task": lambda: guest.task(held[0]["access_token"], "steps", name=f"{next(number)}", seconds=0),
-        "login revoked": revoke,
+        "login, and its revocation": lambda: (log_in(), revoke()),
     }
 
 
 def _count(ground: Ground, ledger: Ledger, what: str, act: Callable[[], object], times: int) -> None:
+    """The database makes known what a connection did when that connection does something a second later: so the last act is by itself."""
     act()
     time.sleep(SETTLE_SECONDS)
+    act()
     before, begun = ledger.look(), time.perf_counter()
-    few = times - 1 if what.startswith("login revoked") else times
-    for _ in range(few):
+    for _ in range(times - 1):
         act()
     took = time.perf_counter() - begun
     time.sleep(SETTLE_SECONDS)
+    act()
     after, add = ledger.look(), ground.sheet.add
-    add(f"{what}: time", None, took / few * 1e3)
-    add("  transactions", None, (after.commits - before.commits) / few, "")
-    add("  bytes written", None, (after.written - before.written) / few, "")
+    add(f"{what}: time", None, took / (times - 1) * 1e3)
+    add("  transactions", None, (after.commits - before.commits) / times, "")
+    add("  bytes written", None, (after.written - before.written) / times, "")
     if not after.rows:
         return
-    add("  trips to the database", None, (after.trips - before.trips) / few, "")
+    add("  trips to the database", None, (after.trips - before.trips) / times, "")
     for table, counts in sorted(after.rows.items()):
         past = before.rows.get(table, (0, 0, 0, 0))
-        for name, now, then in zip(
-            ("put in", "changed", "changed in place", "taken out"), counts, past, strict=True
-        ):
-            if (now - then) / few >= 0.05:
-                add(f"  {table}: {name}", None, (now - then) / few, "rows")
+        names = ("put in", "changed", "changed in place", "taken out")
+        for name, now, then in zip(names, counts, past, strict=True):
+            if (now - then) / times >= 0.05:
+                add(f"  {table}: {name}", None, (now - then) / times, "rows")
 
 
-def _refreshing(one: Served, seconds: float) -> int:
+Crowd = tuple[Callable[[int], bytes], Callable[[int, bytes], None]]  # what a caller asks, and what it hears
+
+
+def _refreshing(one: Served) -> Crowd:
     """Each caller its own login, always with the token that the refresh before brought."""
     tokens = [one.guest.log_in()["refresh_token"] for _ in range(CALLERS)]
 
@@ -209,10 +214,10 @@ def _refreshing(one: Served, seconds: float) -> int:
     def hear(caller: int, body: bytes) -> None:
         tokens[caller] = json.loads(body)["refresh_token"]
 
-    return at_once(one.server, ask, hear, seconds)
+    return ask, hear
 
 
-def _paying(one: Served, seconds: float) -> int:
+def _paying(one: Served) -> Crowd:
     """All from one balance, with arguments that are others each time: a call that was paid for is not paid for again."""
     token, numbers = one.guest.log_in()["access_token"], count()
 
@@ -224,14 +229,15 @@ def _paying(one: Served, seconds: float) -> int:
         if b"receipt" not in body and b"isError" in body:
             raise Broken(f"a paid call was answered {body[:300]!r}")
 
-    return at_once(one.server, ask, hear, seconds)
+    return ask, hear
 
 
 def at_once(
     server: Running, ask: Callable[[int], bytes], hear: Callable[[int, bytes], None], seconds: float
-) -> int:
-    """So many callers, each with its next request as soon as the one before is answered. How many were."""
-    done, end = 0, time.perf_counter() + seconds
+) -> tuple[int, float]:
+    """So many callers, each with its next request as soon as the one before is answered. How many were, in how many seconds."""
+    begun = time.perf_counter()
+    done, end = 0, begun + seconds
     with ExitStack() as held, selectors.DefaultSelector() as selector:
         incoming = [Incoming() for _ in range(CALLERS)]
         for caller in range(CALLERS):
@@ -250,9 +256,9 @@ def at_once(
                 if answer[0] != 200:
                     raise Broken(f"answered {answer[0]}: {answer[1][:300]!r}")
                 hear(caller, answer[1])
+                done += 1
                 if time.perf_counter() < end:
-                    done += 1
                     connection.sendall(ask(caller))
                 else:
                     waiting -= 1
-    return done
+    return done, time.perf_counter() - begun

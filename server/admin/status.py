@@ -15,7 +15,7 @@ from auth.values.model import Millis
 COUNTED: Final = 2_000
 
 _PEOPLE: Final = (
-    "SELECT count(*) AS n FROM (SELECT 1 AS one FROM users WHERE state = 'enabled' LIMIT ?) AS some"
+    "SELECT count(*) AS n FROM (SELECT 1 AS one FROM users WHERE state = 'enabled' LIMIT ?) AS enabled"
 )
 
 

@@ -16,6 +16,7 @@ from store_engines import NOW
 
 from auth.grants import admin, listing
 from auth.grants.exchange import REFRESH_EPOCH
+from server.admin.status import counted
 from server.store.connect import connect_writer
 from server.store.migrate import migrate, packaged_migrations
 from server.store.placeholders import numbered
@@ -77,6 +78,7 @@ JOBS: Mapping[str, Callable[[Any], object]] = {
     "the next page of them": partial(listing.page, now=NOW, limit=30, before=(NOW - 9_000_000, "grt_5")),
     "a search among them": partial(listing.page, now=NOW, limit=30, like="nobody"),
     "how many there are": partial(listing.count, now=NOW, at_most=2_000),
+    "what `ostiary status` counts": partial(counted, now=NOW),
     "how many one person has": partial(admin.count, now=NOW, subject="usr_3"),
     "one person's logins": partial(admin.sessions, now=NOW, subject="usr_3", limit=30),
     "room for another login of who has ended very many": partial(
