@@ -17,6 +17,7 @@ import people
 import streams
 import tools
 import trail
+import writer
 import writes
 from house import database_server
 from pair import Ground
@@ -31,6 +32,7 @@ GROUPS: Final[Mapping[str, Callable[[Ground], None]]] = {
     "calls": calls.measure,
     "streams": streams.measure,
     "writes": writes.measure,
+    "writer": writer.measure,
 }
 
 

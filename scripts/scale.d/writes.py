@@ -24,6 +24,8 @@ from psycopg.conninfo import make_conninfo
 from targets import ROOT, Broken, Running, free_port
 from wire import Incoming, call_request, exchange, form_request, open_connection, request
 
+from tests.postgres_server import PostgresServer
+
 SETTINGS: Final = f"""
 [[server]]
 name = "bench"
@@ -56,7 +58,18 @@ class Books(NamedTuple):
 class Ledger:
     """Reads them."""
 
-    def __init__(self, house: House, server: Running, admin: int, between: Distance | None) -> None:
+    def __init__(
+        self,
+        house: House,
+        server: Running,
+        admin: int,
+        between: Distance | None,
+        postgres: PostgresServer | None,
+    ) -> None:
+        self._database = None
+        if postgres is not None:
+            pid = int((postgres.folder / "data" / "postmaster.pid").read_text("ascii").split()[0])
+            self._database = Running(target=server.target, pid=pid, host="", port=0)
         self._server, self._admin, self._between = server, admin, between
         self._connection = None
         if house.parameters is not None:
@@ -65,6 +78,9 @@ class Ledger:
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
+
+    def database_cpu_seconds(self) -> float:
+        return 0.0 if self._database is None else self._database.children_cpu_seconds()
 
     def look(self) -> Books:
         commits = gauge(self._server, self._admin, "store_commits_total")
@@ -109,13 +125,16 @@ def measure(ground: Ground) -> None:
         with _served(ground, house, away) as (one, ledger):
             for what, work in (("refreshes", _refreshing), ("paid calls", _paying)):
                 ask, hear = work(one)
-                before, cpu = ledger.look(), one.server.cpu_seconds()
+                before, cpu, below = ledger.look(), one.server.cpu_seconds(), ledger.database_cpu_seconds()
                 done, took = at_once(one.server, ask, hear, seconds)
-                commits, cpu = ledger.look().commits - before.commits, one.server.cpu_seconds() - cpu
+                cpu, below = one.server.cpu_seconds() - cpu, ledger.database_cpu_seconds() - below
+                commits = ledger.look().commits - before.commits
                 sheet.add(f"{what}{title}", None, done / took, "/s")
                 sheet.add("  commits", None, commits / took, "/s")
                 sheet.add("  together in one", None, done / commits, "")
                 sheet.add("  CPU of the server", None, cpu / done * 1e3)
+                if below:
+                    sheet.add("  CPU of the database", None, below / done * 1e3)
 
 
 @contextmanager
@@ -126,7 +145,7 @@ def _served(ground: Ground, house: House, away: float) -> Generator[tuple[Served
     if postgres is None:
         with (
             house.serving(core=ground.cores.server, admin=admin) as server,
-            _with_guest(house, server, admin, None) as found,
+            _with_guest(house, server, admin, None, None) as found,
         ):
             yield found
         return
@@ -134,16 +153,16 @@ def _served(ground: Ground, house: House, away: float) -> Generator[tuple[Served
         distance(("127.0.0.1", int(postgres.settings["port"])), away) as between,
         house.by_way_of(between.port),
         house.serving(core=ground.cores.server, admin=admin) as server,
-        _with_guest(house, server, admin, between) as found,
+        _with_guest(house, server, admin, between, postgres) as found,
     ):
         yield found
 
 
 @contextmanager
 def _with_guest(
-    house: House, server: Running, admin: int, between: Distance | None
+    house: House, server: Running, admin: int, between: Distance | None, postgres: PostgresServer | None
 ) -> Generator[tuple[Served, Ledger]]:
-    guest, ledger = Guest(server, house.home.path), Ledger(house, server, admin, between)
+    guest, ledger = Guest(server, house.home.path), Ledger(house, server, admin, between, postgres)
     try:
         yield Served(house=house, server=server, guest=guest), ledger
     finally:
