@@ -51,12 +51,12 @@ def main() -> None:
         parser.error(f"--only does not know {', '.join(sorted(unknown))}")
     usable = sorted(os.sched_getaffinity(0))
     cores = Cores(server=usable[0], load=usable[-1])
-    os.sched_setaffinity(0, {cores.load})
     sheet, begun, load = Sheet(), time.monotonic(), os.getloadavg()[0]
     with (
         tempfile.TemporaryDirectory(prefix="ostiary-scale-") as folder,
         database_server(options.store) as postgres,
     ):
+        os.sched_setaffinity(0, {cores.load})  # the database goes where there is room
         ground = Ground(folder=Path(folder), postgres=postgres, cores=cores, sheet=sheet, quick=options.quick)
         for name, measure in GROUPS.items():
             if name in chosen:
