@@ -17,7 +17,9 @@ from auth import audit, navigation
 from auth.account import notices
 from auth.device.code_entry import sign_in_then
 from auth.grants import admin as grants
+from auth.grants import listing
 from auth.grants.admin import LoginRecord
+from auth.grants.listing import LoginPage, Place
 from auth.pages import ago, day, redirect
 from auth.people import guests as people
 from auth.people import proving, sessions
@@ -29,6 +31,7 @@ from auth.visit import PageVisit
 
 SHOWN: Final = 30  # on a page
 FEW: Final = 8  # are seen at a glance
+STRETCHES: Final = 4  # of very many logins, looked at for one page of those that are searched for
 SEARCHED: Final = 80  # characters of what is looked for
 PURPOSE: Final = "account logins"
 END: Final = "/account/logins/end"
@@ -61,7 +64,8 @@ class LoginSection(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[LoginGroup, ...]
     everybody: bool
     searchable: bool  # there are so many that somebody would look for one
-    older: str  # the address of those that were used before these; "": there are none
+    older: str  # the address of those that come after these; "": there are none
+    by_use: bool  # those that were used last come first; else those that were made last
     newest: str  # that of the first page; "": this is it
     searched: str
     form_token: str
@@ -73,17 +77,11 @@ async def look(visit: PageVisit, session: BrowserSession) -> LoginSection:
     everybody = user.role == "owner"
     searched = visit.query("q").strip()[:SEARCHED]
     before = read_place(visit.query("before"))
-    found = await visit.parts.store.read(
-        partial(
-            grants.sessions,
-            now=visit.now,
-            subject=None if everybody else user.id,
-            limit=SHOWN + 1,
-            before=before,
-            like=searched,
-        )
+    found = await (
+        _everybodys(visit, before, searched) if everybody else _own(visit, user.id, before, searched)
     )
-    shown = sorted(found[:SHOWN], key=lambda login: _whose(login, user.id))  # stable: the last used first
+    # Stable: in each group the last used first, or the newest.
+    shown = sorted(found.logins, key=lambda login: _whose(login, user.id))
     groups = [
         LoginGroup(title=title, person=place == 1, rows=tuple(_row(visit, login) for login in logins))
         for (place, title), logins in groupby(shown, lambda login: _whose(login, user.id))
@@ -91,8 +89,9 @@ async def look(visit: PageVisit, session: BrowserSession) -> LoginSection:
     return LoginSection(
         groups=tuple(groups),
         everybody=everybody,
-        searchable=len(found) > FEW or bool(searched) or before is not None,
-        older="" if len(found) <= SHOWN else _address(searched, found[SHOWN - 1]),
+        searchable=len(found.logins) > FEW or bool(searched) or before is not None,
+        older="" if found.go_on is None else _address(searched, found.go_on),
+        by_use=found.by_use,
         newest="" if before is None else _address(searched),
         searched=searched,
         form_token=visit.token(PURPOSE),
@@ -100,15 +99,38 @@ async def look(visit: PageVisit, session: BrowserSession) -> LoginSection:
     )
 
 
-def read_place(text: str) -> tuple[Millis, str] | None:
-    """Where a page of logins begins: when the last one of the page before was used, and its id."""
+async def _everybodys(visit: PageVisit, before: Place | None, searched: str) -> LoginPage:
+    """Of very many, as many stretches as it takes to fill a page, and no more than a few."""
+    store, logins, at, by_use = visit.parts.store, list[LoginRecord](), before, True
+    for _ in range(STRETCHES):
+        found = await store.read(
+            partial(listing.page, now=visit.now, limit=SHOWN - len(logins), before=at, like=searched)
+        )
+        logins += found.logins
+        at, by_use = found.go_on, found.by_use
+        if at is None or len(logins) >= SHOWN:
+            break
+    return LoginPage(logins=logins, go_on=at, by_use=by_use)
+
+
+async def _own(visit: PageVisit, person: str, before: Place | None, searched: str) -> LoginPage:
+    job = partial(
+        grants.sessions, now=visit.now, subject=person, limit=SHOWN + 1, before=before, like=searched
+    )
+    found = await visit.parts.store.read(job)
+    last = found[SHOWN - 1].grant if len(found) > SHOWN else None
+    go_on = None if last is None else (last.last_used_at, last.id)
+    return LoginPage(logins=found[:SHOWN], go_on=go_on, by_use=True)
+
+
+def read_place(text: str) -> Place | None:
+    """Where a page of logins begins: when the last one of the page before was used or made, and its id."""
     at, dot, login = text.partition(".")
     return (int(at), login) if dot and at.isascii() and at.isdigit() and len(at) < 16 else None
 
 
-def _address(searched: str, after: LoginRecord | None = None) -> str:
-    place = "" if after is None else f"{after.grant.last_used_at}.{after.grant.id}"
-    return address(searched, "before", place)
+def _address(searched: str, after: Place | None = None) -> str:
+    return address(searched, "before", "" if after is None else f"{after[0]}.{after[1]}")
 
 
 def address(searched: str, name: str, place: str) -> str:

@@ -73,32 +73,40 @@ def sessions(
     whose id comes after this one, and a page is those with the next ids. `before`: when the last one of a page was used, and its
     id; those of the next page follow it. `like`: something that the person, the program, its computer or address has in it."""
     living, values = _living(db, now, subject, client_id)
-    if like:
-        living += " AND (" + " OR ".join(f"instr(lower({column}), ?) > 0" for column in _SEARCHED) + ")"
-        values = (*values, *(like.lower() for _ in _SEARCHED))
+    sought, words = searched(like)
+    living, values = living + sought, (*values, *words)
     if before is not None:
         living += " AND (g.last_used_at < ? OR (g.last_used_at = ? AND g.id > ?))"
         values = (*values, before[0], *before)
     if after is not None:
         living, values = f"{living} AND g.id > ?", (*values, after)
     rows = db.fetch_all(
-        f"{_SELECT} WHERE {living} ORDER BY {'g.last_used_at DESC, g.id' if after is None else 'g.id'} LIMIT ?",
+        f"{RECORDS} WHERE {living} ORDER BY {'g.last_used_at DESC, g.id' if after is None else 'g.id'} LIMIT ?",
         *values,
         limit,
     )
     if after is not None:
         rows.sort(key=lambda row: (-row["last_used_at"], row["id"]))
-    return [_login(row, now) for row in rows]
+    return [recorded(row, now) for row in rows]
 
 
-_SELECT: Final = (
+RECORDS: Final = (
     "SELECT g.*, u.name AS user_name, u.state AS user_state, u.expires_at AS user_expires_at,"
     " c.name AS registered_name, c.state AS client_state, c.kind AS client_kind, c.auth_method AS auth_method"
     " FROM grants g LEFT JOIN users u ON u.id = g.subject JOIN clients c ON c.id = g.client_id"
 )
 
 
-def _login(row: Row, now: Millis) -> LoginRecord:
+def searched(like: str) -> tuple[str, tuple[str, ...]]:
+    """SQL to go on with after a WHERE on `RECORDS`, and its parameters."""
+    if not like:
+        return "", ()
+    tests = " OR ".join(f"instr(lower({column}), ?) > 0" for column in _SEARCHED)
+    return f" AND ({tests})", (like.lower(),) * len(_SEARCHED)
+
+
+def recorded(row: Row, now: Millis) -> LoginRecord:
+    """Of `RECORDS`."""
     return LoginRecord(
         grant=Grant.of(row),
         user_name=row["user_name"] or "",
@@ -111,8 +119,8 @@ def _login(row: Row, now: Millis) -> LoginRecord:
 
 def find(db: Db, grant_id: str, now: Millis) -> LoginRecord | None:
     """A job: one login, whether it lives or not."""
-    row = db.fetch_one(f"{_SELECT} WHERE g.id = ?", grant_id)
-    return None if row is None else _login(row, now)
+    row = db.fetch_one(f"{RECORDS} WHERE g.id = ?", grant_id)
+    return None if row is None else recorded(row, now)
 
 
 def count(db: Db, now: Millis, *, subject: str | None = None, client_id: str | None = None) -> int:

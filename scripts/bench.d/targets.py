@@ -22,8 +22,8 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 # Ostiary's own limits are for the open network, by address. Here thousands of connections come from one.
 SETTINGS = {
-    "OSTIARY_MAX_CONNECTIONS": "8192",
-    "OSTIARY_MAX_CONNECTIONS_PER_IP": "8192",
+    "OSTIARY_MAX_CONNECTIONS": "16384",
+    "OSTIARY_MAX_CONNECTIONS_PER_IP": "16384",
 }
 
 

@@ -150,6 +150,7 @@ class _Lists(msgspec.Struct, frozen=True):
     templates: Mapping[str, TemplateEntry]
     prompts: Mapping[str, PromptEntry]
     has_tasks: bool
+    entries: tuple[ToolEntry, ...]  # of the tools, one and the same for as long as they are offered so
     named: frozenset[str]  # every tool of an agent, also those that are not offered
     left_out: tuple[str, ...] = ()
 
@@ -229,7 +230,7 @@ class Catalog:
         return self._lists.named
 
     def entries(self) -> Sequence[ToolEntry]:
-        return tuple(self._lists.tools.values())
+        return self._lists.entries
 
     def resources(self) -> Sequence[ResourceEntry]:
         return tuple(self._lists.resources.values())
@@ -431,6 +432,7 @@ def _lists(
         MappingProxyType(templates),
         MappingProxyType(prompts),
         any(_may_be_task(entry.tool) for entry in tools.values()),
+        tuple(tools.values()),
         frozenset(named),
         tuple(left_out),
     )

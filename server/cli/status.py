@@ -215,10 +215,12 @@ def _auth(server: dict[str, Any]) -> str:
 
 def _counted(server: dict[str, Any]) -> str:
     people, logins = server["people"], server["logins"]
-    known = f"{people} {'person' if people == 1 else 'people'}"
+    # Of very many not all are counted.
+    than, then = (("more than " if server.get(more) else "") for more in ("more_people", "more_logins"))
+    known = f"{than}{people} {'person' if people == 1 else 'people'}"
     if server.get("unclaimed"):
         known = "nobody has claimed it yet"
-    return f"{known}, {logins} login{'' if logins == 1 else 's'}"
+    return f"{known}, {then}{logins} login{'' if logins == 1 else 's'}"
 
 
 def _money(money: dict[str, Any]) -> list[tuple[str, str]]:

@@ -42,7 +42,9 @@ from server.rights.visitors import visitor_tools
 from server.sessions.crew import Crew
 from server.sessions.ended import EndedSessions
 from server.sessions.session_ids import SessionIds
+from server.sessions.sessions import MAX_OVERALL as MOST_SESSIONS
 from server.sessions.sessions import Sessions
+from server.sessions.subscriptions import MAX_OVERALL as MOST_SUBSCRIPTIONS
 from server.sessions.subscriptions import Subscriptions
 from server.settings.money import PaymentsConfig
 from server.settings.rules import programs_of
@@ -195,10 +197,12 @@ async def open_servers(
     connections: PersonConnections | None = None,
     calls: CallBook | None = None,
     tracing: Tracing | None = None,
+    clients: int = 0,
 ) -> OpenServers:
     """Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
     that name; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server; `issuer` makes tokens of ours
-    for upstreams, and is None where nothing is kept beyond this process; `connections` are of people who have accounts there. Raises `CannotStart`."""
+    for upstreams, and is None where nothing is kept beyond this process; `connections` are of people who have accounts there; `clients`:
+    how many may be connected at once, where more are than usual. Raises `CannotStart`."""
     servers = tuple(servers)
     endpoints: dict[str, Endpoint] = {}
     sessions: dict[str, Sessions] = {}
@@ -228,7 +232,7 @@ async def open_servers(
         for server in servers:
             settings[server.name] = server
             ids = SessionIds(subkey("sessions"), server.name, clock=now_millis, entropy=secrets.token_bytes)
-            sessions[server.name] = Sessions(ids, ended)
+            sessions[server.name] = Sessions(ids, ended, overall=max(MOST_SESSIONS, clients))
             endpoints[server.name], agents[server.name] = await open_endpoint(
                 server,
                 subkey,
@@ -247,6 +251,7 @@ async def open_servers(
                 keeper=keeper,
                 policies=policies,
                 tracing=tracing,
+                clients=clients,
             )
     except CatalogError as error:
         raise _cannot_offer(error.problems) from error
@@ -336,6 +341,7 @@ async def open_endpoint(
     keeper: Callable[[], CallKeeper] | None = None,
     policies: PolicyMaker | None = None,
     tracing: Tracing | None = None,
+    clients: int = 0,
 ) -> tuple[Endpoint, RunningAgents]:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises what `open_offering` raises."""
     made: list[Endpoint] = []  # changes that come before it is made are in its first catalogue anyway
@@ -371,7 +377,7 @@ async def open_endpoint(
         identity=offering.identity,
         catalog=catalog,
         rights=offering.rights,
-        subscriptions=Subscriptions(),
+        subscriptions=Subscriptions(overall=max(MOST_SUBSCRIPTIONS, clients)),
         sessions=sessions,
         tasks=TaskRules(
             engine=tasks,

@@ -128,13 +128,13 @@ async def follow(
     visit: McpVisit,
     reader: StreamReader,
     *,
-    until: trio.Event | None = None,
+    until_drain: bool = False,
     on_ping: Callable[[], None] = lambda: None,
     on_done: Callable[[], None] = lambda: None,
     framed: Callable[[Event], bytes] = as_event,
 ) -> Parting:
-    """Write what is read, with signs of life, until there is no more, `until` is set, or the caller may not be here any
-    longer: a token that has run out, or a login that was ended, ends what no further request would."""
+    """Write what is read, with signs of life, until there is no more, with `until_drain` the server is about to go, or the caller may not
+    be here any longer: a token that has run out, or a login that was ended, ends what no further request would."""
     parting = Parting.MORE
     async with trio.open_nursery() as nursery:
 
@@ -144,13 +144,9 @@ async def follow(
             parting = Parting.GONE
             nursery.cancel_scope.cancel()
 
-        async def end_with(event: trio.Event) -> None:
-            await event.wait()
-            nursery.cancel_scope.cancel()
-
         nursery.start_soon(watch)
-        if until is not None:
-            nursery.start_soon(end_with, until)
+        if until_drain:  # told of it, and not waiting for it: a task for each stream would be a fifth of what one takes
+            visit.cycle.at_drain(nursery.cancel_scope.cancel)
         try:
             parting = await _pass_on(visit, reader, on_ping, framed)
             if parting is Parting.DONE:

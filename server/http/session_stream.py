@@ -71,7 +71,7 @@ async def _listen(visit: McpVisit, session: Session) -> None:
             await visit.reply.ping()  # so that the client sees that it is connected
         except OSError:
             return None
-        parting = await follow(visit, reader, until=visit.cycle.draining)
+        parting = await follow(visit, reader, until_drain=True)
     if parting is not Parting.GONE:
         await visit.reply.close(farewell(parting, session.revision))
     return None

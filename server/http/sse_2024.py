@@ -118,7 +118,7 @@ class SseEndpoint:
                 await visit.reply.ping()
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(wire.tell_changes)
-                    parting = await follow(visit, reader, until=visit.cycle.draining, framed=_as_message)
+                    parting = await follow(visit, reader, until_drain=True, framed=_as_message)
                     nursery.cancel_scope.cancel()
             if parting is not Parting.GONE:
                 await visit.reply.close()

@@ -22,7 +22,7 @@ from server.records.call_rows import CallFilter
 ROWS: Final = 50
 # So many stretches are looked at for one page.
 STRETCHES: Final = 5
-PLACE_PURPOSE: Final = "place in a list of calls"
+PLACE_PURPOSE: Final = "call-places"
 TYPED: Final = 200  # characters of one field: nothing is called by a longer name
 # What came of calls, as people choose it: the word in the records, and ours.
 OUTCOMES: Final[Mapping[str, str]] = {

@@ -230,6 +230,7 @@ async def build(
         issuer=partial(_issuer, identity),
         connections=connections,
         calls=calls,
+        clients=config.max_connections,
         tracing=None if telemetry is None else telemetry.tracing,
     )
     endpoints |= servers.endpoints

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Final, Literal, TypeAlias, cast
 
+from server.backends.catalog import ToolEntry
 from server.mcp.errors import MethodNotFound
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.params import LevelParams, ListParams
@@ -39,7 +41,21 @@ async def set_level(request: Request) -> EmptyResult:
 
 
 async def list_tools(request: Request) -> ListResult:
-    return _page(request, "tools", visible_tools(request))
+    """Raises `BadCursor`."""
+    endpoint, principal = request.endpoint, request.principal
+    standing = endpoint.rights.standing
+    entries, after = endpoint.cursors.cut(
+        "tools",
+        endpoint.catalog.entries(),
+        _NAME,
+        cast("ListParams", request.route.params).cursor,
+        endpoint.page_size,
+        lambda entry: standing(principal, entry) is not Standing.HIDDEN,
+    )
+    tools = [entry.tool for entry in entries]
+    if endpoint.task_face(request.revision) is Face.WASMAGENT:
+        tools = [wasmagent_tool(tool) for tool in tools]
+    return ListResult("tools", tools, after)
 
 
 async def list_resources(request: Request) -> ListResult:
@@ -52,17 +68,6 @@ async def list_templates(request: Request) -> ListResult:
 
 async def list_prompts(request: Request) -> ListResult:
     return _page(request, "prompts", visible_prompts(request))
-
-
-def visible_tools(request: Request) -> Sequence[Tool]:
-    endpoint = request.endpoint
-    tools = [
-        entry.tool
-        for entry in endpoint.catalog.entries()
-        if endpoint.rights.standing(request.principal, entry) is not Standing.HIDDEN
-    ]
-    wasmagent = endpoint.task_face(request.revision) is Face.WASMAGENT
-    return [wasmagent_tool(tool) for tool in tools] if wasmagent else tools
 
 
 def offers_of(request: Request) -> Offers:
@@ -114,3 +119,4 @@ def _key_of(item: Listed) -> str:
 
 
 _KEY: Final[Callable[[Listed], str]] = _key_of
+_NAME: Final[Callable[[ToolEntry], str]] = attrgetter("tool.name")

@@ -11,7 +11,7 @@ import secrets
 from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import trio
 
@@ -28,6 +28,8 @@ OWED: Final = 4
 
 _EVENT_ID: Final = re.compile(r"([0-9a-f]{8})-(\d{1,15})-(\d{1,15})", re.ASCII).fullmatch
 _LIFE_BYTES: Final = 4
+# In the place of a deque that would be empty, which takes 700 bytes: most streams never have an event. Nothing can be put into it.
+_NOTHING: Final[deque[Any]] = deque[Any](maxlen=0)
 
 
 class Event(NamedTuple):
@@ -57,7 +59,7 @@ class EventLog:
         self.life: Final = secrets.token_hex(_LIFE_BYTES)
         self._streams: dict[int, EventStream] = {}
         self._opened = 0
-        self._order = deque[EventStream]()  # whose event is the oldest, the second oldest …
+        self._order: deque[EventStream] = _NOTHING  # whose event is the oldest, the second oldest …
         self._bytes = 0
         self._closed = False
 
@@ -91,12 +93,14 @@ class EventLog:
         streams, self._streams = self._streams, {}
         for stream in streams.values():
             stream.forget()
-        self._order.clear()
+        self._order = _NOTHING
         self._allowance.used -= self._bytes
         self._bytes = 0
 
     def keep(self, stream: EventStream, size: int) -> None:
         """The stream has a new event; others make room for it."""
+        if self._order is _NOTHING:
+            self._order = deque()
         self._order.append(stream)
         self._bytes += size
         self._allowance.used += size
@@ -144,7 +148,7 @@ class EventStream:
 
     def __init__(self, log: EventLog, number: int) -> None:
         self._log = log
-        self._kept = deque[bytes]()
+        self._kept: deque[bytes] = _NOTHING
         self._reader: StreamReader | None = None
         self._unread: trio.Event | None = None  # somebody waits until the reader has it all
         self._awaited: trio.Event | None = None  # somebody waits for a reader
@@ -187,6 +191,8 @@ class EventStream:
         if self.ended:
             return
         self.last += 1
+        if self._kept is _NOTHING:
+            self._kept = deque()
         self._kept.append(message)
         self._log.keep(self, len(message))
         self._rouse()
@@ -245,7 +251,7 @@ class EventStream:
         return len(self._kept.popleft())
 
     def forget(self) -> None:
-        self._kept.clear()
+        self._kept = _NOTHING
         self.ended = True
         self._rouse()
 

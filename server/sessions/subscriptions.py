@@ -21,7 +21,7 @@ Topic: TypeAlias = str
 
 # A client opens one or two per window it has. More is a client that forgot to close them.
 MAX_PER_CALLER: Final = 64
-# Each costs a connection and about 20 KiB.
+# Each costs a connection and about 20 KiB. More only where so many may be connected (`max_connections`).
 MAX_OVERALL: Final = 4096
 # Resources and tasks that one subscription may name.
 MAX_TOPICS: Final = 1024

@@ -44,8 +44,10 @@ class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 1024
     # Beyond this the sync is shared by so many that sharing more gains nothing.
     batch: int = 64
-    # The first of a batch waits no longer than this for the others' work.
+    # The first of a batch waits no longer than this for the others' work; where a turn of the writer costs more by itself (a slow disk, a
+    # database over a network, other processes that write), as long as that, so that a crowd shares it and nobody waits twice as long.
     batch_seconds: float = 0.005
+    longest_batch_seconds: float = 0.1
     job_seconds: float = JOB_SECONDS
     readers: int = 2
     # A writer that has not answered by then hangs on a dead disk.
@@ -124,9 +126,10 @@ class _Lane:
 class _Group:
     """What a thread takes from its lane in one go: the first is waited for, the rest must be there already."""
 
-    def __init__(self, lane: _Lane, limits: StoreLimits) -> None:
+    def __init__(self, lane: _Lane, limits: StoreLimits, seconds: float) -> None:
         self._queue = lane.queue
         self._limits = limits
+        self._seconds = seconds
         self.taken: list[_Ticket[Any]] = []
         self.is_last = False
         self._take(self._queue.get())
@@ -135,7 +138,7 @@ class _Group:
         return bool(self.taken)
 
     def __iter__(self) -> Iterator[_Ticket[Any]]:
-        until = time.monotonic() + self._limits.batch_seconds
+        until = time.monotonic() + self._seconds
         position = 0
         while position < len(self.taken):
             ticket = self.taken[position]
@@ -280,8 +283,9 @@ class ThreadedStore:
                     await trio.sleep(seconds if oldest is None else oldest + seconds - now)
 
     def _serve_writes(self, writer: Transactions) -> None:
+        shortest, longest = self._limits.batch_seconds, self._limits.longest_batch_seconds
         while True:
-            group = _Group(self._writes, self._limits)
+            group = _Group(self._writes, self._limits, max(shortest, min(writer.turn_seconds, longest)))
             effects: list[Effect] = []
             began = time.monotonic()
             try:
@@ -298,7 +302,7 @@ class ThreadedStore:
 
     def _serve_reads(self, reader: Transactions) -> None:
         while True:
-            group = _Group(self._reads, self._limits)
+            group = _Group(self._reads, self._limits, self._limits.batch_seconds)
             try:
                 for ticket in group:
                     reader.run_read(ticket)

@@ -97,6 +97,9 @@ class Transactions:
         self._ballast = ballast
         self._job_seconds = job_seconds
         self._deadline = math.inf
+        self.turn_seconds = (
+            0.0  # what the last batch took besides its jobs: until it could begin, and for its commit
+        )
         self._ends = ChainEnds()
         engine.watch(connection, self._is_late)
 
@@ -124,12 +127,14 @@ class Transactions:
         `works` may be lazy: it is read on while the batch runs. If the shared transaction is lost in whatever way, nothing of
         it counts, and each job that was in it runs again in a transaction of its own, as do those that were still to come.
         """
+        asked = time.monotonic()
         try:
             self._connection.execute(self._engine.begin_write)
         except self._engine.errors as error:
             for work in works:
                 work.fail(self._engine.translate(error))
             return []
+        begun = time.monotonic()
         waiting = iter(works)
         started: list[PendingJob[Any]] = []
         effects: list[Effect] = []
@@ -151,7 +156,9 @@ class Transactions:
                         raise _Ended
                 else:
                     effects += self._run_among_others(work, at=at)
+            done = time.monotonic()
             self._commit()
+            self.turn_seconds = begun - asked + time.monotonic() - done
         except CommitInDoubt:
             return self._leave_open(started, effects)
         except self._losses:

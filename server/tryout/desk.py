@@ -7,7 +7,7 @@ stateless era does it. It never becomes a task: nobody would come back for it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
 import msgspec
@@ -29,8 +29,6 @@ from server.rights.standing import Standing
 TRY_SECONDS: Final = 120.0
 # As the protocol names what a client can be asked.
 _CAPABILITIES: Final[dict[str, Any]] = {"elicitation": {"form": {}, "url": {}}}
-# Pages of a list: more than a server has that somebody chooses from by hand.
-_PAGES: Final = 50
 
 
 class TryRound(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,20 +46,31 @@ class TryAnswer(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
 
 
-async def offered(endpoint: Endpoint, principal: Principal, call_id: str) -> list[Mapping[str, Any]]:
-    """The tools that this caller may call, as clients see them."""
-    found: list[Mapping[str, Any]] = []
-    cursor: str | None = None
-    for _ in range(_PAGES):
-        request = _request(endpoint, principal, "tools/list", ListParams(cursor=cursor), call_id, "")
-        answer = _decoded(await run(request, SILENT))
-        result: dict[str, Any] = answer.get("result") or {}
-        found += result.get("tools", [])
-        cursor = result.get("nextCursor")
-        if cursor is None:
-            break
+class TryPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of the tools that somebody may call, as clients see them."""
+
+    tools: Sequence[Mapping[str, Any]]
+    after: str | None  # where the next one begins; None: that was all
+
+
+async def offered(
+    endpoint: Endpoint, principal: Principal, call_id: str, cursor: str | None
+) -> TryPage | None:
+    """None: there is no such page."""
+    request = _request(endpoint, principal, "tools/list", ListParams(cursor=cursor), call_id, "")
+    result: dict[str, Any] | None = _decoded(await run(request, SILENT)).get("result")
+    if result is None:
+        return None
     # What is listed and would be refused is of no use to somebody whom nobody can ask for more.
-    return [tool for tool in found if stands(endpoint, principal, str(tool["name"]))]
+    tools = [tool for tool in result.get("tools", []) if stands(endpoint, principal, str(tool["name"]))]
+    return TryPage(tools=tools, after=result.get("nextCursor"))
+
+
+def tool(endpoint: Endpoint, principal: Principal, name: str) -> Mapping[str, Any] | None:
+    """As clients see it; None if there is none that this caller may call."""
+    if not stands(endpoint, principal, name):
+        return None
+    return cast("dict[str, Any]", msgspec.json.decode(msgspec.json.encode(endpoint.catalog.tools[name].tool)))
 
 
 def stands(endpoint: Endpoint, principal: Principal, name: str) -> bool:

@@ -37,7 +37,8 @@ def servers(found: Sequence[tuple[str, str]]) -> Markup:
     ).format(rows)
 
 
-def tools(title: str, server: str, found: Sequence[Mapping[str, Any]]) -> Markup:
+def tools(title: str, server: str, found: Sequence[Mapping[str, Any]], *, more: str = "") -> Markup:
+    """`more`: the address of those that come after these."""
     rows = _joined(
         Markup('<li><div><a href="/{}/try/{}"><strong>{}</strong></a>{}<small>{}</small></div></li>').format(
             server,
@@ -51,8 +52,14 @@ def tools(title: str, server: str, found: Sequence[Mapping[str, Any]]) -> Markup
     listed = (
         Markup('<ul class="rows">{}</ul>').format(rows)
         if found
-        else Markup("<p>There are no tools that you may call.</p>")
+        else Markup(
+            "<p>There are no tools that you may call.</p>"
+            if not more
+            else "<p>You may call none of these.</p>"
+        )
     )
+    if more:
+        listed += Markup('<p class="after"><a class="button quiet" href="{}">More tools</a></p>').format(more)
     return Markup(
         '<h1>{}</h1><p class="lead">Choose a tool. It is called as you, and each call is written down like any other.</p>{}'
     ).format(title, listed)

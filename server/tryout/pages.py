@@ -32,6 +32,7 @@ from server.tryout.desk import TryAnswer, TryRound
 from server.tryout.fields import TryField, as_json, fields_of, filled, json_of, refilled
 
 PATH: Final = "/try"
+AT: Final = "at"  # where a page of the list begins, in the query
 SIGN_IN: Final = f"/signin?next={PATH}"
 # What the calls of these pages are known by, in records and to whoever keeps callers apart.
 CLIENT_ID: Final = "try-page"
@@ -84,7 +85,7 @@ class TryPages:
 
     async def tool(self, visit: PageVisit, server: str, name: str) -> WireReply:
         async def show(visit: PageVisit, session: Any, principal: Principal) -> WireReply:
-            tool = await self._tool(server, principal, name)
+            tool = self._tool(server, principal, name)
             if tool is None:
                 return self._no_tool(visit, server)
             given = self._example(server, name)
@@ -95,7 +96,7 @@ class TryPages:
 
     async def call(self, visit: PageVisit, server: str, name: str) -> WireReply:
         async def make(visit: PageVisit, session: Any, principal: Principal) -> WireReply:
-            tool = await self._tool(server, principal, name)
+            tool = self._tool(server, principal, name)
             if tool is None:
                 return self._no_tool(visit, server)
             if not visit.shows(_purpose(server, name)):
@@ -197,16 +198,16 @@ class TryPages:
 
     async def _tools(self, visit: PageVisit, session: Any, principal: Principal) -> WireReply:
         server = visit.request.path.split("/")[1]
-        found = await desk.offered(self._endpoints[server], principal, self._call_id())
+        at = visit.query(AT) or None
+        found = await desk.offered(self._endpoints[server], principal, self._call_id(), at)
+        if found is None:  # the list is another by now
+            return redirect(f"/{server}{PATH}")
         title = self._title(server)
-        return self._page(visit, title, drawing.tools(title, server, found))
+        more = "" if found.after is None else f"/{server}{PATH}?{AT}={found.after}"
+        return self._page(visit, title, drawing.tools(title, server, found.tools, more=more))
 
-    async def _tool(self, server: str, principal: Principal, name: str) -> Mapping[str, Any] | None:
-        endpoint = self._endpoints[server]
-        if not desk.stands(endpoint, principal, name):
-            return None
-        found = await desk.offered(endpoint, principal, self._call_id())
-        return next((tool for tool in found if tool["name"] == name), None)
+    def _tool(self, server: str, principal: Principal, name: str) -> Mapping[str, Any] | None:
+        return desk.tool(self._endpoints[server], principal, name)
 
     def _form(
         self,

@@ -31,6 +31,7 @@ from auth.values.requester import Requester
 from auth.values.site import Site
 from auth.values.wire import WireReply, WireRequest
 from server.store.audit_chain import AuditChain
+from server.store.keyfile import MasterKey
 from tests.auth.routed_pages import AUDIT_KEY, RoutedPages
 
 T = TypeVar("T")
@@ -99,6 +100,7 @@ class MemoryDb:
 
 
 def subkey(name: str) -> bytes:
+    MasterKey("key", bytes(32)).subkey(f"{name}/1")  # refused as a served page's would be
     return hashlib.sha256(b"house " + name.encode()).digest()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -103,7 +104,7 @@ async def test_a_batch_has_a_largest_size(directory: Path) -> None:
 
 
 async def test_a_slow_job_ends_its_batch_so_that_it_is_answered(directory: Path) -> None:
-    async with opened(directory, StoreLimits(batch_seconds=0)) as store:
+    async with opened(directory, StoreLimits(batch_seconds=0, longest_batch_seconds=0)) as store:
         said = trace(store)
         async with trio.open_nursery() as nursery:
             gate = await behind_gate(store, nursery)
@@ -112,6 +113,36 @@ async def test_a_slow_job_ends_its_batch_so_that_it_is_answered(directory: Path)
             await until(lambda: store._writes.pending == 4)
             gate.open.set()
         assert said.count("COMMIT") == 4
+
+
+class SlowClock:
+    """Half a minute later each time somebody looks."""
+
+    sleep = staticmethod(time.sleep)
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 30
+        return self.now
+
+
+async def test_where_a_turn_of_the_writer_takes_long_by_itself_those_who_wait_share_the_next(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.store.transactions.time", SlowClock())
+    limits = StoreLimits(batch_seconds=0, longest_batch_seconds=60, job_seconds=10**9)
+    async with opened(directory, limits) as store:
+        await store.write(partial(put, key="a"))  # whose turn is known to have taken a minute
+        said = trace(store)
+        async with trio.open_nursery() as nursery:
+            gate = await behind_gate(store, nursery)
+            for number in range(3):
+                nursery.start_soon(store.write, partial(put, key=f"k{number}"))
+            await until(lambda: store._writes.pending == 4)
+            gate.open.set()
+        assert said.count("COMMIT") == 1
 
 
 async def test_a_full_queue_refuses_at_once_and_serves_again_when_it_has_drained(directory: Path) -> None:
