@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from auth.values.db import AuditEntry
-from server.store import meta
+from server.store import meta, moved
 from server.store.audit_chain import AuditChain, AuditTail
 from server.store.audit_head import HeadFile
 from server.store.connect import APPLICATION_ID, connect_reader, sync_directory
@@ -200,6 +200,8 @@ def _bring_in(
         for table in OPEN_BUSINESS:
             if table in there:  # the copy may be of an older schema
                 connection.execute(f"DELETE FROM {table}")
+        # It counts from here on, whatever became of it elsewhere.
+        connection.executemany("DELETE FROM meta WHERE key = ?", [(mark,) for mark in moved.MARKS])
         kept_out = keep_out(connection, standing, now=now)
         # Chains that were rotated after the copy was made are then told from stolen ones.
         connection.execute(

@@ -65,9 +65,13 @@ def bring_up(connection: PostgresConnection, migrations: Sequence[Migration], *,
             )
 
 
+def tables_in(connection: PostgresConnection) -> list[str]:
+    return sorted(row[0] for row in connection.execute(_TABLES).fetchall())
+
+
 def _applied(connection: PostgresConnection) -> dict[int, str]:
     """Versions and checksums."""
-    tables = {row[0] for row in connection.execute(_TABLES).fetchall()}
+    tables = tables_in(connection)
     if "schema_version" in tables:
         return dict(connection.execute("SELECT version, sha256 FROM schema_version").fetchall())
     if tables:
