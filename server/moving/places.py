@@ -15,6 +15,7 @@ import msgspec
 
 from server.moving.copying import CopyRefused
 from server.moving.ends import STATEMENT_SECONDS, CopyEnd, SqliteEnd
+from server.moving.plan import LEFT_BEHIND
 from server.store import meta, moved
 from server.store.connect import connect_writer, opening, sync_directory
 from server.store.home import DataDirectory
@@ -170,7 +171,7 @@ def _is_of_older(
                 )
             return mark.schema < schema
     for table in tables:
-        if table != "schema_version" and one(f"SELECT 1 FROM {table} LIMIT 1") is not None:
+        if table not in LEFT_BEHIND and one(f"SELECT 1 FROM {table} LIMIT 1") is not None:
             raise CopyRefused(
                 f"{called} has rows already (in {table})",
                 hint="name another database, or empty that one; what is there is no part of this copy",
