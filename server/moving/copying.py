@@ -87,6 +87,12 @@ class StoreCopy:
 
     def run(self) -> Copied:
         """Raises `StoreError`; the same again goes on with it."""
+        for end in (self._source, self._target):
+            if end.schema() > self._schema:  # a newer version has added to it
+                raise CopyRefused(
+                    f"{end.called} is of a newer version (schema {end.schema()}; this one knows {self._schema})",
+                    hint="copy it with the newer version: this one does not know all of it",
+                )
         mark = self._begin()
         counts = {table.name: self._counted(table) for table in self._tables}
         mark = self._copy(mark, sum(counts.values()))

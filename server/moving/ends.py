@@ -75,6 +75,9 @@ class CopyEnd(ABC):
             raise self.engine.translate(error) from error
         return result
 
+    def schema(self) -> int:
+        return self._one("SELECT max(version) FROM schema_version")
+
     def count(self, table: CopiedTable) -> int:
         return self._one(f"SELECT count(*) FROM {table.name}")
 

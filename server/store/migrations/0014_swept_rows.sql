@@ -1,3 +1,4 @@
+-- additive
 -- Ways to the rows that are over, so that looking for some never goes through all; and from a program to what refers to it, which is looked
 -- up for each one that is swept. No use of a login writes to any of them.
 
