@@ -49,6 +49,7 @@ EVENTS: Final[Mapping[str, str]] = MappingProxyType(
         "plan.granted": "gave a plan",
         "refresh.reuse": "used a refresh token twice: the login was ended",
         "reset.link_made": "made a link for a new passphrase",
+        "store.copied": "moved everything to another database",
         "store.restored": "the database was restored from a copy",
         "token.bought": "paid for a login",
         "token.revoked": "gave its login back",

@@ -80,9 +80,10 @@ FLOORS: dict[str, frozenset[str]] = {
         "records", "repeats", "request", "rights", "sessions", "settings", "stdio", "store", "tasks", "telemetry", "till", "trust",
         "tryout", "x402",
     }),
+    "moving": frozenset({"store", "till"}),  # rows from one database to another
     "service": frozenset(),  # what systemd is told of the server
     "cli": frozenset({
-        "admin", "checks", "client", "endpoint", "evm", "facilitator", "gateway", "mock", "money", "observe", "overview", "paying",
+        "admin", "checks", "client", "endpoint", "evm", "facilitator", "gateway", "mock", "money", "moving", "observe", "overview", "paying",
         "policy", "program", "records", "samples", "service", "settings", "skills", "store", "till", "trust", "x402",
     }),
 }  # fmt: skip

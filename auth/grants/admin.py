@@ -210,7 +210,8 @@ def revoke_all(
         "SELECT id FROM grants WHERE revoked_at IS NULL AND expires_at > ?"
         + "".join(f" AND {column} = ?" for column, _ in filters)
         + ("" if subject is None else " AND principal_kind = 'user'")
-        + " ORDER BY id LIMIT ?",
+        # In the order of an index that those which have ended are not in: piece after piece, none is looked at twice.
+        + " ORDER BY created_at, id LIMIT ?",
         now,
         *(value for _, value in filters),
         limit,

@@ -46,7 +46,7 @@ from server.program.clock_watch import keep_watching
 from server.program.pages_ahead import PagesAhead
 from server.program.reloading import ReadSettings, Reloading
 from server.program.services import Services, build, open_key
-from server.program.store_place import open_place
+from server.program.store_place import may_serve, open_place
 from server.program.supervisor import supervisor_of
 from server.program.troubles import OutageWatch, words_of
 from server.records.recording import keep_recording
@@ -170,6 +170,7 @@ async def serve(
         ballast = Ballast(home.ballast)
         async with open_place(resolved, home, ballast) as store:
             store_watch.tell_of_damage(store, log)
+            await may_serve(config, home, store)
             key = await open_key(resolved, home, store)
             await store.write(leases.end_all)
             async with trail.kept(home, store, key, log) as head, trio.open_nursery() as background:

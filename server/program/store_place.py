@@ -7,9 +7,12 @@ from contextlib import AbstractAsyncContextManager
 from server.endpoint.opening import now_millis
 from server.settings.resolve import Resolved
 from server.settings.secret import SecretUnreadable, read_secret
+from server.settings.shapes import Config
+from server.store import meta, moved
+from server.store.backup import RestoreRefused, fingerprint_of
 from server.store.ballast import Ballast
 from server.store.home import DataDirectory
-from server.store.jobs import CannotOpen
+from server.store.jobs import CannotOpen, Store
 from server.store.sqlite import open_store
 from server.store.threads import StoreLimits, ThreadedStore
 
@@ -31,3 +34,27 @@ def open_place(
     parameters = parameters_of(address.reveal(), ca_file=config.store_ca)
     limits = StoreLimits(readers=config.store_readers)
     return open_postgres_store(parameters, clock=now_millis, limits=limits)
+
+
+async def may_serve(config: Config, home: DataDirectory, store: Store) -> None:
+    """Whether these are the rows that count. Raises `CannotOpen`."""
+    await store.write(moved.begin_serving)
+    if not config.store or not home.database.exists():
+        return
+    if await store.read(lambda db: meta.get(db, meta.KEY_FINGERPRINT)) is not None:
+        return
+    try:
+        fingerprint_of(home.database)
+    except RestoreRefused:
+        return
+    raise StoreBegun(
+        f"the database is empty, and what this server has kept until now is in {home.database}",
+        hint=f"take it along: ostiary store copy --from data-dir --to {config.store};"
+        " or move the file away, to begin with nothing",
+    )
+
+
+class StoreBegun(CannotOpen):
+    """Nobody means to log everybody out by changing a line."""
+
+    lasting = True

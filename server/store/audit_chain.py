@@ -114,7 +114,7 @@ class AuditTail(Tail):
         """
         record = self._found()
         at = floor = Position(seq=record.floor, mac=record.floor_mac)
-        for row in _over(db, before, at_most):
+        for row in _over(db, record.floor, before, at_most):
             found = self._chain.step(at, row)
             if isinstance(found, Break):
                 break
@@ -122,16 +122,18 @@ class AuditTail(Tail):
         if at == floor:
             return 0
         self._record, self._dirty = replace(record, floor=at.seq, floor_mac=at.mac, swept_at=now), True
-        return db.execute("DELETE FROM audit WHERE seq <= ?", at.seq)
+        return db.execute("DELETE FROM audit WHERE seq > ? AND seq <= ?", floor.seq, at.seq)
 
-    def sweep_refusals(self, db: StoreDb, *, before: int, at_most: int, now: int) -> int:
-        """Delete refusals of nobody in particular from `before` or earlier; how many. After `begin`.
+    def sweep_refusals(self, db: StoreDb, *, since: int = 0, before: int, at_most: int, now: int) -> int:
+        """Delete refusals of nobody in particular from `before` or earlier, and none from before `since`; how many. After `begin`.
 
         One row stays for each run of neighbours. One that is not as it was written stays as well.
         """
         record = self._found()
-        sql = f"SELECT * FROM audit WHERE {REFUSED_STRANGERS} AND at <= ? ORDER BY at, seq LIMIT ?"
-        rows = sorted(db.fetch_all(sql, before, at_most), key=lambda row: row["seq"])
+        sql = (
+            f"SELECT * FROM audit WHERE {REFUSED_STRANGERS} AND at >= ? AND at <= ? ORDER BY at, seq LIMIT ?"
+        )
+        rows = sorted(db.fetch_all(sql, since, before, at_most), key=lambda row: row["seq"])
         deleted = sum(self._stand_for(db, record, run) for run in _runs(rows))
         if deleted:
             self._record, self._dirty = replace(record, swept_at=now), True
@@ -171,8 +173,9 @@ def _seal_of_swept(chain: RowChain, at: Position, end: Position, values: Sequenc
     return chain.seal("swept", _ENCODER.encode((at.seq, at.mac, end.seq, end.mac, *values)).decode())
 
 
-def _over(db: StoreDb, before: int, at_most: int) -> Iterator[Row]:
-    rows = db.fetch_all("SELECT * FROM audit ORDER BY seq LIMIT ?", at_most)
+def _over(db: StoreDb, floor: int, before: int, at_most: int) -> Iterator[Row]:
+    """From where the chain begins: PostgreSQL would go through what was deleted before it, until that is swept up."""
+    rows = db.fetch_all("SELECT * FROM audit WHERE seq > ? ORDER BY seq LIMIT ?", floor, at_most)
     return takewhile(lambda row: row["at"] <= before, rows)
 
 

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from auth.values.db import AuditEntry
-from server.store import meta
+from server.store import meta, moved
 from server.store.audit_chain import AuditChain, AuditTail
 from server.store.audit_head import HeadFile
 from server.store.connect import APPLICATION_ID, connect_reader, sync_directory
@@ -24,7 +24,7 @@ from server.store.home import DataDirectory
 from server.store.jobs import BEGINNING, CannotOpen, Position, StoreDamaged, StoreError
 from server.store.kept_out import EntryRights, KeptOut, keep_out, standing_in
 from server.store.ledger_chain import LedgerChain
-from server.store.migrate import refuse_newer, schema_version
+from server.store.migrate import oldest_served, refuse_newer, schema_version
 from server.store.snapshot import BackupFailed, SourceDamaged, copy_database, sync_file
 from server.store.soundness import was_copied_by_hand
 from server.store.sqlite_errors import translate
@@ -185,7 +185,7 @@ def _bring_in(
         if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
             raise SourceDamaged(f"{copy} is damaged")
         schema = schema_version(connection)
-        refuse_newer(schema, known_schema)
+        refuse_newer(oldest_served(connection), known_schema)
         row = connection.execute("SELECT value FROM meta WHERE key = ?", (meta.KEY_FINGERPRINT,)).fetchone()
         if row is None or row[0] != fingerprint:
             raise RestoreRefused(
@@ -200,6 +200,8 @@ def _bring_in(
         for table in OPEN_BUSINESS:
             if table in there:  # the copy may be of an older schema
                 connection.execute(f"DELETE FROM {table}")
+        # It counts from here on, whatever became of it elsewhere.
+        connection.executemany("DELETE FROM meta WHERE key = ?", [(mark,) for mark in moved.MARKS])
         kept_out = keep_out(connection, standing, now=now)
         # Chains that were rotated after the copy was made are then told from stolen ones.
         connection.execute(

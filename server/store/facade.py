@@ -152,11 +152,11 @@ class Facade:
         self.begin_audit()
         return self._trail().sweep(self, before=before, at_most=at_most, now=self._at)
 
-    def sweep_refusals(self, *, before: int, at_most: int) -> int:
+    def sweep_refusals(self, *, since: int = 0, before: int, at_most: int) -> int:
         if self._ends is None or self._ends.audit.tail() is None:
             return 0
         self.begin_audit()
-        return self._trail().sweep_refusals(self, before=before, at_most=at_most, now=self._at)
+        return self._trail().sweep_refusals(self, since=since, before=before, at_most=at_most, now=self._at)
 
     @property
     def trouble(self) -> StoreError | None:

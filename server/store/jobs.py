@@ -75,8 +75,8 @@ class StoreDb(Protocol):
         """Delete the oldest audit rows, as far as they are from `before` or earlier; how many. The chain stays whole."""
         ...
 
-    def sweep_refusals(self, *, before: int, at_most: int) -> int:
-        """The same for refusals of nobody in particular, wherever they stand: neighbours become one row that says how many they were."""
+    def sweep_refusals(self, *, since: int = 0, before: int, at_most: int) -> int:
+        """The same, of none from before `since`, for refusals of nobody in particular, wherever they stand: neighbours become one row that says how many they were."""
         ...
 
 

@@ -7,8 +7,9 @@ lease and the age again. Nothing here decides anything: a row that has expired i
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Final, cast
 
 import msgspec
@@ -84,11 +85,35 @@ class _Sweep(msgspec.Struct, frozen=True):
     ends: tuple[tuple[str, _Kept], ...]
     piece: int = PIECE  # rows per write
     unless: str = ""  # what keeps a row whatever its age
+    # Of an end that has no index, because it is written too often: a time that is never later and has one; and what else that index says.
+    by: Mapping[str, tuple[str, str]] = {}
+    in_order: bool = False  # rows end in the order of their key: the first ones alone are looked at
 
     @property
     def over(self) -> str:
         over = "(" + " OR ".join(f"{column} <= ?" for column, _ in self.ends) + ")"
         return f"{over} AND NOT ({self.unless})" if self.unless else over
+
+    def looked_for(self, end: int, *, further: bool) -> str:
+        """By the index of this end, from its earliest row on; `further`: from a place in it."""
+        column, _ = self.ends[end]
+        by, also = self.by.get(column, (column, ""))
+        tests = [f"{column} <= ?", *([f"{by} <= ?"] if by != column else []), *filter(None, (also,))]
+        if self.unless:
+            tests.append(f"NOT ({self.unless})")
+        if further:
+            tests.append(f"{by} >= ?")
+        return (
+            f"SELECT {', '.join(self.key)}, {by} AS place FROM {self.table} WHERE {' AND '.join(tests)}"
+            f" ORDER BY {by} LIMIT ?"
+        )
+
+    def looked_for_first(self, *, further: bool) -> str:
+        ((column, _),), (key,) = self.ends, self.key
+        since = f" WHERE {key} >= ?" if further else ""
+        return (
+            f"SELECT {key}, {key} AS place, {column} AS ended FROM {self.table}{since} ORDER BY {key} LIMIT ?"
+        )
 
     def limits(self, retention: Retention, now: int) -> tuple[int, ...]:
         return tuple(now - kept(retention) for _, kept in self.ends)
@@ -104,6 +129,7 @@ _SWEEPS: Final = (
             ("expires_at", lambda keep: keep.browser_sessions),
             ("last_used_at", lambda keep: keep.browser_sessions_unused),
         ),
+        by={"last_used_at": ("created_at", "")},
     ),
     _Sweep("one_time_links", ("token_hash",), (("expires_at", lambda keep: keep.one_time_links),)),
     _Sweep("authorization_codes", ("id",), (("expires_at", lambda keep: keep.authorization_codes),)),
@@ -130,6 +156,7 @@ _SWEEPS: Final = (
             ("idle_until", lambda keep: keep.grants),
             ("revoked_at", lambda keep: keep.grants),
         ),
+        by={"idle_until": ("created_at", "revoked_at IS NULL")},
     ),
     _Sweep(
         "api_keys",
@@ -171,7 +198,7 @@ _SWEEPS: Final = (
     ),
     _Sweep("tool_uses", ("server", "tool"), (("called_at", lambda keep: keep.tool_uses),)),
     _Sweep("vouchers", ("code_hash",), (("expires_at", lambda keep: keep.vouchers),)),
-    _Sweep("changes", ("seq",), (("at", lambda keep: keep.changes),)),
+    _Sweep("changes", ("seq",), (("at", lambda keep: keep.changes),), in_order=True),
 )
 # Swept by the store itself, oldest first: its rows are a chain (`audit_chain.py`).
 _AUDIT: Final = "audit"
@@ -203,11 +230,8 @@ async def sweep(
         for each in _SWEEPS:
             swept[each.table] = await _sweep_table(store, each, lease, clock=clock, retention=retention)
         swept[_CLIENTS] = await _sweep_clients(store, lease, clock=clock, retention=retention)
-        for name, oldest, delete, kept in (
-            (_AUDIT, _OLDEST_ROW, _delete_audit, retention.audit),
-            (_REFUSALS, _OLDEST_REFUSAL, _delete_refusals, retention.audit_refusals),
-        ):
-            swept[name] = await _sweep_audit(store, lease, oldest, delete, clock=clock, kept=kept)
+        swept[_AUDIT] = await _sweep_audit(store, lease, clock=clock, kept=retention.audit)
+        swept[_REFUSALS] = await _sweep_refusals(store, lease, clock=clock, kept=retention.audit_refusals)
         swept[_DOCUMENT_CLIENTS] = await _sweep_document_clients(store, lease, clock=clock)
     except LeaseLost:
         return None
@@ -248,44 +272,58 @@ async def _sweep_table(
     store: Store, each: _Sweep, lease: Lease, *, clock: Callable[[], int], retention: Retention
 ) -> int:
     total = 0
-    while True:
-        limits = each.limits(retention, clock())
-        keys = await store.read(partial(_find, sweep=each, limits=limits))
-        for piece in range(0, len(keys), each.piece):
-            some = keys[piece : piece + each.piece]
-            delete = partial(_delete, sweep=each, keys=some, limits=limits, lease=lease, now=clock())
-            total += await store.write(delete)
-        if len(keys) < FOUND:
-            return total
+    for end in range(len(each.ends)):
+        # What was deleted just now is still read past in PostgreSQL: each look goes on where the one before ended.
+        since: int | None = None
+        while True:
+            limits = each.limits(retention, clock())
+            found = await store.read(partial(_find, sweep=each, end=end, limits=limits, since=since))
+            for piece in range(0, len(found.keys), each.piece):
+                some = found.keys[piece : piece + each.piece]
+                delete = partial(_delete, sweep=each, keys=some, limits=limits, lease=lease, now=clock())
+                total += await store.write(delete)
+            if len(found.keys) < FOUND:
+                break
+            since = found.last
+    return total
 
 
-async def _sweep_audit(
-    store: Store,
-    lease: Lease,
-    oldest: str,
-    delete: Callable[..., int],
-    *,
-    clock: Callable[[], int],
-    kept: int,
-) -> int:
+async def _sweep_audit(store: Store, lease: Lease, *, clock: Callable[[], int], kept: int) -> int:
+    """From its oldest row on, where the chain itself knows to begin."""
     total = 0
-    first = await store.read(lambda db: db.fetch_one(oldest))
-    if first is None:
-        return total
-    until = first["at"] + _AUDIT_PER_RUN
-    while True:
+    first = await store.read(lambda db: db.fetch_one("SELECT at FROM audit ORDER BY seq LIMIT 1"))
+    while first is not None:
         now = clock()
-        before = min(now - kept, until)
+        before = min(now - kept, first["at"] + _AUDIT_PER_RUN)
         if first["at"] > before:
+            break
+        swept = await store.write(partial(_delete_audit, lease=lease, before=before, now=now))
+        if not swept:
+            break
+        total += swept
+    return total
+
+
+async def _sweep_refusals(store: Store, lease: Lease, *, clock: Callable[[], int], kept: int) -> int:
+    total, since, until = 0, 0, None
+    while True:
+        # Past what was deleted just now, which PostgreSQL would go through again.
+        oldest = await store.read(lambda db, since=since: db.fetch_one(_OLDEST_REFUSAL, since))
+        if oldest is None:
             return total
-        swept = await store.write(partial(delete, lease=lease, before=before, now=now))
+        since, now = oldest["at"], clock()
+        until = since + _AUDIT_PER_RUN if until is None else until
+        before = min(now - kept, until)
+        if since > before:
+            return total
+        delete = partial(_delete_refusals, lease=lease, since=since, before=before, now=now)
+        swept = await store.write(delete)
         if not swept:
             return total
         total += swept
 
 
-_OLDEST_ROW: Final = "SELECT at FROM audit ORDER BY seq LIMIT 1"
-_OLDEST_REFUSAL: Final = f"SELECT at FROM audit WHERE {REFUSED_STRANGERS} ORDER BY at LIMIT 1"
+_OLDEST_REFUSAL: Final = f"SELECT at FROM audit WHERE {REFUSED_STRANGERS} AND at >= ? ORDER BY at LIMIT 1"
 
 
 def _delete_audit(db: StoreDb, *, lease: Lease, before: int, now: int) -> int:
@@ -294,24 +332,27 @@ def _delete_audit(db: StoreDb, *, lease: Lease, before: int, now: int) -> int:
     return db.sweep_audit(before=before, at_most=PIECE)
 
 
-def _delete_refusals(db: StoreDb, *, lease: Lease, before: int, now: int) -> int:
+def _delete_refusals(db: StoreDb, *, lease: Lease, since: int, before: int, now: int) -> int:
     if not leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
         raise LeaseLost
-    return db.sweep_refusals(before=before, at_most=PIECE)
+    return db.sweep_refusals(since=since, before=before, at_most=PIECE)
 
 
 async def _sweep_clients(
     store: Store, lease: Lease, *, clock: Callable[[], int], retention: Retention
 ) -> int:
-    total = 0
+    """Through those that are old enough, once: most of them are in use."""
+    total, after = 0, None
     while True:
         now = clock()
         over = {"unused": now - retention.clients_unused, "idle": now - retention.clients_idle, "now": now}
-        ids = await store.read(partial(reaping.find, **over))
-        swept = await store.write(partial(_delete_clients, lease=lease, ids=ids, **over)) if ids else 0
-        if not swept:
+        found = await store.read(partial(reaping.find, after=after, **over))
+        for piece in range(0, len(found.ids), reaping.PIECE):
+            ids = found.ids[piece : piece + reaping.PIECE]
+            total += await store.write(partial(_delete_clients, lease=lease, ids=ids, **over))
+        after = found.after
+        if after is None:
             return total
-        total += swept
 
 
 def _delete_clients(
@@ -359,10 +400,22 @@ def _finish(db: StoreDb, *, lease: Lease, now: int) -> None:
         )
 
 
-def _find(db: StoreDb, *, sweep: _Sweep, limits: tuple[int, ...]) -> list[tuple[object, ...]]:
-    # In no order: in that of their keys, which are random, a million rows are read from as many places, for longer than a job may take.
-    sql = f"SELECT {', '.join(sweep.key)} FROM {sweep.table} WHERE {sweep.over} LIMIT ?"
-    return [tuple(row[column] for column in sweep.key) for row in db.fetch_all(sql, *limits, FOUND)]
+class _Found(msgspec.Struct, frozen=True):
+    keys: list[tuple[object, ...]]
+    last: int | None  # the place of the last of them
+
+
+def _find(db: StoreDb, *, sweep: _Sweep, end: int, limits: tuple[int, ...], since: int | None) -> _Found:
+    place = () if since is None else (since,)
+    if sweep.in_order:
+        first = db.fetch_all(sweep.looked_for_first(further=since is not None), *place, FOUND)
+        rows = list(takewhile(lambda row: row["ended"] <= limits[0], first))
+    else:
+        by = (limits[end],) * (2 if sweep.ends[end][0] in sweep.by else 1)
+        sql = sweep.looked_for(end, further=since is not None)
+        rows = db.fetch_all(sql, *by, *place, FOUND)
+    keys = [tuple(row[column] for column in sweep.key) for row in rows]
+    return _Found(keys, rows[-1]["place"] if rows else None)
 
 
 def _delete(

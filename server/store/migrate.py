@@ -1,7 +1,9 @@
 """Bringing a database to the schema of this version: numbered SQL files, each in one transaction, never backwards.
 
-The files are package data (`migrations/0001_name.sql`). An existing database is copied before it is changed; one that a newer
-version wrote is refused, because an older program would read it wrongly.
+The files are package data (`migrations/0001_name.sql`). An existing database is copied before it is changed. One that a newer version has
+changed is refused, because an older program would read it wrongly; but a file whose first line is `-- additive` only adds what a program of
+the schema before need not know (a table, an index, a column with a default), so that one goes on, and starts, with it. The database remembers
+which were so.
 """
 
 from __future__ import annotations
@@ -30,6 +32,9 @@ CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, name TEX
 
 # What each migration was when it was applied: a number alone would take another file's schema for this one's.
 _CHECKSUM_COLUMN: Final = "ALTER TABLE schema_version ADD COLUMN sha256 TEXT"
+# And whether a program that does not know it may serve all the same.
+_ADDITIVE_COLUMN: Final = "ALTER TABLE schema_version ADD COLUMN additive BIGINT"
+_ADDITIVE: Final = "-- additive\n"
 
 
 class OtherSchema(CannotOpen):
@@ -46,6 +51,10 @@ class Migration(msgspec.Struct, frozen=True):
     @property
     def sha256(self) -> str:
         return hashlib.sha256(self.sql.encode()).hexdigest()
+
+    @property
+    def is_additive(self) -> bool:
+        return self.sql.startswith(_ADDITIVE)
 
 
 def packaged_migrations() -> tuple[Migration, ...]:
@@ -76,11 +85,21 @@ def schema_version(connection: sqlite3.Connection) -> int:
     return connection.execute("SELECT coalesce(max(version), 0) FROM schema_version").fetchone()[0]
 
 
+def oldest_served(connection: sqlite3.Connection) -> int:
+    """The oldest schema whose program may serve this database: the newest migration that was not additive."""
+    found = schema_version(connection)
+    if not found or not _has_column(connection, "additive"):
+        return found
+    sql = "SELECT coalesce(max(version), 0) FROM schema_version WHERE coalesce(additive, 0) = 0"
+    return connection.execute(sql).fetchone()[0]
+
+
 def refuse_newer(found: int, known: int) -> None:
+    """`found`: the oldest schema that may be served."""
     if found > known:
         raise NewerSchema(
             f"the database was written by a newer version (schema {found}; this one knows {known})",
-            hint="run the newer version, or restore a back-up that was made before the upgrade",
+            hint="run the newer version; to go back for good, restore a back-up that was made before the upgrade",
         )
 
 
@@ -93,7 +112,7 @@ def migrate(
     The caller holds the data directory's lock, so nobody else migrates. `backups` is None only for databases in memory.
     """
     found = schema_version(connection)
-    refuse_newer(found, len(migrations))
+    refuse_newer(oldest_served(connection), len(migrations))
     if found:
         _check_applied(connection, migrations[:found])
     missing = migrations[found:]
@@ -143,7 +162,11 @@ def _other(migration: Migration) -> OtherSchema:
 
 
 def _keeps_checksums(connection: sqlite3.Connection) -> bool:
-    return any(row[1] == "sha256" for row in connection.execute("PRAGMA table_info(schema_version)"))
+    return _has_column(connection, "sha256")
+
+
+def _has_column(connection: sqlite3.Connection, name: str) -> bool:
+    return any(row[1] == name for row in connection.execute("PRAGMA table_info(schema_version)"))
 
 
 def _tables_after(applied: Sequence[Migration]) -> set[tuple[str, str]]:
@@ -168,11 +191,14 @@ def _apply(connection: sqlite3.Connection, migration: Migration, *, now: int) ->
         connection.execute(_VERSIONS_TABLE)
         if not _keeps_checksums(connection):
             connection.execute(_CHECKSUM_COLUMN)
+        if not _has_column(connection, "additive"):
+            connection.execute(_ADDITIVE_COLUMN)
         for statement in statements(migration.sql):
             connection.execute(statement)
-        row = (migration.version, migration.name, now, migration.sha256)
+        row = (migration.version, migration.name, now, migration.sha256, int(migration.is_additive))
         connection.execute(
-            "INSERT INTO schema_version (version, name, applied_at, sha256) VALUES (?, ?, ?, ?)", row
+            "INSERT INTO schema_version (version, name, applied_at, sha256, additive) VALUES (?, ?, ?, ?, ?)",
+            row,
         )
         connection.execute("COMMIT")
     except sqlite3.Error as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -195,6 +195,19 @@ class PostgresConnection:
     def script(self, sql: str) -> None:
         """Run statements that are no job's: of a migration."""
         self._plain(sql)
+
+    def copy_in(
+        self, table: str, columns: Sequence[str], types: Sequence[str], rows: Iterable[Sequence[Any]]
+    ) -> None:
+        """Many rows at once, in the transaction that is under way."""
+        sql = f"COPY {table} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
+        try:
+            with self._connection.cursor() as cursor, cursor.copy(sql.encode()) as copy:
+                copy.set_types(types)
+                for row in rows:
+                    copy.write_row(row)
+        except psycopg.Error as error:
+            raise self._refused(error) from None
 
     def close(self) -> None:
         self._closed = True

@@ -46,6 +46,9 @@ _BY_STATE: Final[Mapping[str, tuple[type[StoreError], str]]] = MappingProxyType(
 # Two transactions got in each other's way, and this one had to give in.
 _COLLISIONS: Final = frozenset({"40001", "40P01"})
 
+# What a connection has prepared (`SELECT *` of a table that has a column more since) is of no use any more: a new one prepares it anew.
+_PLANS_ARE_OLD: Final = "RevalidateCachedQuery"
+
 _CONSTRAINTS: Final[Mapping[str, str]] = MappingProxyType(
     {"23505": "UNIQUE", "23503": "FOREIGN KEY", "23502": "NOT NULL", "23514": "CHECK"}
 )
@@ -65,6 +68,8 @@ class PostgresRefused(Exception):
 def refused(error: Error, *, is_lost: bool) -> PostgresRefused:
     """`is_lost`: the connection is gone, whatever the error says of itself."""
     state = error.sqlstate or ""
+    if error.diag.source_function == _PLANS_ARE_OLD:
+        return PostgresRefused(StoreUnreachable, "a newer version has added to the tables of the database")
     if state in _COLLISIONS:
         return PostgresRefused(Collided, "")
     for length in (5, 3, 2):

@@ -35,6 +35,7 @@ _VERSIONS_TABLE: Final = """
 CREATE TABLE IF NOT EXISTS schema_version
   (version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL, sha256 TEXT NOT NULL)
 """
+_ADDITIVE_COLUMN: Final = "ALTER TABLE schema_version ADD COLUMN IF NOT EXISTS additive BIGINT"
 _TABLES: Final = "SELECT relname AS name FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p')"
 
 
@@ -54,7 +55,8 @@ def bring_up(connection: PostgresConnection, migrations: Sequence[Migration], *,
         applied = _applied(connection)
     except PostgresRefused as error:
         raise CannotOpen(f"cannot read the database: {error}") from None
-    refuse_newer(max(applied, default=0), len(migrations))
+    if max(applied, default=0) > len(migrations):
+        refuse_newer(_oldest_served(connection), len(migrations))
     for migration in migrations:
         if migration.version not in applied:
             _apply(connection, migration, now=now)
@@ -65,9 +67,13 @@ def bring_up(connection: PostgresConnection, migrations: Sequence[Migration], *,
             )
 
 
+def tables_in(connection: PostgresConnection) -> list[str]:
+    return sorted(row[0] for row in connection.execute(_TABLES).fetchall())
+
+
 def _applied(connection: PostgresConnection) -> dict[int, str]:
     """Versions and checksums."""
-    tables = {row[0] for row in connection.execute(_TABLES).fetchall()}
+    tables = tables_in(connection)
     if "schema_version" in tables:
         return dict(connection.execute("SELECT version, sha256 FROM schema_version").fetchall())
     if tables:
@@ -78,15 +84,27 @@ def _applied(connection: PostgresConnection) -> dict[int, str]:
     return {}
 
 
+def _oldest_served(connection: PostgresConnection) -> int:
+    """See `migrate.oldest_served`. A database that is newer than what is known here says so."""
+    sql = "SELECT coalesce(max(version), 0) FROM schema_version WHERE coalesce(additive, 0) = 0"
+    try:
+        return connection.execute(sql).fetchone()[0]
+    except PostgresRefused:  # of before that was kept
+        return connection.execute("SELECT max(version) FROM schema_version").fetchone()[0]
+
+
 def _apply(connection: PostgresConnection, migration: Migration, *, now: int) -> None:
     try:
         connection.execute(BEGIN_WRITE)
+        # An index on a hundred million rows takes minutes.
+        connection.script("SET LOCAL statement_timeout = 0")
         connection.script(_VERSIONS_TABLE)
+        connection.script(_ADDITIVE_COLUMN)
         for statement in statements(migration.sql):
             connection.script(spelled(statement))
         connection.execute(
-            "INSERT INTO schema_version (version, name, applied_at, sha256) VALUES (?, ?, ?, ?)",
-            (migration.version, migration.name, now, migration.sha256),
+            "INSERT INTO schema_version (version, name, applied_at, sha256, additive) VALUES (?, ?, ?, ?, ?)",
+            (migration.version, migration.name, now, migration.sha256, int(migration.is_additive)),
         )
         connection.execute("COMMIT")
     except PostgresRefused as error:

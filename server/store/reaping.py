@@ -7,12 +7,18 @@ its logins goes with it: they are over, and rows must not refer to nobody. A cli
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias
+
+import msgspec
 
 from server.store.jobs import StoreDb
 
 # Clients per write: each is a handful of statements.
 PIECE: Final = 50
+# And per read.
+LOOKED_AT: Final = 500
+
+ClientPlace: TypeAlias = tuple[int, str]  # when it registered itself, and its id
 
 _OVER: Final = (
     "kind = 'dynamic'"
@@ -31,10 +37,29 @@ def _values(unused: int, idle: int, now: int) -> tuple[int, ...]:
     return (unused, idle, idle, now, now, now, now, now)
 
 
-def find(db: StoreDb, *, unused: int, idle: int, now: int) -> list[str]:
-    """Ids of clients never let in since before `unused`, and of those not used since `idle`."""
-    sql = f"SELECT id FROM clients WHERE {_OVER} ORDER BY id LIMIT ?"
-    return [row["id"] for row in db.fetch_all(sql, *_values(unused, idle, now), PIECE)]
+class FoundClients(msgspec.Struct, frozen=True):
+    ids: list[str]
+    after: ClientPlace | None  # where the next ones come after; None: those were all
+
+
+def find(db: StoreDb, *, unused: int, idle: int, now: int, after: ClientPlace | None = None) -> FoundClients:
+    """Ids of clients never let in since before `unused`, and of those not used since `idle`: among the next ones by age."""
+    further = "" if after is None else " AND (created_at, id) > (?, ?)"
+    rows = db.fetch_all(
+        f"SELECT created_at, id, kind FROM clients WHERE created_at <= ?{further} ORDER BY created_at, id LIMIT ?",
+        max(unused, idle),
+        *(after or ()),
+        LOOKED_AT,
+    )
+    values = _values(unused, idle, now)
+    ids = [
+        row["id"]
+        for row in rows
+        if row["kind"] == "dynamic"
+        and db.fetch_one(f"SELECT id FROM clients WHERE id = ? AND {_OVER}", row["id"], *values) is not None
+    ]
+    last = rows[-1] if len(rows) == LOOKED_AT else None
+    return FoundClients(ids, None if last is None else (last["created_at"], last["id"]))
 
 
 def delete(db: StoreDb, *, ids: Sequence[str], unused: int, idle: int, now: int) -> int:

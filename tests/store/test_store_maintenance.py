@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import cache, partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -19,7 +18,6 @@ from server.store import leases, maintenance
 from server.store.changes import newest_change, read_changes
 from server.store.clock_doubt import ClockDoubt
 from server.store.connect import connect_writer
-from server.store.facade import Facade
 from server.store.jobs import DiskFull, OnAudit, OnChanges, StoreDb, StoreError
 from server.store.leases import LeasedTable
 from server.store.maintenance import CHORE, LEASE_MILLIS, PIECE, Retention, keep_sweeping, sweep
@@ -255,22 +253,6 @@ async def test_more_than_is_found_at_once_is_swept_in_one_run(
     swept = await sweep_now(furnished)
     assert swept is not None
     assert swept["attempts"] == 11
-
-
-def test_no_table_is_gone_through_in_the_order_of_its_keys_nor_sorted(tmp_path: Path) -> None:
-    """With a million rows that takes longer than any job may, since their keys are random."""
-    with closing(connect_writer(tmp_path / "a.db")) as connection:
-        migrate(connection, packaged_migrations(), now=0, backups=tmp_path)
-        seen: list[str] = []
-        connection.set_trace_callback(seen.append)
-        db = Facade(connection, at=0, writable=False)
-        for each in maintenance._SWEEPS:
-            maintenance._find(db, sweep=each, limits=each.limits(KEEP, NOW))
-        connection.set_trace_callback(None)
-        assert len(seen) == len(maintenance._SWEEPS)
-        for sql in seen:
-            for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {sql}"):
-                assert "USING INDEX sqlite_autoindex" not in step and "TEMP B-TREE" not in step, (sql, step)
 
 
 async def test_swept_changes_are_remembered_as_dropped(furnished: AnyStore) -> None:

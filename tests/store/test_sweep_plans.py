@@ -1,0 +1,117 @@
+"""How the statements of a sweep find their rows: by an index, however many there are, on both engines (server/store/maintenance.py)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from store_engines import NOW
+
+from server.store.inline import InlineStore, open_inline_store
+from server.store.jobs import StoreDb
+from server.store.maintenance import Retention, sweep
+from server.store.postgres import open_inline_postgres_store
+from tests.moving.filled import fill
+
+# Few rows, whatever happens: bounded by the settings, by hand, or by how often keys change.
+SMALL: Final = frozenset(
+    {
+        "api_keys",
+        "chores",
+        "client_documents",
+        "meta",
+        "one_time_links",
+        "refresh_keys",
+        "schema_version",
+        "signing_keys",
+    }
+)
+LONG: Final = NOW + 1_000 * 24 * 3_600_000
+
+
+def some_clients(db: StoreDb) -> None:
+    for name, kind in (("one", "dynamic"), ("two", "document")):
+        db.execute(
+            "INSERT INTO clients (id, kind, name, auth_method, grant_types, redirect_uris, scope, state, created_at)"
+            " VALUES (?, ?, '', 'none', '', '', '', 'enabled', 1)",
+            name,
+            kind,
+        )
+
+
+async def said_while_sweeping(store: InlineStore) -> dict[str, Sequence[Any]]:
+    """Every statement, with its parameters."""
+    await fill(store)
+    await store.write(some_clients)
+    said: dict[str, Sequence[Any]] = {}
+    connection = store._connection
+
+    class Heard:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(connection, name)
+
+        def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Any:
+            said.setdefault(sql, parameters)
+            return connection.execute(sql, parameters)
+
+    store._transactions._connection = Heard()
+    swept = await sweep(store, owner="boot", clock=lambda: LONG, retention=Retention())
+    store._transactions._connection = connection
+    assert swept is not None
+    assert all(
+        swept[name] for name in ("grants", "calls", "changes", "audit", "clients", "document_clients")
+    ), swept
+    return {sql: values for sql, values in said.items() if re.match("SELECT|UPDATE|DELETE", sql)}
+
+
+def open_sqlite(folder: Path) -> AbstractAsyncContextManager[InlineStore]:
+    return open_inline_store(folder / "a.db", clock=lambda: NOW, backups=folder)
+
+
+def whole(sql: str) -> bool:
+    """It is asked for the first rows of a table, in an order that there is already."""
+    return bool(re.fullmatch(r"SELECT .* FROM \w+ ORDER BY seq( DESC)? LIMIT (\?|1)", sql))
+
+
+async def test_sqlite_goes_through_no_large_table(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as store:
+        said = await said_while_sweeping(store)
+        assert len(said) > 60
+        for sql, values in said.items():
+            for *_, step in store._connection.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall():
+                scanned = re.match(r"SCAN (\w+)", step)
+                is_small = scanned is not None and scanned[1] in SMALL
+                assert scanned is None or is_small or whole(sql), (sql, step)
+                assert "TEMP B-TREE" not in step or any(name in sql for name in SMALL) or "LIMIT" in sql, sql
+
+
+async def test_postgres_goes_through_no_large_table(postgres_database: Mapping[str, str]) -> None:
+    async with open_inline_postgres_store(postgres_database, clock=lambda: NOW) as store:
+        said = await said_while_sweeping(store)
+        connection: Any = store._connection
+        # With so few rows it would go through all of any table. What it still goes through then, it has no index for.
+        connection.script("SET enable_seqscan = off")
+        for sql, values in said.items():
+            plan = "\n".join(row[0] for row in connection.execute(f"EXPLAIN {sql}", values).fetchall())
+            scanned = set(re.findall(r"Seq Scan on (\w+)", plan))
+            assert scanned <= SMALL, (sql, plan)
+
+
+@pytest.mark.parametrize("table", ["grants", "audit", "calls", "clients", "changes", "charges", "payments"])
+async def test_postgres_looks_for_what_is_over_by_its_time(
+    postgres_database: Mapping[str, str], table: str
+) -> None:
+    """Not by going through an index from its beginning to its end."""
+    async with open_inline_postgres_store(postgres_database, clock=lambda: NOW) as store:
+        said = await said_while_sweeping(store)
+        connection: Any = store._connection
+        connection.script("SET enable_seqscan = off; SET enable_bitmapscan = off")
+        looks = [sql for sql in said if re.match(rf"SELECT .* FROM {table} .*LIMIT \?$", sql)]
+        assert looks
+        for sql in looks:
+            plan = "\n".join(row[0] for row in connection.execute(f"EXPLAIN {sql}", said[sql]).fetchall())
+            assert whole(sql) or "Index Cond" in plan, (sql, plan)
