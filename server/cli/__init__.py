@@ -135,7 +135,9 @@ class _Formatter(click.HelpFormatter):
         super().write_usage(prog, args, prefix="usage: ")
 
     def write_heading(self, heading: str) -> None:
-        super().write_heading(heading.lower())
+        both = terminal.is_terminal(sys.stdout) and terminal.is_terminal(sys.stderr)  # it may go to either
+        shown = terminal.paint(heading.lower(), "bold", sys.stdout) if both else heading.lower()
+        self.write(f"{'':>{self.current_indent}}{shown}:\n")
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
         super().write_dl([spoken(*row) for row in rows], col_max, col_spacing)

@@ -129,4 +129,4 @@ def check_page(block: Block, page: str, code: str) -> None:
 
 
 def _pattern(line: str) -> str:
-    return re.escape(USER_CODE.sub("CODE", line)).replace("CODE", USER_CODE.pattern).replace("…", ".+?")
+    return re.escape(USER_CODE.sub("CODE", line)).replace("CODE", USER_CODE.pattern).replace("…", ".*?")

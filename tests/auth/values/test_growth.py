@@ -61,11 +61,11 @@ def bytes_at_rest() -> int:
 def test_the_growth_that_strangers_can_cause_is_what_the_document_says() -> None:
     text = " ".join(DOCUMENT.read_text("utf-8").split())
     found = re.search(
-        r"is ([0-9 ]+) rows in the audit trail, or ([0-9.]+) GB; what else they leave at rest is at most ([0-9.]+) GB",
+        r"is ([0-9,]+) rows in the audit trail, or ([0-9.]+) GB; what else they leave at rest is at most ([0-9.]+) GB",
         text,
     )
     assert found is not None
-    rows, gigabytes, rest = int(found[1].replace(" ", "")), float(found[2]), float(found[3])
+    rows, gigabytes, rest = int(found[1].replace(",", "")), float(found[2]), float(found[3])
     assert rows == audit_rows_a_day()
     assert gigabytes - 0.1 < rows * AUDIT_ROW_BYTES / 1e9 <= gigabytes
     assert rest - 0.1 < bytes_at_rest() / 1e9 <= rest
