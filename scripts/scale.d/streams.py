@@ -8,6 +8,8 @@ import re
 import select
 import socket
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from statistics import median
 from typing import Any, Final
@@ -25,6 +27,7 @@ SETTLE_SECONDS: Final = 2.0
 LEGACY: Final = "2025-11-25"
 ACK: Final = b"notifications/subscriptions/acknowledged"
 CALLS: Final = 51
+AT_ONCE: Final = 16  # that are being opened
 SETTINGS: Final = '[[server]]\nauth = "none"\n[[server.agent]]\nkind = "demo"\n'
 
 
@@ -38,11 +41,11 @@ def measure(ground: Ground) -> None:
         with house.serving(core=ground.cores.server) as server, ExitStack() as held:
             call_ms(server)
             empty = server.resident_kib()
-            sockets = [held.enter_context(opened(server)) for _ in range(few)]
+            sockets = open_all(held, server, opened, few)
             time.sleep(SETTLE_SECONDS)
             little, quick = server.resident_kib(), call_ms(server)
             begun = time.perf_counter()
-            sockets += [held.enter_context(opened(server)) for _ in range(count - few)]
+            sockets += open_all(held, server, opened, count - few)
             took = time.perf_counter() - begun
             time.sleep(SETTLE_SECONDS)
             much, slow = server.resident_kib(), call_ms(server)
@@ -57,6 +60,13 @@ def measure(ground: Ground) -> None:
         sheet.add("a call beside them", quick, slow)
         sheet.add("opened", None, (count - few) / took, "/s")
         sheet.add("CPU while nothing happens", None, spent * 100, "ms/s")
+
+
+def open_all(
+    held: ExitStack, server: Running, opened: Callable[[Running], socket.socket], count: int
+) -> list[socket.socket]:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return [held.enter_context(each) for each in pool.map(opened, [server] * count)]
 
 
 def subscription(server: Running) -> socket.socket:
