@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
 import click
 
-from server.cli import local, terminal
+from server.cli import database_tools, local, terminal
 
 
 @click.command(
@@ -31,8 +32,13 @@ def command(file: str, keep: int | None, data_dir: str | None, config: str | Non
     from server.store.rotation import back_up_into
 
     settings = local.settings(data_dir=data_dir, config=config).config
-    local.in_a_file(settings, "pg_dump or pg_basebackup")
     home = DataDirectory(local.directory(data_dir=data_dir, config=config))
+    local.in_a_file(
+        settings,
+        partial(database_tools.dump, file=file),
+        before="a copy of it as of now, while it is served:",
+        then=f"keep the key file with the copy, in another place ({settings.key_file or home.key_file}); docs/scale.md",
+    )
     target = Path(file)
     if keep is not None and not target.is_dir():
         raise terminal.Misuse(f"{file} is no directory", hint="--keep counts the back-ups of a directory")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +10,7 @@ from server.cli import local, terminal
 
 if TYPE_CHECKING:
     from server.store.jobs import Position
+    from server.store.transactions import Transactions
 
 TROUBLE: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -45,13 +45,13 @@ def of_server(
             return told(whole, expected)
 
 
-def of_file(
-    connection: sqlite3.Connection,
+def of_database(
+    transactions: Transactions,
     key: bytes,
     heads: Callable[[], tuple[Position, ...]],
     expected: tuple[int, str] | None,
-) -> dict[str, Any] | None:
-    """None: the database is older than the ledger. Raises `StoreError`."""
+) -> dict[str, Any]:
+    """Of one that no server is asked about. Raises `StoreError`."""
     from msgspec.structs import asdict
 
     from server.admin.audit import lacking
@@ -59,17 +59,11 @@ def of_file(
     from server.store.audit_head import HeadLost
     from server.store.jobs import StoreDb
     from server.store.ledger_chain import LedgerChain
-    from server.store.transactions import JOB_SECONDS, PendingJob, Transactions
+    from server.store.transactions import PendingJob
     from server.till.checks import BooksAt, BooksPiece
     from server.till.ledger import Books
 
-    if not list(connection.execute("PRAGMA table_info(movements)")):
-        return None
-    transactions, chain, books = (
-        Transactions(connection, job_seconds=JOB_SECONDS),
-        LedgerChain(key),
-        Books(key),
-    )
+    chain, books = LedgerChain(key), Books(key)
     whole, at = _nothing(), None
     try:
         known = heads()

@@ -58,12 +58,17 @@ def directory(*, data_dir: str | None = None, config: str | None = None) -> Path
     return data_directory(settings(data_dir=data_dir, config=config).config)
 
 
-def in_a_file(config: Config, instead: str) -> None:
-    """Raises `CliError` where the database is none of a file's."""
+def in_a_file(config: Config, instead: Callable[[Mapping[str, str]], str], *, before: str, then: str) -> None:
+    """Raises `CliError` where the database is none of a file's, with the command that does it there."""
     if config.store:
+        from server.cli import database_tools
+
+        terminal.say(before)
+        terminal.say(f"  {instead(database_tools.place(config.store, config).parameters or {})}")
+        terminal.say(database_tools.KEPT_APART)
         raise terminal.CliError(
             "this server keeps its rows in a PostgreSQL database, which has ways of its own for that",
-            hint=f"{instead}; keep the key file with the copy, in another place",
+            hint=then,
         )
 
 

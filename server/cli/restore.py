@@ -6,12 +6,13 @@ import os
 import secrets
 import time
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from shlex import quote
 
 import click
 
-from server.cli import local, terminal
+from server.cli import database_tools, local, terminal
 
 
 @click.command(
@@ -35,7 +36,12 @@ def command(
     from server.store.migrate import packaged_migrations
 
     loaded = local.settings(data_dir=data_dir, config=config)
-    local.in_a_file(loaded.config, "pg_restore, with the server stopped")
+    local.in_a_file(
+        loaded.config,
+        partial(database_tools.put_back, file=file),
+        before="all of it as it was, with the server stopped:",
+        then="what was ended since is alive again then: `ostiary keys rotate --now --revoke-logins` after the start; docs/scale.md",
+    )
     place = local.directory(data_dir=data_dir, config=config)
     try:
         # A trial changes nothing, so it needs nobody to stop.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from server.cli import local, terminal
+from server.cli import database_tools, local, terminal
 
 if TYPE_CHECKING:
     from server.moving.copying import CopyStep
@@ -122,25 +122,7 @@ def copy(target: str, source: str | None, data_dir: str | None, config: str | No
 def _place(where: str, settings: Config) -> StorePlace:
     from server.moving.places import DATA_DIR, StorePlace
 
-    if where == DATA_DIR:
-        return StorePlace(called=DATA_DIR)
-    if not where.startswith(("env:", "file:")):
-        raise terminal.Misuse(
-            f"where a database is, is written as env:NAME, file:/path or {DATA_DIR}, never as its address",
-            hint="there is a password in an address: keep it in a file that nobody else reads",
-        )
-    from server.settings.secret import SecretUnreadable, read_secret
-    from server.store.jobs import CannotOpen
-    from server.store.postgres_address import parameters_of
-
-    try:
-        return StorePlace(
-            called=where, parameters=parameters_of(read_secret(where).reveal(), ca_file=settings.store_ca)
-        )
-    except SecretUnreadable as error:
-        raise terminal.CliError(f"the address of the database: {error}") from None
-    except CannotOpen as error:
-        raise terminal.CliError(f"{where}: {error}", hint=error.hint) from None
+    return StorePlace(called=DATA_DIR) if where == DATA_DIR else database_tools.place(where, settings)
 
 
 class CopyProgress:

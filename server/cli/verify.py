@@ -1,24 +1,26 @@
-"""`ostiary verify`: whether the audit trail and the ledger are as they were written; of the running server, or of a file beside it."""
+"""`ostiary verify`: whether the audit trail and the ledger are as they were written; of the running server, or of a database beside it."""
 
 from __future__ import annotations
 
 import os
 import re
-import sqlite3
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import click
 
 from server.cli import bookcheck, local, terminal
 
 if TYPE_CHECKING:
+    from server.settings.shapes import Config
+    from server.store.home import DataDirectory
     from server.store.jobs import Position
+    from server.store.transactions import Transactions
 
 TROUBLE: Final[Mapping[str, str]] = {
     "altered": "row {seq} is not as it was written",
@@ -38,6 +40,12 @@ PIECE: Final = 1_000
 @click.command("verify")
 @click.option("--file", metavar="FILE", help="a back-up, or the database of a stopped server")
 @click.option(
+    "--store",
+    "store",
+    metavar="WHERE",
+    help="a PostgreSQL database, for instance one that was put back: env:NAME or file:/path, where its address is kept",
+)
+@click.option(
     "--expect", metavar="HEAD", help="a head of the trail from an earlier run: it must be there still"
 )
 @click.option("--expect-ledger", metavar="HEAD", help="the same of the ledger")
@@ -45,6 +53,7 @@ PIECE: Final = 1_000
 @terminal.json_option
 def command(
     file: str | None,
+    store: str | None,
     expect: str | None,
     expect_ledger: str | None,
     data_dir: str | None,
@@ -60,13 +69,20 @@ def command(
     """
     expected, of_ledger = _head(expect), _head(expect_ledger)
     books: dict[str, Any] | None
-    if file is None:
+    if file is not None and store is not None:
+        raise terminal.Misuse("--file and --store are two databases", hint="check one after the other")
+    if file is None and store is None:
         trail = _walked(_of_server(expected, data_dir=data_dir, config=config), expected)
         books = bookcheck.of_server(of_ledger, data_dir=data_dir, config=config)
     else:
-        with _opened(Path(file), data_dir=data_dir, config=config) as opened:
-            trail = _walked(_of_file(opened, expected), expected)
-            books = bookcheck.of_file(opened.connection, opened.ledger_key, opened.ledger_heads, of_ledger)
+        opening = _database(store) if file is None else _file(Path(file))
+        with _opened(opening, data_dir=data_dir, config=config) as opened:
+            trail = _walked(_of_copy(opened, expected), expected)
+            books = None
+            if opened.has_ledger:
+                books = bookcheck.of_database(
+                    opened.transactions, opened.ledger_key, opened.ledger_heads, of_ledger
+                )
     if books is None and of_ledger is not None:
         raise terminal.CliError(f"{file} is older than the ledger")
     result, last = trail
@@ -162,18 +178,29 @@ def _of_server(
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedCopy:
-    """A database file, with the keys and the heads to check it with."""
+    """A database that no server is asked about, with the keys and the heads to check it with."""
 
-    path: Path
-    connection: sqlite3.Connection
+    transactions: Transactions
+    has_ledger: bool  # it is not older than that
     trail_key: bytes
     ledger_key: bytes
     trail_heads: Callable[[], tuple[Position, ...]]  # raises `HeadLost`
     ledger_heads: Callable[[], tuple[Position, ...]]
 
 
+class FoundDatabase(NamedTuple):
+    transactions: Transactions
+    has_ledger: bool
+    fingerprint: str  # of the key file that it belongs to
+    is_own: bool  # the server's: a copy may be older than the heads by rights
+
+
+# Opens a database, given the settings and the data directory.
+Opening: TypeAlias = "Callable[[Config, DataDirectory], AbstractContextManager[FoundDatabase]]"
+
+
 @contextmanager
-def _opened(file: Path, *, data_dir: str | None, config: str | None) -> Generator[OpenedCopy]:
+def _opened(opening: Opening, *, data_dir: str | None, config: str | None) -> Generator[OpenedCopy]:
     import secrets
 
     from auth import audit
@@ -181,57 +208,101 @@ def _opened(file: Path, *, data_dir: str | None, config: str | None) -> Generato
     from server.settings.resolve import data_directory
     from server.store import ledger_chain
     from server.store.audit_head import HeadFile
-    from server.store.backup import fingerprint_of
-    from server.store.connect import connect_reader
     from server.store.home import DataDirectory
     from server.store.jobs import StoreError
     from server.store.keyfile import open_key
-    from server.store.soundness import was_copied_by_hand
 
     settings = local.settings(data_dir=data_dir, config=config).config
     home = DataDirectory(data_directory(settings))
     try:
-        key = open_key(
-            settings.key_file or home.key_file,
-            known_fingerprint=fingerprint_of(file),
-            random_bytes=secrets.token_bytes,
-            environment=os.environ,
-        )
+        with opening(settings, home) as found:
+            key = open_key(
+                settings.key_file or home.key_file,
+                known_fingerprint=found.fingerprint,
+                random_bytes=secrets.token_bytes,
+                environment=os.environ,
+            )
+            trail_key, ledger_key = (
+                subkeys(key)(audit.KEY_PURPOSE),
+                subkeys(key)(ledger_chain.KEY_PURPOSE),
+            )
+            yield OpenedCopy(
+                transactions=found.transactions,
+                has_ledger=found.has_ledger,
+                trail_key=trail_key,
+                ledger_key=ledger_key,
+                trail_heads=HeadFile(home.audit_head, trail_key).read if found.is_own else _no_heads,
+                ledger_heads=HeadFile(home.ledger_head, ledger_key).read if found.is_own else _no_heads,
+            )
+    except StoreError as error:
+        raise terminal.CliError(str(error), hint=error.hint) from error
+
+
+def _file(file: Path) -> Opening:
+    @contextmanager
+    def opening(settings: Config, home: DataDirectory) -> Generator[FoundDatabase]:
+        from server.store.backup import fingerprint_of
+        from server.store.connect import connect_reader
+        from server.store.soundness import was_copied_by_hand
+        from server.store.transactions import JOB_SECONDS, Transactions
+
+        fingerprint = fingerprint_of(file)
         if was_copied_by_hand(file):
             terminal.say_hint(
                 f"{file} was not made by `ostiary backup`: the newest rows may be missing in it"
             )
-        trail_key, ledger_key = subkeys(key)(audit.KEY_PURPOSE), subkeys(key)(ledger_chain.KEY_PURPOSE)
-        is_own = home.database.exists() and file.samefile(home.database)  # a copy may be older by rights
+        is_own = home.database.exists() and file.samefile(home.database)
         with closing(connect_reader(file)) as connection:
             if not any(row[1] == "seal" for row in connection.execute("PRAGMA table_info(audit)")):
                 raise terminal.CliError(
                     f"{file} is of an older version", hint="restore it, and start the server once"
                 )
-            yield OpenedCopy(
-                path=file,
-                connection=connection,
-                trail_key=trail_key,
-                ledger_key=ledger_key,
-                trail_heads=HeadFile(home.audit_head, trail_key).read if is_own else _no_heads,
-                ledger_heads=HeadFile(home.ledger_head, ledger_key).read if is_own else _no_heads,
-            )
-    except StoreError as error:
-        raise terminal.CliError(str(error), hint=error.hint) from error
+            has_ledger = bool(list(connection.execute("PRAGMA table_info(movements)")))
+            transactions = Transactions(connection, job_seconds=JOB_SECONDS)
+            yield FoundDatabase(transactions, has_ledger, fingerprint, is_own)
+
+    return opening
+
+
+def _database(where: str | None) -> Opening:
+    @contextmanager
+    def opening(settings: Config, home: DataDirectory) -> Generator[FoundDatabase]:
+        from server.cli import database_tools
+        from server.store import meta
+        from server.store.postgres_connection import POSTGRES, PostgresAccess, PostgresConnection
+        from server.store.postgres_errors import PostgresRefused
+        from server.store.transactions import JOB_SECONDS, Transactions
+
+        place = database_tools.place(where or "", settings)
+        own = database_tools.place(settings.store, settings).parameters if settings.store else None
+        access = PostgresAccess(parameters=place.parameters or {}, job_seconds=JOB_SECONDS)
+        # It cannot write, and it need not be alone.
+        with closing(PostgresConnection(access, exclusive=False)) as connection:
+            try:
+                sql = "SELECT value FROM meta WHERE key = ?"
+                row = connection.execute(sql, (meta.KEY_FINGERPRINT,)).fetchone()
+            except PostgresRefused:
+                row = None
+            if row is None:
+                raise terminal.CliError(f"{place.called} is no database of ostiary, or of one that never ran")
+            transactions = Transactions(connection, job_seconds=JOB_SECONDS, engine=POSTGRES)
+            yield FoundDatabase(transactions, True, row[0], place.parameters == own)
+
+    return opening
 
 
 def _no_heads() -> tuple[Position, ...]:
     return ()
 
 
-def _of_file(opened: OpenedCopy, expected: tuple[int, str] | None) -> Iterator[dict[str, Any]]:
+def _of_copy(opened: OpenedCopy, expected: tuple[int, str] | None) -> Iterator[dict[str, Any]]:
     from msgspec.structs import replace
 
     from server.admin.audit import lacking, told
     from server.store.audit_chain import AuditChain
     from server.store.audit_head import HeadLost
     from server.store.jobs import Position, StoreDb
-    from server.store.transactions import JOB_SECONDS, PendingJob, Transactions
+    from server.store.transactions import PendingJob
 
     chain, lost = AuditChain(opened.trail_key), ""
     heads: tuple[Position, ...] = ()
@@ -239,7 +310,7 @@ def _of_file(opened: OpenedCopy, expected: tuple[int, str] | None) -> Iterator[d
         heads = opened.trail_heads()
     except HeadLost as problem:
         lost = str(problem)
-    transactions, at = Transactions(opened.connection, job_seconds=JOB_SECONDS), None
+    at = None
 
     def job(db: StoreDb, at: Position | None) -> dict[str, Any]:
         piece = chain.walk(db, at, at_most=PIECE)
@@ -250,7 +321,7 @@ def _of_file(opened: OpenedCopy, expected: tuple[int, str] | None) -> Iterator[d
 
     while True:
         work = PendingJob(lambda db, at=at: job(db, at))
-        transactions.run_read(work)
+        opened.transactions.run_read(work)
         piece = work.result()
         yield piece
         if piece["done"]:

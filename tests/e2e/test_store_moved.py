@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 from collections.abc import Generator
@@ -136,3 +137,53 @@ def test_where_it_goes_is_never_said_in_clear(program: Program) -> None:
         "no data directory"
         in program.run("store", "copy", "--to", f"file:{program.home}/ostiary-database", code=1).stderr
     )
+
+
+def test_what_backup_and_restore_print_copies_the_database_and_puts_it_back(
+    program: Program, postgres_server: PostgresServer
+) -> None:
+    dumped, put_back, verified = typed(program, "dumped")
+    (program.home / "ostiary.toml").write_text('store = "file:ostiary-database"\n', "utf-8")
+
+    def printed(*words: str) -> str:
+        said = program.run(*words, code=1).stderr
+        assert "hunter2" not in said
+        (line,) = [line.strip() for line in said.splitlines() if line.startswith("  pg_")]
+        return line
+
+    def run(line: str) -> None:
+        environment = program.environment(PATH=f"{postgres_server.bin}:/usr/bin:/bin")
+        subprocess.run(
+            ["bash", "-c", line], cwd=program.home, env=environment, check=True, capture_output=True
+        )
+
+    with program.serving() as server:
+        program.log_in(server)
+        run(printed(*dumped))
+        program.at_machine("invite", "ada")  # after the dump
+        assert [each["name"] for each in program.at_machine("users", "list")].count("ada") == 1
+    whole = program.ask(*verified)
+    assert (whole["sound"], whole["ledger"]["sound"]) == (True, True)
+    run(printed(*put_back))
+    older = json.loads(program.run(*verified, "--json", code=1).stdout)
+    assert "was written once" in older["problem"]
+    # Beside the server's own a copy may be older by rights.
+    with postgres_server.bare_database() as other:
+        (program.home / "other").write_text(
+            f"postgresql://{other['user']}@/{other['dbname']}?host={other['host']}", "utf-8"
+        )
+        own = (program.home / "ostiary-database").read_text("utf-8")
+        (program.home / "ostiary-database").write_text((program.home / "other").read_text("utf-8"), "utf-8")
+        run(printed(*put_back))
+        (program.home / "ostiary-database").write_text(own, "utf-8")
+        beside = program.ask("verify", "--store", f"file:{program.home}/other")
+        assert beside["sound"]
+        assert beside["checked"] < whole["checked"]
+        postgres_server.said_in(other["dbname"], "UPDATE audit SET reason = 'nothing' WHERE seq = 2")
+        altered = json.loads(
+            program.run("verify", "--store", f"file:{program.home}/other", "--json", code=1).stdout
+        )
+        assert altered["broken"] == {"seq": 2, "what": "altered"}
+    with program.serving():
+        assert [each["name"] for each in program.at_machine("users", "list")].count("ada") == 0
+        assert len(program.at_machine("audit", "--event", "audit.altered")) == 1

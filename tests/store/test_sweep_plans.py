@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 from store_engines import NOW
@@ -48,7 +48,7 @@ async def said_while_sweeping(store: InlineStore) -> dict[str, Sequence[Any]]:
     await fill(store)
     await store.write(some_clients)
     said: dict[str, Sequence[Any]] = {}
-    connection = store._connection
+    connection, transactions = store._connection, cast("Any", store._transactions)
 
     class Heard:
         def __getattr__(self, name: str) -> Any:
@@ -58,9 +58,9 @@ async def said_while_sweeping(store: InlineStore) -> dict[str, Sequence[Any]]:
             said.setdefault(sql, parameters)
             return connection.execute(sql, parameters)
 
-    store._transactions._connection = Heard()
+    transactions._connection = Heard()
     swept = await sweep(store, owner="boot", clock=lambda: LONG, retention=Retention())
-    store._transactions._connection = connection
+    transactions._connection = connection
     assert swept is not None
     assert all(
         swept[name] for name in ("grants", "calls", "changes", "audit", "clients", "document_clients")

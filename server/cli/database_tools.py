@@ -1,0 +1,62 @@
+"""What is typed to copy a PostgreSQL database, and to put a copy back: PostgreSQL's own programs, told where, and never the password."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from shlex import quote
+from typing import TYPE_CHECKING, Final
+
+from server.cli import terminal
+
+if TYPE_CHECKING:
+    from server.moving.places import StorePlace
+    from server.settings.shapes import Config
+
+# Asked for by the program itself, or kept in ~/.pgpass.
+_SECRETS: Final = frozenset({"password", "sslpassword", "passfile"})
+_SCHEMA: Final = re.compile(r"-c\s*search_path=(\w+)")
+KEPT_APART: Final = "it asks for the password, unless ~/.pgpass has it"
+
+
+def place(where: str, config: Config) -> StorePlace:
+    """The database at `where` (env:NAME or file:/path). Raises `CliError`, which shows nothing of its address."""
+    if not where.startswith(("env:", "file:")):
+        raise terminal.Misuse(
+            "where a database is, is written as env:NAME or file:/path, never as its address",
+            hint="there is a password in an address: keep it in a file that nobody else reads",
+        )
+    from server.moving.places import StorePlace
+    from server.settings.secret import SecretUnreadable, read_secret
+    from server.store.jobs import CannotOpen
+    from server.store.postgres_address import parameters_of
+
+    try:
+        return StorePlace(
+            called=where, parameters=parameters_of(read_secret(where).reveal(), ca_file=config.store_ca)
+        )
+    except SecretUnreadable as error:
+        raise terminal.CliError(f"the address of the database: {error}") from None
+    except CannotOpen as error:
+        raise terminal.CliError(f"{where}: {error}", hint=error.hint) from None
+
+
+def dump(parameters: Mapping[str, str], file: str) -> str:
+    """It may run while the database is served: a dump is what was there at one moment."""
+    return _command("pg_dump --format=custom", parameters, f"--file={quote(file)}")
+
+
+def put_back(parameters: Mapping[str, str], file: str) -> str:
+    """All or nothing, in place of what is there."""
+    return _command(
+        "pg_restore --clean --if-exists --single-transaction --exit-on-error", parameters, quote(file)
+    )
+
+
+def _command(program: str, parameters: Mapping[str, str], rest: str) -> str:
+    from psycopg.conninfo import make_conninfo
+
+    shown = {name: value for name, value in parameters.items() if name not in _SECRETS | {"options"}}
+    schema = _SCHEMA.search(parameters.get("options", ""))
+    only = f" --schema={quote(schema[1])}" if schema else ""
+    return f"{program} --no-owner --no-privileges{only} --dbname={quote(make_conninfo('', **shown))} {rest}"
