@@ -277,7 +277,7 @@ def _database(where: str | None) -> Opening:
         own = database_tools.place(settings.store, settings).parameters if settings.store else None
         access = PostgresAccess(parameters=place.parameters or {}, job_seconds=JOB_SECONDS)
         # It cannot write, and it need not be alone.
-        with closing(PostgresConnection(access, exclusive=False)) as connection:
+        with closing(PostgresConnection(access, writes=False)) as connection:
             try:
                 sql = "SELECT value FROM meta WHERE key = ?"
                 row = connection.execute(sql, (meta.KEY_FINGERPRINT,)).fetchone()

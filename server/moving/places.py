@@ -131,7 +131,7 @@ def _postgres(
     from server.store.postgres_schema import bring_up, tables_in
 
     access = PostgresAccess(parameters=place.parameters or {}, job_seconds=STATEMENT_SECONDS)
-    connection = PostgresConnection(access, exclusive=True)
+    connection = PostgresConnection(access, writes=True, alone=True)
     try:
         if of is not None:
             tables = tables_in(connection)

@@ -48,6 +48,8 @@ _COLLISIONS: Final = frozenset({"40001", "40P01"})
 
 # What a connection has prepared (`SELECT *` of a table that has a column more since) is of no use any more: a new one prepares it anew.
 _PLANS_ARE_OLD: Final = "RevalidateCachedQuery"
+# It stood still for too long, and was ended before whatever was sent afterwards.
+_STOOD_STILL: Final = "25P03"
 
 _CONSTRAINTS: Final[Mapping[str, str]] = MappingProxyType(
     {"23505": "UNIQUE", "23503": "FOREIGN KEY", "23502": "NOT NULL", "23514": "CHECK"}
@@ -57,9 +59,10 @@ _CONSTRAINTS: Final[Mapping[str, str]] = MappingProxyType(
 class PostgresRefused(Exception):
     """What PostgreSQL answered, in our words."""
 
-    def __init__(self, kind: type[StoreError], message: str) -> None:
+    def __init__(self, kind: type[StoreError], message: str, *, is_undone: bool = False) -> None:
         super().__init__(message)
         self.kind = kind
+        self.is_undone = is_undone  # the server itself said that the transaction counts for nothing
 
     def as_store_error(self) -> StoreError:
         return Collided() if self.kind is Collided else self.kind(str(self))
@@ -74,7 +77,7 @@ def refused(error: Error, *, is_lost: bool) -> PostgresRefused:
         return PostgresRefused(Collided, "")
     for length in (5, 3, 2):
         if (known := _BY_STATE.get(state[:length])) is not None:
-            return PostgresRefused(*known)
+            return PostgresRefused(*known, is_undone=state == _STOOD_STILL)
     if is_lost:
         return PostgresRefused(StoreUnreachable, "the connection to the database was lost")
     if state.startswith("23"):

@@ -13,7 +13,7 @@ from typing import Final
 
 from server.store.jobs import CannotOpen, ForeignDatabase
 from server.store.migrate import Migration, OtherSchema, refuse_newer, statements
-from server.store.postgres_connection import BEGIN_WRITE, PostgresConnection
+from server.store.postgres_connection import BEGIN_MIGRATION, BEGIN_WRITE, PostgresConnection
 from server.store.postgres_errors import PostgresRefused
 
 # What SQLite spells otherwise: its INTEGER has 64 bits, and its REAL is a double.
@@ -47,10 +47,22 @@ def spelled(sql: str) -> str:
 
 
 def bring_up(connection: PostgresConnection, migrations: Sequence[Migration], *, now: int) -> None:
-    """Apply what is missing, each in a transaction of its own. Nobody else does so: this connection holds the writer's lock.
+    """Apply what is missing, each in a transaction of its own: beside others who write where it only adds to the schema, else while
+    nobody does.
 
-    Raises `NewerSchema`, `OtherSchema`, `ForeignDatabase`, or `CannotOpen` when a migration fails, which then left no trace.
+    Raises `NewerSchema`, `OtherSchema`, `ForeignDatabase`, or `CannotOpen` when a migration fails, which then left no trace, or when
+    others use the database as it is.
     """
+    missing = _missing(connection, migrations)
+    if all(migration.is_additive for migration in missing):
+        _apply_all(connection, missing, now=now)
+    elif connection.alone_with_schema(lambda: not _missing(connection, migrations)):
+        _apply_all(connection, _missing(connection, migrations), now=now)
+        connection.together_with_schema()
+    connection.note_schema(len(migrations))
+
+
+def _missing(connection: PostgresConnection, migrations: Sequence[Migration]) -> list[Migration]:
     try:
         applied = _applied(connection)
     except PostgresRefused as error:
@@ -58,13 +70,12 @@ def bring_up(connection: PostgresConnection, migrations: Sequence[Migration], *,
     if max(applied, default=0) > len(migrations):
         refuse_newer(_oldest_served(connection), len(migrations))
     for migration in migrations:
-        if migration.version not in applied:
-            _apply(connection, migration, now=now)
-        elif applied[migration.version] != migration.sha256:
+        if applied.get(migration.version, migration.sha256) != migration.sha256:
             raise OtherSchema(
                 f"the database was not made by a release: its schema {migration.version} is another than this version's",
                 hint="use the build that made it, or a new database",
             )
+    return [migration for migration in migrations if migration.version not in applied]
 
 
 def tables_in(connection: PostgresConnection) -> list[str]:
@@ -93,11 +104,24 @@ def _oldest_served(connection: PostgresConnection) -> int:
         return connection.execute("SELECT max(version) FROM schema_version").fetchone()[0]
 
 
+def _apply_all(connection: PostgresConnection, missing: Sequence[Migration], *, now: int) -> None:
+    for migration in missing:
+        _apply(connection, migration, now=now)
+
+
+def _is_applied(connection: PostgresConnection, migration: Migration) -> bool:
+    sql = "SELECT 1 FROM schema_version WHERE version = ?"
+    return connection.execute(sql, (migration.version,)).fetchone() is not None
+
+
 def _apply(connection: PostgresConnection, migration: Migration, *, now: int) -> None:
     try:
-        connection.execute(BEGIN_WRITE)
+        connection.execute(BEGIN_WRITE if migration.is_additive else BEGIN_MIGRATION)
         # An index on a hundred million rows takes minutes.
         connection.script("SET LOCAL statement_timeout = 0")
+        if migration.is_additive and _is_applied(connection, migration):  # by another one that is being started
+            connection.execute("ROLLBACK")
+            return
         connection.script(_VERSIONS_TABLE)
         connection.script(_ADDITIVE_COLUMN)
         for statement in statements(migration.sql):

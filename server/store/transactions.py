@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 from server.store.audit_chain import AuditChain
 from server.store.ballast import Ballast
 from server.store.chain_ends import ChainEnds
-from server.store.chains import ChainMoved
+from server.store.chain_tail import ChainMoved
 from server.store.engine import CommitInDoubt, EngineConnection, StoreEngine
 from server.store.facade import Facade
 from server.store.jobs import (
@@ -100,7 +100,7 @@ class Transactions:
         self.turn_seconds = (
             0.0  # what the last batch took besides its jobs: until it could begin, and for its commit
         )
-        self._ends = ChainEnds()
+        self._ends = ChainEnds(shared=engine.shared)
         engine.watch(connection, self._is_late)
 
     def chain_audit(self, key: bytes, heads: Sequence[Position]) -> None:
@@ -157,7 +157,7 @@ class Transactions:
                 else:
                     effects += self._run_among_others(work, at=at)
             done = time.monotonic()
-            self._commit()
+            self._commit(effects)
             self.turn_seconds = begun - asked + time.monotonic() - done
         except CommitInDoubt:
             return self._leave_open(started, effects)
@@ -186,7 +186,7 @@ class Transactions:
             self._ends.begin(afresh=True)
             effects = self._call(work, at=at, writable=True)
             if work.error is None:
-                self._commit()
+                self._commit(effects)
                 return effects
         except CommitInDoubt:
             return self._leave_open([work], effects)
@@ -276,9 +276,11 @@ class Transactions:
         work.succeed(value)
         return effects
 
-    def _commit(self) -> None:
+    def _commit(self, effects: Sequence[Effect]) -> None:
         self._ends.flush(self._write_record)
-        self._connection.execute("COMMIT")  # refused where the transaction stands no more
+        telling = self._engine.shared and any(isinstance(effect, Change) for effect in effects)
+        # Refused where the transaction stands no more.
+        self._connection.execute(self._engine.commit_telling if telling else "COMMIT")
         self._ends.commit()
 
     def _write_record(self, sql: str, *parameters: str) -> int:

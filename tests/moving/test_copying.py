@@ -414,7 +414,7 @@ def test_no_server_may_run_on_either(house: House, databases: Callable[[], Store
     with open_home(house.folder), pytest.raises(HomeLocked):
         house.copy(FILE, database)
     access = PostgresAccess(parameters=database.parameters, job_seconds=10)
-    with closing(PostgresConnection(access, exclusive=True)), pytest.raises(CannotOpen, match="in use"):
+    with closing(PostgresConnection(access, writes=True)), pytest.raises(CannotOpen, match="in use"):
         house.copy(FILE, database)
     house.serve(FILE)
 

@@ -49,8 +49,7 @@ class Engines:
     def migrate_beside(self, known: Sequence[Migration]) -> None:
         if self.database is not None:
             access = PostgresAccess(parameters=self.database, job_seconds=60)
-            with closing(PostgresConnection(access, exclusive=False)) as connection:
-                connection.script("SET default_transaction_read_only = off")
+            with closing(PostgresConnection(access, writes=True)) as connection:
                 bring_up(connection, known, now=NOW)
             return
         with closing(sqlite3.connect(self.folder / "a.db", isolation_level=None)) as connection:
