@@ -56,6 +56,7 @@ class StoreEngine(msgspec.Struct, frozen=True, kw_only=True):
     ]  # one of them; a new object at each call, because exceptions collect tracebacks
     # Of these errors, those at which a whole transaction is lost though its jobs are sound: they run again.
     lost: tuple[type[StoreError], ...]
+    shared: bool  # other processes may write to it, too
     begin_write: str
     begin_read: str
     # Said before and after a read on a connection that also writes; none where `begin_read` says it.

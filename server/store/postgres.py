@@ -46,7 +46,7 @@ async def open_inline_postgres_store(
 ) -> AsyncGenerator[InlineStore]:
     """The same without threads, as `inline.py`."""
     access = PostgresAccess(parameters=parameters, job_seconds=limits.job_seconds)
-    connection = PostgresConnection(access, exclusive=True)
+    connection = PostgresConnection(access, writes=True)
     try:
         bring_up(connection, packaged_migrations() if migrations is None else migrations, now=clock())
         store = InlineStore(connection, clock=clock, job_seconds=limits.job_seconds, engine=POSTGRES)
@@ -65,11 +65,11 @@ def _open(
     limits: StoreLimits,
 ) -> tuple[Transactions, list[Transactions]]:
     with ExitStack() as undo:
-        connections = [PostgresConnection(access, exclusive=True)]
+        connections = [PostgresConnection(access, writes=True)]
         undo.callback(connections[0].close)
         bring_up(connections[0], packaged_migrations() if migrations is None else migrations, now=clock())
         for _ in range(limits.readers):
-            connections.append(PostgresConnection(access, exclusive=False))
+            connections.append(PostgresConnection(access, writes=False))
             undo.callback(connections[-1].close)
         undo.pop_all()
     writer, *readers = (

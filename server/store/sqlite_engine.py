@@ -21,6 +21,7 @@ SQLITE: Final = StoreEngine(
     errors=(sqlite3.Error, sqlite3.Warning),
     translate=translate,
     lost=(),  # there is one writer
+    shared=False,
     begin_write="BEGIN IMMEDIATE",
     begin_read="BEGIN",
     only_reading=("PRAGMA query_only = ON", "PRAGMA query_only = OFF"),

@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 from server.store.audit_chain import AuditChain
 from server.store.ballast import Ballast
 from server.store.chain_ends import ChainEnds
-from server.store.chains import ChainMoved
+from server.store.chain_tail import ChainMoved
 from server.store.engine import CommitInDoubt, EngineConnection, StoreEngine
 from server.store.facade import Facade
 from server.store.jobs import (
@@ -97,7 +97,7 @@ class Transactions:
         self._ballast = ballast
         self._job_seconds = job_seconds
         self._deadline = math.inf
-        self._ends = ChainEnds()
+        self._ends = ChainEnds(shared=engine.shared)
         engine.watch(connection, self._is_late)
 
     def chain_audit(self, key: bytes, heads: Sequence[Position]) -> None:
