@@ -319,11 +319,10 @@ def _only_one(resolved: Resolved, named: str | None, one_server: bool, option: s
 
 def _place_of_worker() -> OneOfSeveral:
     from server.program.one_of_several import place_of
-    from server.workers.handed import NotHanded
 
     try:
         return place_of(os.environ)
-    except NotHanded as problem:
+    except ValueError as problem:
         raise terminal.Misuse(
             terminal.clean(str(problem)), hint=f"start it without {WORKER}: `env -u {WORKER} ostiary serve`"
         ) from problem

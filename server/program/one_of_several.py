@@ -35,8 +35,8 @@ from server.workers.words import (
     READINESS,
     ForwardedCommand,
     Gathered,
-    Refusal,
     SaidLine,
+    WorkerRefusal,
 )
 
 # The first of them does what only one process of the machine may.
@@ -177,7 +177,7 @@ class OneOfSeveral:
 
     def refuse(self, problem: CannotStart) -> None:
         """The last that it says: that it cannot start."""
-        refusal = Refusal(
+        refusal = WorkerRefusal(
             problem=str(problem),
             hint=problem.hint,
             details=problem.details,
@@ -199,7 +199,7 @@ class OneOfSeveral:
 
 
 def place_of(environ: MutableMapping[str, str]) -> OneOfSeveral:
-    """Of the worker that this process was started as. Raises `NotHanded`."""
+    """Of the worker that this process was started as. Raises `ValueError` where it was not."""
     handed, sock = take_over(environ)
     return OneOfSeveral(handed, sock)
 

@@ -518,6 +518,8 @@ def _default_agent() -> msgspec.Struct:
 def _from_text(text: str, hint: Any) -> object:
     """A flag or variable as the setting's type; what cannot be read stays text and fails its rule."""
     base = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+    if isinstance(base, types.UnionType) or typing.get_origin(base) is typing.Union:
+        return _from_text(text, typing.get_args(base)[0])  # the others are words, which stay text
     if typing.get_origin(base) is tuple:
         return [part.strip() for part in text.split(",") if part.strip()]
     if base is bool:

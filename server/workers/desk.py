@@ -11,7 +11,7 @@ import msgspec
 
 from server.admin.control import DEADLINE_SECONDS, Command, CommandAnswer
 from server.observe.log import Logger
-from server.workers.family import Worker, Workers
+from server.workers.family import Workers, WorkerSlot
 from server.workers.words import ForwardedCommand
 
 Joining = Callable[[dict[int, Any]], Any]
@@ -34,7 +34,7 @@ class AdminDesk:
         forwarded = ForwardedCommand(command=command, actor=actor)
         return await self._of_one(serving[0], forwarded)
 
-    async def _of_one(self, worker: Worker, forwarded: ForwardedCommand) -> CommandAnswer:
+    async def _of_one(self, worker: WorkerSlot, forwarded: ForwardedCommand) -> CommandAnswer:
         answer = await self._workers.ask(worker, "command", forwarded, seconds=DEADLINE_SECONDS)
         if answer is None:
             return CommandAnswer(

@@ -16,14 +16,24 @@ import msgspec
 import trio
 
 from server.observe.log import Logger
-from server.workers.channel import Answering, ChannelGone, WorkerChannel
+from server.workers.channel import Answering, ChannelGone, Hearing
 from server.workers.pauses import Pauses
-from server.workers.words import Refusal, WorkerSeen, how_it_ended
+from server.workers.words import WorkerRefusal, WorkerSeen, how_it_ended
 
 # Its process has ended: what it still said is read, however many others hold its pipe.
 LAST_WORDS_SECONDS: Final = 1.0
 # One that was told to end at once closes what it has open; then it is killed.
 ENDING_SECONDS: Final = 10.0
+
+
+class ChannelToWorker(Protocol):
+    """What channel.py has of it."""
+
+    async def run(self) -> None: ...
+
+    async def ask(self, name: str, body: Any = None) -> msgspec.Raw: ...
+
+    def tell(self, name: str, body: Any = None) -> bool: ...
 
 
 class WorkerProcess(Protocol):
@@ -42,27 +52,29 @@ class WorkerProcess(Protocol):
 
     def signal(self, number: int) -> None: ...
 
-    def connect(self, *, answering: Mapping[str, Answering], hearing: Mapping[str, Any]) -> WorkerChannel: ...
+    def connect(
+        self, *, answering: Mapping[str, Answering], hearing: Mapping[str, Hearing]
+    ) -> ChannelToWorker: ...
 
 
 class WorkersCannotStart(Exception):
     """One of them said that it cannot start, and none serves."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: WorkerRefusal) -> None:
         super().__init__(refusal.problem)
         self.refusal = refusal
 
 
-class Worker:
+class WorkerSlot:
     """The place of one: whoever holds it now, and who did before."""
 
     def __init__(self, number: int) -> None:
         self.number: Final = number
         self.process: WorkerProcess | None = None
-        self.channel: WorkerChannel | None = None  # while there is one
+        self.channel: ChannelToWorker | None = None  # while there is one
         self.ready = trio.Event()  # of its first process that became ready
         self.serves = False
-        self.refusal: Refusal | None = None
+        self.refusal: WorkerRefusal | None = None
         self.started: msgspec.Raw | None = None  # what it said when it was ready
         self.seen = WorkerSeen(worker=number, state="starting")
 
@@ -81,7 +93,7 @@ class Workers:
         answering: Mapping[str, Answering],
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        self.all: Final = tuple(Worker(number) for number in range(1, count + 1))
+        self.all: Final = tuple(WorkerSlot(number) for number in range(1, count + 1))
         self._start = start
         self._log = log
         self._clock = clock
@@ -96,7 +108,7 @@ class Workers:
         return [worker.seen for worker in self.all]
 
     @property
-    def serving(self) -> list[Worker]:
+    def serving(self) -> list[WorkerSlot]:
         return [worker for worker in self.all if worker.serves]
 
     async def run(
@@ -141,7 +153,7 @@ class Workers:
                 self._log.error("worker.killed", worker=worker.number, pid=worker.process.pid)
                 worker.process.signal(signal.SIGKILL)
 
-    async def ask(self, worker: Worker, name: str, body: Any, *, seconds: float) -> msgspec.Raw | None:
+    async def ask(self, worker: WorkerSlot, name: str, body: Any, *, seconds: float) -> msgspec.Raw | None:
         """None: it is gone, or does not answer in time."""
         if worker.channel is None:
             return None
@@ -156,7 +168,7 @@ class Workers:
         """Of those that serve and answer in time, by their numbers."""
         found: dict[int, msgspec.Raw] = {}
 
-        async def ask(worker: Worker) -> None:
+        async def ask(worker: WorkerSlot) -> None:
             answer = await self.ask(worker, name, body, seconds=seconds)
             if answer is not None:
                 found[worker.number] = answer
@@ -171,7 +183,7 @@ class Workers:
             if worker.channel is not None:
                 worker.channel.tell(name, body)
 
-    async def _keep(self, worker: Worker) -> None:
+    async def _keep(self, worker: WorkerSlot) -> None:
         pauses = Pauses()
         while not self._draining.is_set():
             began = trio.current_time()
@@ -199,7 +211,7 @@ class Workers:
         self._see(worker, state="ended")
         worker.ready.set()
 
-    async def _live(self, worker: Worker) -> str:
+    async def _live(self, worker: WorkerSlot) -> str:
         """One process, from its start to its end: how it ended."""
         worker.refusal = None
         try:
@@ -232,7 +244,7 @@ class Workers:
             worker.serves, worker.process, worker.channel = False, None, None
         return how_it_ended(code)
 
-    def _hear_ready(self, worker: Worker, body: msgspec.Raw) -> None:
+    def _hear_ready(self, worker: WorkerSlot, body: msgspec.Raw) -> None:
         worker.started, worker.serves = body, True
         self._see(worker, state="serving")
         self._log.info("worker.ready", worker=worker.number, pid=worker.seen.pid)
@@ -240,10 +252,10 @@ class Workers:
         if self._draining.is_set() and worker.channel is not None:
             worker.channel.tell("drain")
 
-    def _see(self, worker: Worker, **changes: Any) -> None:
+    def _see(self, worker: WorkerSlot, **changes: Any) -> None:
         worker.seen = msgspec.structs.replace(worker.seen, **changes)
         self._changed()
 
 
-def _hear_refusal(worker: Worker, body: msgspec.Raw) -> None:
-    worker.refusal = msgspec.json.decode(body, type=Refusal)
+def _hear_refusal(worker: WorkerSlot, body: msgspec.Raw) -> None:
+    worker.refusal = msgspec.json.decode(body, type=WorkerRefusal)

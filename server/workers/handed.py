@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import MutableMapping, Sequence
+from contextlib import ExitStack
 from typing import Final
 
 import msgspec
@@ -36,7 +37,7 @@ class HandedOver(msgspec.Struct, frozen=True, kw_only=True):
         return (*self.public, *self.plain, *self.admin, *self.locks, *ends)
 
 
-class NotHanded(Exception):
+class NotHanded(ValueError):
     """The variable is there, and nothing behind it: whoever set it is no parent of ours."""
 
 
@@ -48,13 +49,15 @@ def hand_over(sock: socket.socket, handed: HandedOver) -> None:
 def take_over(environ: MutableMapping[str, str]) -> tuple[HandedOver, socket.socket]:
     """What it was handed is not passed on to what it starts. Raises `NotHanded`."""
     written = environ.pop(VARIABLE, "")
-    try:
-        sock = socket.socket(fileno=int(written))
-        handed = msgspec.json.decode(_line(sock), type=HandedOver)
-        for descriptor in (sock.fileno(), *handed.descriptors):
-            os.set_inheritable(descriptor, False)
-    except (ValueError, OSError, msgspec.MsgspecError) as error:
-        raise NotHanded(f"{VARIABLE} is set by a server for its own workers: {error}") from error
+    with ExitStack() as undo:
+        try:
+            sock = undo.enter_context(socket.socket(fileno=int(written)))
+            handed = msgspec.json.decode(_line(sock), type=HandedOver)
+            for descriptor in (sock.fileno(), *handed.descriptors):
+                os.set_inheritable(descriptor, False)
+        except (ValueError, OSError, msgspec.MsgspecError) as error:
+            raise NotHanded(f"{VARIABLE} is set by a server for its own workers: {error}") from error
+        undo.pop_all()
     return handed, sock
 
 

@@ -15,7 +15,7 @@ METRICS: Final = "metrics"
 READINESS: Final = "readiness"
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """Why it cannot start, for the person who started the server."""
 
     problem: str

@@ -69,5 +69,5 @@ def test_prometheus_reads_what_is_exposed_with_its_types_and_help() -> None:
 
 
 def test_a_server_that_was_never_called_exposes_its_families_all_the_same() -> None:
-    names = {each.name for each in text_string_to_metric_families(render(Metrics("1")).decode())}
+    names = {each.name for each in text_string_to_metric_families(render(families_of(Metrics("1"))).decode())}
     assert {"ostiary_http_requests", "ostiary_tool_calls", "ostiary_tool_call_seconds"} <= names
