@@ -156,7 +156,10 @@ async def serve(
             store_watch.tell_of_damage(store, log)
             key = await open_key(resolved, home, store)
             await store.write(leases.end_all)
-            async with trail.kept(home, store, key, log) as head, trio.open_nursery() as background:
+            async with (
+                trail.kept(home, store, key, log, keeps=place.keeps, shared=bool(config.store)) as head,
+                trio.open_nursery() as background,
+            ):
                 services = await build(
                     resolved, log, store, key, head, port=public.port, background=background
                 )

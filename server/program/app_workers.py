@@ -128,7 +128,7 @@ class Parent:
                 await background.start(
                     control.serve_commands,
                     home.path,
-                    AdminDesk(workers, log).answer,
+                    AdminDesk(workers).answer,
                     log,
                     self._counters,
                 )

@@ -1,26 +1,25 @@
 """Whoever asks at the machine has one admin socket for all workers: what is about the store any of them answers, what is about a process
-each of them does, and the answers are put together.
+all of them do, and the answers are put together (`joined.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from server.admin.control import DEADLINE_SECONDS, Command, CommandAnswer
-from server.observe.log import Logger
-from server.workers.family import Workers, WorkerSlot
+from server.workers.family import Workers
+from server.workers.joined import JOINED
 from server.workers.words import ForwardedCommand
 
-Joining = Callable[[dict[int, Any]], Any]
+# One that hangs is left out, while whoever asks still waits for the others' answers.
+ALL_SECONDS: Final = DEADLINE_SECONDS - 1
 
 
 class AdminDesk:
-    def __init__(self, workers: Workers, log: Logger) -> None:
+    def __init__(self, workers: Workers) -> None:
         self._workers = workers
-        self._log = log
 
     async def answer(self, command: Command, actor: str) -> CommandAnswer:
         """Raises nothing."""
@@ -32,14 +31,29 @@ class AdminDesk:
                 hint="they are started again by themselves; its log says why they ended",
             )
         forwarded = ForwardedCommand(command=command, actor=actor)
-        return await self._of_one(serving[0], forwarded)
-
-    async def _of_one(self, worker: WorkerSlot, forwarded: ForwardedCommand) -> CommandAnswer:
+        if command.name in JOINED:
+            return await self._of_all(forwarded)
+        # The first, which does what only one may: always the same, as long as it lives.
+        worker = serving[0]
         answer = await self._workers.ask(worker, "command", forwarded, seconds=DEADLINE_SECONDS)
         if answer is None:
             return CommandAnswer(
                 ok=False,
-                error=f"worker {worker.number} does not answer",
-                hint="whether it was done is not known: ask again, and look into the log",
+                error=f"worker {worker.number} did not answer",
+                hint="whether it was done is not known: look before you ask again",
             )
         return msgspec.json.decode(answer, type=CommandAnswer)
+
+    async def _of_all(self, forwarded: ForwardedCommand) -> CommandAnswer:
+        found = await self._workers.ask_all("command", forwarded, seconds=ALL_SECONDS)
+        answers = {
+            number: msgspec.json.decode(answer, type=CommandAnswer) for number, answer in found.items()
+        }
+        good: dict[int, Any] = {number: answer.result for number, answer in answers.items() if answer.ok}
+        if not good:
+            return next(
+                iter(answers.values()),
+                CommandAnswer(ok=False, error="no worker answered", hint="its log says what they do"),
+            )
+        joined = JOINED[forwarded.command.name](good, self._workers.seen)
+        return CommandAnswer(ok=True, result=joined)

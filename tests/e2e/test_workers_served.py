@@ -16,6 +16,7 @@ import httpx2
 import pytest
 from handmade import Handmade
 from programs import SOURCE, Background, Program, Server, until
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.call_counts import Talk, tool_call
 
@@ -309,3 +310,68 @@ def test_each_line_of_the_log_is_whole_and_says_whose_it_is(program: Program) ->
     ready = [line["worker"] for line in lines if line["event"] == "worker.ready"]
     assert sorted(ready) == list(range(1, COUNT + 1))
     assert "worker" not in next(line for line in lines if line["event"] == "server.started")
+
+
+def test_one_admin_socket_and_one_admin_port_answer_for_all_of_them(program: Program) -> None:
+    with serving(program) as server:
+        program.log_in(server)
+        client = Handmade(server.url)
+        assert client.works(program.tokens()["access_token"])
+        client.close()
+        assert seen(server, "/readyz") == "ready\n"
+        assert seen(server, "/healthz") == "ok\n"
+        families = {each.name: each for each in text_string_to_metric_families(seen(server, "/metrics"))}
+        answered = families["ostiary_http_requests"].samples
+        assert {each.labels["worker"] for each in families["ostiary_info"].samples} == {"1", "2", "3"}
+        # Each request was counted by whoever answered it, and nobody else.
+        tokens = [
+            each.value
+            for each in answered
+            if each.labels["route"] == "/token" and each.labels["status"] == "200"
+        ]
+        assert sum(tokens) == 1
+        assert [each.value for each in families["ostiary_workers"].samples] == [COUNT]
+        assert [each.value for each in families["ostiary_worker_restarts"].samples] == [0] * COUNT
+
+        status = program.at_machine("status")["server"]
+        assert [(each["worker"], each["state"], each["answers"]) for each in status["workers"]] == [
+            (number, "serving", True) for number in range(1, COUNT + 1)
+        ]
+        assert {each["pid"] for each in status["workers"]} == {pid_of(server, n) for n in range(1, COUNT + 1)}
+        shown = program.run("status", "--data-dir", str(program.data_dir)).stdout
+        assert f"{COUNT} processes serve" in shown
+        assert program.run("status", "--ready", "--data-dir", str(program.data_dir)).stdout == "ready\n"
+
+        # One that is stopped hangs: it is left out, and said to be.
+        stopped = pid_of(server, 2)
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            told = program.at_machine("status")["server"]["workers"]
+            assert [each["answers"] for each in told] == [True, False, True]
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+
+
+def test_settings_that_change_are_read_by_all_and_what_is_wrong_with_them_is_said_once(
+    with_agent: Program,
+) -> None:
+    file = with_agent.home / "ostiary.toml"
+    good = file.read_text("utf-8")
+    with serving(with_agent, "--auth", "none") as server:
+        file.write_text(good + "prot = 5\n", "utf-8")
+        until("a refusal", lambda: events(server, "settings.not_reloaded") or None)
+        file.write_text(good.replace('name = "main"', 'name = "main"\n        title = "Another"'), "utf-8")
+        until("the new ones", lambda: events(server, "settings.reloaded") or None)
+        (refused,) = events(server, "settings.not_reloaded")
+        assert "prot" in refused["problems"][0]
+        assert not {"worker", "workers"} & refused.keys()
+        (taken,) = events(server, "settings.reloaded")
+        assert taken["servers"] == ["main"]
+        state = with_agent.at_machine("status")["server"]["settings"]
+        assert state["problems"] == []
+        # Also one that is started from now on has them, and how many there are waits for the next start.
+        os.kill(pid_of(server, 2), signal.SIGKILL)
+        until("another", lambda: len(events(server, "worker.ready")) == COUNT + 1 or None)
+        file.write_text(file.read_text("utf-8").replace(f"workers = {COUNT}", "workers = 5"), "utf-8")
+        until("that it waits", lambda: events(server, "settings.wait_for_restart") or None)
+        assert events(server, "settings.wait_for_restart")[0]["settings"] == ["workers"]
