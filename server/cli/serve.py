@@ -272,10 +272,11 @@ def command(
     try:
         # A file that merely lies here describes another server; one that is named is meant.
         file = None if served and config is None else find_file(config, os.environ)
-        resolved = chosen(read_whole(file, os.environ, flags, changed=meant))
+        text = None if place is None else place.settings
+        resolved = chosen(read_whole(file, os.environ, flags, changed=meant, text=text))
     except ConfigInvalid as invalid:
         raise local.invalid_settings(invalid) from invalid
-    several = resolved.workers > 1 and not one_server
+    several = place is not None or (resolved.workers > 1 and not one_server)
     lines = Lines(sys.stderr)
     log = make_logger(
         level=resolved.config.log_level,

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from tempfile import TemporaryFile
 from typing import Any, Final
 
 import msgspec
@@ -34,7 +35,7 @@ from server.store.home import DataDirectory, open_home
 from server.store.jobs import CannotOpen
 from server.workers.children import Children
 from server.workers.desk import AdminDesk
-from server.workers.family import Workers, WorkersCannotStart
+from server.workers.family import Workers, WorkersCannotStart, WorkerSlot
 from server.workers.handed import HandedOver
 from server.workers.settings_said import said_once
 from server.workers.words import METRICS, READINESS, Gathered, SaidLine
@@ -95,6 +96,7 @@ class Parent:
         self._shows_claim_link = shows_claim_link
         self._terminal = terminal
         self._counters = control.ControlCounters()
+        self._settings = -1  # an open file with what stood in theirs
         self._supervisor: Supervisor = supervisor_of(os.environ)
 
     async def serve(self) -> None:
@@ -103,14 +105,26 @@ class Parent:
         # As it was before anybody was told that the server is there.
         source = self._resolved.source
         known = look(_followed(source)) if source else {}
-        with open_home(self._resolved.data_dir) as home:
+        with open_home(self._resolved.data_dir) as home, TemporaryFile(dir=home.path) as settings:
+            if source is not None:
+                settings.write(source.read_bytes())
+                settings.flush()
+                self._settings = settings.fileno()
             children = Children(self._command, partial(self._handed, ports, home), self._lines)
+
+            async def gather(body: msgspec.Raw) -> Gathered:
+                return await self._gather(workers, body)
+
+            def replaced(worker: WorkerSlot) -> None:
+                background.start_soon(self._catch_up, workers, worker)
+
             workers = Workers(
                 self._resolved.workers,
                 children.start,
                 log,
                 clock=_now_millis,
-                answering={"gather": lambda body: self._gather(workers, body)},
+                answering={"gather": gather},
+                replaced=replaced,
             )
             draining = trio.Event()
             async with trio.open_nursery() as background:
@@ -185,6 +199,7 @@ class Parent:
             admin=() if ports.admin is None else ports.admin.descriptors,
             locks=home.locks,
             terminal=self._terminal,
+            settings=self._settings,
             speaks=speaks,
             shows_claim_link=speaks and self._shows_claim_link,
         )
@@ -197,6 +212,16 @@ class Parent:
             # Before they are read: what is written meanwhile is read next.
             known = look(_followed(self._resolved.source))
             await self._reload(workers, renew=False)
+
+    async def _catch_up(self, workers: Workers, worker: WorkerSlot) -> None:
+        """One that was started later has begun with the settings that all began with: what of newer ones the others took, it takes now."""
+        answer = await workers.ask(worker, "reload", False, seconds=RELOAD_SECONDS)
+        if answer is not None:
+            lines = msgspec.json.decode(answer, type=list[SaidLine])
+            said_once(
+                {worker.number: lines, **{each.number: [] for each in workers.all if each is not worker}},
+                self._log,
+            )
 
     async def _reload(self, workers: Workers, *, renew: bool) -> None:
         answers = await workers.ask_all("reload", renew, seconds=RELOAD_SECONDS)

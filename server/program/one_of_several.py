@@ -57,6 +57,7 @@ class OneOfSeveral:
         self.terminal: Final[TextIO | None] = (
             None if handed.terminal < 0 else os.fdopen(handed.terminal, "w", encoding="utf-8")
         )
+        self.settings: Final = None if handed.settings < 0 else _text_of(handed.settings)
         self._handed = handed
         self._last_words = sock.dup()
         self._said_of_settings = SettingsLines()
@@ -231,6 +232,14 @@ class SettingsLines:
 
     def _keep(self, level: str, event: str, fields: Mapping[str, object]) -> None:
         self._lines.append(SaidLine(level=level, event=event, fields=dict(fields)))
+
+
+def _text_of(descriptor: int) -> str:
+    """All of it, wherever others have read to: they have the same open file."""
+    try:
+        return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode("utf-8")
+    finally:
+        os.close(descriptor)
 
 
 def _taken(descriptors: tuple[int, ...]) -> BoundSockets:

@@ -142,10 +142,16 @@ def load(
 
 
 def draft(
-    file: Path | None, environment: Mapping[str, str], flags: Mapping[str, object] = MappingProxyType({})
+    file: Path | None,
+    environment: Mapping[str, str],
+    flags: Mapping[str, object] = MappingProxyType({}),
+    *,
+    text: str | None = None,
 ) -> Draft:
+    """`text`: what stood in the file when others read it."""
     problems: list[SettingsProblem] = []
-    text = _read_text(file, problems) if file else ""
+    if text is None:
+        text = _read_text(file, problems) if file else ""
     table = _read_toml(file, text, problems) if file else {}
     agents: list[tuple[str, msgspec.Struct]] = []
     servers_written = table.pop("server", None)

@@ -80,8 +80,8 @@ class WorkerSlot:
 
 
 class Workers:
-    """`start` starts the process of a number; `first` is true until one of this number was ready. `changed` is told whenever what is to be
-    seen of them is another."""
+    """`start` starts the process of a number; `first` is true until one of this number was ready. `replaced` is told of each that is ready in
+    the place of another."""
 
     def __init__(
         self,
@@ -91,14 +91,14 @@ class Workers:
         *,
         clock: Callable[[], int],
         answering: Mapping[str, Answering],
-        changed: Callable[[], None] = lambda: None,
+        replaced: Callable[[WorkerSlot], None] = lambda _: None,
     ) -> None:
         self.all: Final = tuple(WorkerSlot(number) for number in range(1, count + 1))
         self._start = start
         self._log = log
         self._clock = clock
         self._answering = answering
-        self._changed = changed
+        self._replaced = replaced
         self._draining = trio.Event()
         self._ended = trio.Event()
         self._whole = False  # all have been ready once
@@ -178,11 +178,6 @@ class Workers:
                 nursery.start_soon(ask, worker)
         return dict(sorted(found.items()))
 
-    def tell_all(self, name: str, body: Any = None) -> None:
-        for worker in self.serving:
-            if worker.channel is not None:
-                worker.channel.tell(name, body)
-
     async def _keep(self, worker: WorkerSlot) -> None:
         pauses = Pauses()
         while not self._draining.is_set():
@@ -248,13 +243,14 @@ class Workers:
         worker.started, worker.serves = body, True
         self._see(worker, state="serving")
         self._log.info("worker.ready", worker=worker.number, pid=worker.seen.pid)
+        if worker.ready.is_set():
+            self._replaced(worker)
         worker.ready.set()
         if self._draining.is_set() and worker.channel is not None:
             worker.channel.tell("drain")
 
     def _see(self, worker: WorkerSlot, **changes: Any) -> None:
         worker.seen = msgspec.structs.replace(worker.seen, **changes)
-        self._changed()
 
 
 def _hear_refusal(worker: WorkerSlot, body: msgspec.Raw) -> None:

@@ -28,13 +28,14 @@ class HandedOver(msgspec.Struct, frozen=True, kw_only=True):
     admin: tuple[int, ...] = ()
     locks: tuple[int, ...] = ()  # of the data directory: held until the last of all has ended
     terminal: int = -1  # the one on which the log is read, if it is read on one
+    settings: int = -1  # what stood in their file when the parent read it: what counts from the next start counts for all from there
     speaks: bool = False  # says what is to be said once at the start of all
     shows_claim_link: bool = False
 
     @property
     def descriptors(self) -> Sequence[int]:
-        ends = (self.terminal,) if self.terminal >= 0 else ()
-        return (*self.public, *self.plain, *self.admin, *self.locks, *ends)
+        others = (each for each in (self.terminal, self.settings) if each >= 0)
+        return (*self.public, *self.plain, *self.admin, *self.locks, *others)
 
 
 class NotHanded(ValueError):

@@ -108,6 +108,10 @@ import asyncio, pathlib
 from ostiary import tool
 
 @tool
+async def echo(text: str) -> str:
+    return text
+
+@tool
 async def wait(mark: str, go: str) -> str:
     pathlib.Path(mark).touch()
     while not pathlib.Path(go).exists():
@@ -369,9 +373,22 @@ def test_settings_that_change_are_read_by_all_and_what_is_wrong_with_them_is_sai
         assert taken["servers"] == ["main"]
         state = with_agent.at_machine("status")["server"]["settings"]
         assert state["problems"] == []
-        # Also one that is started from now on has them, and how many there are waits for the next start.
-        os.kill(pid_of(server, 2), signal.SIGKILL)
-        until("another", lambda: len(events(server, "worker.ready")) == COUNT + 1 or None)
         file.write_text(file.read_text("utf-8").replace(f"workers = {COUNT}", "workers = 5"), "utf-8")
         until("that it waits", lambda: events(server, "settings.wait_for_restart") or None)
         assert events(server, "settings.wait_for_restart")[0]["settings"] == ["workers"]
+        # One that is started from now on begins as all began, and takes what they took.
+        alone = (
+            file.read_text("utf-8")
+            .replace('store = "file:address"', "")
+            .replace("workers = 5", "workers = 1")
+        )
+        file.write_text(alone, "utf-8")
+        until("that both wait", lambda: len(events(server, "settings.wait_for_restart")) == 2 or None)
+        os.kill(pid_of(server, 2), signal.SIGKILL)
+        until("another", lambda: len(events(server, "worker.ready")) == COUNT + 1 or None)
+        until("what it took", lambda: len(events(server, "settings.reloaded")) == 2 or None)
+        late = events(server, "settings.reloaded")[1]
+        assert (late["workers"], late["servers"]) == ([2], ["main"])
+        for _ in range(6):
+            assert "it is here" in called(port_of(server), "it is here")
+    assert not (with_agent.data_dir / "ostiary.db").exists()
