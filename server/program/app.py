@@ -161,7 +161,14 @@ async def serve(
                 trio.open_nursery() as background,
             ):
                 services = await build(
-                    resolved, log, store, key, head, port=public.port, background=background
+                    resolved,
+                    log,
+                    store,
+                    key,
+                    head,
+                    port=public.port,
+                    background=background,
+                    worker=place.number,
                 )
                 services.metrics.counter(
                     "log_lines_dropped", "Lines of the log that nobody took in time", lines_dropped
@@ -226,7 +233,7 @@ async def serve(
                         )
                         await background.start(place.heed, steering)
                         listens = await listening.start(
-                            _serve_public, services, pages, ahead, public, certificate, draining
+                            _serve_public, services, pages, ahead, public, certificate, draining, place
                         )
                         if admin:
                             await listening.start(_serve_admin, place, figures, admin, log, draining)
@@ -320,6 +327,7 @@ async def _serve_public(
     bound: BoundSockets,
     certificate: ServedCertificate | None,
     draining: trio.Event,
+    place: ProcessPlace,
     *,
     task_status: trio.TaskStatus[list[str]],
 ) -> None:
@@ -336,6 +344,7 @@ async def _serve_public(
         tls=None if certificate is None else certificate.tls,
         limits=limits,
         trusted_proxies=services.resolved.trusted_proxies,
+        shared=place.number > 0,
     )
     for name, help_text in CONNECTION_COUNTS.items():
         services.metrics.counter(f"connections_{name}", help_text, partial(getattr, settings.counters, name))

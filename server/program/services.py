@@ -135,8 +135,10 @@ async def build(
     *,
     port: int,
     background: trio.Nursery,
+    worker: int = 0,
 ) -> Services:
-    """Agents with work of their own do it in `background`. Raises `CannotStart`."""
+    """Agents with work of their own do it in `background`. `worker`: its number, where this is one of several processes. Raises
+    `CannotStart`."""
     config = resolved.config
 
     subkey = subkeys(key)
@@ -197,7 +199,7 @@ async def build(
     money = _money(resolved, store, subkey, log, identity)
     _refuse_what_is_untrue(identity)
     metrics, loads, calls = Metrics(__version__), Loads(config.max_body_kib * 1024), CallBook()
-    telemetry = _telemetry(resolved, metrics, log)
+    telemetry = _telemetry(resolved, metrics, log, worker)
     limits = ProcessLimits(resolved.limits, store, log, metrics)
     servers = await open_servers(
         resolved.servers,
@@ -266,14 +268,18 @@ async def build(
     )
 
 
-def _telemetry(resolved: Resolved, metrics: Metrics, log: Logger) -> Telemetry | None:
+def _telemetry(resolved: Resolved, metrics: Metrics, log: Logger, worker: int) -> Telemetry | None:
     """None where nobody collects them, and then nothing of it is loaded. Raises `CannotStart`, `SecretUnreadable`."""
-    if resolved.telemetry is None:
+    config = resolved.telemetry
+    if config is None:
         return None
     from server.telemetry.opening import Telemetry
 
+    instance = config.instance or os.uname().nodename
+    if worker:  # each counts for itself
+        config = msgspec.structs.replace(config, instance=f"{instance}/{worker}")
     try:
-        return Telemetry(resolved.telemetry, metrics, log, instance=os.uname().nodename)
+        return Telemetry(config, metrics, log, instance=instance)
     except ValueError as problem:
         raise CannotStart(f"telemetry: {problem}", "see [telemetry] in the settings") from problem
 

@@ -17,6 +17,7 @@ import pytest
 from handmade import Handmade
 from programs import SOURCE, Background, Program, Server, until
 from prometheus_client.parser import text_string_to_metric_families
+from walk import blocks
 
 from tests.call_counts import Talk, tool_call
 
@@ -392,3 +393,17 @@ def test_settings_that_change_are_read_by_all_and_what_is_wrong_with_them_is_sai
         for _ in range(6):
             assert "it is here" in called(port_of(server), "it is here")
     assert not (with_agent.data_dir / "ostiary.db").exists()
+
+
+def test_the_command_of_the_page_serves_with_two_processes(program: Program) -> None:
+    (line,) = blocks("docs/scale.md", {})["workers"].lines
+    (program.home / "ostiary.toml").unlink()
+    (program.home / "address").rename(program.home / "ostiary-database")
+    words = line.replace("$HOME", str(program.home)).split()
+    assert words[:2] == ["ostiary", "serve"]
+    with serving(program, *words[2:]) as server:
+        program.log_in(server)
+        client = Handmade(server.url)
+        assert client.works(program.tokens()["access_token"])
+        client.close()
+        assert len(program.at_machine("status")["server"]["workers"]) == 2
