@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -56,7 +56,7 @@ from server.settings.secret import read_secret
 from server.settings.upstreams import providers
 from server.store import keyfile, meta
 from server.store.home import DataDirectory
-from server.store.jobs import Store
+from server.store.jobs import Change, Store
 from server.store.keyfile import MasterKey
 from server.store.probe import ReportingStore, StoreProbe
 from server.tasks.engine import Tasks
@@ -236,6 +236,7 @@ async def build(
     catalogs |= {name: endpoint.catalog for name, endpoint in servers.endpoints.items()}
     for endpoint in servers.endpoints.values():
         store.on_audit(endpoint.step_ups.hear)
+    store.on_changes(partial(_tell_desk, servers))
     store.on_changes(servers.tasks.apply_changes)  # after identity's: it is asked who may go on
     _count(metrics, servers, loads, calls)
     if money is not None:
@@ -266,6 +267,11 @@ async def build(
         calls=calls,
         telemetry=telemetry,
     )
+
+
+def _tell_desk(servers: OpenServers, changes: Sequence[Change]) -> None:
+    if servers.trust.desk is not None:
+        servers.trust.desk.apply_changes(changes)
 
 
 def _telemetry(resolved: Resolved, metrics: Metrics, log: Logger, worker: int) -> Telemetry | None:
