@@ -8,6 +8,7 @@ Sockets are bound first: a taken port is the commonest mistake, and early caller
 from __future__ import annotations
 
 import gc
+import os
 import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -40,6 +41,7 @@ from server.program.answering import lazy_pages, public_router
 from server.program.backups import BackupPlan, keep_backing_up
 from server.program.certificates import ServedCertificate, ends_at, of_an_authority, of_files, waits_for
 from server.program.clock_watch import keep_watching
+from server.program.membership import Membership, this_node
 from server.program.one_process import OneProcess
 from server.program.pages_ahead import PagesAhead
 from server.program.ports import BoundSockets
@@ -52,7 +54,7 @@ from server.program.troubles import OutageWatch, words_of
 from server.records.recording import keep_recording
 from server.settings.resolve import Resolved
 from server.settings.secret import SecretUnreadable
-from server.store import clock_doubt, leases
+from server.store import clock_doubt
 from server.store.ballast import Ballast
 from server.store.clock_doubt import ClockDoubt
 from server.store.jobs import CannotOpen, StoreError
@@ -155,7 +157,14 @@ async def serve(
         async with open_place(resolved, home, ballast) as store:
             store_watch.tell_of_damage(store, log)
             key = await open_key(resolved, home, store)
-            await store.write(leases.end_all)
+            node = this_node(
+                secrets.token_hex(8),
+                home.path,
+                address=_where(public, config.host),
+                worker=place.number,
+            )
+            membership = Membership(store, node, log, alone=not config.store)
+            await membership.enter()
             async with (
                 trail.kept(home, store, key, log, keeps=place.keeps, shared=bool(config.store)) as head,
                 trio.open_nursery() as background,
@@ -169,7 +178,9 @@ async def serve(
                     port=public.port,
                     background=background,
                     worker=place.number,
+                    membership=membership,
                 )
+                background.start_soon(membership.run)
                 services.metrics.counter(
                     "log_lines_dropped", "Lines of the log that nobody took in time", lines_dropped
                 )
@@ -273,6 +284,7 @@ async def serve(
                 if services.money is not None:
                     await services.money.aclose()
                 background.cancel_scope.cancel()
+            await membership.leave()
     place.stopped(log)
 
 
@@ -318,6 +330,12 @@ def _sold(services: Services) -> str | None:
 
 
 # ── listening ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _where(bound: BoundSockets, host: str) -> str:
+    """For people who look for this process."""
+    name = os.uname().nodename if host in ("0.0.0.0", "::") else host
+    return f"[{name}]:{bound.port}" if ":" in name else f"{name}:{bound.port}"
 
 
 async def _serve_public(

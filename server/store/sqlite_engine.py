@@ -24,6 +24,7 @@ SQLITE: Final = StoreEngine(
     shared=False,
     begin_write="BEGIN IMMEDIATE",
     begin_read="BEGIN",
+    commit_telling="COMMIT",  # there are no others
     only_reading=("PRAGMA query_only = ON", "PRAGMA query_only = OFF"),
     watch=_watch,
 )
