@@ -20,6 +20,7 @@ from late import LateLibraries
 from unpacked import clear_abandoned, hold
 
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+WORKER = "OSTIARY_WORKER"  # in the environment of one of several processes that serve (server/workers/handed.py)
 
 
 def end_with(launcher: int) -> None:
@@ -46,10 +47,13 @@ def run() -> None:
     if one_file:
         hold(unpacked)
         find_late_libraries(unpacked)
-        clear_abandoned(unpacked, launcher)
+        if WORKER not in os.environ:
+            clear_abandoned(unpacked, launcher)
     from server.__main__ import main
 
-    if not one_file:
+    # A worker of a server shares the folder of its parent, which is not ours to remove; and whoever has started it is no launcher, but a
+    # thread of its parent, whose end means nothing. It notices the end of its parent by itself.
+    if not one_file or WORKER in os.environ:
         main()
         return
     end_with(launcher)

@@ -75,10 +75,12 @@ FLOORS: dict[str, frozenset[str]] = {
     }),
     "stdio": frozenset({"client", "endpoint", "mcp", "observe", "request", "sessions"}),
     "admin": frozenset({"acme", "money", "observe", "records", "rights", "store", "till", "trust"}),
+    # several processes on one machine; a parent of them carries nothing of what they serve
+    "workers": frozenset({"admin", "observe"}),
     "program": frozenset({
         "acme", "admin", "admission", "backends", "client", "endpoint", "http", "limits", "money", "observe", "outgoing", "overview", "owner",
         "records", "repeats", "request", "rights", "sessions", "settings", "stdio", "store", "tasks", "telemetry", "till", "trust",
-        "tryout", "x402",
+        "tryout", "workers", "x402",
     }),
     "moving": frozenset({"store", "till"}),  # rows from one database to another
     "service": frozenset(),  # what systemd is told of the server
@@ -106,6 +108,7 @@ WITHOUT_AUTH = (
     "skills",
     "openapi",
     "service",
+    "workers",
 )
 
 
@@ -151,7 +154,14 @@ RULES = (
     ),
     Rule(
         package="server",
-        forbidden=frozenset({"server.program.app", "server.program.app_stdio", "server.program.app_tcp"}),
+        forbidden=frozenset(
+            {
+                "server.program.app",
+                "server.program.app_stdio",
+                "server.program.app_tcp",
+                "server.program.app_workers",
+            }
+        ),
         exempt=("server/cli",),
     ),
     # Nobody but `store_place` picks a concrete store; over stdio and TCP, and where agents are only tried, that is the one in memory.

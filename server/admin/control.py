@@ -88,6 +88,7 @@ class NotRunning(CommandRefused):
 
 
 Handler = Callable[[Mapping[str, Any], str], Awaitable[Any]]  # arguments, actor ("local:<uid>") → result
+Answer = Callable[[Command, str], Awaitable[CommandAnswer]]  # to a command of that actor; raises nothing
 
 
 def choose_address(data_dir: Path) -> Path:
@@ -143,6 +144,23 @@ async def serve(
     task_status: trio.TaskStatus[Path] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Answer until cancelled. `make_commands` is called in a thread, when the first command comes. The data directory's lock is held by the caller, so a socket found in the way is a dead one."""
+    table = CommandTable(make_commands)
+
+    async def answer(command: Command, actor: str) -> CommandAnswer:
+        return await carry_out(command, actor, await table.commands(), log)
+
+    await serve_commands(data_dir, answer, log, counters, task_status=task_status)
+
+
+async def serve_commands(
+    data_dir: Path,
+    answer: Answer,
+    log: Logger,
+    counters: ControlCounters | None = None,
+    *,
+    task_status: trio.TaskStatus[Path] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """The same, whoever carries them out."""
     pointer = data_dir / ADDRESS_FILE
     _take_away_dead(pointer)
     address = choose_address(data_dir)
@@ -163,7 +181,7 @@ async def serve(
         _write_pointer(pointer, address)
         task_status.started(address)
         slots = trio.CapacityLimiter(MAX_AT_ONCE)
-        converse = partial(_converse, table=_Table(make_commands), log=log, slots=slots)
+        converse = partial(_converse, answering=answer, log=log, slots=slots)
         async with trio.open_nursery() as conversations:
             await _accept(listener, converse, conversations, log, counters or ControlCounters())
     finally:
@@ -194,7 +212,7 @@ async def _accept(
         conversations.start_soon(converse, trio.SocketStream(connected))
 
 
-class _Table:
+class CommandTable:
     """The commands, once somebody has given one: a server may run for weeks without."""
 
     def __init__(self, make: Callable[[], Mapping[str, Handler]]) -> None:
@@ -211,7 +229,7 @@ class _Table:
 
 async def _converse(
     stream: trio.SocketStream,
-    table: _Table,
+    answering: Answer,
     log: Logger,
     slots: trio.CapacityLimiter,
 ) -> None:
@@ -229,23 +247,29 @@ async def _converse(
                     line = await _read_line(stream)
                     if line is None:  # somebody looked whether anybody is here
                         return
-                    answer = await _answer(line, await table.commands(), log, uid)
+                    answer = await _answer(line, answering, uid)
                 signed = msgspec.structs.replace(answer, version=__version__)
                 await stream.send_all(msgspec.json.encode(signed, enc_hook=str) + b"\n")
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
             log.debug("control.peer_gone")
 
 
-async def _answer(line: bytes, commands: Mapping[str, Handler], log: Logger, uid: int) -> CommandAnswer:
+async def _answer(line: bytes, answering: Answer, uid: int) -> CommandAnswer:
     try:
         command = msgspec.json.decode(line, type=Command)
     except (msgspec.MsgspecError, RecursionError):
         return CommandAnswer(ok=False, error="not a command")
+    return await answering(command, f"local:{uid}")
+
+
+async def carry_out(
+    command: Command, actor: str, commands: Mapping[str, Handler], log: Logger
+) -> CommandAnswer:
     handler = commands.get(command.name)
     if handler is None:
         return CommandAnswer(ok=False, unknown=True, error=f"this server knows no command {command.name!r}")
     try:
-        result = await handler(command.arguments, f"local:{uid}")
+        result = await handler(command.arguments, actor)
         if isinstance(result, ListPage):
             return CommandAnswer(ok=True, result=result.rows, go_on=result.go_on)
         return CommandAnswer(ok=True, result=result)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from server.endpoint.opening import CannotStart
     from server.observe.lines import Lines
     from server.observe.log import Logger
-    from server.program.app import StartedServer
+    from server.program.one_of_several import OneOfSeveral
+    from server.program.started import StartedServer
     from server.settings.reading import LoadedSettings
     from server.settings.resolve import Resolved
     from server.settings.shapes import ServerConfig
@@ -30,11 +31,15 @@ if TYPE_CHECKING:
 # loading the program would be interrupted a hundred times.
 COLLECT_EVERY: Final = 20_000
 
+# In the environment of a worker alone: workers/handed.py says what it is.
+WORKER: Final = "OSTIARY_WORKER"
+
 # What holds our port is asked who it is, and may be anything.
 LOOK_SECONDS: Final = 1.0
 LOOK_BYTES: Final = 64 * 1024
 
 AFTER_DASHES: Final = "ostiary.after_dashes"
+AS_TYPED: Final = "ostiary.as_typed"  # all that follows `serve`
 
 # Every setting of ostiary.toml that is a plain value, as a flag of the same name. Spelled out here so that `--help` loads no
 # settings machinery; a test holds this list against the settings.
@@ -56,6 +61,7 @@ FLAGS: tuple[tuple[str, str, str], ...] = (
     ("store", "WHERE", "a PostgreSQL database: env:NAME or file:/path, where its address is kept"),
     ("store-ca", "FILE", "PEM certificates of the authority that its own is from"),
     ("store-readers", "N", "connections to it that read (2)"),
+    ("workers", "N", "processes that serve, with --store; auto: one for each processor (1)"),
     ("backup-hours", "N", "back up every so many hours; 0: not by itself (0)"),
     ("backup-keep", "N", "how many of these back-ups stay (7)"),
     ("backup-dir", "DIR", "where they go"),
@@ -120,6 +126,7 @@ class _ServeCommand(click.Command):
     """What comes after `--` is somebody else's command line, and not looked at."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[AS_TYPED] = tuple(args)
         if "--" in args:
             place = args.index("--")
             ctx.meta[AFTER_DASHES] = tuple(args[place + 1 :])
@@ -219,6 +226,7 @@ def command(
     from server.program.closed_memory import close_memory
 
     closed = close_memory()
+    place = _place_of_worker() if WORKER in os.environ else None
     from server.cli.targets import what_to_serve
     from server.observe.lines import Lines
     from server.observe.logs import make_logger, quieten_foreign_loggers
@@ -264,25 +272,29 @@ def command(
         servers = tuple(changed if each is one else each for each in resolved.servers)
         return replace(resolved, servers=servers)
 
-    for warning in misspelt(os.environ):
+    for warning in misspelt(os.environ) if place is None else ():
         terminal.say_hint(warning)
     try:
         # A file that merely lies here describes another server; one that is named is meant.
         file = None if served and config is None else find_file(config, os.environ)
-        resolved = chosen(read_whole(file, os.environ, flags, changed=meant))
+        text = None if place is None else place.settings
+        resolved = chosen(read_whole(file, os.environ, flags, changed=meant, text=text))
     except ConfigInvalid as invalid:
         raise local.invalid_settings(invalid) from invalid
+    several = place is not None or (resolved.workers > 1 and not one_server)
     lines = Lines(sys.stderr)
     log = make_logger(
         level=resolved.config.log_level,
         style=resolved.config.log_format,
+        stream=None if place is None else place.terminal,
         lines=lines,
         everything=verbose,
+        worker=(0 if place is None else place.number) if several else None,
     )
     quieten_foreign_loggers(log)
-    if served is not None and served.line:
+    if served is not None and served.line and place is None:
         terminal.say(served.line)
-    if not closed:
+    if not closed and place is None:
         log.warning("server.memory_not_closed", to="processes of the same user")
     try:
         with lines.held():
@@ -290,9 +302,12 @@ def command(
                 _over_pipes(resolved, log, _named(resolved, server))
             elif tcp is not None:
                 _over_tcp(resolved, log, tcp, _named(resolved, server), as_json=as_json)
+            elif several and place is None:
+                _with_workers(resolved, log, lines, as_json=as_json)
             else:
                 # The same file for as long as it runs: another one elsewhere is none of its business.
-                _over_http(resolved, log, lines, partial(read_settings, resolved.source), as_json=as_json)
+                read = partial(read_settings, resolved.source)
+                _over_http(resolved, log, lines, read, place, as_json=as_json)
     finally:
         _let_go(sys.stderr, stuck=lines.stuck)
 
@@ -308,10 +323,48 @@ def _only_one(resolved: Resolved, named: str | None, one_server: bool, option: s
     return _named(resolved, named)
 
 
+def _place_of_worker() -> OneOfSeveral:
+    from server.program.one_of_several import place_of
+
+    try:
+        return place_of(os.environ)
+    except ValueError as problem:
+        raise terminal.Misuse(
+            terminal.clean(str(problem)), hint=f"start it without {WORKER}: `env -u {WORKER} ostiary serve`"
+        ) from problem
+
+
+def _with_workers(resolved: Resolved, log: Logger, lines: Lines, *, as_json: bool) -> None:
+    from server.cli.form import this_again
+    from server.endpoint.cannot_start import CannotStart
+    from server.program.app_workers import run_workers
+
+    typed: tuple[str, ...] = click.get_current_context().meta[AS_TYPED]
+    seen = terminal.is_terminal(sys.stderr)
+    try:
+        run_workers(
+            resolved,
+            log,
+            lines,
+            [*this_again(), "serve", *typed],
+            announce=_announce_json if as_json else partial(_announce, resolved=resolved),
+            shows_claim_link=not as_json and seen,
+            terminal=sys.stderr.fileno() if seen else -1,
+        )
+    except CannotStart as problem:
+        raise _cannot_start(problem) from problem
+
+
 def _over_http(
-    resolved: Resolved, log: Logger, lines: Lines, read_settings: Callable[[], Resolved], *, as_json: bool
+    resolved: Resolved,
+    log: Logger,
+    lines: Lines,
+    read_settings: Callable[[], Resolved],
+    place: OneOfSeveral | None,
+    *,
+    as_json: bool,
 ) -> None:
-    from server.endpoint.opening import CannotStart
+    from server.endpoint.cannot_start import CannotStart
     from server.program import app
 
     try:
@@ -322,8 +375,12 @@ def _over_http(
             shows_claim_link=not as_json and terminal.is_terminal(sys.stderr),
             lines_dropped=lambda: lines.dropped,
             read_settings=read_settings,
+            place=place,
         )
     except CannotStart as problem:
+        if place is not None:  # its parent says it
+            place.refuse(problem)
+            sys.exit(terminal.exit_code_of(problem))
         raise _cannot_start(problem) from problem
 
 

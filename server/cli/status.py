@@ -115,9 +115,12 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
         pairs.append(("waiting", _waiting(waiting)))
         if server["key_created_at"] is not None:
             pairs.append(("signing key", f"{_age(server['key_created_at'])} old"))
+    pairs += _workers(server.get("workers"))
     pairs += _day(server.get("day"))
     for agent in server.get("agents") or ():
-        pairs.append((f"agent {agent['name']}", f"out of order for {_age(agent['since'])}: {agent['words']}"))
+        where = f", in worker {', '.join(map(str, agent['workers']))} only" if agent.get("workers") else ""
+        wrong = f"out of order for {_age(agent['since'])}{where}: {agent['words']}"
+        pairs.append((f"agent {agent['name']}", wrong))
         pairs += _hit(agent)
     pairs += _certificate(server.get("certificate"))
     if server.get("clock") is not None:
@@ -314,3 +317,30 @@ def _hints(server: dict[str, Any] | None, logins: list[dict[str, Any]]) -> list[
         wanted = [*ended, *here, "URL"][0]
         hints.append(f"ostiary login {quote(wanted)}")
     return hints
+
+
+def _workers(workers: list[dict[str, Any]] | None) -> list[tuple[str, str]]:
+    """Nothing where one process serves."""
+    if not workers:
+        return []
+    serve = sum(1 for each in workers if each["state"] == "serving" and each["answers"])
+    much = (
+        f"{serve} processes serve" if serve == len(workers) else f"{serve} of {len(workers)} processes serve"
+    )
+    return [("workers", much), *((f"  worker {each['worker']}", _worker(each)) for each in workers)]
+
+
+def _worker(worker: dict[str, Any]) -> str:
+    again = worker["restarts"]
+    ended = (
+        f"; started again {again} time{'' if again == 1 else 's'}, last after {worker['ended']}"
+        if again
+        else ""
+    )
+    if worker["state"] == "waiting":
+        return clean(f"ended with {worker['ended']}, and is started again in a moment")
+    since = "" if worker["since"] is None else f", for {_age(worker['since'])}"
+    if worker["state"] == "serving" and not worker["answers"]:
+        return clean(f"does not answer (process {worker['pid']}{since}){ended}")
+    does = {"serving": "serves", "starting": "is starting"}.get(worker["state"], worker["state"])
+    return clean(f"{does} (process {worker['pid']}{since}){ended}")

@@ -21,6 +21,7 @@ from server.backends.base import Announce, BackendError, Distant, Instructing, I
 from server.backends.catalog import Catalog, CatalogError, Source, ToolPrices
 from server.backends.terms import PRICE_META
 from server.endpoint.agents import Subkey, make_source, make_stand_ins
+from server.endpoint.cannot_start import CannotStart
 from server.endpoint.desk_place import DeskPlace
 from server.endpoint.endpoint import Endpoint, Measure, TaskRules
 from server.endpoint.lineup import Lineup, RunningAgents
@@ -76,19 +77,6 @@ _HOUR_MILLIS: Final = 3_600_000
 # Carries out what was ordered as a task, at one of these servers.
 CarryOut: TypeAlias = Callable[[Mapping[str, Endpoint], TaskOrder, Outlet], Awaitable[Ending]]
 LetGoOf: TypeAlias = Callable[[Mapping[str, Endpoint], TaskOrder], Awaitable[None]]
-
-
-class CannotStart(Exception):
-    """Something on this machine prevents the start; the text says what, the hint what to do. Where the text only says how
-    many things do, they are the details, one line each."""
-
-    def __init__(
-        self, problem: str, hint: str = "", details: Sequence[str] = (), *, lasting: bool = False
-    ) -> None:
-        super().__init__(problem)
-        self.hint = hint
-        self.details = tuple(details)
-        self.lasting = lasting  # it will not go away by itself
 
 
 class Offering(msgspec.Struct, frozen=True, kw_only=True):

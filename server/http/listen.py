@@ -34,6 +34,8 @@ from .tls import Secures
 _ACCEPT_BACKOFF_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 _PEERS_FAULT: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.ECONNRESET))
 _ACCEPTS_PER_TURN: Final = 64
+# Where other processes accept at the same sockets, whoever is awake leaves the rest to them: else one would have twice as many as another.
+_ACCEPTS_OF_ONE_OF_SEVERAL: Final = 1
 
 
 class ListenSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +45,7 @@ class ListenSettings(msgspec.Struct, frozen=True, kw_only=True):
     limits: HttpLimits = msgspec.field(default_factory=HttpLimits)
     trusted_proxies: Sequence[Network] = ()  # exempt from the cap per IP: each stands for many callers
     counters: Counters = msgspec.field(default_factory=Counters)
+    shared: bool = False  # other processes accept at the same sockets
 
 
 async def serve(
@@ -68,6 +71,7 @@ async def serve(
         counters=settings.counters,
     )
     roster = Roster(serving, exempt=settings.trusted_proxies)
+    at_once = _ACCEPTS_OF_ONE_OF_SEVERAL if settings.shared else _ACCEPTS_PER_TURN
     with contextlib.ExitStack() as sockets:
         listeners = open_listeners(settings.binds, backlog=limits.backlog)
         for listener in listeners:
@@ -77,7 +81,9 @@ async def serve(
             async with trio.open_nursery() as connections:
                 async with trio.open_nursery() as listening:
                     for listener in listeners:
-                        listening.start_soon(_accept, listener, settings.tls, serving, roster, connections)
+                        listening.start_soon(
+                            _accept, listener, settings.tls, serving, roster, connections, at_once
+                        )
                     scheme = "http" if settings.tls is None else "https"
                     task_status.started([url_of(listener, scheme) for listener in listeners])
                     await draining.wait()
@@ -102,13 +108,18 @@ def _within_descriptors(settings: ListenSettings) -> HttpLimits:
 
 
 async def _accept(
-    listener: socket.socket, tls: Secures | None, serving: Serving, roster: Roster, connections: trio.Nursery
+    listener: socket.socket,
+    tls: Secures | None,
+    serving: Serving,
+    roster: Roster,
+    connections: trio.Nursery,
+    at_once: int,
 ) -> None:
     """Accept for ever. `connections` outlives this task: it is where each connection's task lives."""
     failures = 0
     while True:
         await trio.lowlevel.wait_readable(listener)
-        for _ in range(_ACCEPTS_PER_TURN):
+        for _ in range(at_once):
             try:
                 sock, peer = listener.accept()
             except BlockingIOError:

@@ -21,13 +21,18 @@ TEXT: Final = "text/plain; charset=utf-8"
 GUARD: Final = Guard()
 
 
+class Readiness(msgspec.Struct, frozen=True, kw_only=True):
+    missing: str = ""  # why it is not ready; empty when it is
+    told: Sequence[
+        str
+    ] = ()  # what there is to say though it is: an agent that is down takes nobody else with it
+
+
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """What health and metrics are read from; an ASGI application."""
 
-    ready: Callable[[], Awaitable[str]]  # "" when ready, else what is missing
-    metrics: Callable[[], tuple[bytes, str]]  # exposition, content type
-    out_of_order: Callable[[], Sequence[str]] = tuple  # agents, by their names
-    note: Callable[[], str] = str  # of the certificate
+    ready: Callable[[], Awaitable[Readiness]]
+    metrics: Callable[[], Awaitable[tuple[bytes, str]]]  # exposition, content type
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refused = _foreign(scope)
@@ -49,14 +54,13 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
         if name == "healthz":
             return 200, b"ok\n", TEXT
         if name == "metrics":
-            return 200, *self.metrics()
-        if missing := await self.ready():
-            return 503, f"not ready: {missing}\n".encode(), TEXT
-        # The first word is for supervisors. An agent that is down takes nobody else with it.
-        told = "".join(f"out of order: {clean(name)}\n" for name in self.out_of_order())
-        # Without its certificate, too, it is ready: whoever is not sent anything can never prove its name.
-        noted = f"{clean(note)}\n" if (note := self.note()) else ""
-        return 200, f"ready\n{told}{noted}".encode(), TEXT
+            return 200, *await self.metrics()
+        found = await self.ready()
+        told = "".join(f"{clean(line)}\n" for line in found.told)
+        if found.missing:
+            return 503, f"not ready: {found.missing}\n{told}".encode(), TEXT
+        # The first word is for supervisors.
+        return 200, f"ready\n{told}".encode(), TEXT
 
 
 def _foreign(scope: Scope) -> tuple[int, bytes, str] | None:

@@ -33,6 +33,7 @@ TIME_WIDTH: Final = 7
 WHO_WIDTH: Final = 22
 INDENT: Final = " " * 12
 LEAST_WIDTH: Final = 40
+WORKER_WIDTH: Final = 2
 SLOW_MS: Final = 10_000
 # A text with one of these is quoted, or nobody could tell where it ends.
 _QUOTED: Final = frozenset(" =\"'")
@@ -59,12 +60,13 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     marks: Mapping[str, str] = _MARKS
     width: Callable[[], int | None] = lambda: None  # None: however long it becomes
     everything: bool = False  # ids as well
+    worker: str = ""  # whose lines these are, where several processes write
 
     def paint(self, text: str, style: str) -> str:
         return f"\033[{style}m{text}\033[0m" if self.coloured and text else text
 
 
-def look_of(out: TextIO, *, everything: bool) -> Look:
+def look_of(out: TextIO, *, everything: bool, worker: int | None = None) -> Look:
     on_terminal = out.isatty()
     draws = (out.encoding or "utf-8").lower().replace("-", "").startswith("utf")
     return Look(
@@ -72,6 +74,7 @@ def look_of(out: TextIO, *, everything: bool) -> Look:
         marks=_MARKS if draws else _ASCII,
         width=(lambda: _columns(out)) if on_terminal and not everything else lambda: None,
         everything=everything,
+        worker="" if worker is None else str(worker or "").rjust(WORKER_WIDTH) + "  ",
     )
 
 
@@ -86,7 +89,7 @@ def _columns(out: TextIO) -> int:
 def line(level: str, event: str, fields: Mapping[str, object], exception: str | None, look: Look) -> str:
     """One line, with its end; more of them where there is a traceback, or a reason that does not fit."""
     told, why, used = (_call if event in CALLS else _event)(level, event, fields, look)
-    text = f"{look.paint(time.strftime('%H:%M:%S'), '2')}  {told}"
+    text = f"{look.paint(time.strftime('%H:%M:%S'), '2')}  {look.paint(look.worker, '2')}{told}"
     # What an agent prints may be a traceback, and that ends in why.
     width = None if event == "agent.said" else look.width()
     if look.everything:

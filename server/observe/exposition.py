@@ -6,64 +6,125 @@ https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final
+
+import msgspec
 
 from server.observe.metrics import SECONDS, Metrics
 
 _BOUNDS: Final = (*map(str, SECONDS), "+Inf")
 
 
-def render(metrics: Metrics) -> bytes:
-    return "".join(_lines(metrics)).encode()
+class MetricSample(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    labels: dict[str, str]
+    value: float
 
 
-def _lines(metrics: Metrics) -> Iterator[str]:
-    yield from _family("ostiary_info", "gauge", "The running version")
-    yield _sample("ostiary_info", {"version": metrics.version}, 1)
-    yield from _family("ostiary_http_requests_total", "counter", "Requests answered")
-    for (route, status), count in metrics.requests.items():
-        yield _sample("ostiary_http_requests_total", {"route": route, "status": str(status)}, count)
-    yield from _family("ostiary_tool_calls_total", "counter", "Tool calls ended")
-    for (server, tool, outcome), count in metrics.calls.items():
-        labels = {"outcome": outcome, "server": server, "tool": tool}
-        yield _sample("ostiary_tool_calls_total", labels, count)
-    yield from _family("ostiary_tool_call_seconds", "histogram", "How long tool calls took")
-    for (server, tool), durations in metrics.durations.items():
+class MetricFamily(msgspec.Struct, frozen=True, array_like=True):
+    """All of one name, with what it means."""
+
+    name: str
+    kind: str
+    help: str
+    samples: list[MetricSample]
+
+
+def render(families: Iterable[MetricFamily]) -> bytes:
+    return "".join(_lines(families)).encode()
+
+
+def merged(of_workers: Mapping[int, Iterable[MetricFamily]]) -> list[MetricFamily]:
+    """Those of several processes together, each sample with the number of its worker: `sum without (worker)` is the whole."""
+    found: dict[str, MetricFamily] = {}
+    for number, families in of_workers.items():
+        for family in families:
+            whole = found.setdefault(family.name, MetricFamily(family.name, family.kind, family.help, []))
+            whole.samples.extend(
+                MetricSample(each.name, {**each.labels, "worker": str(number)}, each.value)
+                for each in family.samples
+            )
+    return list(found.values())
+
+
+def families_of(metrics: Metrics) -> list[MetricFamily]:
+    return list(_families(metrics))
+
+
+def _families(metrics: Metrics) -> Iterator[MetricFamily]:
+    yield _family("ostiary_info", "gauge", "The running version", [({"version": metrics.version}, 1)])
+    yield _family(
+        "ostiary_http_requests_total",
+        "counter",
+        "Requests answered",
+        (
+            ({"route": route, "status": str(status)}, count)
+            for (route, status), count in metrics.requests.items()
+        ),
+    )
+    yield _family(
+        "ostiary_tool_calls_total",
+        "counter",
+        "Tool calls ended",
+        (
+            ({"outcome": outcome, "server": server, "tool": tool}, count)
+            for (server, tool, outcome), count in metrics.calls.items()
+        ),
+    )
+    durations = _family("ostiary_tool_call_seconds", "histogram", "How long tool calls took")
+    for (server, tool), found in metrics.durations.items():
         labels = {"server": server, "tool": tool}
-        yield from _histogram("ostiary_tool_call_seconds", labels, durations.buckets, durations.total)
+        durations.samples.extend(_histogram("ostiary_tool_call_seconds", labels, found.buckets, found.total))
+    yield durations
     for kind, name, help_text, read in metrics.read:
-        yield from _family(_full(kind, name), kind, help_text)
-        yield _sample(_full(kind, name), {}, read())
+        yield _family(_full(kind, name), kind, help_text, [({}, read())])
     for kind, name, help_text, label, read_all in metrics.read_by_label:
-        yield from _family(_full(kind, name), kind, help_text)
-        for value, count in read_all().items():
-            yield _sample(_full(kind, name), {label: value}, count)
+        yield _family(
+            _full(kind, name),
+            kind,
+            help_text,
+            (({label: value}, count) for value, count in read_all().items()),
+        )
 
 
 def _full(kind: str, name: str) -> str:
     return f"ostiary_{name}" if kind == "gauge" else f"ostiary_{name}_total"
 
 
-def _family(name: str, kind: str, help_text: str) -> Iterator[str]:
-    escaped = help_text.replace("\\", "\\\\").replace("\n", "\\n")
-    yield f"# HELP {name} {escaped}\n"
-    yield f"# TYPE {name} {kind}\n"
+def _family(
+    name: str, kind: str, help_text: str, samples: Iterable[tuple[dict[str, str], float]] = ()
+) -> MetricFamily:
+    return MetricFamily(
+        name, kind, help_text, [MetricSample(name, labels, float(value)) for labels, value in samples]
+    )
 
 
-def _histogram(name: str, labels: dict[str, str], buckets: Iterable[int], total: float) -> Iterator[str]:
+def _histogram(
+    name: str, labels: dict[str, str], buckets: Iterable[int], total: float
+) -> Iterator[MetricSample]:
     """Each bucket counts what the ones before it count, too; the last is the count of all."""
     counts = list(accumulate(buckets))
     for bound, count in zip(_BOUNDS, counts, strict=True):
-        yield _sample(f"{name}_bucket", {"le": bound, **labels}, count)
-    yield _sample(f"{name}_count", labels, counts[-1])
-    yield _sample(f"{name}_sum", labels, total)
+        yield MetricSample(f"{name}_bucket", {"le": bound, **labels}, count)
+    yield MetricSample(f"{name}_count", labels, counts[-1])
+    yield MetricSample(f"{name}_sum", labels, total)
 
 
-def _sample(name: str, labels: dict[str, str], value: float) -> str:
-    text = ",".join(f'{label}="{_escaped(of)}"' for label, of in labels.items())
-    return f"{name}{{{text}}} {float(value)!r}\n" if text else f"{name} {float(value)!r}\n"
+def _lines(families: Iterable[MetricFamily]) -> Iterator[str]:
+    for family in families:
+        escaped = family.help.replace("\\", "\\\\").replace("\n", "\\n")
+        yield f"# HELP {family.name} {escaped}\n"
+        yield f"# TYPE {family.name} {family.kind}\n"
+        for each in family.samples:
+            yield _written(each)
+
+
+def _written(sample: MetricSample) -> str:
+    text = ",".join(f'{label}="{_escaped(of)}"' for label, of in sample.labels.items())
+    value = float(sample.value)
+    return f"{sample.name}{{{text}}} {value!r}\n" if text else f"{sample.name} {value!r}\n"
 
 
 def _escaped(text: str) -> str:

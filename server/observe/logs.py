@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, Literal, TextIO, cast
 
 import msgspec
@@ -57,12 +58,20 @@ def make_logger(
     stream: TextIO | None = None,
     lines: Lines | None = None,
     everything: bool = False,
+    worker: int | None = None,
 ) -> Logger:
-    """`lines` must be those of `stream`; without them every line is written at once. `everything`: people see ids, too."""
+    """`lines` must be those of `stream`, or lead there; without them every line is written at once. `everything`: people see ids, too.
+    `worker`: where several processes write into one log, whose lines these are; 0 for their parent."""
     out = stream or sys.stderr
     taken = lines or Lines(out)
     for_people = style == "console" or (style == "auto" and out.isatty())
-    writes = _for_people(out, level, everything=everything) if for_people else _as_json
+    writes = (
+        _for_people(out, level, everything=everything, worker=worker)
+        if for_people
+        else _of_worker(worker)
+        if worker
+        else _as_json
+    )
     writers: dict[str, Callable[..., None]] = {}
     for name in LEVELS:
         if LEVELS.index(name) < LEVELS.index(level):
@@ -124,12 +133,19 @@ def _as_json(level: str, put: Callable[[str], object]) -> Callable[..., None]:
     return write
 
 
+def _of_worker(worker: int) -> Callable[[str, Callable[[str], object]], Callable[..., None]]:
+    def writes(level: str, put: Callable[[str], object]) -> Callable[..., None]:
+        return partial(_as_json(level, put), worker=worker)
+
+    return writes
+
+
 def _for_people(
-    out: TextIO, lowest: str, *, everything: bool
+    out: TextIO, lowest: str, *, everything: bool, worker: int | None = None
 ) -> Callable[[str, Callable[[str], object]], Callable[..., None]]:
     from server.observe import console
 
-    look, day = console.look_of(out, everything=everything), time.localtime()[:3]
+    look, day = console.look_of(out, everything=everything, worker=worker), time.localtime()[:3]
 
     def writes(level: str, put: Callable[[str], object]) -> Callable[..., None]:
         def write(event: str, **fields: Any) -> None:

@@ -100,6 +100,9 @@ SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
         "upstream.met": "{upstream} was met for the first time, and what it offers accepted",
         "upstream.still_lost": "{agent} still cannot be reached: {reason}",
         "upstream.withheld": "{upstream}: to be accepted: {count}, of these changed: {changed} (ostiary upstream list): {names}",
+        "worker.ended": "worker {worker} has ended: {ended}; it is started again in {again_in_seconds} s",
+        "worker.killed": "worker {worker} did not end, and was killed",
+        "worker.ready": "worker {worker} serves",
         # Decisions of identity. `who` did it, `program` is let in, or is not.
         "identity.api_key.created": "{who} made the key {program}",
         "identity.api_key.revoked": "{who} revoked the key {program}",

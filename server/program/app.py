@@ -10,30 +10,28 @@ from __future__ import annotations
 import gc
 import os
 import secrets
-import signal
 from collections.abc import Callable, Mapping
 from functools import partial
 from shlex import quote
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Final
 
-import msgspec
 import trio
 
 from auth.keys import rotation, sealing
 from auth.people import users
 from auth.values.policy import DAY, MINUTE
-from server import __version__
 from server.admin import control
 from server.admission.key_usage import keep_noting
 from server.backends.catalog import CatalogError
-from server.endpoint.opening import CannotStart, now_millis
+from server.endpoint.cannot_start import CannotStart
+from server.endpoint.opening import now_millis
 from server.http import listen
 from server.http.asgi import hosting
 from server.http.handler import App
 from server.http.limits import HttpLimits
-from server.http.probes import Probe
-from server.http.sockets import ListenError, open_listeners
+from server.http.probes import Probe, Readiness
+from server.http.sockets import ListenError
 from server.http.tls import TlsError
 from server.observe.log import Logger
 from server.observe.metrics import CONTENT_TYPE
@@ -44,11 +42,14 @@ from server.program.backups import BackupPlan, keep_backing_up
 from server.program.certificates import ServedCertificate, ends_at, of_an_authority, of_files, waits_for
 from server.program.clock_watch import keep_watching
 from server.program.membership import Membership, this_node
+from server.program.one_process import OneProcess
 from server.program.pages_ahead import PagesAhead
+from server.program.ports import BoundSockets
+from server.program.process_place import ProcessFigures, ProcessPlace, Steering
 from server.program.reloading import ReadSettings, Reloading
 from server.program.services import Services, build, open_key
+from server.program.started import StartedServer, first_of, why_not
 from server.program.store_place import may_serve, open_place
-from server.program.supervisor import supervisor_of
 from server.program.troubles import OutageWatch, words_of
 from server.records.recording import keep_recording
 from server.settings.resolve import Resolved
@@ -56,12 +57,9 @@ from server.settings.secret import SecretUnreadable
 from server.store import clock_doubt
 from server.store.ballast import Ballast
 from server.store.clock_doubt import ClockDoubt
-from server.store.home import open_home
 from server.store.jobs import CannotOpen, StoreError
 from server.store.maintenance import Retention, keep_sweeping
 
-# One Ctrl-C reaches the one-file program twice: from the terminal, and passed on by its launcher.
-ECHO_SECONDS: Final = 0.5
 # How often signing keys are looked at: their times are days, and an hour's delay is in their margin.
 KEYS_SECONDS: Final = 3600
 # What happens below the application, by its name in `serving.Counters`.
@@ -79,34 +77,23 @@ CONNECTION_COUNTS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-class StartedServer(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to say once the server listens."""
-
-    origin: str  # where a browser or client on this machine reaches it, or the issuer
-    paths: tuple[str, ...]
-    admin_origin: str | None
-    claim_url: str | None  # a secret: for a terminal only
-    needs_login: bool
-    serves: tuple[str, ...]  # how much, and what of it is out of order
-    first_call: str | None  # a call that works as typed, if there is one
-    sold: str | None = None  # what costs money here, and to whom it is paid
-    certificate: str | None = None  # why https does not answer yet, where it does not
-
-
 def run(
     resolved: Resolved,
     log: Logger,
     *,
-    announce: Callable[[StartedServer], None],
-    shows_claim_link: bool,
+    announce: Callable[[StartedServer], None] = lambda _: None,
+    shows_claim_link: bool = False,
     lines_dropped: Callable[[], int] = lambda: 0,
     read_settings: ReadSettings | None = None,
+    place: ProcessPlace | None = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then drain. Raises `CannotStart`.
 
     `read_settings` reads them again when they have changed.
 
-    `shows_claim_link`: `announce` can show a secret to a person. A link is made only then, because a new one ends the last."""
+    `shows_claim_link`: `announce` can show a secret to a person. A link is made only then, because a new one ends the last.
+
+    `place`: of a worker; else this is the only process."""
     try:
         trio.run(
             partial(
@@ -117,6 +104,7 @@ def run(
                 shows_claim_link=shows_claim_link,
                 lines_dropped=lines_dropped,
                 read_settings=read_settings,
+                place=place,
             )
         )
     except* (
@@ -129,12 +117,9 @@ def run(
         control.CommandRefused,
         sealing.CannotUnseal,
     ) as group:
-        problem = _first(group)
-        hint, details = getattr(problem, "hint", None) or "", getattr(problem, "details", ())
-        lasting = getattr(problem, "lasting", False)
-        raise CannotStart(str(problem), hint, details, lasting=lasting) from problem
+        raise why_not(group) from first_of(group)
     except* StoreError as group:
-        problem = _first(group)
+        problem = first_of(group)
         fault = problem.__cause__
         log.error(
             "store.stopped", reason=str(problem), exc_info=None if isinstance(fault, StoreError) else fault
@@ -148,19 +133,19 @@ async def serve(
     resolved: Resolved,
     log: Logger,
     *,
-    announce: Callable[[StartedServer], None],
-    shows_claim_link: bool,
+    announce: Callable[[StartedServer], None] = lambda _: None,
+    shows_claim_link: bool = False,
     lines_dropped: Callable[[], int] = lambda: 0,
     read_settings: ReadSettings | None = None,
+    place: ProcessPlace | None = None,
 ) -> None:
     config, draining = resolved.config, trio.Event()
-    supervisor = supervisor_of(os.environ)
+    place = place or OneProcess(announce, shows_claim_link=shows_claim_link)
     give_large_blocks_back()
     certificate: ServedCertificate | None = of_files(resolved, log)
-    public = _listen(config.host, config.port)
-    plain = _listen(config.host, config.http_port) if config.http_port >= 0 else None
-    admin = _listen("127.0.0.1", config.admin_port) if config.admin_port >= 0 else None
-    with open_home(resolved.data_dir) as home:
+    ports = place.listen(config)
+    public, plain, admin = ports.public, ports.plain, ports.admin
+    with place.home(resolved.data_dir) as home:
         if not config.store and home.key_file.exists() and not home.database.exists():
             log.warning(
                 "store.database_missing",
@@ -173,10 +158,18 @@ async def serve(
             store_watch.tell_of_damage(store, log)
             await may_serve(config, home, store)
             key = await open_key(resolved, home, store)
-            node = this_node(secrets.token_hex(8), home.path, address=_where(public, config.host))
+            node = this_node(
+                secrets.token_hex(8),
+                home.path,
+                address=_where(public, config.host),
+                worker=place.number,
+            )
             membership = Membership(store, node, log, alone=not config.store)
             await membership.enter()
-            async with trail.kept(home, store, key, log) as head, trio.open_nursery() as background:
+            async with (
+                trail.kept(home, store, key, log, keeps=place.keeps, shared=bool(config.store)) as head,
+                trio.open_nursery() as background,
+            ):
                 services = await build(
                     resolved,
                     log,
@@ -185,6 +178,7 @@ async def serve(
                     head,
                     port=public.port,
                     background=background,
+                    worker=place.number,
                     membership=membership,
                 )
                 background.start_soon(membership.run)
@@ -227,32 +221,34 @@ async def serve(
                         "When the certificate that is served is over, in seconds since 1970; 0 where there is none",
                         partial(ends_at, certificate),
                     )
-                counters = control.ControlCounters()
-                services.metrics.counter(
-                    "control_accept_errors",
-                    "Times that no connection to the admin socket could be accepted",
-                    lambda: counters.accept_errors,
+                reloading = Reloading(
+                    read_settings or (lambda: resolved),
+                    resolved,
+                    services.servers,
+                    place.log_of_settings(log),
                 )
-                reloading = Reloading(read_settings or (lambda: resolved), resolved, services.servers, log)
                 pages = lazy_pages(services, certificate)
                 ahead = PagesAhead(pages.made, log)
-                await background.start(
-                    control.serve,
-                    home.path,
-                    partial(_commands, services, reloading, certificate, ahead),
-                    log,
-                    counters,
+                figures = ProcessFigures(
+                    make_commands=partial(_commands, services, reloading, certificate, ahead),
+                    metrics=services.metrics,
+                    readiness=partial(_readiness, services, certificate),
                 )
+                await background.start(place.answer, figures, home.path, log)
                 with trio.CancelScope() as serving:
                     async with trio.open_nursery() as listening:
-                        await background.start(
-                            _heed_signals, background, draining, serving, certificate, reloading, log
+                        steering = Steering(
+                            draining=draining,
+                            everything=serving,
+                            renew=_nothing if certificate is None else certificate.reload,
+                            reloading=reloading,
                         )
+                        await background.start(place.heed, steering)
                         listens = await listening.start(
-                            _serve_public, services, pages, ahead, public, certificate, draining
+                            _serve_public, services, pages, ahead, public, certificate, draining, place
                         )
                         if admin:
-                            await listening.start(_serve_admin, services, admin, certificate, draining)
+                            await listening.start(_serve_admin, place, figures, admin, log, draining)
                         if plain:
                             listens += await listening.start(
                                 _serve_plain, services, plain, certificate, draining
@@ -260,36 +256,25 @@ async def serve(
                         if certificate is not None:
                             background.start_soon(certificate.run)
                         _settle_memory()
-                        announce(
-                            await _started(services, admin, certificate, shows_claim_link=shows_claim_link)
+                        started = await _started(
+                            services, admin, certificate, shows_claim_link=place.shows_claim_link
                         )
-                        log.info(
-                            "server.started",
-                            version=__version__,
-                            origin=services.identity.parts.site.issuer,
-                            listens=listens,
-                            admin=f"http://127.0.0.1:{admin.port}" if admin else None,
-                            boot=services.boot_id,
-                            node=node.name,
-                        )
+                        place.ready(started, log, listens=listens, boot=services.boot_id)
                         background.start_soon(ahead.run)
-                        if shows_claim_link:
+                        if place.shows_claim_link:
                             ahead.expect()  # by whoever stands before the terminal
-                        supervisor.ready(f"serving {services.identity.parts.site.issuer}")
-                        _warn_of_open_servers(services)
-                        _warn_of_prices(services)
-                        if not shows_claim_link:
-                            await _warn_of_nobody(services)
-                        background.start_soon(
-                            store_watch.keep_ballast, ballast, log
-                        )  # the start has what it needs
-                        background.start_soon(reloading.run)
+                        if place.speaks:
+                            _warn_of_open_servers(services)
+                            _warn_of_prices(services)
+                            if not place.shows_claim_link:
+                                await _warn_of_nobody(services)
+                        if place.keeps:  # the start has what it needs
+                            background.start_soon(store_watch.keep_ballast, ballast, log)
                         await draining.wait()
                         drained_by = trio.current_time() + config.drain_seconds
                         store.hurry()
                         services.servers.begin_draining()
-                        log.info("server.draining", seconds=config.drain_seconds)
-                        supervisor.stopping(config.drain_seconds)
+                        place.draining(config.drain_seconds, log)
                     with trio.move_on_at(drained_by):
                         await services.crew.wait_idle()
                 # Before the agents go: what runs is left to the next start, and does not fail for want of them.
@@ -301,7 +286,7 @@ async def serve(
                     await services.money.aclose()
                 background.cancel_scope.cancel()
             await membership.leave()
-    log.info("server.stopped")
+    place.stopped(log)
 
 
 # ── getting ready ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -348,26 +333,10 @@ def _sold(services: Services) -> str | None:
 # ── listening ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class BoundSockets(msgspec.Struct, frozen=True, kw_only=True):
-    """Sockets that listen already, handed on by number."""
-
-    binds: tuple[str, ...]
-    port: int
-
-
 def _where(bound: BoundSockets, host: str) -> str:
     """For people who look for this process."""
     name = os.uname().nodename if host in ("0.0.0.0", "::") else host
     return f"[{name}]:{bound.port}" if ":" in name else f"{name}:{bound.port}"
-
-
-def _listen(host: str, port: int) -> BoundSockets:
-    """Raises `ListenError`, before anything else was touched."""
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    sockets = open_listeners([address], backlog=HttpLimits().backlog)
-    return BoundSockets(
-        port=sockets[0].getsockname()[1], binds=tuple(f"fd://{sock.detach()}" for sock in sockets)
-    )
 
 
 async def _serve_public(
@@ -377,6 +346,7 @@ async def _serve_public(
     bound: BoundSockets,
     certificate: ServedCertificate | None,
     draining: trio.Event,
+    place: ProcessPlace,
     *,
     task_status: trio.TaskStatus[list[str]],
 ) -> None:
@@ -393,6 +363,7 @@ async def _serve_public(
         tls=None if certificate is None else certificate.tls,
         limits=limits,
         trusted_proxies=services.resolved.trusted_proxies,
+        shared=place.number > 0,
     )
     for name, help_text in CONNECTION_COUNTS.items():
         services.metrics.counter(f"connections_{name}", help_text, partial(getattr, settings.counters, name))
@@ -431,67 +402,31 @@ async def _serve_plain(
 
 
 async def _serve_admin(
-    services: Services,
+    place: ProcessPlace,
+    figures: ProcessFigures,
     bound: BoundSockets,
-    certificate: ServedCertificate | None,
+    log: Logger,
     draining: trio.Event,
     *,
     task_status: trio.TaskStatus[list[str]],
 ) -> None:
-    def metrics() -> tuple[bytes, str]:
-        from server.observe.exposition import render  # which a server that nobody watches need not carry
+    async def metrics() -> tuple[bytes, str]:
+        return await place.metrics(figures), CONTENT_TYPE
 
-        return render(services.metrics), CONTENT_TYPE
-
-    probe = Probe(
-        ready=partial(store_watch.why_not_ready, services.probe),
-        metrics=metrics,
-        out_of_order=lambda: words_of(services.endpoints, now_millis()),
-        note=(lambda: "") if certificate is None else certificate.note,
-    )
+    probe = Probe(ready=partial(place.readiness, figures), metrics=metrics)
     settings = listen.ListenSettings(
-        binds=bound.binds, log=services.log, limits=HttpLimits(connections=64, drain_seconds=1.0)
+        binds=bound.binds, log=log, limits=HttpLimits(connections=64, drain_seconds=1.0)
     )
     await listen.serve(hosting(probe), settings, draining=draining, task_status=task_status)
 
 
-async def _heed_signals(
-    background: trio.Nursery,
-    draining: trio.Event,
-    everything: trio.CancelScope,
-    certificate: ServedCertificate | None,
-    reloading: Reloading,
-    log: Logger,
-    *,
-    task_status: trio.TaskStatus[None],
-) -> None:
-    """The first SIGTERM or Ctrl-C drains, the second ends at once. SIGHUP reads settings and a renewed certificate again; where it
-    means that the terminal was closed, it drains."""
-    drains_since = float("inf")
-    # Whoever starts it with SIGHUP ignored (nohup) wants it to outlive the terminal.
-    had_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        task_status.started()
-        async for number in signals:
-            if number == signal.SIGHUP and not (had_terminal and not _has_terminal()):
-                if certificate is not None:
-                    certificate.reload()
-                if not draining.is_set():
-                    background.start_soon(partial(reloading.reload, renew=True))
-            elif not draining.is_set():
-                draining.set()
-                drains_since = trio.current_time()
-            elif trio.current_time() - drains_since > ECHO_SECONDS:
-                everything.cancel()
-
-
-def _has_terminal() -> bool:
-    """Whether a terminal controls this process, and is still there."""
-    try:
-        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True
+async def _readiness(services: Services, certificate: ServedCertificate | None) -> Readiness:
+    if missing := await store_watch.why_not_ready(services.probe):
+        return Readiness(missing=missing)
+    told = [f"out of order: {name}" for name in words_of(services.endpoints, now_millis())]
+    # Without its certificate, too, it is ready: whoever is not sent anything can never prove its name.
+    note = "" if certificate is None else certificate.note()
+    return Readiness(told=[*told, note] if note else told)
 
 
 async def _sweep(services: Services) -> None:
@@ -575,7 +510,5 @@ async def _claim_link(services: Services) -> str | None:
     return await make_claim_link(services.store, issuer, by="local:start", now=now_millis())
 
 
-def _first(error: BaseException) -> Any:
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    return error
+def _nothing() -> None:
+    pass

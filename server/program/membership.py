@@ -137,23 +137,24 @@ class Membership:
             await sleep(BEAT_SECONDS)
 
 
-def this_node(boot_id: str, data_dir: Path, *, address: str) -> MemberNode:
+def this_node(boot_id: str, data_dir: Path, *, address: str, worker: int = 0) -> MemberNode:
+    """`worker`: its number, where this is one of several processes that have the directory together."""
     return MemberNode(
         boot_id=boot_id,
         name=f"{os.uname().nodename}:{os.getpid()}",
-        home=home_of(data_dir),
+        home=home_of(data_dir, worker),
         address=address,
         version=__version__,
         started_at=now_millis(),
     )
 
 
-def home_of(data_dir: Path) -> str:
+def home_of(data_dir: Path, worker: int = 0) -> str:
     """The same for the same directory until the machine is started again, and for no other: whoever has its lock knows that nobody else is
-    at work there."""
+    at work there, and whoever is a worker of that number that no other is."""
     try:
         boot = _KERNEL_BOOT.read_text("ascii").strip()
     except OSError:  # not Linux: then nobody is known to be gone before their time is over
         boot = os.urandom(16).hex()
     found = data_dir.stat()
-    return hashlib.sha256(f"{boot} {found.st_dev} {found.st_ino}".encode()).hexdigest()[:32]
+    return hashlib.sha256(f"{boot} {found.st_dev} {found.st_ino} {worker}".encode()).hexdigest()[:32]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -57,7 +57,7 @@ from server.settings.secret import read_secret
 from server.settings.upstreams import providers
 from server.store import keyfile, meta
 from server.store.home import DataDirectory
-from server.store.jobs import Store
+from server.store.jobs import Change, Store
 from server.store.keyfile import MasterKey
 from server.store.probe import ReportingStore, StoreProbe
 from server.tasks.engine import Tasks
@@ -138,8 +138,10 @@ async def build(
     port: int,
     background: trio.Nursery,
     membership: Membership,
+    worker: int = 0,
 ) -> Services:
-    """Agents with work of their own do it in `background`. Raises `CannotStart`."""
+    """Agents with work of their own do it in `background`. `worker`: its number, where this is one of several processes. Raises
+    `CannotStart`."""
     config = resolved.config
 
     subkey = subkeys(key)
@@ -204,7 +206,7 @@ async def build(
     money = _money(resolved, store, subkey, log, identity, membership)
     _refuse_what_is_untrue(identity)
     metrics, loads, calls = Metrics(__version__), Loads(config.max_body_kib * 1024), CallBook()
-    telemetry = _telemetry(resolved, metrics, log)
+    telemetry = _telemetry(resolved, metrics, log, worker)
     limits = ProcessLimits(resolved.limits, store, log, metrics)
     servers = await open_servers(
         resolved.servers,
@@ -243,6 +245,7 @@ async def build(
     catalogs |= {name: endpoint.catalog for name, endpoint in servers.endpoints.items()}
     for endpoint in servers.endpoints.values():
         store.on_audit(endpoint.step_ups.hear)
+    store.on_changes(partial(_tell_desk, servers))
     store.on_changes(servers.tasks.apply_changes)  # after identity's: it is asked who may go on
     store.on_trust(servers.tasks.trust)
     membership.on_lapse.append(servers.tasks.let_go_of_all)
@@ -279,14 +282,23 @@ async def build(
     )
 
 
-def _telemetry(resolved: Resolved, metrics: Metrics, log: Logger) -> Telemetry | None:
+def _tell_desk(servers: OpenServers, changes: Sequence[Change]) -> None:
+    if servers.trust.desk is not None:
+        servers.trust.desk.apply_changes(changes)
+
+
+def _telemetry(resolved: Resolved, metrics: Metrics, log: Logger, worker: int) -> Telemetry | None:
     """None where nobody collects them, and then nothing of it is loaded. Raises `CannotStart`, `SecretUnreadable`."""
-    if resolved.telemetry is None:
+    config = resolved.telemetry
+    if config is None:
         return None
     from server.telemetry.opening import Telemetry
 
+    instance = config.instance or os.uname().nodename
+    if worker:  # each counts for itself
+        config = msgspec.structs.replace(config, instance=f"{instance}/{worker}")
     try:
-        return Telemetry(resolved.telemetry, metrics, log, instance=os.uname().nodename)
+        return Telemetry(config, metrics, log, instance=instance)
     except ValueError as problem:
         raise CannotStart(f"telemetry: {problem}", "see [telemetry] in the settings") from problem
 

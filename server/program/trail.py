@@ -19,10 +19,13 @@ from server.endpoint.opening import now_millis, subkeys
 from server.observe.decisions import log_decisions
 from server.observe.log import Logger, is_for_people
 from server.store import keyfile, ledger_chain, meta
+from server.store.audit_chain import AuditChain
 from server.store.audit_head import HeadFile, HeadLost
+from server.store.chains import RowChain
 from server.store.home import DataDirectory
 from server.store.jobs import BEGINNING, AuditedStore, CannotOpen, OnAudit, Position, StoreDb, StoreError
 from server.store.keyfile import MasterKey
+from server.store.ledger_chain import LedgerChain
 
 if TYPE_CHECKING:
     from server.program.named_decisions import NamedDecisions
@@ -53,9 +56,10 @@ class WrittenHead:
         self._logged: Position | None = None
         self._failed = False
 
-    async def write(self) -> None:
-        """What the store has committed; a refusal of the disk is logged once, and tried again next time."""
-        head = self.committed()
+    async def write(self, others: Position | None = None) -> None:
+        """What the store has committed, or `others` after that; a refusal of the disk is logged once, and tried again next time."""
+        known = [each for each in (self.committed(), others, self._written) if each is not None]
+        head = max(known, key=lambda each: each.seq, default=None)
         if head is None or head == self._written:
             return
         try:
@@ -80,16 +84,30 @@ class WrittenHead:
 
 
 class TrailHead:
-    """The ends of the trail and of the ledger."""
+    """The ends of the trail and of the ledger. `keeps`: of the processes of this machine, this one writes them down. `chains`: where
+    others write as well, how to look where they have come to."""
 
-    def __init__(self, store: AuditedStore, audit: WrittenHead, ledger: WrittenHead, log: Logger) -> None:
+    def __init__(
+        self,
+        store: AuditedStore,
+        audit: WrittenHead,
+        ledger: WrittenHead,
+        log: Logger,
+        *,
+        keeps: bool = True,
+        chains: tuple[AuditChain, LedgerChain] | None = None,
+    ) -> None:
         self.audit = audit
         self.ledger = ledger
         self._store = store
         self._log = log
+        self._keeps = keeps
+        self._chains = chains
 
     async def run(self, *, sleep: Callable[[float], Awaitable[None]] = trio.sleep) -> None:
         """Until cancelled."""
+        if not self._keeps:
+            return
         since_written = since_logged = since_settled = 0.0
         try:
             while True:
@@ -109,8 +127,21 @@ class TrailHead:
             self.tell()
 
     async def write(self) -> None:
-        await self.audit.write()
-        await self.ledger.write()
+        if not self._keeps:
+            return
+        audit, ledger = await self._ends_of_all()
+        await self.audit.write(audit)
+        await self.ledger.write(ledger)
+
+    async def _ends_of_all(self) -> tuple[Position | None, Position | None]:
+        """Where the records, which others have sealed as well, say that the chains end."""
+        if self._chains is None:
+            return None, None
+        audit, ledger = self._chains
+        try:
+            return await self._store.read(lambda db: (_end_of(audit, db), _end_of(ledger, db)))
+        except StoreError:
+            return None, None
 
     def tell(self) -> None:
         self.audit.tell()
@@ -127,7 +158,14 @@ class TrailHead:
 
 
 async def begin(
-    home: DataDirectory, store: AuditedStore, key: MasterKey, log: Logger, hear: OnAudit
+    home: DataDirectory,
+    store: AuditedStore,
+    key: MasterKey,
+    log: Logger,
+    hear: OnAudit,
+    *,
+    keeps: bool = True,
+    shared: bool = False,
 ) -> TrailHead:
     """Bind the database to its key, and compare the ends of its chains with what was written down. From here on `hear` is told of
     decisions.
@@ -139,7 +177,7 @@ async def begin(
     trail_file, ledger_file = HeadFile(home.audit_head, trail_key), HeadFile(home.ledger_head, ledger_key)
     # A database that was made before there was a ledger is bound to its key, and has none.
     for file, bound in ((trail_file, meta.KEY_FINGERPRINT), (ledger_file, meta.LEDGER_CHAIN)):
-        if await store.read(partial(meta.get, key=bound)) is None and not file.path.exists():
+        if keeps and await store.read(partial(meta.get, key=bound)) is None and not file.path.exists():
             _begin_file(file)
     heads, lost = _heads_of(trail_file)
     ledger_heads, ledger_lost = _heads_of(ledger_file)
@@ -156,6 +194,8 @@ async def begin(
         WrittenHead("audit", trail_file, store.audit_head, log),
         WrittenHead("ledger", ledger_file, store.ledger_head, log),
         log,
+        keeps=keeps,
+        chains=(AuditChain(trail_key), LedgerChain(ledger_key)) if shared else None,
     )
     await trail.write()
     return trail
@@ -179,11 +219,18 @@ def _heads_of(file: HeadFile) -> tuple[Sequence[Position], str]:
 
 @asynccontextmanager
 async def kept(
-    home: DataDirectory, store: AuditedStore, key: MasterKey, log: Logger
+    home: DataDirectory,
+    store: AuditedStore,
+    key: MasterKey,
+    log: Logger,
+    *,
+    keeps: bool = True,
+    shared: bool = False,
 ) -> AsyncGenerator[TrailHead]:
-    """The trail, begun; on leaving its head is written down once more."""
+    """The trail, begun; on leaving its head is written down once more. `keeps`: by this process. `shared`: others write to it as well."""
     named = _named(store, log) if is_for_people(log) else None
-    trail = await begin(home, store, key, log, log_decisions(log) if named is None else named.hear)
+    hear = log_decisions(log) if named is None else named.hear
+    trail = await begin(home, store, key, log, hear, keeps=keeps, shared=shared)
     async with trio.open_nursery() as nursery:
         if named is not None:
             nursery.start_soon(named.run)
@@ -201,6 +248,12 @@ def _named(store: AuditedStore, log: Logger) -> NamedDecisions:
     from server.program.named_decisions import NamedDecisions
 
     return NamedDecisions(store, log)
+
+
+def _end_of(chain: RowChain, db: StoreDb) -> Position | None:
+    """None where its record is not as it was sealed, of which the store tells when it writes there."""
+    found = chain.record(db)
+    return None if found is None else Position(seq=found.head, mac=found.head_mac)
 
 
 def _begin_ledger(db: StoreDb) -> None:

@@ -142,10 +142,16 @@ def load(
 
 
 def draft(
-    file: Path | None, environment: Mapping[str, str], flags: Mapping[str, object] = MappingProxyType({})
+    file: Path | None,
+    environment: Mapping[str, str],
+    flags: Mapping[str, object] = MappingProxyType({}),
+    *,
+    text: str | None = None,
 ) -> Draft:
+    """`text`: what stood in the file when others read it."""
     problems: list[SettingsProblem] = []
-    text = _read_text(file, problems) if file else ""
+    if text is None:
+        text = _read_text(file, problems) if file else ""
     table = _read_toml(file, text, problems) if file else {}
     agents: list[tuple[str, msgspec.Struct]] = []
     servers_written = table.pop("server", None)
@@ -518,6 +524,8 @@ def _default_agent() -> msgspec.Struct:
 def _from_text(text: str, hint: Any) -> object:
     """A flag or variable as the setting's type; what cannot be read stays text and fails its rule."""
     base = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+    if isinstance(base, types.UnionType) or typing.get_origin(base) is typing.Union:
+        return _from_text(text, typing.get_args(base)[0])  # the others are words, which stay text
     if typing.get_origin(base) is tuple:
         return [part.strip() for part in text.split(",") if part.strip()]
     if base is bool:

@@ -6,6 +6,7 @@ Like `config.load` it reports every problem at once. Nothing is created or opene
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import ssl
 from collections.abc import Mapping, Sequence
@@ -33,6 +34,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _AUTHORITY: Final = re.compile(r"(?:[0-9a-z._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _ORIGIN: Final = re.compile(rf"https?://{_AUTHORITY.pattern}")
 _HOST: Final = re.compile(r"\*|[0-9A-Za-z._-]+|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]?")
+MOST_WORKERS: Final = 64
 _DEFAULT_PORTS: Final = MappingProxyType({"http": 80, "https": 443})
 
 
@@ -68,6 +70,15 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
         return not all(self.open_to_all(server) for server in self.servers)
 
     @property
+    def workers(self) -> int:
+        """How many processes serve."""
+        wanted = self.config.workers
+        if wanted != "auto":
+            return wanted
+        # A file is one process's; and more of them than settings may ask for are of no use.
+        return min(_processors(), MOST_WORKERS) if self.config.store else 1
+
+    @property
     def sells(self) -> bool:
         """Whether anything could cost something here."""
         return self.payments is not None or any(
@@ -83,6 +94,11 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     def canonical_issuer(self, port: int) -> str:
         scheme = "https" if self.config.tls_certificate else "http"
         return self.issuer or f"{scheme}://{_own_name(self.config.host)}:{port}"
+
+
+def _processors() -> int:
+    """That this process may use, as far as the system says."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def data_directory(config: Config) -> Path:
@@ -171,6 +187,22 @@ def _check_store(config: Config, problems: list[SettingsProblem]) -> None:
                 key="store",
                 what="is an address in clear, or none at all",
                 instead='where the address is kept, "env:NAME" or "file:/path"',
+            )
+        )
+    if not config.store and config.workers not in (1, "auto"):
+        problems.append(
+            SettingsProblem(
+                key="workers",
+                what=f"{config.workers} processes cannot share a database that is a file: what one writes, the others would not hear of",
+                instead="1, or with `store` a PostgreSQL database (docs/scale.md)",
+            )
+        )
+    if config.store and config.domain and config.workers != 1:
+        problems.append(
+            SettingsProblem(
+                key="workers",
+                what="and `domain` do not go together: the authority that looks at a name may come to any of the processes, and one of them knows the proof",
+                instead="1, or let a proxy end TLS (docs/deploy.md), or name files by `tls_certificate` and `tls_key`",
             )
         )
     if config.store and config.backup_hours:

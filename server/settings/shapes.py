@@ -67,6 +67,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     store_ca: Annotated[str, Meta(description="the path of PEM certificates")] = ""
     store_readers: Annotated[int, Meta(ge=1, le=64, description="a number from 1 to 64")] = 2
+    workers: Annotated[
+        Annotated[int, Meta(ge=1, le=64)] | Literal["auto"],
+        Meta(description='a number from 1 to 64, or "auto"'),
+    ] = 1
     backup_hours: Annotated[int, Meta(ge=0, le=8760, description="hours from 0 to 8760")] = 0
     backup_keep: Annotated[int, Meta(ge=1, le=1000, description="a number from 1 to 1000")] = 7
     backup_dir: Annotated[str, Meta(description="the path of a directory for back-ups")] = ""

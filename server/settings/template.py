@@ -97,6 +97,10 @@ SECTIONS: Final[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = (
             ),
             ("store_readers", "So many connections that read, besides the one that writes."),
             (
+                "workers",
+                'So many processes serve, where `store` leads to PostgreSQL; "auto": one for each processor.',
+            ),
+            (
                 "call_days",
                 "Each call is written down: by whom, how long it took, what came of it. For so many days,",
             ),

@@ -37,11 +37,12 @@ def read_whole(
     flags: Mapping[str, object],
     *,
     changed: Callable[[LoadedSettings], LoadedSettings] = lambda loaded: loaded,
+    text: str | None = None,
 ) -> Resolved:
-    """`changed` makes of what is written what is meant; it may raise what it likes.
+    """`changed` makes of what is written what is meant; it may raise what it likes. `text`: what stood in the file when others read it.
 
     Raises `ConfigInvalid` with every problem, and `NotHere` where each is something that this machine lacks."""
-    found = draft(file, environment, flags)
+    found = draft(file, environment, flags, text=text)
     loaded = changed(found.loaded)
     # A server that was named elsewhere is not written here, and whoever opens it says what it lacks.
     agents = found.agents if loaded is found.loaded else ()

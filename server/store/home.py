@@ -58,6 +58,7 @@ class DataDirectory(msgspec.Struct, frozen=True):
     """A directory that this process holds. The names in it are a promise to those who back it up by hand."""
 
     path: Path
+    locks: tuple[int, ...] = ()  # open files; whoever inherits one holds the directory as well
 
     @property
     def database(self) -> Path:
@@ -104,11 +105,13 @@ def _hold(path: Path, held: ExitStack) -> DataDirectory:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         home = DataDirectory(path.resolve(strict=True))
+        locks: list[int] = []
         check_private(home.path)
         check_local(home.path)
         # The lock file names its holder. Somebody may remove it; not the directory itself, as long as there is anything in it.
         for take in (_lock_file, _lock_directory):
-            held.callback(os.close, take(home.path))
+            locks.append(take(home.path))
+            held.callback(os.close, locks[-1])
     except FileExistsError:
         raise HomeRefused(
             f"the data directory {path} is a file", hint="name a directory: --data-dir"
@@ -117,7 +120,16 @@ def _hold(path: Path, held: ExitStack) -> DataDirectory:
         raise HomeUnusable(
             f"cannot use the data directory {path}: {error.strerror}", hint=hint_for(error)
         ) from error
-    return home
+    return DataDirectory(home.path, tuple(locks))
+
+
+@contextmanager
+def share_home(path: Path, locks: tuple[int, ...]) -> Generator[DataDirectory]:
+    """The same in a process that was started by the one which holds it, with its locks: they last until both have ended."""
+    with ExitStack() as held:
+        for lock in locks:
+            held.callback(os.close, lock)
+        yield DataDirectory(path.resolve(strict=True), locks)
 
 
 def clear_what_was_cut_off(home: DataDirectory) -> None:

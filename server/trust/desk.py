@@ -20,7 +20,7 @@ from auth.values.entropy import SEED_BYTES, Entropy
 from auth.values.model import Millis
 from server.backends.base import Trouble, Watched
 from server.observe.log import Logger
-from server.store.jobs import Store, StoreError
+from server.store.jobs import Change, Store, StoreError
 from server.trust import logins, pins
 from server.trust.connections import PersonConnections
 from server.trust.definitions import Definition, DefinitionKey, seal_of
@@ -88,6 +88,7 @@ class TrustDesk:
         self._pinned: dict[UpstreamKey, PinnedUpstream] = {}
         self._met: dict[UpstreamKey, _Met] = {}  # not written yet
         self._met_coming: dict[UpstreamKey, _Met] = {}  # nor to be, before they serve
+        self._changed_elsewhere: set[str] = set()
         self._woken = trio.Event()
 
     # ── for the agents ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -162,10 +163,11 @@ class TrustDesk:
         self._coming, self._met_coming = None, {}
 
     async def run(self) -> None:
-        """Writes what was offered when an upstream was met. For as long as the server runs."""
+        """Writes what was offered when an upstream was met, and reads what others have decided. For as long as the server runs."""
         while True:
             await self._woken.wait()
             self._woken = trio.Event()
+            await self._read_changed()
             while self._met:
                 key, met = next(iter(self._met.items()))
                 job = partial(
@@ -183,6 +185,30 @@ class TrustDesk:
                     continue
                 if self._met.get(key) is met:
                     del self._met[key]
+
+    def apply_changes(self, changes: Sequence[Change]) -> None:
+        """For the store's `on_changes`: somebody has accepted, forgotten, logged in or out, here or in another process."""
+        names = {change.entity_id for change in changes if change.kind == pins.CHANGE}
+        if names:
+            self._changed_elsewhere |= names
+            self._woken.set()
+
+    async def _read_changed(self) -> None:
+        while self._changed_elsewhere:
+            names, self._changed_elsewhere = self._changed_elsewhere, set()
+            for upstream in [each for key, each in self._known.items() if str(key) in names]:
+                key, source = upstream.key, upstream.guard.source
+                try:
+                    pinned = await self.store.read(partial(pins.load, upstream=key, source=source))
+                except StoreError as error:
+                    self.log.warning("upstream.not_read", upstream=str(key), reason=str(error))
+                    self._changed_elsewhere.add(str(key))
+                    await trio.sleep(AGAIN_SECONDS)
+                    continue
+                if key not in self._met:  # what it was met with is not written yet
+                    upstream.guard.take(pinned)
+                if upstream.login is not None:
+                    self._changed(upstream)
 
     def _first(self, key: UpstreamKey, source: str, definitions: Sequence[Definition]) -> None:
         self.log.info("upstream.met", upstream=str(key), accepted=len(definitions), trust="first-use")

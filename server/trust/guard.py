@@ -129,6 +129,12 @@ class PinGuard:
             self._pins.pop(key, None)
         self._judge_again()
 
+    def take(self, pinned: PinnedUpstream) -> None:
+        """What is written now, whoever wrote it."""
+        if pinned.met and (not self._met or dict(pinned.pins) != self._pins):
+            self._met, self._pins = True, dict(pinned.pins)
+            self._judge_again()
+
     def waiting(self) -> str:
         """What waits to be accepted, in words; empty where nothing does."""
         count = len(self._since)

@@ -16,7 +16,7 @@ from auth.keys.sealing import CannotUnseal
 from auth.values.model import Millis, Secret
 from server.client.identity import METHODS, NONE, ClientIdentity
 from server.store.jobs import StoreDb
-from server.trust.pins import UpstreamKey
+from server.trust.pins import CHANGE, UpstreamKey
 
 SEAL_PURPOSE: Final = "upstream-tokens"
 OURS: Final = ""  # whose login is the server's own, in the table
@@ -134,6 +134,7 @@ def put(
         now,
         by,
     )
+    _tell(db, upstream, person)
     audit.record(db, at=now, event="upstream.logged_in", actor=by, reason=str(upstream))
 
 
@@ -177,8 +178,15 @@ def end(
         *(() if login_id is None else (login_id,)),
     )
     if gone:
+        _tell(db, upstream, person)
         audit.record(db, at=now, event="upstream.logged_out", actor=by, reason=f"{upstream}: {why}")
     return gone == 1
+
+
+def _tell(db: StoreDb, upstream: UpstreamKey, person: str) -> None:
+    """Other processes, of the login that is the owner's."""
+    if person == OURS:
+        db.changed(CHANGE, str(upstream))
 
 
 def _bound_to(upstream: UpstreamKey, person: str) -> str:

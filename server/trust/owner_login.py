@@ -157,6 +157,11 @@ class OwnerLogin:
                 await self._end(kept, "it ran out")
                 self._fail("does not accept its login any more")
                 raise self._unusable()
+            newer = await self._refreshed_elsewhere(kept)
+            if newer is not None:
+                kept = newer
+                if kept.login.fresh(self._clock()):
+                    return kept.login
             done: list[UpstreamLogin] = []
             with trio.CancelScope(shield=True):  # bounded by the exchanges within
                 done.append(await self._rotate(kept))
@@ -167,6 +172,10 @@ class OwnerLogin:
         try:
             tokens = await self._insist(before)
         except TokenDenied as denied:
+            # Another process of ours may have spent it a moment ago.
+            newer = await self._refreshed_elsewhere(kept) if denied.final else None
+            if newer is not None:
+                return newer.login
             if denied.final:
                 # Final, whatever the reason: a spent refresh token never comes back.
                 await self._end(kept, "its refresh was refused")
@@ -200,6 +209,20 @@ class OwnerLogin:
         self._kept = msgspec.structs.replace(kept, login=after, version=kept.version + (1 if renewed else 0))
         self._renewed_at, self._trouble = now, None
         return after
+
+    async def _refreshed_elsewhere(self, kept: KeptLogin) -> KeptLogin | None:
+        """The same login with newer tokens, which another process on this database has written."""
+        try:
+            row = await self._store.read(partial(logins.fetch, upstream=self._upstream, person=self._person))
+        except StoreError:
+            return None
+        if row is None or row[1] != kept.login_id or row[2] <= kept.version:
+            return None
+        login = self._vault.open(self._upstream, self._person, row[0])
+        if login is None:
+            return None
+        self._kept = KeptLogin(login=login, login_id=row[1], version=row[2])
+        return self._kept
 
     async def _insist(self, login: UpstreamLogin) -> UpstreamTokens:
         assert login.refresh_token is not None

@@ -18,6 +18,10 @@ TOLD: Final = 20
 BY_SETTINGS: Final = "settings"
 
 
+# What other processes hear of it by (`CHANGE_KINDS`).
+CHANGE: Final = "upstream"
+
+
 class UpstreamKey(msgspec.Struct, frozen=True, order=True):
     """An upstream: the server that it stands behind, and the `id` of its agent there."""
 
@@ -97,6 +101,7 @@ def accept(
             by,
         )
     if definitions:
+        db.changed(CHANGE, str(upstream))
         _record(db, "upstream.accepted", upstream, [each.key for each in definitions], by=by, now=now)
 
 
@@ -147,6 +152,7 @@ def forget(
                 key.name,
             )
     if gone:
+        db.changed(CHANGE, str(upstream))
         _record(db, "upstream.forgotten", upstream, known, by=by, now=now)
     return gone
 

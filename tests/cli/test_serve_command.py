@@ -114,10 +114,11 @@ async def test_what_init_writes_is_what_serve_reads_in_that_directory(shell: Ter
     assert (await shell.run("init")).code == 0
     file = shell.home / "ostiary.toml"
     file.write_text(file.read_text("utf-8").replace("# log_level =", "prot = 1\n# log_level ="), "utf-8")
+    line = file.read_text("utf-8").splitlines().index("prot = 1") + 1
     refused = await shell.run("serve", "--port", "0")
     assert refused.code == 2
     assert refused.stderr.splitlines() == [
-        "  line 80, prot: is not a setting; write port",
+        f"  line {line}, prot: is not a setting; write port",
         "error: 1 problem in ostiary.toml",
     ]
     file.write_text(file.read_text("utf-8").replace("prot = 1\n", ""), "utf-8")

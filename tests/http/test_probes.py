@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from server.http.probes import Probe
+from server.http.probes import Probe, Readiness
 
 
 async def ask(
@@ -15,12 +15,15 @@ async def ask(
     *,
     missing: str = "",
     headers: dict[bytes, bytes] | None = None,
-    out_of_order: tuple[str, ...] = (),
+    told: tuple[str, ...] = (),
 ) -> tuple[int, dict[bytes, bytes], bytes]:
     sent: list[Any] = []
 
-    async def ready() -> str:
-        return missing
+    async def ready() -> Readiness:
+        return Readiness(missing=missing, told=told)
+
+    async def metrics() -> tuple[bytes, str]:
+        return b"counted 1\n", "text/plain; version=0.0.4"
 
     async def receive() -> Any:
         raise AssertionError("nobody's body is of interest here")
@@ -28,11 +31,7 @@ async def ask(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    probe = Probe(
-        ready=ready,
-        metrics=lambda: (b"counted 1\n", "text/plain; version=0.0.4"),
-        out_of_order=lambda: out_of_order,
-    )
+    probe = Probe(ready=ready, metrics=metrics)
     head = {b"host": b"127.0.0.1:9000"} if headers is None else headers
     scope = {"type": "http", "method": method, "path": path, "scheme": "http", "headers": list(head.items())}
     await probe({**scope, "server": ("127.0.0.1", 9000), "state": {}}, receive, send)
@@ -60,8 +59,10 @@ async def test_a_server_that_is_not_ready_says_what_is_missing() -> None:
 
 
 async def test_a_bad_agent_is_named_and_the_server_is_ready_all_the_same() -> None:
-    status, _, body = await ask("GET", "/readyz", out_of_order=("main[1] (chat)", "main[2] (a\nb.py)"))
-    assert (status, body) == (200, b"ready\nout of order: main[1] (chat)\nout of order: main[2] (a b.py)\n")
+    status, _, body = await ask(
+        "GET", "/readyz", told=("out of order: main[1]", "out of order: main[2] (a\nb.py)")
+    )
+    assert (status, body) == (200, b"ready\nout of order: main[1]\nout of order: main[2] (a b.py)\n")
 
 
 @pytest.mark.parametrize("path", ["/", "/healthz/", "/mcp", "/Healthz", "/health", ""])

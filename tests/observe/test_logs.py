@@ -159,3 +159,20 @@ def test_what_a_stranger_sends_comes_in_the_letters_of_any_language() -> None:
         out = io.StringIO()
         make_logger(level="info", style=style, stream=out).info("client.registered", name="Größe日本")
         assert "Größe日本" in out.getvalue()
+
+
+def test_of_several_processes_each_line_says_whose_it_is_and_those_of_their_parent_stand_in_the_same_columns() -> (
+    None
+):
+    out = io.StringIO()
+    make_logger(level="info", style="json", stream=out, worker=2).info("agent.gone", agent="a")
+    make_logger(level="info", style="json", stream=out, worker=0).info("worker.ready", worker=2)
+    make_logger(level="info", style="json", stream=out).info("agent.gone", agent="a")
+    of_worker, of_parent, alone = (json.loads(line) for line in out.getvalue().splitlines())
+    assert (of_worker["worker"], of_parent["worker"], "worker" in alone) == (2, 2, False)
+    shown = io.StringIO()
+    for worker in (12, 3, 0, None):
+        make_logger(level="info", style="console", stream=shown, worker=worker).info("agent.gone", agent="a")
+    lines = [line[8:].split("a is no longer")[0] for line in shown.getvalue().splitlines()]
+    assert [line.rstrip() for line in lines] == ["  12", "   3", "", ""]
+    assert len(lines[0]) == len(lines[1]) == len(lines[2]) > len(lines[3])

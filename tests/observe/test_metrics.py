@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from server.observe.exposition import render
+from server.observe.exposition import families_of, merged, render
 from server.observe.metrics import SECONDS, Metrics
 
 
@@ -18,7 +18,7 @@ def test_calls_and_requests_are_counted_and_durations_fall_into_their_buckets() 
     metrics.gauge("subscriptions", "Open streams", lambda: 3)
     metrics.counter("connections_accepted", "Accepted", lambda: 7)
     metrics.gauges("agent_out_of_order", "Bad ones", "agent", lambda: {"main[1]": 1})
-    lines = render(metrics).decode().splitlines()
+    lines = render(families_of(metrics)).decode().splitlines()
     for line in (
         'ostiary_info{version="1.2.3"} 1.0',
         'ostiary_http_requests_total{route="/mcp",status="200"} 2.0',
@@ -47,7 +47,9 @@ def counted() -> Metrics:
 
 
 def test_prometheus_reads_what_is_exposed_with_its_types_and_help() -> None:
-    families = {each.name: each for each in text_string_to_metric_families(render(counted()).decode())}
+    families = {
+        each.name: each for each in text_string_to_metric_families(render(families_of(counted())).decode())
+    }
     assert {name: (each.type, each.documentation) for name, each in families.items()} == {
         "ostiary_info": ("gauge", "The running version"),
         "ostiary_http_requests": ("counter", "Requests answered"),
@@ -67,5 +69,5 @@ def test_prometheus_reads_what_is_exposed_with_its_types_and_help() -> None:
 
 
 def test_a_server_that_was_never_called_exposes_its_families_all_the_same() -> None:
-    names = {each.name for each in text_string_to_metric_families(render(Metrics("1")).decode())}
+    names = {each.name for each in text_string_to_metric_families(render(families_of(Metrics("1"))).decode())}
     assert {"ostiary_http_requests", "ostiary_tool_calls", "ostiary_tool_call_seconds"} <= names

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 import trio
+import trio.testing
 
 from server.mcp.messages import Tool
 from server.trust.definitions import DefinitionKey, seal_of
@@ -314,3 +315,23 @@ async def test_instructions_are_pinned_as_all_else_is() -> None:
         trouble = known.guard.trouble()
         assert trouble is not None
         assert trouble.words.startswith("the instructions text waits to be looked at")
+
+
+async def test_what_is_accepted_and_forgotten_in_another_process_counts_here() -> None:
+    async with open_house() as house:
+        desk, known = await house.desk()
+        elsewhere, theirs = await house.desk()
+        offer = lists(a_tool(), a_tool("write"))
+        for each in (known, theirs):
+            each.guard.allowed(offer)
+        house.store.on_changes(desk.apply_changes)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(desk.run)
+            await accept_all(elsewhere, theirs)
+            await trio.testing.wait_all_tasks_blocked()
+            assert names(known.guard.allowed(offer)) == ["read", "write"]
+            await elsewhere.forget(theirs, [WRITE], by="local:7")
+            await trio.testing.wait_all_tasks_blocked()
+            assert names(known.guard.allowed(offer)) == ["read"]
+            assert known.guard.pins.keys() == theirs.guard.pins.keys()
+            nursery.cancel_scope.cancel()

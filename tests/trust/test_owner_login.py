@@ -240,3 +240,38 @@ async def test_a_login_is_never_shown_at_another_place_that_bears_the_same_name(
             other = desk.owner_login(FILES, url)
             assert await other.headers(None) == {}
             assert await other.refused(None, "Bearer") is False
+
+
+async def test_what_another_process_has_refreshed_is_not_refreshed_again() -> None:
+    async with open_house() as house:
+        server = FakeAuthorizationServer(tokens("access-2", refresh="refresh-2", lives=3600))
+        desk, _, one = await logged_in(house, server)
+        other = owner(house, desk, server)
+        assert await other.headers(None) == {"Authorization": "Bearer access-1"}
+        house.clock.now += HOUR
+        assert await one.headers(None) == await other.headers(None) == {"Authorization": "Bearer access-2"}
+        assert len(server.forms) == 1
+
+
+async def test_a_refusal_of_what_another_process_has_spent_meanwhile_ends_nothing() -> None:
+    async with open_house() as house:
+        late = FakeAuthorizationServer({"error": "invalid_grant", "error_description": "spent"})
+        late.gate = trio.Event()
+        desk, _, one = await logged_in(
+            house, FakeAuthorizationServer(tokens("access-2", refresh="refresh-2", lives=3600))
+        )
+        other = owner(house, desk, late)
+        house.clock.now += HOUR
+        seen: list[Any] = []
+
+        async def ask() -> None:
+            seen.append(await other.headers(None))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            await one.headers(None)
+            late.gate.set()
+        assert seen == [{"Authorization": "Bearer access-2"}]
+        assert other.trouble() is None
+        assert await house.trail() == [("upstream.logged_in", "local:7", "main/files")]

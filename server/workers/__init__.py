@@ -1,0 +1,1 @@
+"""Several processes of this program on one machine: a parent that holds the sockets, and its workers, which serve."""
