@@ -53,12 +53,13 @@ FLOORS: dict[str, frozenset[str]] = {
     "client": frozenset({"paying", "settings"}),
     "samples": frozenset({"client"}),  # programs that call a tool, with arguments made of its schema
     "checks": frozenset({"samples"}),  # what can be said of tools from outside
-    "sessions": frozenset({"backends", "mcp", "observe", "store"}),
-    "tasks": frozenset({"backends", "mcp", "observe", "store"}),
+    "letters": frozenset({"limits", "observe", "store"}),  # between nodes that share a database
+    "sessions": frozenset({"backends", "letters", "mcp", "observe", "store"}),
+    "tasks": frozenset({"backends", "letters", "mcp", "observe", "store"}),
     "repeats": frozenset({"mcp", "observe", "store"}),  # a call that is made again
     "till": frozenset({"backends", "mcp", "money", "observe", "repeats", "settings", "store", "x402"}),
     "endpoint": frozenset({
-        "backends", "command", "gateway", "limits", "mcp", "mock", "observe", "openapi", "policy", "records", "repeats", "rights",
+        "backends", "command", "gateway", "letters", "limits", "mcp", "mock", "observe", "openapi", "policy", "records", "repeats", "rights",
         "sessions", "settings", "skills", "store", "tasks", "telemetry", "till", "trust",
     }),
     "request": frozenset({

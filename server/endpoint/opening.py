@@ -54,8 +54,11 @@ from server.tasks.logins import Allowed, everybody
 from server.tasks.order import TaskOrder
 
 if TYPE_CHECKING:
+    from server.endpoint.elsewhere import ChangesElsewhere
+    from server.letters.letters import Letters
     from server.limits.gate import ServerLimits
     from server.repeats.keeper import CallKeeper
+    from server.sessions.shared_sessions import SharedSessions
     from server.telemetry.tracing import Tracing
     from server.till.till import Till
     from server.trust.connections import PersonConnections
@@ -195,16 +198,19 @@ async def open_servers(
     connections: PersonConnections | None = None,
     calls: CallBook | None = None,
     tracing: Tracing | None = None,
+    boot_id: str = "",
+    letters: Letters | None = None,
 ) -> OpenServers:
     """Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
     that name; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server; `issuer` makes tokens of ours
-    for upstreams, and is None where nothing is kept beyond this process; `connections` are of people who have accounts there. Raises `CannotStart`."""
+    for upstreams, and is None where nothing is kept beyond this process; `connections` are of people who have accounts there; `letters` go to
+    other nodes, where there may be some. Raises `CannotStart`."""
     servers = tuple(servers)
     endpoints: dict[str, Endpoint] = {}
     sessions: dict[str, Sessions] = {}
     settings: dict[str, ServerConfig] = {}
     agents: dict[str, RunningAgents] = {}
-    boot_id = secrets.token_hex(8)
+    boot_id = boot_id or secrets.token_hex(8)
     tasks = Tasks(
         store,
         perform=partial(carry_out, endpoints),
@@ -217,9 +223,14 @@ async def open_servers(
         announce=partial(_announce_task, endpoints),
         allowed=allowed,
         loads=loads,
+        letters=letters,
     )
     ended = EndedSessions(store)
     await ended.load()
+    shared = None
+    if letters is not None:
+        shared = _shared(letters, ended, endpoints, store, subkey, log)
+        background.start_soon(shared.run)
     trust = _desk_place(store, subkey, log, issuer, connections, background)
     await trust.start(servers)
     keeper = cache(partial(_open_keeper, store, subkey, boot_id, log))
@@ -228,7 +239,7 @@ async def open_servers(
         for server in servers:
             settings[server.name] = server
             ids = SessionIds(subkey("sessions"), server.name, clock=now_millis, entropy=secrets.token_bytes)
-            sessions[server.name] = Sessions(ids, ended)
+            sessions[server.name] = Sessions(ids, ended, shared=shared)
             endpoints[server.name], agents[server.name] = await open_endpoint(
                 server,
                 subkey,
@@ -247,6 +258,7 @@ async def open_servers(
                 keeper=keeper,
                 policies=policies,
                 tracing=tracing,
+                letters=letters,
             )
     except CatalogError as error:
         raise _cannot_offer(error.problems) from error
@@ -265,6 +277,35 @@ async def open_servers(
         trust=trust,
         limits=limits,
     )
+
+
+def _shared(
+    letters: Letters,
+    ended: EndedSessions,
+    endpoints: Mapping[str, Endpoint],
+    store: Store,
+    subkey: Subkey,
+    log: Logger,
+) -> SharedSessions:
+    from server.endpoint.elsewhere import hear_changes
+    from server.sessions.shared_sessions import SharedSessions
+
+    hear_changes(letters, endpoints)
+    return SharedSessions(
+        letters,
+        ended,
+        store,
+        key=subkey("shared-sessions"),
+        clock=now_millis,
+        entropy=secrets.token_bytes,
+        log=log,
+    )
+
+
+def _elsewhere(letters: Letters, server: str) -> ChangesElsewhere:
+    from server.endpoint.elsewhere import ChangesElsewhere
+
+    return ChangesElsewhere(letters, server)
 
 
 def _open_keeper(store: Store, subkey: Subkey, boot_id: str, log: Logger) -> CallKeeper:
@@ -336,6 +377,7 @@ async def open_endpoint(
     keeper: Callable[[], CallKeeper] | None = None,
     policies: PolicyMaker | None = None,
     tracing: Tracing | None = None,
+    letters: Letters | None = None,
 ) -> tuple[Endpoint, RunningAgents]:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises what `open_offering` raises."""
     made: list[Endpoint] = []  # changes that come before it is made are in its first catalogue anyway
@@ -396,6 +438,7 @@ async def open_endpoint(
         refuses_invalid=compat.invalid_arguments is not None,
         pretends=None if compat.protocol_version is None else REVISIONS[compat.protocol_version],
         unheard_prices=tuple(in_vain),
+        elsewhere=None if letters is None else _elsewhere(letters, settings.name),
     )
     made.append(endpoint)
     return endpoint, agents

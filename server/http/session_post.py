@@ -20,7 +20,7 @@ from server.request.line import KEEP_ALIVE_SECONDS, Line
 from server.request.request import Outcome
 from server.sessions.crew import Crew
 from server.sessions.event_log import Event, EventStream, StreamReader
-from server.sessions.sessions import Session
+from server.sessions.session import Session
 
 # What a client whose stream was closed on purpose waits before it comes back. Its tool may have given up the connection
 # because it takes long; a second is soon enough for that, and often enough to poll.
@@ -59,7 +59,7 @@ class SessionLine:
     async def send(self, message: bytes) -> None:
         if not self._heard:
             # The client may listen on the stream that it opened for everything else.
-            if self._session.unsolicited.attended:
+            if self._session.heard:
                 await self._session.send(message)
             return
         self.resumable = True

@@ -6,6 +6,7 @@ Spec: basic/transports "Listening for Messages from the Server", "Resumability a
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Final
 
 from server.http.session_post import Parting, farewell, follow
@@ -13,7 +14,8 @@ from server.http.visit import RETRY_LATER, McpVisit
 from server.mcp.errors import BackendFailed, BadVersionHeader, InvalidRequest, SessionNotFound
 from server.mcp.inbound import VERSION_HEADER
 from server.mcp.versions import REVISIONS
-from server.sessions.sessions import Session, Sessions
+from server.sessions.session import Session
+from server.sessions.sessions import Sessions
 from server.store.jobs import StoreUnavailable
 
 LAST_EVENT_ID: Final = b"last-event-id"
@@ -64,9 +66,8 @@ async def _listen(visit: McpVisit, session: Session) -> None:
             )
             return await visit.reply.refuse(error)
         stream, after = found
-    with session.stream_open(), stream.read(after) as reader:
-        if stream is session.unsolicited:
-            session.catch_up()
+    attended = session.attended_here() if stream is session.unsolicited else nullcontext()
+    with session.stream_open(), stream.read(after) as reader, attended:
         try:
             await visit.reply.ping()  # so that the client sees that it is connected
         except OSError:
