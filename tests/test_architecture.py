@@ -37,7 +37,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "limits": frozenset({"store"}),  # how often, how many, and whose turn it is
     # MCP servers of others behind ours; how a stream of events is read is the client's, too
     "gateway": frozenset({
-        "backends", "client", "limits", "mcp", "money", "observe", "outgoing", "paying", "settings", "x402",
+        "backends", "client", "letters", "limits", "mcp", "money", "observe", "outgoing", "paying", "settings", "x402",
     }),
     "command": frozenset({"backends", "mcp", "observe"}),  # programs that are started for each call
     "mock": frozenset({"backends", "mcp"}),

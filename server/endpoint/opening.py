@@ -55,6 +55,7 @@ from server.tasks.order import TaskOrder
 
 if TYPE_CHECKING:
     from server.endpoint.elsewhere import ChangesElsewhere
+    from server.gateway.parked_elsewhere import ParkedElsewhere
     from server.letters.letters import Letters
     from server.limits.gate import ServerLimits
     from server.repeats.keeper import CallKeeper
@@ -228,9 +229,11 @@ async def open_servers(
     ended = EndedSessions(store)
     await ended.load()
     shared = None
+    parked = None
     if letters is not None:
         shared = _shared(letters, ended, endpoints, store, subkey, log)
         background.start_soon(shared.run)
+        parked = cache(partial(_parked, letters, background, log))
     trust = _desk_place(store, subkey, log, issuer, connections, background)
     await trust.start(servers)
     keeper = cache(partial(_open_keeper, store, subkey, boot_id, log))
@@ -259,6 +262,7 @@ async def open_servers(
                 policies=policies,
                 tracing=tracing,
                 letters=letters,
+                parked=parked,
             )
     except CatalogError as error:
         raise _cannot_offer(error.problems) from error
@@ -300,6 +304,14 @@ def _shared(
         entropy=secrets.token_bytes,
         log=log,
     )
+
+
+def _parked(letters: Letters, background: trio.Nursery, log: Logger) -> ParkedElsewhere:
+    from server.gateway.parked_elsewhere import ParkedElsewhere
+
+    parked = ParkedElsewhere(letters, log)
+    background.start_soon(parked.run)
+    return parked
 
 
 def _elsewhere(letters: Letters, server: str) -> ChangesElsewhere:
@@ -378,6 +390,7 @@ async def open_endpoint(
     policies: PolicyMaker | None = None,
     tracing: Tracing | None = None,
     letters: Letters | None = None,
+    parked: Callable[[], ParkedElsewhere] | None = None,
 ) -> tuple[Endpoint, RunningAgents]:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises what `open_offering` raises."""
     made: list[Endpoint] = []  # changes that come before it is made are in its first catalogue anyway
@@ -390,7 +403,9 @@ async def open_endpoint(
         lists=lambda: tell(Endpoint.lists_changed),
         resource=lambda uri: tell(lambda endpoint: endpoint.resource_changed(uri)),
     )
-    make = partial(make_source, settings.name, subkey=subkey, log=log, data_dir=data_dir, trust=trust)
+    make = partial(
+        make_source, settings.name, subkey=subkey, log=log, data_dir=data_dir, trust=trust, parked=parked
+    )
     agents = RunningAgents(make, announce, nursery, log)
     offering = await open_offering(
         settings,
