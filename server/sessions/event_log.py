@@ -71,6 +71,10 @@ class EventLog:
             self._streams[stream.number] = stream
         return stream
 
+    def find_here(self, event_id: str) -> tuple[EventStream, int] | None:
+        """The same for an event of this very log."""
+        return self.find(event_id) if event_id.startswith(f"{self.life}-") else None
+
     def find(self, event_id: str) -> tuple[EventStream, int] | None:
         """The stream that an event was of, and its place there. None: no such event, or the stream has ended and none of
         it is kept. Events between that one and the oldest kept one may be missing; the answer, which is last, is not.

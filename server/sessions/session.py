@@ -7,7 +7,7 @@ that waits for it is passed on (`OtherNodes`); what the client watches, and wher
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from typing import Any, Final, Protocol
 
 import trio
@@ -21,7 +21,7 @@ from server.mcp.legacy import ClientHello, State, heard, may_send, step
 from server.mcp.messages import Notification, RequestId, ResponseMessage
 from server.mcp.questions import Question
 from server.mcp.versions import Revision
-from server.sessions.event_log import Allowance, EventLog
+from server.sessions.event_log import Allowance, Event, EventLog
 from server.sessions.outstanding import MAX_OUTSTANDING, Answers, Outstanding, Send
 from server.sessions.running import RunningRequest, cancelled_by
 
@@ -37,6 +37,20 @@ MAX_ERRANDS: Final = MAX_OUTSTANDING
 MAX_WATCHED: Final = 1024
 MAX_WATCHED_CHARACTERS: Final = 128 * 1024
 DEFAULT_LEVEL: Final = "info"
+
+
+class EventSource(Protocol):
+    """A stream's events for whoever reads it (`StreamReader`)."""
+
+    @property
+    def left(self) -> bool:
+        """There may be more, for who comes back."""
+        ...
+
+    @property
+    def at_end(self) -> bool: ...
+
+    async def next(self) -> Event | None: ...
 
 
 class OtherNodes(Protocol):
@@ -74,6 +88,10 @@ class OtherNodes(Protocol):
 
     def reads(self, session: Session, on: bool) -> None:
         """Its client reads here what belongs to no request, or does not any longer."""
+        ...
+
+    def read_stream(self, session: Session, event_id: str) -> AbstractAsyncContextManager[EventSource | None]:
+        """What comes after an event of a stream of another node. None: no node has that."""
         ...
 
 
@@ -272,6 +290,10 @@ class Session:
             over = not self._readings and self.reader is None and not self.closed.is_set()
             if self._elsewhere is not None and over:
                 self._elsewhere.reads(self, False)
+
+    def read_elsewhere(self, event_id: str) -> AbstractAsyncContextManager[EventSource | None]:
+        """What comes after an event that is of no stream here. None: nor of any elsewhere."""
+        return nullcontext() if self._elsewhere is None else self._elsewhere.read_stream(self, event_id)
 
     def read_at(self, node: str | None) -> None:
         """Its client listens at that node now. What it was not told yet goes there."""

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -26,7 +27,8 @@ from server.mcp.messages import RequestId, ResponseMessage
 from server.observe.log import Logger
 from server.sessions import shared_rows as rows
 from server.sessions.ended import EndedSessions, topic_of
-from server.sessions.session import DEFAULT_LEVEL, Session
+from server.sessions.far_streams import FarStreams
+from server.sessions.session import DEFAULT_LEVEL, EventSource, Session
 from server.sessions.shared_rows import FactsChange
 from server.store.jobs import Store, StoreUnavailable
 
@@ -121,12 +123,17 @@ class SharedSessions:
         self._answered: dict[str, dict[str, None]] = {}
         self._unwritten: dict[str, FactsChange] = {}
         self._wake = trio.Event()
+        self._streams = FarStreams(letters, self._at, log)
         letters.hear(ABOUT, self._hear, self._here.__contains__)
         letters.hear(ENDED, self._hear_end)
         letters.on_company(self._share_all)
 
     def came(self, session: Session, put_away: Callable[[Session], None]) -> None:
         self._here[topic_of(session.id)] = (session, put_away)
+
+    def _at(self, topic: str) -> Session | None:
+        found = self._here.get(topic)
+        return None if found is None else found[0]
 
     def went(self, session: Session) -> None:
         topic = topic_of(session.id)
@@ -192,6 +199,9 @@ class SharedSessions:
     def reads(self, session: Session, on: bool) -> None:
         self._tell(session, _Reads(on))
         self._note(session, reads=on)
+
+    def read_stream(self, session: Session, event_id: str) -> AbstractAsyncContextManager[EventSource | None]:
+        return self._streams.read(session, event_id)
 
     def ended(self, session_id: str, expires_at: Millis) -> None:
         topic = topic_of(session_id)
@@ -285,6 +295,11 @@ class SharedSessions:
 
     async def run(self) -> None:
         """For ever."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._streams.run)
+            nursery.start_soon(self._keep_writing)
+
+    async def _keep_writing(self) -> None:
         while True:
             with trio.move_on_after(_REFRESH_SECONDS):
                 await self._wake.wait()
