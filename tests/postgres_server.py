@@ -97,7 +97,7 @@ class PostgresServer:
         self._admin = self._connected("postgres")
         self._admin.execute(f"CREATE DATABASE {TEMPLATE}")
         access = PostgresAccess(parameters=self.parameters(TEMPLATE), job_seconds=10)
-        connection = PostgresConnection(access, exclusive=True)
+        connection = PostgresConnection(access, writes=True)
         bring_up(connection, packaged_migrations(), now=MADE_AT)
         connection.close()
 

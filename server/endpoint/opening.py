@@ -204,8 +204,8 @@ async def open_servers(
 ) -> OpenServers:
     """Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
     that name; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server; `issuer` makes tokens of ours
-    for upstreams, and is None where nothing is kept beyond this process; `connections` are of people who have accounts there; `letters` go to
-    other nodes, where there may be some. Raises `CannotStart`."""
+    for upstreams, and is None where nothing is kept beyond this process; `connections` are of people who have accounts there; `boot_id` is this
+    process among others, to which `letters` go. Raises `CannotStart`."""
     servers = tuple(servers)
     endpoints: dict[str, Endpoint] = {}
     sessions: dict[str, Sessions] = {}

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from auth.values.db import AuditEntry
 from server.store import meta
-from server.store.chains import Break, ChainedTable, Record, RowChain, Tail, same
+from server.store.chain_tail import Tail
+from server.store.chains import Break, ChainedTable, Record, RowChain, same
 from server.store.jobs import Position, Row, StoreDb
 
 AUDIT: Final = ChainedTable(
@@ -55,6 +56,10 @@ class AuditChain(RowChain):
 
     def was_begun(self, db: StoreDb) -> bool:
         return super().was_begun(db) or meta.get(db, meta.KEY_FINGERPRINT) is not None
+
+    def stands_for(self, db: StoreDb, seq: int) -> bool:
+        row = db.fetch_one("SELECT first FROM audit WHERE seq > ? ORDER BY seq LIMIT 1", seq)
+        return row is not None and isinstance(row["first"], int) and row["first"] <= seq
 
     def step(self, at: Position, row: Row) -> Position | Break:
         """The row after `at`, if this is it."""

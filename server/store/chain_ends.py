@@ -1,4 +1,4 @@
-"""Where the chains of a store end (`chains.py`): as they were committed here, and as they stand in the transaction that is under way."""
+"""Where the chains of a store end (`chain_tail.py`): as they were committed here, and as they stand in the transaction that is under way."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from server.store.audit_chain import AuditChain, AuditTail
-from server.store.chains import RowChain, Tail
+from server.store.chain_tail import Tail
+from server.store.chains import RowChain
 from server.store.jobs import Position
 from server.store.ledger_chain import LedgerChain
 
@@ -15,12 +16,13 @@ TailT = TypeVar("TailT", bound=Tail)
 
 
 class KeptEnd(Generic[ChainT, TailT]):
-    """Of one chain. Until it has a key nothing is written there."""
+    """Of one chain. Until it has a key nothing is written there. `shared`: others write as well, so each transaction looks afresh."""
 
-    __slots__ = ("_begin", "_chain", "_committed", "_heads", "_settled", "_tail", "_tried")
+    __slots__ = ("_begin", "_chain", "_committed", "_heads", "_settled", "_shared", "_tail", "_tried")
 
-    def __init__(self, begin: Callable[..., TailT]) -> None:
+    def __init__(self, begin: Callable[..., TailT], *, shared: bool = False) -> None:
         self._begin = begin
+        self._shared = shared
         self._chain: ChainT | None = None
         self._heads: Sequence[Position] = ()
         self._tail: TailT | None = None  # of the transaction under way, as soon as a job has to do with it
@@ -48,13 +50,15 @@ class KeptEnd(Generic[ChainT, TailT]):
                 self._tail = self._begin(self._chain, self._settled)
             else:
                 known = [tail for tail in (self._committed, self._tried) if tail is not None]
-                self._tail = self._begin(self._chain, known=known, heads=self._heads)
+                if self._shared and self._committed is None:  # whether the other one counts is not known
+                    known = []
+                self._tail = self._begin(self._chain, known=known, heads=self._heads, shared=self._shared)
         return self._tail
 
     def begin(self, *, afresh: bool) -> None:
         """A transaction begins; afresh: whatever is found in the table is looked at."""
         self._tail = None
-        if afresh:
+        if afresh or self._shared:
             self._settled = None
 
     def mark(self) -> Callable[[], None]:
@@ -89,9 +93,9 @@ class ChainEnds:
 
     __slots__ = ("audit", "ledger")
 
-    def __init__(self) -> None:
-        self.audit: KeptEnd[AuditChain, AuditTail] = KeptEnd(AuditTail)
-        self.ledger: KeptEnd[LedgerChain, Tail] = KeptEnd(Tail)
+    def __init__(self, *, shared: bool = False) -> None:
+        self.audit: KeptEnd[AuditChain, AuditTail] = KeptEnd(AuditTail, shared=shared)
+        self.ledger: KeptEnd[LedgerChain, Tail] = KeptEnd(Tail, shared=shared)
 
     def begin(self, *, afresh: bool = False) -> None:
         self.audit.begin(afresh=afresh)

@@ -5,7 +5,7 @@ sealed record in `meta`, made when the database is bound to its key. So sweeping
 are numbered here, without gaps: a transaction that is undone gives its number back.
 
 An older record, put back together with the rows that it knew, is true by itself. So a process compares what it finds with what it
-committed itself (`chain_ends.py`), and at its start with a head that is kept outside the database (`audit_head.py`).
+committed itself (`chain_tail.py`, `chain_ends.py`), and at its start with a head that is kept outside the database (`audit_head.py`).
 
 Runs inside jobs. Which tables are chained is said by `audit_chain.py` and `ledger_chain.py`; telling people about a break is the command
 line's.
@@ -15,17 +15,14 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Final, Literal
 
 import msgspec
-from msgspec.structs import replace
 
 from server.store import meta
 from server.store.jobs import Position, Row, StoreDb
 
-_UPDATE_RECORD: Final = "UPDATE meta SET value = ? WHERE key = ? AND value = ?"
-_INSERT_RECORD: Final = "INSERT INTO meta (value, key) VALUES (?, ?)"
 _ENCODER: Final = msgspec.json.Encoder()
 _RECORD: Final = re.compile(r"(?:2|3:(\d+)):(\d+):([0-9a-f]*):(\d+):([0-9a-f]*):(\d+):(\d+)")
 
@@ -192,6 +189,11 @@ class RowChain:
         """Whether there must be a record, as far as this database tells."""
         return self.newest(db) is not None
 
+    def stands_for(self, db: StoreDb, seq: int) -> bool:
+        """Whether this row, which is not there, was swept from the middle, and another one says so."""
+        del db, seq
+        return False
+
     def newest(self, db: StoreDb) -> Row | None:
         return db.fetch_one(f"SELECT seq, mac FROM {self.table.name} ORDER BY seq DESC LIMIT 1")
 
@@ -218,153 +220,6 @@ class RowChain:
         at = 0 if newest is None else newest["seq"]
         broken = Break(seq=at, what="record altered" if known else "no record")
         return Piece(checked=0, at=Position(seq=0, mac=""), done=True, broken=broken)
-
-
-class ChainMoved(Exception):
-    """The record is not the one that this store committed last: somebody else had a hand in it. Nothing of the transaction may stay."""
-
-
-class Tail:
-    """The chain's end during one transaction: read when the first row comes, written down once before the commit.
-
-    The rows of a job that is undone are undone here, too (`mark`). With `after`, the tail of the transaction that the same store
-    committed last, nothing is read: `flush` finds out whether the record is still the one that was written then.
-
-    Otherwise what is found is compared: with what this process wrote (`known`: the last tail that it committed, and one of which it does
-    not know whether it did), or, where it has written nothing yet, with the heads. What does not fit is told by `look`, and for
-    ever in the record; the chain goes on from where this process knows it to have been.
-    """
-
-    __slots__ = ("_chain", "_dirty", "_heads", "_known", "_mac", "_record", "_seq", "_text")
-
-    def __init__(
-        self,
-        chain: RowChain,
-        after: Tail | None = None,
-        *,
-        known: Sequence[Tail] = (),
-        heads: Sequence[Position] = (),
-    ) -> None:
-        self._chain = chain
-        self._known: Sequence[Tail] = known
-        self._heads = heads
-        self._record: Record | None = None
-        self._text: str | None = None  # of the record, as it stands in the table
-        self._dirty = False
-        self._seq, self._mac = 0, ""
-        if after is not None:
-            self._go_on(after)
-
-    @property
-    def head(self) -> Position:
-        return Position(seq=self._seq, mac=self._mac)
-
-    @property
-    def was_read(self) -> bool:
-        return self._record is not None
-
-    @property
-    def is_new(self) -> bool:
-        """It was read, and there is no record of it yet."""
-        return self._record is not None and self._text is None
-
-    def look(self, db: StoreDb, *, was_begun: Callable[[], bool] | None = None) -> str:
-        """Read the chain's end, if that was not done yet. Says what is wrong with it; empty: nothing, or it was said before.
-
-        `was_begun`: whether there must be a record, as far as others know.
-        """
-        if self._record is not None:
-            return ""
-        text = meta.get(db, self._chain.table.record)
-        for known in self._known:
-            if known._text == text:
-                self._go_on(known)
-                return ""
-        trouble = self._differs(text) if self._known else self._read(db, text, was_begun)
-        self._text, self._dirty = text, self._dirty or text is None
-        if not trouble:
-            return ""
-        # Behind whatever was put there, so that the next row can be written.
-        newest = self._chain.newest(db)
-        self._seq = max(self._seq, 0 if newest is None else newest["seq"])
-        record = self._found()
-        self._record, self._dirty = replace(record, noticed=record.noticed or self._seq + 1), True
-        return trouble
-
-    def put(self, db: StoreDb, values: Sequence[object], clause: str = "") -> int:
-        """A row more; its number. With a clause that lets it be left out: 0 if it was. After `look`."""
-        seq = self._seq + 1
-        mac = self._chain.mac(self._mac, seq, values)
-        if not db.execute(self._chain.insert + clause, seq, *values, mac):
-            return 0
-        self._seq, self._mac, self._dirty = seq, mac, True
-        return seq
-
-    def mark(self) -> Callable[[], None]:
-        """What undoes all that comes from now on."""
-        record, text, dirty, seq, mac = self._record, self._text, self._dirty, self._seq, self._mac
-
-        def undo() -> None:
-            self._record, self._text, self._dirty, self._seq, self._mac = record, text, dirty, seq, mac
-
-        return undo
-
-    def flush(self, execute: Callable[..., int]) -> bool:
-        """Write the record down with `execute(sql, *parameters)`, if there is anything to write; False if it was not even read.
-
-        Raises `ChainMoved`.
-        """
-        if self._record is None:
-            return False
-        if self._dirty:
-            self._record = replace(self._record, head=self._seq, head_mac=self._mac)
-            value = self._chain.sealed(self._record)
-            if self._text is None:
-                execute(_INSERT_RECORD, value, self._chain.table.record)
-            elif not execute(_UPDATE_RECORD, value, self._chain.table.record, self._text):
-                raise ChainMoved
-            self._text, self._dirty = value, False
-        self._known = ()  # from here on it is known itself, and would keep all that were before it
-        return True
-
-    def _go_on(self, other: Tail) -> None:
-        self._record, self._text = other._record, other._text
-        self._seq, self._mac = other._seq, other._mac
-
-    def _found(self) -> Record:
-        assert self._record is not None  # `look` has been there
-        return self._record
-
-    def _differs(self, text: str | None) -> str:
-        """Another record than those that this process wrote: it goes on with what it wrote. Says what is wrong."""
-        self._go_on(self._known[0])
-        where = f"the record of where the {self._chain.table.called} ends"
-        if text is None:
-            return f"{where} was removed"
-        if self._chain.opened(text) is None:
-            return f"{where} was altered"
-        return f"{where} was put back to an older one; row {self._seq} was the last"
-
-    def _read(self, db: StoreDb, text: str | None, was_begun: Callable[[], bool] | None) -> str:
-        """The first look at a chain. Says what is wrong; empty: nothing."""
-        newest, called = self._chain.newest(db), self._chain.table.called
-        record, trouble = self._chain.opened(text), ""
-        if record is None:
-            # What can still be walked is kept: the first altered row is found all the same.
-            record = record_of((text or "").rpartition(" ")[0]) or Record()
-            if newest is not None:
-                record = replace(record, head=newest["seq"], head_mac=str(newest["mac"]))
-            if text is not None:
-                trouble = f"the record of where the {called} ends was altered"
-            elif self._chain.was_begun(db) or (was_begun is not None and was_begun()):
-                trouble = f"the record of where the {called} ends was removed"
-        elif record.head != max(record.floor, 0 if newest is None else newest["seq"]):
-            trouble = f"the {called} does not end with row {record.head}, which was the last"
-        missing = self._chain.lacks(db, record, self._heads)
-        if missing is not None and not trouble:
-            trouble = f"row {missing.seq} was written once, and is not in this {called}"
-        self._record, self._seq, self._mac = record, record.head, record.head_mac
-        return trouble
 
 
 def seal(key: bytes, what: str, text: str) -> str:

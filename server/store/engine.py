@@ -56,8 +56,10 @@ class StoreEngine(msgspec.Struct, frozen=True, kw_only=True):
     ]  # one of them; a new object at each call, because exceptions collect tracebacks
     # Of these errors, those at which a whole transaction is lost though its jobs are sound: they run again.
     lost: tuple[type[StoreError], ...]
+    shared: bool  # other processes may write to it, too
     begin_write: str
     begin_read: str
+    commit_telling: str  # ends a transaction in which others have something to hear of
     # Said before and after a read on a connection that also writes; none where `begin_read` says it.
     only_reading: tuple[str, str] | None
     # Have a connection ask, while statements run, whether they are to be stopped.

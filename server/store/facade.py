@@ -14,7 +14,7 @@ from typing import Any, Final
 from auth.values.db import AuditEntry
 from server.store.audit_chain import STORE, AuditTail
 from server.store.chain_ends import ChainEnds
-from server.store.chains import Tail
+from server.store.chain_tail import Tail
 from server.store.engine import EngineConnection, EngineCursor, StoreEngine
 from server.store.jobs import CHANGE_KINDS, Cause, Change, Effect, Row, StatementRefused, StoreError
 from server.store.ledger_chain import ALTERED, ONCE

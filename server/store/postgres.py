@@ -10,12 +10,16 @@ from contextlib import ExitStack, asynccontextmanager
 
 import trio
 
+from server.store.change_feed import ChangeFeed
+from server.store.changes import newest_change
 from server.store.inline import InlineStore
 from server.store.migrate import Migration, packaged_migrations
+from server.store.others import Others
 from server.store.postgres_connection import POSTGRES, PostgresAccess, PostgresConnection
+from server.store.postgres_listening import ListeningConnection
 from server.store.postgres_schema import bring_up
 from server.store.threads import DEFAULT_LIMITS, StoreLimits, ThreadedStore, serving
-from server.store.transactions import Transactions
+from server.store.transactions import PendingJob, Transactions
 
 
 @asynccontextmanager
@@ -28,11 +32,12 @@ async def open_postgres_store(
 ) -> AsyncGenerator[ThreadedStore]:
     """Connect, and bring the database to this version's schema; `parameters` are libpq's. Raises `CannotOpen`.
 
-    It is this process's alone for as long as it is open. If the store breaks meanwhile, the body is cancelled and `StoreBroken` raised.
+    Others may use it at the same time (`postgres_connection.py`); what they changed is heard of (`change_feed.py`). If the store breaks
+    meanwhile, the body is cancelled and `StoreBroken` raised.
     """
     access = PostgresAccess(parameters=parameters, job_seconds=limits.job_seconds)
-    writer, readers = await trio.to_thread.run_sync(_open, access, clock, migrations, limits)
-    async with serving(writer, readers, clock=clock, limits=limits) as store:
+    writer, readers, feed = await trio.to_thread.run_sync(_open, access, clock, migrations, limits)
+    async with serving(writer, readers, clock=clock, limits=limits, others=Others(feed)) as store:
         yield store
 
 
@@ -46,7 +51,7 @@ async def open_inline_postgres_store(
 ) -> AsyncGenerator[InlineStore]:
     """The same without threads, as `inline.py`."""
     access = PostgresAccess(parameters=parameters, job_seconds=limits.job_seconds)
-    connection = PostgresConnection(access, exclusive=True)
+    connection = PostgresConnection(access, writes=True)
     try:
         bring_up(connection, packaged_migrations() if migrations is None else migrations, now=clock())
         store = InlineStore(connection, clock=clock, job_seconds=limits.job_seconds, engine=POSTGRES)
@@ -63,17 +68,24 @@ def _open(
     clock: Callable[[], int],
     migrations: Sequence[Migration] | None,
     limits: StoreLimits,
-) -> tuple[Transactions, list[Transactions]]:
+) -> tuple[Transactions, list[Transactions], ChangeFeed]:
     with ExitStack() as undo:
-        connections = [PostgresConnection(access, exclusive=True)]
+        connections = [PostgresConnection(access, writes=True)]
         undo.callback(connections[0].close)
         bring_up(connections[0], packaged_migrations() if migrations is None else migrations, now=clock())
         for _ in range(limits.readers):
-            connections.append(PostgresConnection(access, exclusive=False))
+            connections.append(PostgresConnection(access, writes=False))
             undo.callback(connections[-1].close)
+        listening = ListeningConnection(access)
+        connections.append(listening)
+        undo.callback(listening.close)
+        writer, *readers, last = (
+            Transactions(connection, job_seconds=limits.job_seconds, engine=POSTGRES)
+            for connection in connections
+        )
+        # Nothing is cached yet: whatever comes after this is told.
+        newest = PendingJob(newest_change)
+        last.run_read(newest)
+        feed = ChangeFeed(last, listening, after=newest.result())
         undo.pop_all()
-    writer, *readers = (
-        Transactions(connection, job_seconds=limits.job_seconds, engine=POSTGRES)
-        for connection in connections
-    )
-    return writer, readers
+    return writer, readers, feed

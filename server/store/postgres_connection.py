@@ -8,6 +8,7 @@ whoever asks is refused at once.
 from __future__ import annotations
 
 import random
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -16,29 +17,25 @@ from typing import Any, Final
 import msgspec
 import psycopg
 from psycopg import RawCursor
-from psycopg.adapt import AdaptersMap
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import LockNotAvailable, error_from_result
+from psycopg.generators import execute
 from psycopg.pq import ExecStatus, TransactionStatus
-from psycopg.types.bool import BoolBinaryLoader
-from psycopg.types.none import NoneDumper
-from psycopg.types.numeric import (
-    Float8BinaryLoader,
-    FloatBinaryDumper,
-    Int2BinaryLoader,
-    Int4BinaryLoader,
-    Int8BinaryDumper,
-    Int8BinaryLoader,
-    NumericBinaryLoader,
-)
-from psycopg.types.string import ByteaBinaryLoader, BytesBinaryDumper, StrBinaryDumper, TextBinaryLoader
 
 from server.store.engine import CommitInDoubt, StoreEngine
-from server.store.jobs import CannotOpen, Collided, JobTooSlow, StoreUnreachable
+from server.store.jobs import CannotOpen, Collided, JobTooSlow, StoreBusy, StoreUnreachable
 from server.store.placeholders import numbered
 from server.store.postgres_errors import PostgresRefused, refused
+from server.store.postgres_values import PostgresCursor, adapters, names_of
 
-BEGIN_WRITE: Final = "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE"
+# Nobody sees anything before it is this one's turn: locking a table takes no snapshot. So all writes of all processes follow one another,
+# none fails because of another's, and what a transaction sees is what those before it have left.
+BEGIN_WRITE: Final = (
+    "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE; LOCK TABLE writers_turn IN EXCLUSIVE MODE"
+)
+BEGIN_MIGRATION: Final = "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE"
+# Also to those on the other end of a database: a word, which says only that there is something to read.
+COMMIT_TELLING: Final = "NOTIFY ostiary_changes; COMMIT"
 BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 # RETURNING, ON CONFLICT and identity columns are older; `client_connection_check_interval` is not.
@@ -48,7 +45,9 @@ MINIMUM_SERVER: Final = 140_000
 _CONNECT_SECONDS: Final = 5
 _LOCK_MILLIS: Final = 5_000
 _PREDECESSOR_MILLIS: Final = 2_000
-_IDLE_IN_TRANSACTION_MILLIS: Final = 30_000
+# Whoever reads holds nobody up. Whoever has the turn to write and says nothing more loses it, before those who wait have waited too long.
+_SILENT_READER_MILLIS: Final = 30_000
+_SILENT_WRITER_MILLIS: Final = 3_000
 _KEEPALIVE: Final[Mapping[str, int]] = MappingProxyType(
     {
         "keepalives": 1,
@@ -70,9 +69,12 @@ _LONGEST_PAUSE_SECONDS: Final = 5.0
 # Statements are constants of the program, some hundreds.
 _PREPARED: Final = 1_000
 
-# Whoever writes holds this, for as long as its connection stands: "OSTY". Also the end of a transaction of which nobody was told how it
-# ended: as long as the old connection lives at the server, the new one does not get it.
+# Whoever writes holds this together with the others, for as long as its connection stands: "OSTY". Alone it is held by who changes the
+# schema, and by versions of before, which were alone altogether.
 WRITER_LOCK: Final = 0x4F535459
+# While others are at the schema, or have it and are about to go.
+_SCHEMA_SECONDS: Final = 5.0
+_SCHEMA_PAUSE_SECONDS: Final = 0.05
 
 
 class PostgresAccess(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,79 +87,31 @@ class PostgresAccess(msgspec.Struct, frozen=True, kw_only=True):
         return "PostgresAccess(…)"
 
 
-class _Whole(NumericBinaryLoader):
-    """What PostgreSQL adds up of whole numbers is a decimal there. No column is one."""
-
-    def load(self, data: Any) -> Any:
-        value = super().load(data)
-        return int(value) if value == value.to_integral_value() else float(value)
-
-
-class _Truth(Int8BinaryDumper):
-    """Columns for yes and no are numbers."""
-
-    def dump(self, obj: Any) -> Any:
-        return super().dump(int(obj))
-
-
-def _adapters() -> AdaptersMap:
-    """The types that jobs use, and no other: a list would become an array, where SQLite refuses it."""
-    found = AdaptersMap(None, psycopg.adapters.types)
-    for kind, dumper in (
-        (type(None), NoneDumper), (str, StrBinaryDumper), (int, Int8BinaryDumper), (bool, _Truth),
-        (float, FloatBinaryDumper), (bytes, BytesBinaryDumper), (bytearray, BytesBinaryDumper), (memoryview, BytesBinaryDumper),
-    ):  # fmt: skip
-        found.register_dumper(kind, dumper)
-    for name, loader in (
-        ("text", TextBinaryLoader), ("varchar", TextBinaryLoader), ("name", TextBinaryLoader), (0, TextBinaryLoader),
-        ("bool", BoolBinaryLoader), ("bytea", ByteaBinaryLoader), ("float8", Float8BinaryLoader), ("int2", Int2BinaryLoader),
-        ("int4", Int4BinaryLoader), ("int8", Int8BinaryLoader), ("numeric", _Whole),
-    ):  # fmt: skip
-        found.register_loader(name, loader)
-    return found
-
-
-class PostgresCursor:
-    """A statement's outcome."""
-
-    __slots__ = ("_cursor", "description")
-
-    def __init__(self, cursor: psycopg.Cursor[Any], description: Sequence[tuple[str]] | None) -> None:
-        self._cursor = cursor
-        self.description = description
-
-    @property
-    def rowcount(self) -> int:
-        return self._cursor.rowcount
-
-    def fetchone(self) -> Sequence[Any] | None:
-        return self._cursor.fetchone() if self.description is not None else None
-
-    def fetchmany(self, size: int, /) -> Sequence[Sequence[Any]]:
-        return self._cursor.fetchmany(size) if self.description is not None else []
-
-    def fetchall(self) -> Sequence[Sequence[Any]]:
-        return self._cursor.fetchall() if self.description is not None else []
-
-    def close(self) -> None:
-        self._cursor.close()
-
-
 class PostgresConnection:
-    """An `EngineConnection`. `exclusive`: it writes, and is the only one that does."""
+    """An `EngineConnection`. `writes`: in its turn, with the connections of others."""
 
-    def __init__(self, access: PostgresAccess, *, exclusive: bool) -> None:
+    role = "reader"  # as whoever administrates the database sees it
+
+    def __init__(self, access: PostgresAccess, *, writes: bool) -> None:
         self._access = access
-        self._exclusive = exclusive
-        self._adapters = _adapters()
+        self._writes = writes
+        self.role = "writer" if writes else self.role
+        self.generation = 0  # another one with each connection that is made after one was lost
+        # Held alone. The end of a transaction of which nobody was told how it ended: as long as the old connection lives at the server, the
+        # new one does not get it.
+        self._own_lock = secrets.randbits(62)
+        self._schema = 0  # that it was opened with; 0: not known yet
+        self._adapters = adapters()
         self._descriptions: dict[str, Sequence[tuple[str]] | None] = {}
         self._released = False
         self._pause = 0.0
         self._tries_at = 0.0
         self._controls: Mapping[str, Callable[[], None]] = {
             BEGIN_WRITE: lambda: self._begin(BEGIN_WRITE),
+            BEGIN_MIGRATION: lambda: self._begin(BEGIN_MIGRATION),
             BEGIN_READ: lambda: self._begin(BEGIN_READ),
-            "COMMIT": self._commit,
+            "COMMIT": lambda: self._commit("COMMIT"),
+            COMMIT_TELLING: lambda: self._commit(COMMIT_TELLING),
             "ROLLBACK": self._roll_back,
             "SAVEPOINT job": self._save,
             "ROLLBACK TO job": lambda: self._plain("ROLLBACK TO job"),
@@ -189,12 +143,39 @@ class PostgresConnection:
         try:
             description = self._descriptions[sql]
         except KeyError:
-            description = self._descriptions[sql] = _names(cursor)
+            description = self._descriptions[sql] = names_of(cursor)
         return PostgresCursor(cursor, description)
 
     def script(self, sql: str) -> None:
         """Run statements that are no job's: of a migration."""
         self._plain(sql)
+
+    def alone_with_schema(self, is_done: Callable[[], bool]) -> bool:
+        """Let nobody else write until `together_with_schema`. False: it was done by others meanwhile, who write already.
+
+        Raises `CannotOpen` if others go on writing, and it is not done.
+        """
+        until = time.monotonic() + _SCHEMA_SECONDS
+        self._ask(b"SELECT pg_advisory_unlock_shared($1)", WRITER_LOCK)
+        while not self._ask(b"SELECT pg_try_advisory_lock($1)", WRITER_LOCK):
+            if is_done():
+                self._ask(b"SELECT pg_advisory_lock_shared($1)", WRITER_LOCK)
+                return False
+            if time.monotonic() > until:
+                raise CannotOpen(
+                    "the database has an older schema, and other processes are using it",
+                    hint="stop them first: they do not know the schema of this version",
+                )
+            time.sleep(_SCHEMA_PAUSE_SECONDS)
+        return True
+
+    def together_with_schema(self) -> None:
+        self._ask(b"SELECT pg_advisory_lock_shared($1)", WRITER_LOCK)
+        self._ask(b"SELECT pg_advisory_unlock($1)", WRITER_LOCK)
+
+    def note_schema(self, version: int) -> None:
+        """It goes on with this one only, also on another connection."""
+        self._schema = version
 
     def close(self) -> None:
         self._closed = True
@@ -207,13 +188,26 @@ class PostgresConnection:
                 self._plain(how)
             except PostgresRefused as trouble:
                 if not self._connection.closed:
-                    raise
+                    raise self._without_turn(trouble) from None
                 if trouble.kind is not StoreUnreachable:
                     raise
             else:
                 return
         self._reconnect()
-        self._plain(how)
+        try:
+            self._plain(how)
+        except PostgresRefused as trouble:
+            raise self._without_turn(trouble) from None
+
+    def _without_turn(self, trouble: PostgresRefused) -> PostgresRefused:
+        """The transaction was begun and is good for nothing."""
+        if self.in_transaction:
+            self._roll_back()
+        if trouble.kind is StoreBusy and self._writes:
+            return PostgresRefused(
+                StoreBusy, "others have been writing for too long, it was not this one's turn"
+            )
+        return trouble
 
     def _save(self) -> None:
         self._plain("RELEASE job; SAVEPOINT job" if self._released else "SAVEPOINT job")
@@ -227,16 +221,16 @@ class PostgresConnection:
             )
         self._released = True
 
-    def _commit(self) -> None:
+    def _commit(self, how: str) -> None:
         # A transaction in which a statement failed would be rolled back by this, and the server would call it a success.
         if self._connection.pgconn.transaction_status != TransactionStatus.INTRANS:
             raise PostgresRefused(
                 StoreUnreachable if self._connection.closed else Collided, "there is nothing to commit"
             )
         try:
-            self._plain("COMMIT")
-        except PostgresRefused:
-            if self._connection.closed:
+            self._each_result(how)
+        except PostgresRefused as trouble:
+            if self._connection.closed and not trouble.is_undone:
                 raise CommitInDoubt from None
             raise
 
@@ -252,6 +246,16 @@ class PostgresConnection:
             result = self._connection.pgconn.exec_(sql.encode())
             if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
                 raise error_from_result(result)
+        except psycopg.Error as error:
+            raise self._refused(error) from None
+
+    def _each_result(self, sql: str) -> None:
+        """The same, and the first that is refused counts: why a connection was ended is said before its end."""
+        try:
+            self._connection.pgconn.send_query(sql.encode())
+            for result in self._connection.wait(execute(self._connection.pgconn)):
+                if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+                    raise error_from_result(result)
         except psycopg.Error as error:
             raise self._refused(error) from None
 
@@ -273,6 +277,7 @@ class PostgresConnection:
             raise PostgresRefused(StoreUnreachable, "the database cannot be reached")
         self._connection.close()
         self._descriptions.clear()
+        self.generation += 1
         try:
             self._connection = self._connect()
         except CannotOpen as trouble:
@@ -311,34 +316,46 @@ class PostgresConnection:
         if connection.info.parameter_status("server_encoding") != "UTF8":
             raise CannotOpen("the database is not in UTF-8", hint="make one with ENCODING 'UTF8'")
         settings = {
+            "application_name": f"ostiary {self.role}",
             "statement_timeout": str(max(1, round(self._access.job_seconds * 1000))),
             "lock_timeout": str(_LOCK_MILLIS),
-            "idle_in_transaction_session_timeout": str(_IDLE_IN_TRANSACTION_MILLIS),
-            "default_transaction_read_only": "off" if self._exclusive else "on",
+            "idle_in_transaction_session_timeout": str(
+                _SILENT_WRITER_MILLIS if self._writes else _SILENT_READER_MILLIS
+            ),
+            "default_transaction_read_only": "off" if self._writes else "on",
             **_SERVER_KEEPALIVE,
         }
         asked = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
         # What was acknowledged must survive a power cut of the database server; stricter settings are left as they are.
         durable = "set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false)"
         connection.pgconn.exec_(f"SELECT {asked}, {durable}".encode())
-        if self._exclusive:
+        if self._writes:
             # Whoever was killed just now still holds it for a moment.
             connection.execute(f"SET lock_timeout = {_PREDECESSOR_MILLIS}".encode())
             try:
-                connection.execute(b"SELECT pg_advisory_lock($1)", (WRITER_LOCK,), binary=True)
+                connection.execute(b"SELECT pg_advisory_lock_shared($1)", (WRITER_LOCK,), binary=True)
+                connection.execute(b"SELECT pg_advisory_lock($1)", (self._own_lock,), binary=True)
             except LockNotAvailable:
                 raise CannotOpen(
                     "the database is in use by another process",
-                    hint="stop it first, or give this one a database of its own",
+                    hint="stop it first: it is bringing the schema up, or is of a version that shares with nobody",
                 ) from None
             connection.execute(f"SET lock_timeout = {_LOCK_MILLIS}".encode())
+        if self._schema:
+            row = connection.execute(b"SELECT max(version) FROM schema_version", binary=True).fetchone()
+            if row is None or row[0] != self._schema:
+                raise CannotOpen(
+                    "the schema of the database was changed by another version",
+                    hint="start this process anew, with that version",
+                )
 
-
-def _names(cursor: psycopg.Cursor[Any]) -> Sequence[tuple[str]] | None:
-    result = cursor.pgresult
-    if result is None or result.status != ExecStatus.TUPLES_OK:
-        return None
-    return tuple(((result.fname(column) or b"").decode(),) for column in range(result.nfields))
+    def _ask(self, sql: bytes, lock: int) -> Any:
+        """Raises `CannotOpen`."""
+        try:
+            row = self._connection.execute(sql, (lock,), binary=True).fetchone()
+        except psycopg.Error as error:
+            raise CannotOpen(f"cannot use the database: {_first_line(error)}") from None
+        return None if row is None else row[0]
 
 
 def _first_line(error: psycopg.Error) -> str:
@@ -358,8 +375,10 @@ POSTGRES: Final = StoreEngine(
     errors=(PostgresRefused,),
     translate=_translate,
     lost=(Collided, StoreUnreachable),
+    shared=True,
     begin_write=BEGIN_WRITE,
     begin_read=BEGIN_READ,
+    commit_telling=COMMIT_TELLING,
     only_reading=None,
     watch=_watch,
 )

@@ -46,6 +46,9 @@ _BY_STATE: Final[Mapping[str, tuple[type[StoreError], str]]] = MappingProxyType(
 # Two transactions got in each other's way, and this one had to give in.
 _COLLISIONS: Final = frozenset({"40001", "40P01"})
 
+# It stood still for too long, and was ended before whatever was sent afterwards.
+_STOOD_STILL: Final = "25P03"
+
 _CONSTRAINTS: Final[Mapping[str, str]] = MappingProxyType(
     {"23505": "UNIQUE", "23503": "FOREIGN KEY", "23502": "NOT NULL", "23514": "CHECK"}
 )
@@ -54,9 +57,10 @@ _CONSTRAINTS: Final[Mapping[str, str]] = MappingProxyType(
 class PostgresRefused(Exception):
     """What PostgreSQL answered, in our words."""
 
-    def __init__(self, kind: type[StoreError], message: str) -> None:
+    def __init__(self, kind: type[StoreError], message: str, *, is_undone: bool = False) -> None:
         super().__init__(message)
         self.kind = kind
+        self.is_undone = is_undone  # the server itself said that the transaction counts for nothing
 
     def as_store_error(self) -> StoreError:
         return Collided() if self.kind is Collided else self.kind(str(self))
@@ -69,7 +73,7 @@ def refused(error: Error, *, is_lost: bool) -> PostgresRefused:
         return PostgresRefused(Collided, "")
     for length in (5, 3, 2):
         if (known := _BY_STATE.get(state[:length])) is not None:
-            return PostgresRefused(*known)
+            return PostgresRefused(*known, is_undone=state == _STOOD_STILL)
     if is_lost:
         return PostgresRefused(StoreUnreachable, "the connection to the database was lost")
     if state.startswith("23"):

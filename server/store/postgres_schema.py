@@ -13,7 +13,7 @@ from typing import Final
 
 from server.store.jobs import CannotOpen, ForeignDatabase
 from server.store.migrate import Migration, OtherSchema, refuse_newer, statements
-from server.store.postgres_connection import BEGIN_WRITE, PostgresConnection
+from server.store.postgres_connection import BEGIN_MIGRATION, PostgresConnection
 from server.store.postgres_errors import PostgresRefused
 
 # What SQLite spells otherwise: its INTEGER has 64 bits, and its REAL is a double.
@@ -46,23 +46,33 @@ def spelled(sql: str) -> str:
 
 
 def bring_up(connection: PostgresConnection, migrations: Sequence[Migration], *, now: int) -> None:
-    """Apply what is missing, each in a transaction of its own. Nobody else does so: this connection holds the writer's lock.
+    """Apply what is missing, each in a transaction of its own, while nobody else writes.
 
-    Raises `NewerSchema`, `OtherSchema`, `ForeignDatabase`, or `CannotOpen` when a migration fails, which then left no trace.
+    Raises `NewerSchema`, `OtherSchema`, `ForeignDatabase`, or `CannotOpen` when a migration fails, which then left no trace, or when
+    others use the database as it is.
     """
+    if _missing(connection, migrations) and connection.alone_with_schema(
+        lambda: not _missing(connection, migrations)
+    ):
+        for migration in _missing(connection, migrations):
+            _apply(connection, migration, now=now)
+        connection.together_with_schema()
+    connection.note_schema(len(migrations))
+
+
+def _missing(connection: PostgresConnection, migrations: Sequence[Migration]) -> list[Migration]:
     try:
         applied = _applied(connection)
     except PostgresRefused as error:
         raise CannotOpen(f"cannot read the database: {error}") from None
     refuse_newer(max(applied, default=0), len(migrations))
     for migration in migrations:
-        if migration.version not in applied:
-            _apply(connection, migration, now=now)
-        elif applied[migration.version] != migration.sha256:
+        if applied.get(migration.version, migration.sha256) != migration.sha256:
             raise OtherSchema(
                 f"the database was not made by a release: its schema {migration.version} is another than this version's",
                 hint="use the build that made it, or a new database",
             )
+    return [migration for migration in migrations if migration.version not in applied]
 
 
 def _applied(connection: PostgresConnection) -> dict[int, str]:
@@ -80,7 +90,7 @@ def _applied(connection: PostgresConnection) -> dict[int, str]:
 
 def _apply(connection: PostgresConnection, migration: Migration, *, now: int) -> None:
     try:
-        connection.execute(BEGIN_WRITE)
+        connection.execute(BEGIN_MIGRATION)
         connection.script(_VERSIONS_TABLE)
         for statement in statements(migration.sql):
             connection.script(spelled(statement))

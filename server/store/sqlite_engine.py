@@ -21,8 +21,10 @@ SQLITE: Final = StoreEngine(
     errors=(sqlite3.Error, sqlite3.Warning),
     translate=translate,
     lost=(),  # there is one writer
+    shared=False,
     begin_write="BEGIN IMMEDIATE",
     begin_read="BEGIN",
+    commit_telling="COMMIT",  # there are no others
     only_reading=("PRAGMA query_only = ON", "PRAGMA query_only = OFF"),
     watch=_watch,
 )

@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 from server.store.audit_chain import AuditChain
 from server.store.ballast import Ballast
 from server.store.chain_ends import ChainEnds
-from server.store.chains import ChainMoved
+from server.store.chain_tail import ChainMoved
 from server.store.engine import CommitInDoubt, EngineConnection, StoreEngine
 from server.store.facade import Facade
 from server.store.jobs import (
@@ -97,7 +97,7 @@ class Transactions:
         self._ballast = ballast
         self._job_seconds = job_seconds
         self._deadline = math.inf
-        self._ends = ChainEnds()
+        self._ends = ChainEnds(shared=engine.shared)
         engine.watch(connection, self._is_late)
 
     def chain_audit(self, key: bytes, heads: Sequence[Position]) -> None:
@@ -151,7 +151,7 @@ class Transactions:
                         raise _Ended
                 else:
                     effects += self._run_among_others(work, at=at)
-            self._commit()
+            self._commit(effects)
         except CommitInDoubt:
             return self._leave_open(started, effects)
         except self._losses:
@@ -179,7 +179,7 @@ class Transactions:
             self._ends.begin(afresh=True)
             effects = self._call(work, at=at, writable=True)
             if work.error is None:
-                self._commit()
+                self._commit(effects)
                 return effects
         except CommitInDoubt:
             return self._leave_open([work], effects)
@@ -269,9 +269,11 @@ class Transactions:
         work.succeed(value)
         return effects
 
-    def _commit(self) -> None:
+    def _commit(self, effects: Sequence[Effect]) -> None:
         self._ends.flush(self._write_record)
-        self._connection.execute("COMMIT")  # refused where the transaction stands no more
+        telling = self._engine.shared and any(isinstance(effect, Change) for effect in effects)
+        # Refused where the transaction stands no more.
+        self._connection.execute(self._engine.commit_telling if telling else "COMMIT")
         self._ends.commit()
 
     def _write_record(self, sql: str, *parameters: str) -> int:

@@ -139,13 +139,6 @@ async def test_a_database_of_another_program_is_left_alone(postgres_server: Post
                 pass
 
 
-async def test_a_second_process_is_refused(store: ThreadedStore, postgres_database: dict[str, str]) -> None:
-    with pytest.raises(CannotOpen, match="in use by another process"):
-        async with opened(postgres_database):
-            pass
-    await store.write(partial(put, key="goes on"))
-
-
 async def test_a_connection_that_is_lost_before_the_commit_is_made_again_and_the_batch_runs_again(
     store: ThreadedStore, postgres_server: PostgresServer
 ) -> None:
