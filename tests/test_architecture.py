@@ -77,7 +77,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "stdio": frozenset({"client", "endpoint", "mcp", "observe", "request", "sessions"}),
     "admin": frozenset({"acme", "money", "observe", "records", "rights", "store", "till", "trust"}),
     "program": frozenset({
-        "acme", "admin", "admission", "backends", "client", "endpoint", "http", "limits", "money", "observe", "outgoing", "overview", "owner",
+        "acme", "admin", "admission", "backends", "client", "endpoint", "http", "letters", "limits", "money", "observe", "outgoing", "overview", "owner",
         "records", "repeats", "request", "rights", "sessions", "settings", "stdio", "store", "tasks", "telemetry", "till", "trust",
         "tryout", "x402",
     }),

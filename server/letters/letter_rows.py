@@ -41,6 +41,7 @@ def put(db: StoreDb, letters: Sequence[SealedLetter], *, node: str, now: int, be
             letter.sealed,
             now,
         )
+    db.wake_others()
     if before is not None:
         db.execute(
             "DELETE FROM letters WHERE seq IN (SELECT seq FROM letters WHERE at < ? AND node = ? ORDER BY at LIMIT ?)",

@@ -47,6 +47,8 @@ class WakingStore:
         self.written = 0
         self.on_changes = store.on_changes
         self.on_audit = store.on_audit
+        self.on_trust = store.on_trust
+        self.on_letters = store.on_letters
         self.chain_audit = store.chain_audit
 
     async def write(self, job: Callable[[StoreDb], Any]) -> Any:
