@@ -37,7 +37,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "limits": frozenset({"store"}),  # how often, how many, and whose turn it is
     # MCP servers of others behind ours; how a stream of events is read is the client's, too
     "gateway": frozenset({
-        "backends", "client", "limits", "mcp", "money", "observe", "outgoing", "paying", "settings", "x402",
+        "backends", "client", "letters", "limits", "mcp", "money", "observe", "outgoing", "paying", "settings", "x402",
     }),
     "command": frozenset({"backends", "mcp", "observe"}),  # programs that are started for each call
     "mock": frozenset({"backends", "mcp"}),
@@ -53,12 +53,13 @@ FLOORS: dict[str, frozenset[str]] = {
     "client": frozenset({"paying", "settings"}),
     "samples": frozenset({"client"}),  # programs that call a tool, with arguments made of its schema
     "checks": frozenset({"samples"}),  # what can be said of tools from outside
-    "sessions": frozenset({"backends", "mcp", "observe", "store"}),
-    "tasks": frozenset({"backends", "mcp", "observe", "store"}),
+    "letters": frozenset({"limits", "observe", "store"}),  # between nodes that share a database
+    "sessions": frozenset({"backends", "letters", "mcp", "observe", "store"}),
+    "tasks": frozenset({"backends", "letters", "mcp", "observe", "store"}),
     "repeats": frozenset({"mcp", "observe", "store"}),  # a call that is made again
     "till": frozenset({"backends", "mcp", "money", "observe", "repeats", "settings", "store", "x402"}),
     "endpoint": frozenset({
-        "backends", "command", "gateway", "limits", "mcp", "mock", "observe", "openapi", "policy", "records", "repeats", "rights",
+        "backends", "command", "gateway", "letters", "limits", "mcp", "mock", "observe", "openapi", "policy", "records", "repeats", "rights",
         "sessions", "settings", "skills", "store", "tasks", "telemetry", "till", "trust",
     }),
     "request": frozenset({
@@ -78,7 +79,7 @@ FLOORS: dict[str, frozenset[str]] = {
     # several processes on one machine; a parent of them carries nothing of what they serve
     "workers": frozenset({"admin", "observe"}),
     "program": frozenset({
-        "acme", "admin", "admission", "backends", "client", "endpoint", "http", "limits", "money", "observe", "outgoing", "overview", "owner",
+        "acme", "admin", "admission", "backends", "client", "endpoint", "http", "letters", "limits", "money", "observe", "outgoing", "overview", "owner",
         "records", "repeats", "request", "rights", "sessions", "settings", "stdio", "store", "tasks", "telemetry", "till", "trust",
         "tryout", "workers", "x402",
     }),

@@ -14,7 +14,7 @@ from server.http.limits import HttpLimits
 from server.http.mcp import MAX_ALONE
 from server.loads import SMALL_BYTES, Loads
 from server.sessions.event_log import MAX_BYTES_OVERALL
-from server.sessions.sessions import MAX_RUNNING_OF_CALLER
+from server.sessions.session import MAX_RUNNING_OF_CALLER
 from server.tasks.order import MAX_RESULT_BYTES, TaskTerms
 
 LIMITS: Final = HttpLimits()

@@ -25,6 +25,7 @@ from server.settings.shapes import ServerConfig
 if TYPE_CHECKING:
     from server.backends.wallet import PayConfig
     from server.gateway.backend import MakeBuyer
+    from server.gateway.parked_elsewhere import ParkedElsewhere
     from server.trust.desk import TrustDesk
 
 # A back-end with a deadline of its own answers by itself when that passes; ours, a little later, is only the net below it.
@@ -45,12 +46,13 @@ def make_source(
     log: Logger,
     data_dir: Path,
     trust: DeskPlace | None = None,
+    parked: Callable[[], ParkedElsewhere] | None = None,
 ) -> Source:
-    """`data_dir` is where what an agent was paid is kept; `trust`: where what is known of upstreams is. Raises `SecretUnreadable` and `ValueError` for settings that turn out not to work on this machine."""
+    """`data_dir` is where what an agent was paid is kept; `trust`: where what is known of upstreams is; `parked`: what passes between nodes. Raises `SecretUnreadable` and `ValueError` for settings that turn out not to work on this machine."""
     short = f"{server}[{position}]"
     name = agent_name(server, position, agent)
     try:
-        source = _source(agent, short, subkey, log, data_dir, server, trust)
+        source = _source(agent, short, subkey, log, data_dir, server, trust, parked)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
     except SecretUnreadable as error:
@@ -101,6 +103,7 @@ def _source(
     data_dir: Path,
     server: str,
     trust: DeskPlace | None,
+    parked: Callable[[], ParkedElsewhere] | None,
 ) -> Source:
     """`name` is for the log of the agent's own."""
     if isinstance(agent, DemoConfig):
@@ -168,6 +171,7 @@ def _source(
             name=name,
             log=log,
             buying=_buying(agent.pay, trust.desk, subkey, data_dir, server=server, name=name, log=log),
+            parked=None if parked is None else parked(),
         )
         terms = CallTerms(deadline_seconds=agent.deadline_seconds)
         return Source(name=name, backend=upstream, terms=terms)

@@ -26,6 +26,7 @@ from server.sessions.subscriptions import Subscriptions, resource_topic, task_to
 from server.tasks.engine import Tasks
 
 if TYPE_CHECKING:
+    from server.endpoint.elsewhere import ChangesElsewhere
     from server.limits.gate import ServerLimits
     from server.repeats.adrift_calls import AdriftCall
     from server.repeats.keeper import CallKeeper
@@ -85,6 +86,7 @@ class Endpoint:
     refuses_invalid: bool = False
     pretends: Revision | None = None  # the newest that it says it knows, if that is an older one
     tracing: Tracing | None = None  # where some of its requests are traced
+    elsewhere: ChangesElsewhere | None = None  # where other nodes have the same server
     names_callers: bool = False  # in the line of every call, and not only of those that failed
     # Tools that are free although their authors say what they cost, because the settings have no [payments].
     unheard_prices: tuple[str, ...] = ()
@@ -146,14 +148,35 @@ class Endpoint:
     def _tell(self, changed: frozenset[str]) -> None:
         for kind in LISTS:
             if kind in changed:
-                self.subscriptions.publish(kind)
-                if self.sessions is not None:
-                    self.sessions.publish(kind)
+                self.tell_list(kind)
+                if self.elsewhere is not None:
+                    self.elsewhere.list_changed(kind)
 
     def resource_changed(self, uri: str) -> None:
+        self.tell_resource(uri)
+        if self.elsewhere is not None:
+            self.elsewhere.resource_changed(uri)
+
+    def tell_list(self, kind: str) -> None:
+        """Whoever listens at this node."""
+        self.subscriptions.publish(kind)
+        if self.sessions is not None:
+            self.sessions.publish(kind)
+
+    def tell_resource(self, uri: str) -> None:
         self.subscriptions.publish(resource_topic(uri))
         if self.sessions is not None:
             self.sessions.updated(uri)
+
+    def tell_all(self) -> None:
+        """Something may have changed, and nobody knows what."""
+        for kind in self.lists:
+            self.tell_list(kind)
+        for uri in {
+            *self.subscriptions.resources(),
+            *(() if self.sessions is None else self.sessions.watched()),
+        }:
+            self.tell_resource(uri)
 
     def task_changed(self, task_id: str) -> None:
         self.subscriptions.publish(task_topic(task_id))

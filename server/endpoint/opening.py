@@ -57,8 +57,12 @@ from server.tasks.logins import Allowed, everybody
 from server.tasks.order import TaskOrder
 
 if TYPE_CHECKING:
+    from server.endpoint.elsewhere import ChangesElsewhere
+    from server.gateway.parked_elsewhere import ParkedElsewhere
+    from server.letters.letters import Letters
     from server.limits.gate import ServerLimits
     from server.repeats.keeper import CallKeeper
+    from server.sessions.shared_sessions import SharedSessions
     from server.telemetry.tracing import Tracing
     from server.till.till import Till
     from server.trust.connections import PersonConnections
@@ -187,11 +191,13 @@ async def open_servers(
     tracing: Tracing | None = None,
     clients: int = 0,
     boot_id: str = "",
+    letters: Letters | None = None,
 ) -> OpenServers:
     """Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
     that name; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server; `issuer` makes tokens of ours
     for upstreams, and is None where nothing is kept beyond this process; `connections` are of people who have accounts there; `clients`:
-    how many may be connected at once, where more are than usual; `boot_id` is this process among others. Raises `CannotStart`."""
+    how many may be connected at once, where more are than usual; `boot_id` is this process among others, to
+    which `letters` go. Raises `CannotStart`."""
     servers = tuple(servers)
     endpoints: dict[str, Endpoint] = {}
     sessions: dict[str, Sessions] = {}
@@ -210,9 +216,16 @@ async def open_servers(
         announce=partial(_announce_task, endpoints),
         allowed=allowed,
         loads=loads,
+        letters=letters,
     )
     ended = EndedSessions(store)
     await ended.load()
+    shared = None
+    parked = None
+    if letters is not None:
+        shared = _shared(letters, ended, endpoints, store, subkey, log)
+        background.start_soon(shared.run)
+        parked = cache(partial(_parked, letters, background, log))
     trust = _desk_place(store, subkey, log, issuer, connections, background)
     await trust.start(servers)
     keeper = cache(partial(_open_keeper, store, subkey, boot_id, log))
@@ -221,7 +234,7 @@ async def open_servers(
         for server in servers:
             settings[server.name] = server
             ids = SessionIds(subkey("sessions"), server.name, clock=now_millis, entropy=secrets.token_bytes)
-            sessions[server.name] = Sessions(ids, ended, overall=max(MOST_SESSIONS, clients))
+            sessions[server.name] = Sessions(ids, ended, overall=max(MOST_SESSIONS, clients), shared=shared)
             endpoints[server.name], agents[server.name] = await open_endpoint(
                 server,
                 subkey,
@@ -241,6 +254,8 @@ async def open_servers(
                 policies=policies,
                 tracing=tracing,
                 clients=clients,
+                letters=letters,
+                parked=parked,
             )
     except CatalogError as error:
         raise _cannot_offer(error.problems) from error
@@ -259,6 +274,43 @@ async def open_servers(
         trust=trust,
         limits=limits,
     )
+
+
+def _shared(
+    letters: Letters,
+    ended: EndedSessions,
+    endpoints: Mapping[str, Endpoint],
+    store: Store,
+    subkey: Subkey,
+    log: Logger,
+) -> SharedSessions:
+    from server.endpoint.elsewhere import hear_changes
+    from server.sessions.shared_sessions import SharedSessions
+
+    hear_changes(letters, endpoints)
+    return SharedSessions(
+        letters,
+        ended,
+        store,
+        key=subkey("shared-sessions"),
+        clock=now_millis,
+        entropy=secrets.token_bytes,
+        log=log,
+    )
+
+
+def _parked(letters: Letters, background: trio.Nursery, log: Logger) -> ParkedElsewhere:
+    from server.gateway.parked_elsewhere import ParkedElsewhere
+
+    parked = ParkedElsewhere(letters, log)
+    background.start_soon(parked.run)
+    return parked
+
+
+def _elsewhere(letters: Letters, server: str) -> ChangesElsewhere:
+    from server.endpoint.elsewhere import ChangesElsewhere
+
+    return ChangesElsewhere(letters, server)
 
 
 def _open_keeper(store: Store, subkey: Subkey, boot_id: str, log: Logger) -> CallKeeper:
@@ -331,6 +383,8 @@ async def open_endpoint(
     policies: PolicyMaker | None = None,
     tracing: Tracing | None = None,
     clients: int = 0,
+    letters: Letters | None = None,
+    parked: Callable[[], ParkedElsewhere] | None = None,
 ) -> tuple[Endpoint, RunningAgents]:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises what `open_offering` raises."""
     made: list[Endpoint] = []  # changes that come before it is made are in its first catalogue anyway
@@ -343,7 +397,9 @@ async def open_endpoint(
         lists=lambda: tell(Endpoint.lists_changed),
         resource=lambda uri: tell(lambda endpoint: endpoint.resource_changed(uri)),
     )
-    make = partial(make_source, settings.name, subkey=subkey, log=log, data_dir=data_dir, trust=trust)
+    make = partial(
+        make_source, settings.name, subkey=subkey, log=log, data_dir=data_dir, trust=trust, parked=parked
+    )
     agents = RunningAgents(make, announce, nursery, log)
     offering = await open_offering(
         settings,
@@ -391,6 +447,7 @@ async def open_endpoint(
         refuses_invalid=compat.invalid_arguments is not None,
         pretends=None if compat.protocol_version is None else REVISIONS[compat.protocol_version],
         unheard_prices=tuple(in_vain),
+        elsewhere=None if letters is None else _elsewhere(letters, settings.name),
     )
     made.append(endpoint)
     return endpoint, agents

@@ -50,6 +50,7 @@ from server.observe.log import Logger
 
 if TYPE_CHECKING:
     from server.gateway.buying import Buyer
+    from server.gateway.parked_elsewhere import ParkedElsewhere
 
 FOLLOWED_WAITING: Final = 64
 GIVEN_UP_WAITING: Final = 256
@@ -78,11 +79,18 @@ class McpBackend:
         name: str,
         log: Logger,
         buying: MakeBuyer | None = None,
+        parked: ParkedElsewhere | None = None,
     ) -> None:
         """`environment` is what a child process gets to see, `name` is for the log. `buying`: who pays for its calls, given where they are
-        made and whom to tell that its prices have risen. Raises `ValueError` for settings that turn out not to work."""
+        made and whom to tell that its prices have risen. `parked`: callers may come back to another node. Raises `ValueError` for settings that turn out not to work."""
         self._upstream = Upstream(
-            config, credential=credential, guard=guard, environment=environment, name=name, log=log
+            config,
+            credential=credential,
+            guard=guard,
+            environment=environment,
+            name=name,
+            log=log,
+            parked=parked,
         )
         self._questions = frozenset(config.questions)
         self._called = f"the upstream {config.id}" if config.id else "the upstream"

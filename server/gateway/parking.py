@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
@@ -16,6 +16,9 @@ import trio
 from server.backends.base import BackendError
 from server.gateway.calls import UpstreamCall
 from server.gateway.link import Link
+
+if TYPE_CHECKING:
+    from server.gateway.parked_elsewhere import ParkedElsewhere
 
 # As long as a client's sealed state is good for (mcp/rounds.py).
 PARKED_SECONDS: Final = 30 * 60.0
@@ -33,8 +36,15 @@ class _Parked(msgspec.Struct):
 class Parking:
     """`run` is for one task."""
 
-    def __init__(self, ticket: Callable[[], str] = lambda: secrets.token_urlsafe(18)) -> None:
+    def __init__(
+        self,
+        ticket: Callable[[], str] = lambda: secrets.token_urlsafe(18),
+        *,
+        elsewhere: ParkedElsewhere | None = None,
+    ) -> None:
+        """`elsewhere`: calls wait at other nodes as well, and callers who come there come back to those that wait here."""
         self._ticket = ticket
+        self._elsewhere = elsewhere
         self._parked: dict[str, _Parked] = {}
 
     def __len__(self) -> int:
@@ -46,15 +56,37 @@ class Parking:
         if len(self._parked) >= PARKED or mine >= PARKED_BY_ONE:
             raise BackendError("too many calls wait for an answer of their callers")
         ticket = self._ticket()
-        self._parked[ticket] = _Parked(link, running, trio.current_time() + PARKED_SECONDS)
+        if self._elsewhere is not None:
+            ticket = self._elsewhere.name(ticket)
+        self.put_back(ticket, link, running)
         return ticket
+
+    def put_back(self, ticket: str, link: Link, running: UpstreamCall) -> None:
+        self._parked[ticket] = _Parked(link, running, trio.current_time() + PARKED_SECONDS)
+        if self._elsewhere is not None:
+            self._elsewhere.keep(ticket, self)
+
+    def at_another_node(self, ticket: str) -> ParkedElsewhere | None:
+        """Who goes on with the call there, if that is where it waits."""
+        elsewhere = self._elsewhere
+        return None if ticket in self._parked or elsewhere is None or not elsewhere.has(ticket) else elsewhere
 
     def take(self, ticket: str, subject: str) -> UpstreamCall:
         """Raises `BackendError` where it is gone."""
-        found = self._parked.pop(ticket, None)
+        return self.take_up(ticket, subject)[1]
+
+    def take_up(self, ticket: str, subject: str) -> tuple[Link, UpstreamCall]:
+        """With the connection that it runs on."""
+        found = self._parked.get(ticket)
         if found is None or found.running.subject != subject:
             raise BackendError("the call that this answers has ended meanwhile: make it again")
-        return found.running
+        self._pop(ticket)
+        return found.link, found.running
+
+    def _pop(self, ticket: str) -> None:
+        self._parked.pop(ticket, None)
+        if self._elsewhere is not None:
+            self._elsewhere.drop(ticket)
 
     async def run(self) -> None:
         while True:
@@ -62,5 +94,5 @@ class Parking:
             now = trio.current_time()
             for ticket, each in list(self._parked.items()):
                 if each.until <= now or each.running.outcome is not None:
-                    self._parked.pop(ticket, None)
+                    self._pop(ticket)
                     await each.link.give_up(each.running)

@@ -113,6 +113,8 @@ async def _waiting(
     """In the handshake era."""
     ticket = _resumed(call, PARKED)
     if isinstance(ticket, str):
+        if (elsewhere := parking.at_another_node(ticket)) is not None:
+            return await elsewhere.go_on(ticket, call.subject, outlet)
         running = parking.take(ticket, call.subject)
         running.put_again()
     elif not call.can:

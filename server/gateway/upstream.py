@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -30,6 +30,9 @@ from server.gateway.settings import McpConfig
 from server.gateway.sse import SseStream
 from server.gateway.streams import LineStream, TcpPeer
 from server.observe.log import Logger
+
+if TYPE_CHECKING:
+    from server.gateway.parked_elsewhere import ParkedElsewhere
 
 FIRST_DELAY_SECONDS: Final = 0.5
 LONGEST_DELAY_SECONDS: Final = 30.0
@@ -58,12 +61,13 @@ class Upstream:
         name: str,
         log: Logger,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        parked: ParkedElsewhere | None = None,
     ) -> None:
         """Raises `ValueError` for settings that turn out not to work."""
         if config.working_dir and not Path(config.working_dir).expanduser().is_dir():
             raise ValueError(f"there is no directory {config.working_dir}")
         self.lists = NO_NAMED_LISTS
-        self.parking: Final = Parking()
+        self.parking: Final = Parking(elsewhere=parked)
         self.followed: dict[str, None] = {}  # resources that somebody listens for
         self._config = config
         self._credential = credential

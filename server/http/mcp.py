@@ -44,7 +44,8 @@ from server.request.request import Outcome, Request
 from server.request.visiting import for_visitors
 from server.rights.visitors import VISITOR
 from server.sessions.crew import Crew
-from server.sessions.sessions import Session, caller_of
+from server.sessions.session import Session
+from server.sessions.sessions import caller_of
 
 # Requests of one caller at once that belong to no session. Their work goes on without their connections, so it is not bounded by
 # how many of those an address may have; this is as many.
@@ -91,10 +92,12 @@ class McpEndpoint:
             return None
         session = None
         if visit.head.named_session is not None:
-            try:
-                session = self._session(visit)
-            except TooManySessions as error:
-                return await reply.refuse(error)
+            session = self._found(visit)
+            if session is None:
+                try:
+                    session = await self._resumed(visit)
+                except TooManySessions as error:
+                    return await reply.refuse(error)
         agreed = None if session is None else session.revision
         if isinstance(message, Batch):
             return await (visit.ask_login() if visits else self._batch(visit, message, session))
@@ -121,7 +124,7 @@ class McpEndpoint:
             if visit.head.verb == "DELETE" and sessions is not None and named is not None:
                 return await end_session(visit, sessions, named)
             try:
-                session = self._session(visit)
+                session = self._found(visit) or await self._resumed(visit)
             except TooManySessions as error:
                 return await visit.reply.refuse(error)
             if session is None:
@@ -156,7 +159,7 @@ class McpEndpoint:
             headers=visit.headers,
             session=session,
             # Whoever takes no stream here and has none open besides would never see the question.
-            hears_questions=session is not None and (reply.takes_events or session.unsolicited.attended),
+            hears_questions=session is not None and (reply.takes_events or session.heard),
             still_allowed=visit.still_allowed,
             address=visit.address,
             load=visit.load,
@@ -252,22 +255,24 @@ class McpEndpoint:
             headers=visit.headers,
             session=session,
             # Whoever takes no stream here and has none open besides would never see the question.
-            hears_questions=session is not None
-            and (visit.reply.takes_events or session.unsolicited.attended),
+            hears_questions=session is not None and (visit.reply.takes_events or session.heard),
             still_allowed=visit.still_allowed,
             address=visit.address,
             load=visit.load,
         )
 
-    def _session(self, visit: McpVisit) -> Session | None:
-        """Raises `TooManySessions` for one that would have to be taken up again."""
+    def _found(self, visit: McpVisit) -> Session | None:
         sessions, named = self.endpoint.sessions, visit.head.named_session
         if sessions is None or named is None:
             return None
-        session = sessions.find(named, visit.principal, visit.address)
-        if session is None:
-            return resume_session(self.endpoint, sessions, named, visit.principal, visit.address)
-        return session
+        return sessions.find(named, visit.principal, visit.address)
+
+    async def _resumed(self, visit: McpVisit) -> Session | None:
+        """The one that is named, taken up again. Raises `TooManySessions`."""
+        sessions, named = self.endpoint.sessions, visit.head.named_session
+        if sessions is None or named is None:
+            return None
+        return await resume_session(self.endpoint, sessions, named, visit.principal, visit.address)
 
 
 def _left(request: Request) -> None:

@@ -19,8 +19,8 @@ from server.mcp.versions import Revision
 from server.request.line import KEEP_ALIVE_SECONDS, Line
 from server.request.request import Outcome
 from server.sessions.crew import Crew
-from server.sessions.event_log import Event, EventStream, StreamReader
-from server.sessions.sessions import Session
+from server.sessions.event_log import Event, EventStream
+from server.sessions.session import EventSource, Session
 
 # What a client whose stream was closed on purpose waits before it comes back. Its tool may have given up the connection
 # because it takes long; a second is soon enough for that, and often enough to poll.
@@ -59,7 +59,7 @@ class SessionLine:
     async def send(self, message: bytes) -> None:
         if not self._heard:
             # The client may listen on the stream that it opened for everything else.
-            if self._session.unsolicited.attended:
+            if self._session.heard:
                 await self._session.send(message)
             return
         self.resumable = True
@@ -126,7 +126,7 @@ def as_event(event: Event) -> bytes:
 
 async def follow(
     visit: McpVisit,
-    reader: StreamReader,
+    reader: EventSource,
     *,
     until_drain: bool = False,
     on_ping: Callable[[], None] = lambda: None,
@@ -158,7 +158,7 @@ async def follow(
 
 
 async def _pass_on(
-    visit: McpVisit, reader: StreamReader, on_ping: Callable[[], None], framed: Callable[[Event], bytes]
+    visit: McpVisit, reader: EventSource, on_ping: Callable[[], None], framed: Callable[[Event], bytes]
 ) -> Parting:
     reply = visit.reply
     due_at = trio.current_time() + KEEP_ALIVE_SECONDS

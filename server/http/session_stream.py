@@ -6,6 +6,7 @@ Spec: basic/transports "Listening for Messages from the Server", "Resumability a
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Final
 
 from server.http.session_post import Parting, farewell, follow
@@ -13,7 +14,8 @@ from server.http.visit import RETRY_LATER, McpVisit
 from server.mcp.errors import BackendFailed, BadVersionHeader, InvalidRequest, SessionNotFound
 from server.mcp.inbound import VERSION_HEADER
 from server.mcp.versions import REVISIONS
-from server.sessions.sessions import Session, Sessions
+from server.sessions.session import EventSource, Session
+from server.sessions.sessions import Sessions
 from server.store.jobs import StoreUnavailable
 
 LAST_EVENT_ID: Final = b"last-event-id"
@@ -59,19 +61,29 @@ async def _listen(visit: McpVisit, session: Session) -> None:
     if last_id := visit.headers.get(LAST_EVENT_ID, b"").strip():
         found = session.log.find(last_id.decode("latin-1"))
         if found is None:
-            error = InvalidRequest(
-                "the events after this one are not kept any longer: send the request again"
-            )
-            return await visit.reply.refuse(error)
+            return await _listen_elsewhere(visit, session, last_id.decode("latin-1"))
         stream, after = found
-    with session.stream_open(), stream.read(after) as reader:
-        if stream is session.unsolicited:
-            session.catch_up()
-        try:
-            await visit.reply.ping()  # so that the client sees that it is connected
-        except OSError:
-            return None
-        parting = await follow(visit, reader, until_drain=True)
+    attended = session.attended_here() if stream is session.unsolicited else nullcontext()
+    with session.stream_open(), stream.read(after) as reader, attended:
+        await _write(visit, session, reader)
+    return None
+
+
+async def _listen_elsewhere(visit: McpVisit, session: Session, last_id: str) -> None:
+    """To a stream that another node has, if any does."""
+    with session.stream_open():
+        async with session.read_elsewhere(last_id) as reader:
+            if reader is not None:
+                return await _write(visit, session, reader)
+    error = InvalidRequest("the events after this one are not kept any longer: send the request again")
+    return await visit.reply.refuse(error)
+
+
+async def _write(visit: McpVisit, session: Session, reader: EventSource) -> None:
+    try:
+        await visit.reply.ping()  # so that the client sees that it is connected
+    except OSError:
+        return
+    parting = await follow(visit, reader, until_drain=True)
     if parting is not Parting.GONE:
         await visit.reply.close(farewell(parting, session.revision))
-    return None

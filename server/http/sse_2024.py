@@ -28,7 +28,8 @@ from server.request.dispatch import begin_session, hear, make_request, run, run_
 from server.request.request import Request
 from server.sessions.crew import Crew
 from server.sessions.event_log import Allowance, Event, EventLog
-from server.sessions.sessions import Session, Sessions, caller_of
+from server.sessions.session import Session
+from server.sessions.sessions import Sessions, caller_of
 
 OLDEST: Final = REVISIONS["2024-11-05"]
 # As many streams as a caller may have sessions, and each is a connection.
@@ -59,8 +60,7 @@ class _Wire:
         """What belongs to no request has no stream of its own here."""
         await self._begun.wait()
         if (session := self.session) is not None:
-            with session.stream_open(), session.unsolicited.read() as reader:
-                session.catch_up()
+            with session.stream_open(), session.unsolicited.read() as reader, session.attended_here():
                 while (event := await reader.next()) is not None:
                     await self.send(event.message)
 

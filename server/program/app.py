@@ -182,6 +182,8 @@ async def serve(
                     membership=membership,
                 )
                 background.start_soon(membership.run)
+                if services.correspondence is not None:
+                    background.start_soon(services.correspondence.run)
                 services.metrics.counter(
                     "log_lines_dropped", "Lines of the log that nobody took in time", lines_dropped
                 )

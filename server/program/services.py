@@ -64,6 +64,7 @@ from server.tasks.engine import Tasks
 
 if TYPE_CHECKING:
     from auth.tokens.credentials import AcceptedCredentials
+    from server.program.correspondence import Correspondence
     from server.program.money import Money
     from server.telemetry.opening import Telemetry
     from server.till.cashier import TillCashier
@@ -91,6 +92,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     money: Money | None = None  # where something costs money
     cashier: TillCashier | None = None  # the same
     telemetry: Telemetry | None = None  # where traces and metrics are sent
+    correspondence: Correspondence | None = None  # where others may use the same database
     backups: BackupOutcome = msgspec.field(default_factory=BackupOutcome)  # written by who makes them
 
     @property
@@ -208,6 +210,7 @@ async def build(
     metrics, loads, calls = Metrics(__version__), Loads(config.max_body_kib * 1024), CallBook()
     telemetry = _telemetry(resolved, metrics, log, worker)
     limits = ProcessLimits(resolved.limits, store, log, metrics)
+    correspondence = _correspondence(store, membership, subkey, log, metrics)
     servers = await open_servers(
         resolved.servers,
         store,
@@ -240,6 +243,7 @@ async def build(
         clients=config.max_connections,
         tracing=None if telemetry is None else telemetry.tracing,
         boot_id=membership.node.boot_id,
+        letters=None if correspondence is None else correspondence.letters,
     )
     endpoints |= servers.endpoints
     catalogs |= {name: endpoint.catalog for name, endpoint in servers.endpoints.items()}
@@ -279,12 +283,24 @@ async def build(
         calls=calls,
         telemetry=telemetry,
         membership=membership,
+        correspondence=correspondence,
     )
 
 
 def _tell_desk(servers: OpenServers, changes: Sequence[Change]) -> None:
     if servers.trust.desk is not None:
         servers.trust.desk.apply_changes(changes)
+
+
+def _correspondence(
+    store: Store, membership: Membership, subkey: Subkey, log: Logger, metrics: Metrics
+) -> Correspondence | None:
+    """None where nobody else can be there, and then nothing of it is loaded."""
+    if membership.alone:
+        return None
+    from server.program.correspondence import Correspondence
+
+    return Correspondence(store, membership, subkey, log, metrics)
 
 
 def _telemetry(resolved: Resolved, metrics: Metrics, log: Logger, worker: int) -> Telemetry | None:

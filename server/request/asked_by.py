@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 
 from auth.values.model import Principal
 from server.backends.base import AskedBy
-from server.sessions.sessions import Session
+from server.sessions.session import Session
 
 # What a client says of itself may be as long as a body.
 SHOWN_CHARACTERS: Final = 100

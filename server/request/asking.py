@@ -25,7 +25,7 @@ from server.request.perform import told
 from server.request.progress import PacedProgress
 from server.request.request import Request
 from server.sessions.outstanding import Send
-from server.sessions.sessions import Session
+from server.sessions.session import Session
 
 T = TypeVar("T")
 

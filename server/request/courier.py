@@ -21,7 +21,7 @@ from server.mcp.questions import Question
 from server.mcp.tasks import Snapshot, related
 from server.request.asking import asks_in_session
 from server.request.line import Answers
-from server.sessions.sessions import Session
+from server.sessions.session import Session
 from server.store.jobs import StoreUnavailable
 from server.tasks.engine import Tasks
 from server.tasks.order import Owner
@@ -110,7 +110,7 @@ class Courier:
 
             nursery.start_soon(watch)
             await trio.sleep(PATIENCE_SECONDS)
-            await self._session.unsolicited.wait_attended()
+            await self._session.wait_heard()
             nursery.cancel_scope.cancel()
         if problem:
             raise problem.pop()

@@ -25,8 +25,11 @@ from server.mcp.versions import Revision
 from server.request.handlers import answer
 from server.request.line import Line
 from server.request.request import Outcome, Request, always
+from server.request.resources import follow
 from server.request.tools import TOOL_CALL, settle_tool
-from server.sessions.sessions import Session, Sessions, list_changed
+from server.sessions.session import Session
+from server.sessions.sessions import Sessions, list_changed
+from server.store.jobs import StoreUnavailable
 
 T = TypeVar("T")
 
@@ -148,15 +151,26 @@ async def begin_session(request: Request, sessions: Sessions, address: str) -> t
     return session, outcome
 
 
-def resume_session(
+async def resume_session(
     endpoint: Endpoint, sessions: Sessions, named: str, principal: Principal, address: str
 ) -> Session | None:
     """A session that its caller goes on with, although it is not here any more: the process is another, or it was put away. What
     there is may be another by now, so its client is told to look. Raises `TooManySessions`."""
-    session = sessions.resume(named, principal, address)
+    facts = None
+    if sessions.shared is not None:
+        try:
+            facts = await sessions.look_up(named, principal, address)
+        except StoreUnavailable as problem:  # it goes on, as it would if nobody knew more of it
+            endpoint.log.warning("store.unavailable", method="session", reason=str(problem)[:200])
+        if (found := sessions.find(named, principal, address)) is not None:
+            return found  # another request of it was quicker
+    session = sessions.resume(named, principal, address, facts)
     if session is not None:
         for kind in endpoint.lists:
-            session.changed(*list_changed(kind))
+            if sessions.may_have_missed(session, kind):
+                session.changed(*list_changed(kind))
+        for uri in session.watched:
+            follow(endpoint, uri)
         endpoint.log.info("session.resumed", version=session.revision.version)
     return session
 

@@ -134,7 +134,7 @@ def topics_of(request: Request, asked: ListenFilter, task_ids: Sequence[str] | N
         uris = [uri for uri in dict.fromkeys(asked.resource_subscriptions) if readable(request, uri)]
         topics.update(resource_topic(uri) for uri in uris)
         for uri in uris:
-            follow(request, uri)
+            follow(request.endpoint, uri)
         honoured["resourceSubscriptions"] = uris
     if task_ids is not None:
         topics.update(task_topic(task_id) for task_id in task_ids)

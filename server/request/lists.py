@@ -36,7 +36,7 @@ async def ping(_request: Request) -> EmptyResult:
 
 async def set_level(request: Request) -> EmptyResult:
     if request.session is not None:
-        request.session.log_level = cast("LevelParams", request.route.params).level
+        request.session.set_level(cast("LevelParams", request.route.params).level)
     return EmptyResult()
 
 

@@ -23,7 +23,7 @@ from server.mcp.versions import Revision
 from server.records.call_record import CallRecord
 from server.request.line import LEVELS, SILENT, Line
 from server.rights.standing import Standing
-from server.sessions.sessions import Session
+from server.sessions.session import Session
 from server.sessions.subscriptions import Subscription
 
 if TYPE_CHECKING:

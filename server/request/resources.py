@@ -8,6 +8,7 @@ from typing import Final, cast
 
 from server.backends.base import NO_ARGUMENTS, Following, NoSuchResource, Outlet, ResourceRead
 from server.backends.catalog import ResourceEntry, TemplateEntry
+from server.endpoint.endpoint import Endpoint
 from server.endpoint.me import ME, MY_TERMS, Me, is_somebody
 from server.mcp.errors import UnknownResource
 from server.mcp.messages import Resource, ResourceContents, ResourceTemplate
@@ -52,7 +53,7 @@ def readable(request: Request, uri: str) -> bool:
     """Whether the caller may read it, as far as can be said without reading it."""
     if _own(request, uri) is not None:
         return True
-    found = _find(request, uri)
+    found = _find(request.endpoint, uri)
     return found is not None and _stands(request, found[0]) is _ALLOWED
 
 
@@ -71,20 +72,20 @@ async def subscribe(request: Request) -> EmptyResult:
         raise UnknownResource(uri)
     if request.session is not None:
         request.session.watch(uri)
-        follow(request, uri)
+        follow(request.endpoint, uri)
     return EmptyResult()
 
 
-def follow(request: Request, uri: str) -> None:
+def follow(endpoint: Endpoint, uri: str) -> None:
     """Whoever has it is told that somebody listens for its changes."""
-    found = _find(request, uri)
+    found = _find(endpoint, uri)
     if found is not None and isinstance(found[0].backend, Following):
         found[0].backend.follow(uri)
 
 
 async def unsubscribe(request: Request) -> EmptyResult:
     if request.session is not None:
-        request.session.watched.discard(cast("UriParams", request.route.params).uri)
+        request.session.unwatch(cast("UriParams", request.route.params).uri)
     return EmptyResult()
 
 
@@ -96,7 +97,7 @@ async def _read(request: Request, uri: str, line: Outlet, resumed: object) -> Se
             return (await me.read(uri, request.principal),), "ok"
 
         return await perform(request, uri, MY_TERMS, _ALLOWED, tell, line)
-    found = _find(request, uri)
+    found = _find(request.endpoint, uri)
     if found is None or (standing := _stands(request, found[0])) is Standing.HIDDEN:
         raise UnknownResource(uri)
     entry, arguments = found
@@ -143,10 +144,10 @@ def _own(request: Request, uri: str) -> Me | None:
     return me if known else None
 
 
-def _find(request: Request, uri: str) -> tuple[ResourceEntry | TemplateEntry, Mapping[str, str]] | None:
+def _find(endpoint: Endpoint, uri: str) -> tuple[ResourceEntry | TemplateEntry, Mapping[str, str]] | None:
     if len(uri) > LONGEST_ADDRESS:
         return None
-    catalog = request.endpoint.catalog
+    catalog = endpoint.catalog
     entry = catalog.resource(uri)
     return catalog.fitting(uri) if entry is None else (entry, NO_ARGUMENTS)
 

@@ -26,7 +26,7 @@ class EndedSessions:
         self._expiry: dict[str, Millis] = {}
 
     def __contains__(self, session_id: str) -> bool:
-        return _hash(session_id) in self._expiry
+        return topic_of(session_id) in self._expiry
 
     def __len__(self) -> int:
         return len(self._expiry)
@@ -38,15 +38,20 @@ class EndedSessions:
 
     async def add(self, session_id: str, expires_at: Millis) -> None:
         """Remembered when it returns. Raises `StoreUnavailable`."""
-        id_hash = _hash(session_id)
+        id_hash = topic_of(session_id)
         if self._store is not None:
             await self._store.write(partial(_record, id_hash=id_hash, expires_at=expires_at, most=self._most))
+        self.know(id_hash, expires_at)
+
+    def know(self, id_hash: str, expires_at: Millis) -> None:
+        """The store has it already."""
         self._expiry[id_hash] = expires_at
         if len(self._expiry) > self._most:
             del self._expiry[min(self._expiry, key=self._expiry.__getitem__)]
 
 
-def _hash(session_id: str) -> str:
+def topic_of(session_id: str) -> str:
+    """By what a session is known where its id is not to be seen."""
     return hashlib.sha256(session_id.encode()).hexdigest()
 
 

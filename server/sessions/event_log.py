@@ -73,18 +73,22 @@ class EventLog:
             self._streams[stream.number] = stream
         return stream
 
+    def find_here(self, event_id: str) -> tuple[EventStream, int] | None:
+        """The same for an event of this very log."""
+        return self.find(event_id) if event_id.startswith(f"{self.life}-") else None
+
     def find(self, event_id: str) -> tuple[EventStream, int] | None:
         """The stream that an event was of, and its place there. None: no such event, or the stream has ended and none of
         it is kept. Events between that one and the oldest kept one may be missing; the answer, which is last, is not.
 
-        Of the streams of an earlier log only the first goes on, from its beginning: it is of no request, and always there."""
+        Of the streams of another log only the first goes on, from what nobody was given: it is of no request, and always there."""
         match = _EVENT_ID(event_id)
         if match is None:
             return None
         number, place = int(match[2]), int(match[3])
         stream = self._streams.get(number)
         if match[1] != self.life:
-            return None if stream is None or number > 0 else (stream, 0)
+            return None if stream is None or number > 0 else (stream, stream.handed)
         return None if stream is None or place > stream.last else (stream, place)
 
     def close(self) -> None:
@@ -179,12 +183,21 @@ class EventStream:
     def attended(self) -> bool:
         return self._reader is not None and not self._reader.left
 
-    async def wait_attended(self) -> None:
-        """Returns when somebody reads it."""
-        while not self.attended:
-            if self._awaited is None:
-                self._awaited = trio.Event()
-            await self._awaited.wait()
+    async def wait_stirred(self) -> None:
+        """Returns when somebody has begun to read it, or `stir` was called."""
+        if self._awaited is None:
+            self._awaited = trio.Event()
+        await self._awaited.wait()
+
+    def stir(self) -> None:
+        if self._awaited is not None:
+            self._awaited.set()
+            self._awaited = None
+
+    def unread(self) -> list[bytes]:
+        """What is kept of it and no reader was given."""
+        owed = self.last - self.handed
+        return list(self._kept)[-owed:] if owed else []
 
     def append(self, message: bytes) -> None:
         """Dropped on a stream that has ended."""
@@ -220,9 +233,7 @@ class EventStream:
         """For a connection. An earlier reader that is still there comes to its end: its client has come back."""
         self.let_go()
         self._reader = reader = StreamReader(self, after)
-        if self._awaited is not None:
-            self._awaited.set()
-            self._awaited = None
+        self.stir()
         try:
             yield reader
         finally:

@@ -75,16 +75,25 @@ class _Asked:
 class Outstanding:
     """Those of one session. Everything in it raises `NotAnswered`, whose text is for the caller."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: Callable[[int], str] | None = None) -> None:
+        """`name`: ids that nobody else gives to requests to the same client."""
+        self._name = name
         self._waiting: dict[str, _Asked] = {}
         self._count = 0
         self._closed = ""  # why nothing is asked any more
 
-    def answer(self, response: ResponseMessage, load: Load | None = None) -> None:
-        """Ignored unless somebody waits for it: it may just be late. `load`: of what brought it."""
+    def answer(self, response: ResponseMessage, load: Load | None = None) -> bool:
+        """Whether it was asked here. Ignored unless somebody waits for it: it may just be late. `load`: of what brought it."""
         asked = self._waiting.get(response.id) if isinstance(response.id, str) else None
         if asked is not None and asked.open:
             asked.settle(response, load)
+        return asked is not None
+
+    def settle(self, answer: ResponseMessage | str, request_id: str) -> None:
+        """The same for what came by another way; a text says why there will be no answer."""
+        asked = self._waiting.get(request_id)
+        if asked is not None and asked.open:
+            asked.settle(answer)
 
     def close(self, why: str) -> None:
         """Nothing is asked any more, and what was asked has no answer."""
@@ -126,7 +135,7 @@ class Outstanding:
         if self._closed:
             raise NotAnswered(self._closed)
         self._count += 1
-        asked = _Asked(f"server-{self._count}")
+        asked = _Asked(f"server-{self._count}" if self._name is None else self._name(self._count))
         put.append(asked)
         self._waiting[asked.id] = asked
         await send(encode_request(asked.id, method, params))

@@ -26,7 +26,7 @@ from server.mcp.versions import REVISIONS, Revision
 LIFETIME_DAYS: Final = 30
 
 _SECOND: Final = 1000
-_LIFETIME: Final = LIFETIME_DAYS * 24 * 3600 * _SECOND
+LIFETIME: Final = LIFETIME_DAYS * 24 * 3600 * _SECOND
 _NONCE_BYTES: Final = 12  # random: far fewer ids are made with one key than the 2**32 that this is good for
 _TAG_BYTES: Final = 16
 # Another for another content: an id of a build that seals otherwise is none of ours, and its client begins again.
@@ -63,6 +63,9 @@ class SessionIds:
         self._clock = clock
         self._entropy = entropy
 
+    def now(self) -> Millis:
+        return self._clock()
+
     def make(self, caller: str, revision: Revision, can: Collection[Ability]) -> str:
         date = int(revision.version.replace("-", ""))
         plain = _AGREED.pack(self._clock() // _SECOND, date, sum(_BITS[ability] for ability in can))
@@ -80,7 +83,7 @@ class SessionIds:
             made_at, date, bits = _AGREED.unpack(self._cipher.decrypt(nonce, sealed, self._bound_to(caller)))
         except InvalidTag:
             return None
-        revision, expires_at = _BY_DATE.get(date), made_at * _SECOND + _LIFETIME
+        revision, expires_at = _BY_DATE.get(date), made_at * _SECOND + LIFETIME
         if revision is None or self._clock() >= expires_at:
             return None
         return Agreed(revision, frozenset(one for one, bit in _BITS.items() if bits & bit), expires_at)

@@ -10,28 +10,24 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
-from typing import Any, Final, cast
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 
-from auth.values.model import Principal
-from server.backends.base import BackendError, CannotAsk, LogLevel
-from server.loads import Load
+from auth.values.model import Millis, Principal
 from server.mcp import questions as asking
-from server.mcp.errors import InvalidRequest, SessionNotFound, TooManySessions, TooManySubscriptions
-from server.mcp.legacy import ClientHello, State, heard, may_send, step
-from server.mcp.messages import Notification, RequestId, ResponseMessage
+from server.mcp.errors import TooManySessions
 from server.mcp.params import InitializeParams
-from server.mcp.questions import Question
 from server.mcp.results import encode_notification
 from server.mcp.versions import Revision
-from server.sessions.ended import EndedSessions
-from server.sessions.event_log import Allowance, EventLog
-from server.sessions.outstanding import MAX_OUTSTANDING, Answers, Outstanding, Send
-from server.sessions.running import RunningRequest, cancelled_by
-from server.sessions.session_ids import SessionIds
+from server.sessions.ended import EndedSessions, topic_of
+from server.sessions.event_log import Allowance
+from server.sessions.session import Session
+from server.sessions.session_ids import LIFETIME, SessionIds
+
+if TYPE_CHECKING:
+    from server.sessions.shared_sessions import SessionFacts, SharedSessions
 
 # As many as one person's windows and gateways have open; beyond it the one unused for longest gives way.
 MAX_PER_CALLER: Final = 64
@@ -41,17 +37,6 @@ MAX_OVERALL: Final = 4096
 IDLE_SECONDS: Final = 30 * 60.0
 # How late an idle session may be put away.
 SWEEP_SECONDS: Final = 60.0
-# `initialized` may be overtaken by the request after it; it is not far behind.
-READY_SECONDS: Final = 5.0
-# Requests at once. Their work goes on without their connections, so connections do not bound it.
-MAX_RUNNING: Final = 64
-# And in all sessions of one caller: as many as an address may have connections.
-MAX_RUNNING_OF_CALLER: Final = 256
-# What is done at once for a client besides its requests: no more than it could be asked.
-MAX_ERRANDS: Final = MAX_OUTSTANDING
-# Resources that one session may watch, and the characters of their addresses: they stay as long as the session.
-MAX_WATCHED: Final = 1024
-MAX_WATCHED_CHARACTERS: Final = 128 * 1024
 # What a client says of itself goes into logs.
 SHOWN_CHARACTERS: Final = 100
 
@@ -67,195 +52,8 @@ def list_changed(kind: str) -> tuple[str, bytes]:
     return method, encode_notification(method, {})
 
 
-class Session:
-    def __init__(
-        self,
-        session_id: str,
-        caller: str,
-        revision: Revision,
-        *,
-        can: frozenset[asking.Ability],
-        client: str,
-        allowance: Allowance,
-        siblings: Mapping[str, Session],
-        resumed: bool = False,
-    ) -> None:
-        """`siblings`: all sessions of that caller, as they come and go. `resumed`: the handshake was some other time."""
-        self.id: Final = session_id
-        self.caller: Final = caller
-        self.revision: Final = revision
-        # What the client can be asked for. What it declared besides is not kept: that may be as large as a body.
-        self.can: Final = can
-        self.client: Final = client  # for logs: nobody has checked it
-        self.log_level: LogLevel = "info"
-        self.watched: set[str] = set()  # resources whose changes it wants to hear of
-        self.log: Final = EventLog(allowance)
-        # What belongs to no request: changes, and messages about nothing in particular.
-        self.unsolicited: Final = self.log.open()
-        self.closed: Final = trio.Event()
-        self.last_used = trio.current_time()
-        self._state = State.READY if resumed else State.INITIALIZING
-        self._ready = trio.Event()
-        if resumed:
-            self._ready.set()
-        self._running: dict[RequestId, RunningRequest] = {}
-        self._siblings = siblings
-        self._outstanding = Outstanding()
-        self._errands = set[trio.CancelScope]()
-        self._streams = 0
-        self._changes: dict[str, bytes] = {}  # coalesced, until somebody reads `unsolicited`
-
-    @property
-    def ready(self) -> bool:
-        return self._state is State.READY
-
-    @property
-    def busy(self) -> bool:
-        return bool(self._running) or self._streams > 0
-
-    def touch(self) -> None:
-        self.last_used = trio.current_time()
-
-    # ── what the client says ─────────────────────────────────────────────────────────────────────────────────────
-
-    def note(self, notification: Notification) -> None:
-        """Junk is ignored, as is what came too late."""
-        self._hear(heard(notification))
-        named = cancelled_by(notification)
-        # What names no request that runs is ignored: it may have crossed the answer.
-        if named is not None and (running := self._running.get(named)):
-            running.cancel()
-
-    def answer(self, response: ResponseMessage, load: Load | None = None) -> None:
-        """An answer to a question of ours, and what it weighs. Any other is ignored: it may just be late."""
-        self._outstanding.answer(response, load)
-
-    @contextmanager
-    def running(self, request_id: RequestId) -> Generator[RunningRequest]:
-        """A block that `notifications/cancelled` can end. Raises `InvalidRequest` when that id is in use, `TooManySessions` when too
-        much runs, `SessionNotFound`."""
-        if self.closed.is_set():
-            raise SessionNotFound("the session has ended")
-        if request_id in self._running:
-            raise InvalidRequest("a request with this id is running already")
-        if len(self._running) >= MAX_RUNNING:
-            raise TooManySessions(f"{MAX_RUNNING} requests of this session are running: wait for one")
-        if sum(len(one._running) for one in self._siblings.values()) >= MAX_RUNNING_OF_CALLER:
-            raise TooManySessions(f"{MAX_RUNNING_OF_CALLER} requests of yours are running: wait for one")
-        running = self._running[request_id] = RunningRequest()
-        try:
-            with running.scope:
-                yield running
-        finally:
-            del self._running[request_id]
-            self.touch()
-
-    @contextmanager
-    def errand(self) -> Generator[None]:
-        """A block of work for its client that belongs to no request, and ends with the session. Where too much is done for it
-        already, it ends at once."""
-        with trio.CancelScope() as scope:
-            if self.closed.is_set() or len(self._errands) >= MAX_ERRANDS:
-                scope.cancel()
-            self._errands.add(scope)
-            try:
-                yield
-            finally:
-                self._errands.discard(scope)
-
-    def watch(self, uri: str) -> None:
-        """Raises `TooManySubscriptions`."""
-        if uri in self.watched:
-            return
-        if len(self.watched) >= MAX_WATCHED:
-            raise TooManySubscriptions(f"a session watches at most {MAX_WATCHED} resources")
-        if sum(map(len, self.watched)) + len(uri) > MAX_WATCHED_CHARACTERS:
-            raise TooManySubscriptions(
-                "the addresses of the resources that this session watches are too long"
-            )
-        self.watched.add(uri)
-
-    # ── what we say ──────────────────────────────────────────────────────────────────────────────────────────────
-
-    @contextmanager
-    def stream_open(self) -> Generator[None]:
-        """While somebody is connected, the session is in use."""
-        self._streams += 1
-        try:
-            yield
-        finally:
-            self._streams -= 1
-            self.touch()
-
-    async def send(self, message: bytes) -> None:
-        """On the stream that belongs to no request."""
-        self.unsolicited.append(message)
-
-    def changed(self, kind: str, message: bytes) -> None:
-        """What is said once however often it happened. `kind` tells what. A client that is not there hears of it when it
-        comes, so what waits for it is bounded by what there is to hear of."""
-        if not self.ready:
-            return
-        if self.unsolicited.attended:
-            self.unsolicited.append(message)
-        else:
-            self._changes[kind] = message
-
-    def catch_up(self) -> None:
-        """Somebody reads `unsolicited` again."""
-        changes, self._changes = self._changes, {}
-        for message in changes.values():
-            self.unsolicited.append(message)
-
-    async def ask(
-        self, send: Send, questions: Mapping[str, Question], *, meta: Mapping[str, Any] | None = None
-    ) -> Answers:
-        """The answers, checked. The questions go out at once, through `send`; one that was answered with nonsense is put
-        once more. `meta` goes along with each. Raises `CannotAsk` and `NotAnswered`, whose texts are for the caller; when
-        it ends early, cancelled or not, the client is told which answers are not needed any more."""
-        if required := asking.missing(questions, self.can):
-            raise CannotAsk("the client cannot be asked for this", required)
-        with trio.move_on_after(READY_SECONDS):
-            await self._ready.wait()
-        if not self.ready and not self.closed.is_set():
-            raise CannotAsk("the client has not finished its handshake")
-        return await self._outstanding.ask(send, questions, meta)
-
-    async def ask_plain(self, send: Send, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A request that is no question to anybody (`ping`). Raises `BackendError`."""
-        if not may_send(self._state, method):
-            raise BackendError("the client cannot be asked for this now")
-        return await self._outstanding.request(send, method, params)
-
-    def stop_asking(self) -> None:
-        """The server is about to stop, and takes no connection any more by which an answer could come."""
-        self._outstanding.close("the server is stopping: ask again")
-
-    # ── its end ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def close(self) -> None:
-        """What runs is cancelled, what was asked has no answer, streams end. `Sessions` does it."""
-        self._hear(ClientHello.GOODBYE)
-        self.closed.set()
-        self._ready.set()
-        for running in list(self._running.values()):
-            running.cancel()
-        for errand in self._errands:
-            errand.cancel()
-        self._outstanding.close("the session has ended")
-        self._changes.clear()
-        self.log.close()
-
-    def _hear(self, said: ClientHello) -> None:
-        then = step(self._state, said)
-        if isinstance(then, State):
-            self._state = then
-            if then is State.READY:
-                self._ready.set()
-
-
 class Sessions:
-    """All sessions of one server. Only `run` and `end` wait."""
+    """All sessions of one server. Only `run`, `look_up` and `end` wait."""
 
     def __init__(
         self,
@@ -265,8 +63,10 @@ class Sessions:
         per_caller: int = MAX_PER_CALLER,
         overall: int = MAX_OVERALL,
         idle_seconds: float = IDLE_SECONDS,
+        shared: SharedSessions | None = None,
     ) -> None:
-        """Without `ids`, on a wire that shows none to its client, nobody else can read them."""
+        """Without `ids`, on a wire that shows none to its client, nobody else can read them. `shared`: the same sessions may be at
+        other nodes."""
         self._ids = ids or SessionIds(
             secrets.token_bytes(32),
             "",
@@ -280,6 +80,9 @@ class Sessions:
         self._allowance = Allowance()
         self._by_caller: dict[str, dict[str, Session]] = {}
         self._all: dict[str, Session] = {}
+        self.shared: Final = shared
+        self._began_at = self._ids.now()
+        self._changed_at: dict[str, Millis] = {}  # when each list was last another
 
     def count(self) -> int:
         return len(self._all)
@@ -301,14 +104,43 @@ class Sessions:
         session.touch()
         return session
 
-    def resume(self, session_id: str, principal: Principal, address: str) -> Session | None:
-        """The same for one that is not here any more, taken up again with nothing in it. None: it has ended, never was, or is
-        another's. Raises `TooManySessions`."""
+    async def look_up(self, session_id: str, principal: Principal, address: str) -> SessionFacts | None:
+        """What other nodes know of one that is not here. None: there are none, or it can be nobody's. Raises `StoreUnavailable`."""
+        if self.shared is None or session_id in self._ended:
+            return None
+        if self._ids.read(session_id, principal.key(address)) is None:
+            return None
+        facts = await self.shared.look_up(session_id)
+        if facts.ended_until is not None:
+            self._ended.know(topic_of(session_id), facts.ended_until)
+        return facts
+
+    def resume(
+        self, session_id: str, principal: Principal, address: str, facts: SessionFacts | None = None
+    ) -> Session | None:
+        """The same for one that is not here any more, taken up again with nothing in it but these `facts`. None: it has ended, never
+        was, or is another's. Raises `TooManySessions`."""
         caller = principal.key(address)
         agreed = self._ids.read(session_id, caller)
         if agreed is None or session_id in self._all or session_id in self._ended:
             return None
-        return self._admit(session_id, caller, agreed.revision, can=agreed.can, client="", resumed=True)
+        made_at = agreed.expires_at - LIFETIME
+        session = self._admit(
+            session_id, caller, agreed.revision, can=agreed.can, client="", resumed=True, made_at=made_at
+        )
+        if facts is not None:
+            session.log_level = facts.log_level or session.log_level
+            session.watched |= facts.watched
+            session.reader = facts.reader
+        return session
+
+    def may_have_missed(self, session: Session, kind: str) -> bool:
+        """Whether a list may be another than when it was begun. Among several nodes a session comes to each of them once, as a rule
+        without that anything has changed."""
+        if self.shared is None:
+            return True
+        # An id tells its second alone.
+        return session.made_at <= max(self._began_at, self._changed_at.get(kind, 0)) + 1000
 
     async def end(self, session_id: str, principal: Principal, address: str) -> bool:
         """For good, at its client's wish. False: there is none of that id, or it is another's. Raises `StoreUnavailable`: then
@@ -321,6 +153,8 @@ class Sessions:
         session = self._all.get(session_id)
         if session is not None:
             self.put_away(session)
+        if agreed is not None and self.shared is not None:
+            self.shared.ended(session_id, agreed.expires_at)
         return True
 
     def put_away(self, session: Session) -> None:
@@ -331,6 +165,8 @@ class Sessions:
         del own[session.id]
         if not own:
             del self._by_caller[session.caller]
+        if self.shared is not None:
+            self.shared.went(session)
         session.close()
 
     def begin_draining(self) -> None:
@@ -340,8 +176,13 @@ class Sessions:
     def publish(self, kind: str) -> None:
         """Tell every session that one of the lists has changed: `tools`, `prompts` or `resources`."""
         method, message = list_changed(kind)
+        self._changed_at[kind] = self._ids.now()
         for session in self._all.values():
             session.changed(method, message)
+
+    def watched(self) -> set[str]:
+        """Resources of which some session wants to hear."""
+        return {uri for session in self._all.values() for uri in session.watched}
 
     def updated(self, uri: str) -> None:
         """Tell the sessions that watch it that this resource has changed."""
@@ -368,6 +209,7 @@ class Sessions:
         can: frozenset[asking.Ability],
         client: str,
         resumed: bool = False,
+        made_at: Millis = 0,
     ) -> Session:
         own = self._by_caller.get(caller, {})
         if len(own) >= self._per_caller:
@@ -386,8 +228,12 @@ class Sessions:
             allowance=self._allowance,
             siblings=own,
             resumed=resumed,
+            elsewhere=self.shared,
+            made_at=made_at,
         )
         self._all[session.id] = own[session.id] = session
+        if self.shared is not None:
+            self.shared.came(session, self.put_away)
         return session
 
     def _make_room(self, sessions: Iterable[Session], refusal: str) -> None:

@@ -8,7 +8,7 @@ told by sessions.py. Spec: basic/patterns/subscriptions (2026-07-28). Framing an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
@@ -29,8 +29,11 @@ MAX_TOPICS: Final = 1024
 MAX_TOPIC_CHARACTERS: Final = 128 * 1024
 
 
+_RESOURCE: Final = "resource "
+
+
 def resource_topic(uri: str) -> Topic:
-    return f"resource {uri}"
+    return f"{_RESOURCE}{uri}"
 
 
 def task_topic(task_id: str) -> Topic:
@@ -56,6 +59,9 @@ class Subscription:
         topic = next(iter(self._pending))
         del self._pending[topic]
         return topic
+
+    def resources(self) -> Iterable[str]:
+        return (topic.removeprefix(_RESOURCE) for topic in self._topics if topic.startswith(_RESOURCE))
 
     def offer(self, topic: Topic) -> None:
         if topic in self._topics:
@@ -103,6 +109,10 @@ class Subscriptions:
                 self._by_caller[caller] -= 1
                 if not self._by_caller[caller]:
                     del self._by_caller[caller]
+
+    def resources(self) -> set[str]:
+        """Those that somebody listens for."""
+        return {uri for subscription in self._open for uri in subscription.resources()}
 
     def publish(self, topic: Topic) -> None:
         """Tell everybody who listens for it. Never waits."""

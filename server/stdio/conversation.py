@@ -29,7 +29,8 @@ from server.request.dispatch import answer_batch, begin_session, make_request, r
 from server.request.line import Line
 from server.request.request import Outcome, Request
 from server.sessions.running import CANCELLED, RunningRequest, cancelled_by
-from server.sessions.sessions import Session, Sessions
+from server.sessions.session import Session
+from server.sessions.sessions import Sessions
 
 # Requests that run at once: as many as one session may have over HTTP.
 MAX_RUNNING: Final = 64

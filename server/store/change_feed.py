@@ -57,16 +57,19 @@ class News(msgspec.Struct, frozen=True, kw_only=True):
     up_to: int  # everything up to this number was seen
     asked_at: float
     gap: bool  # what came between may not be all: nothing that is cached counts
+    letters: int = 0  # the number of the newest
 
 
-def look(db: StoreDb, *, after: int) -> tuple[Sequence[Change], int, bool]:
-    """A job: what comes after that number, the last number seen, and whether nothing is missing between."""
+def look(db: StoreDb, *, after: int) -> tuple[Sequence[Change], int, bool, int]:
+    """A job: what comes after that number, the last number seen, whether nothing is missing between; and the newest letter."""
+    row = db.fetch_one("SELECT max(seq) AS seq FROM letters")
+    letters = 0 if row is None else row["seq"] or 0
     page = read_changes(db, after_seq=after, limit=PAGE)
     if page.changes:
-        return page.changes, page.changes[-1].seq, page.complete
+        return page.changes, page.changes[-1].seq, page.complete, letters
     newest = newest_change(db)
     # Lower: the database that took over was behind.
-    return (), newest, page.complete and newest >= after
+    return (), newest, page.complete and newest >= after, letters
 
 
 class ChangeFeed:
@@ -111,11 +114,11 @@ class ChangeFeed:
         self._transactions.run_read(work)
         if work.error is not None:  # it is tried again; what is cached is believed for a while
             return False
-        changes, up_to, complete = work.result()
+        changes, up_to, complete, letters = work.result()
         gap = not complete or self._connection.generation != self._generation
         self._generation = self._connection.generation
         self._number = up_to
-        self._tell(News(changes=changes, up_to=up_to, asked_at=asked_at, gap=gap))
+        self._tell(News(changes=changes, up_to=up_to, letters=letters, asked_at=asked_at, gap=gap))
         return len(changes) == PAGE
 
 

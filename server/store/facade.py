@@ -16,7 +16,7 @@ from server.store.audit_chain import STORE, AuditTail
 from server.store.chain_ends import ChainEnds
 from server.store.chain_tail import Tail
 from server.store.engine import EngineConnection, EngineCursor, StoreEngine
-from server.store.jobs import CHANGE_KINDS, Cause, Change, Effect, Row, StatementRefused, StoreError
+from server.store.jobs import CHANGE_KINDS, Cause, Change, Effect, Row, StatementRefused, StoreError, Wake
 from server.store.ledger_chain import ALTERED, ONCE
 from server.store.sqlite_engine import SQLITE
 
@@ -128,6 +128,9 @@ class Facade:
         row = self.fetch_one(sql, self._at, kind, entity_id)
         assert row is not None  # it was inserted
         self._effects.append(Change(seq=row["seq"], kind=kind, entity_id=entity_id))
+
+    def wake_others(self) -> None:
+        self._effects.append(Wake.OTHERS)
 
     def takes_away(self) -> None:
         self.ends = True

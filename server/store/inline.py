@@ -82,6 +82,9 @@ class InlineStore:
     def on_trust(self, listener: OnTrust) -> None:
         """It hears of nobody else, so nothing is ever in doubt."""
 
+    def on_letters(self, listener: Callable[[], None]) -> None:
+        """Nobody else writes."""
+
     def on_audit(self, listener: OnAudit) -> None:
         self._audit_listeners.append(listener)
 

@@ -11,6 +11,7 @@ The engines are opened by `sqlite.py`, `inline.py` and `postgres.py`; no SQL of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -42,6 +43,10 @@ class StoreDb(Protocol):
 
         The store stamps the time itself, from its clock, once per batch: the stamp only decides how long the row is kept.
         """
+        ...
+
+    def wake_others(self) -> None:
+        """Have the other processes on this database look for `letters` once this is committed."""
         ...
 
     def takes_away(self) -> None:
@@ -91,8 +96,14 @@ class Change(msgspec.Struct, frozen=True):
 OnChanges: TypeAlias = Callable[[Sequence[Change]], None]
 OnAudit: TypeAlias = Callable[[Sequence[AuditEntry]], None]
 OnTrust: TypeAlias = Callable[[bool], None]
+class Wake(Enum):
+    """There is something for other processes to read, which is not for this one."""
+
+    OTHERS = "others"
+
+
 # What a job leaves for others to hear of, in order.
-Effect: TypeAlias = Change | AuditEntry
+Effect: TypeAlias = Change | AuditEntry | Wake
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +152,10 @@ class Store(Protocol):
         forgotten, and nothing is cached until it is called with True. As with `on_changes`, an error in it stops the store."""
         ...
 
+    def on_letters(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called in the trio thread when there may be letters of other processes. It must not fail."""
+        ...
+
     def chain_audit(self, key: bytes) -> None:
         """The key of the audit chain (`audit_chain.py`). The store is opened before the key file can be; nothing audits until then."""
         ...
@@ -173,7 +188,7 @@ def apart(effects: Sequence[Effect]) -> tuple[list[Change], list[AuditEntry]]:
     for effect in effects:
         if isinstance(effect, Change):
             changes.append(effect)
-        else:
+        elif isinstance(effect, AuditEntry):
             entries.append(effect)
     return changes, entries
 

@@ -57,6 +57,8 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     grants: int = 90 * _DAY  # the owner still sees who was logged in; a late reuse is still recognised
     api_keys: int = 90 * _DAY  # one that is still used is refused by its name
     ended_sessions: int = 0
+    shared_sessions: int = 0
+    letters: int = _HOUR  # each node deletes its own; these are of nodes that are gone
     tasks: int = 0  # how long is the task's own affair: its time to live
     charges: int = 0  # how long the same call leads to its charge is said by the charge, and by the payment how long it may be tried
     kept_calls: int = 0  # the same of those that cost nothing
@@ -164,6 +166,8 @@ _SWEEPS: Final = (
         (("expires_at", lambda keep: keep.api_keys), ("revoked_at", lambda keep: keep.api_keys)),
     ),
     _Sweep("ended_sessions", ("id_hash",), (("expires_at", lambda keep: keep.ended_sessions),)),
+    _Sweep("shared_sessions", ("id_hash",), (("expires_at", lambda keep: keep.shared_sessions),)),
+    _Sweep("letters", ("seq",), (("at", lambda keep: keep.letters),)),
     # With its parts, a task may be megabytes.
     _Sweep("tasks", ("id_hash",), (("expires_at", lambda keep: keep.tasks),), piece=10),
     # What they were paid for stays in the ledger. An answer that is kept may be large.

@@ -26,6 +26,8 @@ class TellingStore(Protocol):
 class Others:
     def __init__(self, feed: ChangeFeed) -> None:
         self.listeners: list[OnTrust] = []
+        self.on_letters: list[Callable[[], None]] = []
+        self._letters = 0
         self.confirmation = Confirmation(self._trust)
         self._feed = feed
         self._up_to = feed.after  # everything up to this number was told
@@ -59,6 +61,10 @@ class Others:
         if news.gap and not self.confirmation.is_missing:
             self._trust(True)
         self.confirmation.confirm(news.asked_at)
+        if news.letters != self._letters:
+            self._letters = news.letters
+            for listener in self.on_letters:
+                listener()
 
     def _trust(self, trusted: bool) -> None:
         for listener in self.listeners:

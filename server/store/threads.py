@@ -260,6 +260,10 @@ class ThreadedStore:
         if self._others is not None:
             self._others.listeners.append(listener)
 
+    def on_letters(self, listener: Callable[[], None]) -> None:
+        if self._others is not None:
+            self._others.on_letters.append(listener)
+
     def on_audit(self, listener: OnAudit) -> None:
         self._audit_listeners.append(listener)
 

@@ -29,6 +29,7 @@ from server.store.jobs import (
     StoreBroken,
     StoreDb,
     StoreUnreachable,
+    Wake,
 )
 from server.store.ledger_chain import LedgerChain
 from server.store.sqlite_engine import SQLITE
@@ -278,7 +279,7 @@ class Transactions:
 
     def _commit(self, effects: Sequence[Effect]) -> None:
         self._ends.flush(self._write_record)
-        telling = self._engine.shared and any(isinstance(effect, Change) for effect in effects)
+        telling = self._engine.shared and any(isinstance(effect, Change | Wake) for effect in effects)
         # Refused where the transaction stands no more.
         self._connection.execute(self._engine.commit_telling if telling else "COMMIT")
         self._ends.commit()

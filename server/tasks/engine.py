@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import trio
@@ -47,6 +47,10 @@ from server.tasks.run import TaskRun, ending_of, is_put_aside
 from server.tasks.waiting import Waiting
 from server.tasks.watch import TaskWatch
 
+if TYPE_CHECKING:
+    from server.letters.letters import Letters
+    from server.tasks.elsewhere import TasksElsewhere
+
 __all__ = [
     "Ending",
     "Owner",
@@ -64,6 +68,8 @@ Announce = Callable[[str, str], None]  # server, task id; must not wait
 
 # How often somebody who waits looks for what another process has changed; in this one, changes wake them.
 LOOK_SECONDS: Final = 2.0
+# Tasks for whose results somebody waits at other nodes: forgotten, one may be asked by two ways.
+MAX_FETCHED: Final = 10_000
 ASK_AGAIN: Final = "the server is stopping: ask again"
 # What is left to a task's last write when the server stops. Longer, and the stop would look like a hang.
 LAST_WRITE_SECONDS: Final = 5.0
@@ -85,8 +91,9 @@ class Tasks:
         let_go: LetGo = nothing_to_let_go,
         terms: TaskTerms | None = None,
         loads: Loads | None = None,
+        letters: Letters | None = None,
     ) -> None:
-        """`let_go`: of what was begun for an order that is not performed after all."""
+        """`let_go`: of what was begun for an order that is not performed after all. `letters`: for other nodes, where there are any."""
         self._let_go = let_go
         self._loads = loads or Loads()
         self._ledger = TaskLedger(
@@ -104,7 +111,11 @@ class Tasks:
         self._tell = announce
         self._watch = TaskWatch(self, self._ledger, allowed=allowed, log=log)
         self.works: dict[str, TaskRun] = {}  # those that are tasks, by the hash of their ids
-        self._waiting = Waiting()
+        self._elsewhere = None if letters is None else _elsewhere(letters, self)
+        self._waiting = Waiting() if self._elsewhere is None else Waiting(self._elsewhere.fetched)
+        self._fetched_at: dict[
+            str, set[str]
+        ] = {}  # tasks, and the other nodes at which somebody waits for them
         self._draining = False
         self._running = trio.CancelScope()
         self._stopped: trio.Event | None = None  # None: it does not run yet
@@ -423,7 +434,11 @@ class Tasks:
 
     def fetched(self, task_id: str) -> bool:
         """Whether anybody is in such a block."""
-        return self._waiting.fetched(hash_id(task_id))
+        task = hash_id(task_id)
+        if self._waiting.fetched(task):
+            return True
+        nodes = self._fetched_at.get(task)
+        return bool(nodes) and self._elsewhere is not None and any(map(self._elsewhere.is_alive, nodes))
 
     async def answer(
         self, task_id: str, owner: Owner, answers: Mapping[str, Any], *, load: Load | None = None
@@ -462,10 +477,16 @@ class Tasks:
             return False
         if (work := self.works.get(hash_id(task_id))) is not None:
             self.drop(work)
-        self._announce(server, task_id)
+        self._announce(server, task_id, over=True)
         return True
 
-    def _announce(self, server: str, task_id: str) -> None:
+    def _announce(self, server: str, task_id: str, *, over: bool = False) -> None:
+        self._stir(server, task_id)
+        if self._elsewhere is not None:
+            self._elsewhere.changed(server, task_id, over=over)
+
+    def _stir(self, server: str, task_id: str) -> None:
+        """Whoever waits at this node looks again."""
         id_hash = hash_id(task_id)
         self._waiting.ring(id_hash)
         if (work := self.works.get(id_hash)) is not None and work.outlet is not None:
@@ -474,6 +495,27 @@ class Tasks:
             self._tell(server, task_id)
         except Exception:  # whoever is told has a fault; the task has none
             self._log.exception("task.not_announced", server=server)
+
+    # ── for elsewhere.py ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def changed_elsewhere(self, server: str, task_id: str, *, over: bool) -> None:
+        """By another node, and committed. `over`: it was ended from outside, for good."""
+        work = self.works.get(hash_id(task_id))
+        if over and work is not None:
+            self.drop(work)
+        self._stir(server, task_id)
+
+    def fetched_elsewhere(self, task: str, node: str, on: bool) -> None:
+        nodes = self._fetched_at.get(task, set())
+        if on:
+            self._fetched_at.setdefault(task, nodes).add(node)
+            while len(self._fetched_at) > MAX_FETCHED:
+                del self._fetched_at[next(iter(self._fetched_at))]
+        else:
+            nodes.discard(node)
+            if not nodes:
+                self._fetched_at.pop(task, None)
+        self._waiting.ring(task)
 
     # ── for watch.py ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -521,6 +563,12 @@ class Tasks:
             checkpointed=orphan.checkpointed,
         )
         self._begin.send_nowait(work)
+
+
+def _elsewhere(letters: Letters, engine: Tasks) -> TasksElsewhere:
+    from server.tasks.elsewhere import TasksElsewhere
+
+    return TasksElsewhere(letters, engine)
 
 
 def _answerable(order: TaskOrder, face: Face) -> TaskOrder:

@@ -4,16 +4,17 @@ end, or leave. What they wait for, they look up themselves."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from server.tasks.outlet import Bell
 
 
 class Waiting:
-    """Tasks are named by the hashes of their ids."""
+    """Tasks are named by the hashes of their ids. `on_fetched` is told of one for which somebody has begun or stopped to wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_fetched: Callable[[str, bool], None] = lambda _task, _on: None) -> None:
+        self._on_fetched = on_fetched
         self._bells: dict[str, set[Bell]] = {}
         self._fetching = Counter[str]()
 
@@ -43,12 +44,15 @@ class Waiting:
         """While somebody waits for its result, and can be asked what the task asks."""
         self._fetching[task] += 1
         self.ring(task)
+        if self._fetching[task] == 1:
+            self._on_fetched(task, True)
         try:
             yield
         finally:
             self._fetching[task] -= 1
             if not self._fetching[task]:
                 del self._fetching[task]
+                self._on_fetched(task, False)
             self.ring(task)
 
     def fetched(self, task: str) -> bool:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+import trio
+
 from server.repeats.answers import AnswerVault
 from server.repeats.kept_answers import GRACE_MS
 from server.repeats.under_way import UnderWay
@@ -28,6 +30,8 @@ from server.x402.payments import Payment
 
 # Whoever waits for somebody else's call is told so before its own time is over.
 MARGIN_SECONDS: Final = 2.0
+# How often it is looked for whether another process has come to an end with a call.
+LOOK_SECONDS: Final = 0.25
 
 
 class Repeats:
@@ -88,6 +92,8 @@ class Repeats:
         if ended := await self._under_way.wait(charge.id, within=limit):
             return ended.answer
         again = await self._store.read(lambda db: charges.find(db, charge.id))
+        if again is not None and again.state == charge.state and again.owner not in (None, self._boot_id):
+            again = await self._ended_elsewhere(charge, limit)
         if again is None or again.state != charge.state:
             return None  # it ended between two looks
         if charge.payment_id is None or charge.state == "running":
@@ -95,6 +101,15 @@ class Repeats:
         if await self._under_way.wait(charge.payment_id, within=limit):
             return None
         return words.unknown_outcome(charge.payment_id)
+
+    async def _ended_elsewhere(self, charge: Charge, limit: float) -> Charge | None:
+        """The charge when the process that has it in hand has got further with it, or is gone; or after so long."""
+        again: Charge | None = charge
+        with trio.move_on_after(limit):
+            while again is not None and again.state == charge.state and again.owner is not None:
+                await trio.sleep(LOOK_SECONDS)
+                again = await self._store.read(lambda db: charges.find(db, charge.id))
+        return again
 
     async def _of_owed(
         self, charge: Charge, call: PricedCall, offer: Offer, limit: float

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from auth.values.model import Millis
 from server.client.identity import BASIC, NONE, POST, ClientIdentity
@@ -39,6 +39,9 @@ from server.trust.owner_login import OwnerLogin
 from server.trust.personal import PersonCredential
 from server.trust.pins import UpstreamKey
 from server.trust.token_endpoint import TokenEndpoints
+
+if TYPE_CHECKING:
+    from server.gateway.parked_elsewhere import ParkedElsewhere
 
 # How it is called where the settings have the credential itself, and where there is none to show.
 STATIC: Final = "the credential in the settings"
@@ -87,6 +90,7 @@ def open_upstream(
     name: str,
     log: Logger,
     buying: MakeBuyer | None = None,
+    parked: ParkedElsewhere | None = None,
 ) -> McpBackend:
     """Raises `ValueError` and `SecretUnreadable` for settings that turn out not to work."""
     key = UpstreamKey(server, config.id)
@@ -115,6 +119,7 @@ def open_upstream(
         name=name,
         log=log,
         buying=buying,
+        parked=parked,
     )
     served = desk.known.get(key)
     if served is not None and isinstance(served.backend, McpBackend):

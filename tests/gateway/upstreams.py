@@ -20,6 +20,7 @@ from server.backends.base import Announce, LogMessage, Progress, ToolCall
 from server.gateway.backend import MakeBuyer, McpBackend
 from server.gateway.credentials import Credential, StaticCredential
 from server.gateway.guard import OfferGuard, OpenGuard
+from server.gateway.parked_elsewhere import ParkedElsewhere
 from server.gateway.settings import McpConfig, problems
 from server.mcp.messages import TextContent
 from server.mcp.questions import Question
@@ -401,6 +402,7 @@ async def gate(
     credential: Credential | None = None,
     guard: OfferGuard | None = None,
     buying: MakeBuyer | None = None,
+    parked: ParkedElsewhere | None = None,
     before: Callable[[Gate], None] = lambda _: None,
     **settings: Any,
 ) -> AsyncGenerator[Gate]:
@@ -415,6 +417,7 @@ async def gate(
         name="test[1]",
         log=log.logger,
         buying=buying,
+        parked=parked,
     )
     found = Gate(backend, log)
     before(found)

@@ -18,6 +18,7 @@ from server.backends.base import Outlet, ToolCall
 from server.backends.catalog import Catalog, CatalogPolicy, Source
 from server.backends.demo import DEMO_TERMS, Demo
 from server.backends.terms import CallTerms
+from server.endpoint.elsewhere import ChangesElsewhere
 from server.endpoint.endpoint import Endpoint, TaskRules
 from server.endpoint.me import Me
 from server.http.guard import ForeignRequest, OwnRequest
@@ -109,6 +110,7 @@ def house(
     calls: CallBook | None = None,
     keeper: CallKeeper | None = None,
     governing: CatalogPolicy | None = None,
+    elsewhere: ChangesElsewhere | None = None,
 ) -> House:
     demo = Source(name="demo", backend=Demo(), tool_terms=DEMO_TERMS)
     catalog = Catalog(sources or (demo,), policy=governing)
@@ -169,6 +171,7 @@ def house(
         limits=limits,
         calls=calls,
         keeper=None if keeper is None else lambda: keeper,
+        elsewhere=elsewhere,
     )
     threshold = Threshold(
         name="main",

@@ -13,7 +13,8 @@ from server.backends.base import Outlet, Progress, ToolCall
 from server.backends.catalog import Source
 from server.mcp.questions import Question
 from server.mcp.results import ToolResult
-from server.sessions.sessions import Session, Sessions
+from server.sessions.session import Session
+from server.sessions.sessions import Sessions
 from tests.interaction.agents import House, house, says
 from tests.pair import Pair, Talk
 

@@ -15,7 +15,7 @@ from server.backends.catalog import Source
 from server.endpoint.endpoint import TaskRules
 from server.mcp.results import ToolResult
 from server.request.courier import PATIENCE_SECONDS
-from server.sessions.sessions import MAX_ERRANDS
+from server.sessions.session import MAX_ERRANDS
 from tests.interaction.agents import Agent
 from tests.interaction.clients import Client, Next
 from tests.interaction.everything import task_tool

@@ -22,8 +22,9 @@ from server.mcp.questions import Question
 from server.mcp.versions import REVISIONS
 from server.sessions.ended import EndedSessions
 from server.sessions.outstanding import MAX_OUTSTANDING
+from server.sessions.session import MAX_RUNNING, MAX_WATCHED, MAX_WATCHED_CHARACTERS, Session
 from server.sessions.session_ids import LIFETIME_DAYS, SessionIds
-from server.sessions.sessions import MAX_RUNNING, MAX_WATCHED, MAX_WATCHED_CHARACTERS, Session, Sessions
+from server.sessions.sessions import Sessions
 from server.store.inline import open_inline_store
 from server.store.jobs import StoreUnavailable
 
@@ -390,7 +391,7 @@ async def test_a_session_runs_only_so_many_requests() -> None:
 async def test_what_runs_is_bounded_for_a_caller_not_only_for_each_of_its_sessions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("server.sessions.sessions.MAX_RUNNING_OF_CALLER", 3)
+    monkeypatch.setattr("server.sessions.session.MAX_RUNNING_OF_CALLER", 3)
     sessions, params = (
         Sessions(),
         InitializeParams(protocol_version="2025-11-25", capabilities={}, client_info=None),
@@ -634,8 +635,7 @@ async def test_a_ping_is_not_waited_for_for_ever(autojump_clock: trio.testing.Mo
 
 async def unsolicited(session: Session) -> list[Any]:
     got: list[Any] = []
-    with session.unsolicited.read() as reader:
-        session.catch_up()
+    with session.unsolicited.read() as reader, session.attended_here():
         with trio.move_on_after(0.1):
             while (event := await reader.next()) is not None:
                 got.append(json.loads(event.message))

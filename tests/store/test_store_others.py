@@ -139,8 +139,8 @@ async def test_a_database_that_took_over_and_was_behind_leaves_nothing_to_be_bel
     async with open_postgres_store(postgres_database, clock=lambda: NOW) as store:
         for name in ("a", "b", "c"):
             await store.write(partial(change, name=name))
-        assert (await store.read(partial(look, after=3)))[1:] == (3, True)
-        assert await store.read(partial(look, after=7)) == ((), 3, False)
+        assert (await store.read(partial(look, after=3)))[1:3] == (3, True)
+        assert (await store.read(partial(look, after=7)))[:3] == ((), 3, False)
 
 
 async def test_a_listener_that_cannot_forget_stops_the_store(postgres_database: dict[str, str]) -> None:

@@ -111,6 +111,41 @@ async def test_the_same_call_at_the_same_time_waits_for_the_first() -> None:
         assert (await at.wallet())["balance"] == 40_000
 
 
+async def test_the_same_call_at_another_node_waits_for_the_first_and_is_given_its_answer(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        other = at.made_till(at.made_settlements("boot-2"), "boot-2")
+        begun = await at.till.begin(a_call(), an_offer(), Shown())
+        assert isinstance(begun, Started)
+        found: list[object] = []
+        async with trio.open_nursery() as nursery:
+
+            async def join() -> None:
+                found.append(await other.begin(a_call(), an_offer(), Shown()))
+
+            nursery.start_soon(join)
+            await trio.sleep(5)
+            assert found == []
+            await at.till.finish(begun, ANSWER)
+            ended = trio.current_time()
+        assert trio.current_time() - ended < 1
+        assert isinstance(found[0], Earlier) and found[0].answer == ANSWER
+        assert (await at.wallet())["balance"] == 40_000
+
+
+async def test_the_same_call_at_another_node_that_takes_too_long_is_to_be_made_again(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        other = at.made_till(at.made_settlements("boot-2"), "boot-2")
+        assert isinstance(await at.till.begin(a_call(), an_offer(), Shown()), Started)
+        assert reason(await other.begin(a_call(), an_offer(), Shown())) == "in_flight"
+        assert len(await at.rows("charges")) == 1
+
+
 async def test_a_key_is_for_one_call() -> None:
     async with open_till() as at:
         await at.give(50_000)

@@ -1,0 +1,1 @@
+"""What nodes that share one database tell each other."""

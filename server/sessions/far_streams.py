@@ -1,0 +1,219 @@
+"""The rest of a stream that broke off, for a client that comes back to another node than the one that has it.
+
+    where the client is        →  which event it got last       every node that has the session looks for it
+    where the stream is        →  its events, some at a time    and the next ones when those were taken
+                               →  that it has ended, or that its client reads it elsewhere by now
+
+Letters both ways (server/letters). Whoever reads is as slow as the client: the sender of the stream waits for it as it would for a
+connection of its own. What is too large for a letter is not sent: the connection ends, and the client comes again, sooner or later there.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Final, TypeAlias
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from server.letters.letters import MAX_BODY, Letter, Letters
+from server.observe.log import Logger
+from server.sessions.ended import topic_of
+from server.sessions.event_log import Event, EventStream, StreamReader
+from server.sessions.session import Session
+
+WANTED: Final = "stream"
+SAID: Final = "stream-said"
+# Nodes that have the session answer within milliseconds; if none does, the stream is kept nowhere.
+FIND_SECONDS: Final = 1.5
+LOOK_SECONDS: Final = 1.0
+BATCH_BYTES: Final = 256 * 1024
+# Streams that are read from other nodes at once.
+FOLLOWED: Final = 1024
+_WAITING: Final = 16
+_TALK_BYTES: Final = 18
+
+
+class _Wanted(msgspec.Struct, frozen=True):
+    event_id: str
+    talk: str
+
+
+class _Events(msgspec.Struct, tag="events"):
+    events: list[tuple[str, Raw]]
+
+
+class _Begins(msgspec.Struct, tag="begins"):
+    pass
+
+
+class _Ends(msgspec.Struct, tag="ends"):
+    more: bool  # there may be more, for who comes back
+
+
+class _Taken(msgspec.Struct, tag="taken"):
+    pass
+
+
+class _Leaves(msgspec.Struct, tag="leaves"):
+    pass
+
+
+_Said: TypeAlias = _Events | _Begins | _Ends | _Taken | _Leaves
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(_Said).decode
+_decode_wanted: Final = msgspec.json.Decoder(_Wanted).decode
+
+
+class FarReader:
+    """Read like a `StreamReader`."""
+
+    def __init__(
+        self, say: Callable[[_Said], object], said: trio.MemoryReceiveChannel[_Said], alive: Callable[[], bool]
+    ) -> None:
+        self.left = False
+        self.at_end = False
+        self._say = say
+        self._said = said
+        self._alive = alive
+        self._events = deque[Event]()
+        self._owes = False  # what was sent has been read
+
+    async def next(self) -> Event | None:
+        while not self._events:
+            if self._owes:
+                self._owes = False
+                self._say(_Taken())
+            with trio.move_on_after(LOOK_SECONDS) as waiting:
+                said = await self._said.receive()
+                if isinstance(said, _Events):
+                    self._events.extend(Event(name, bytes(message)) for name, message in said.events)
+                    self._owes = True
+                elif isinstance(said, _Ends):
+                    self.left, self.at_end = said.more, True
+                    return None
+            if waiting.cancelled_caught and not self._alive():
+                self.left = True
+                return None
+        return self._events.popleft()
+
+
+class FarStreams:
+    """Of one process. `run` reads for other nodes what is here."""
+
+    def __init__(self, letters: Letters, find: Callable[[str], Session | None], log: Logger) -> None:
+        """`find`: the session of that topic, if it is here."""
+        self._letters = letters
+        self._find = find
+        self._log = log
+        self._talks: dict[str, trio.MemorySendChannel[_Said]] = {}
+        self._nodes: dict[str, str] = {}  # who is at the other end of a talk
+        self._wanted, self._wants = trio.open_memory_channel[tuple[Session, EventStream, int, str, str]](
+            FOLLOWED
+        )
+        letters.hear(WANTED, self._hear_wanted, lambda topic: find(topic) is not None)
+        letters.hear(SAID, self._hear_said, self._talks.__contains__)
+
+    # ── where the client is ──────────────────────────────────────────────────────────────────────────────────────────
+
+    @asynccontextmanager
+    async def read(self, session: Session, event_id: str) -> AsyncGenerator[FarReader | None]:
+        """None: no node has what comes after that event."""
+        talk = secrets.token_urlsafe(_TALK_BYTES)
+        sender, said = trio.open_memory_channel[_Said](_WAITING)
+        self._talks[talk] = sender
+        begun, reader = False, None
+        try:
+            wanted = _encode(_Wanted(event_id, talk))
+            if self._letters.send(WANTED, topic_of(session.id), wanted, caller=session.caller):
+                with trio.move_on_after(FIND_SECONDS):
+                    begun = isinstance(await said.receive(), _Begins)
+            if begun:
+                node = self._nodes[talk]
+                reader = FarReader(
+                    lambda event: self._say(talk, event), said, lambda: self._letters.is_alive(node)
+                )
+            yield reader
+        finally:
+            del self._talks[talk]
+            self._nodes.pop(talk, None)
+            if reader is not None and not reader.at_end:
+                self._say(talk, _Leaves())
+
+    def _say(self, talk: str, said: _Said) -> bool:
+        return self._letters.send(SAID, talk, _encode(said))
+
+    # ── where the stream is ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            async for session, stream, after, talk, node in self._wants:
+                nursery.start_soon(self._pass_on, session, stream, after, talk, node)
+
+    def _hear_wanted(self, letter: Letter) -> None:
+        session, wanted = self._find(letter.topic), _decode_wanted(letter.body)
+        found = None if session is None else session.log.find_here(wanted.event_id)
+        if session is None or found is None:
+            return
+        try:
+            self._wanted.send_nowait((session, *found, wanted.talk, letter.node))
+        except trio.WouldBlock:
+            self._log.warning("stream.not_passed_on", reason="too many streams are read at other nodes")
+
+    def _hear_said(self, letter: Letter) -> None:
+        self._nodes.setdefault(letter.topic, letter.node)
+        try:
+            self._talks[letter.topic].send_nowait(_decode(letter.body))
+        except trio.WouldBlock:  # nobody sends so much before it is taken
+            return
+
+    async def _pass_on(self, session: Session, stream: EventStream, after: int, talk: str, node: str) -> None:
+        sender, said = trio.open_memory_channel[_Said](_WAITING)
+        self._talks[talk] = sender
+        taken = trio.Event()
+        try:
+            async with trio.open_nursery() as nursery:
+
+                async def listen() -> None:
+                    """Until the other node needs no more, or is gone."""
+                    nonlocal taken
+                    while True:
+                        with trio.move_on_after(LOOK_SECONDS) as waiting:
+                            if isinstance(await said.receive(), _Leaves):
+                                break
+                            taken.set()
+                        if waiting.cancelled_caught and not self._letters.is_alive(node):
+                            break
+                    nursery.cancel_scope.cancel()
+
+                nursery.start_soon(listen)
+                self._say(talk, _Begins())
+                with session.stream_open(), stream.read(after) as reader:
+                    while (events := await _batch(stream, reader)) is not None:
+                        taken = trio.Event()
+                        if not self._say(talk, _Events(events)):
+                            self._say(talk, _Ends(more=True))
+                            break
+                        await taken.wait()
+                    else:
+                        self._say(talk, _Ends(more=reader.left))
+                nursery.cancel_scope.cancel()
+        finally:
+            del self._talks[talk]
+
+
+async def _batch(stream: EventStream, reader: StreamReader) -> list[tuple[str, Raw]] | None:
+    """What is there, some of it. None: it has ended, or is read by somebody else."""
+    event, size, found = await reader.next(), 0, list[tuple[str, Raw]]()
+    while event is not None:
+        found.append((event.id, Raw(event.message)))
+        size += len(event.message)
+        coming = stream.event_after(reader.handed)
+        if size > BATCH_BYTES or coming is None or size + len(coming[1]) > MAX_BODY // 2:
+            break
+        event = await reader.next()
+    return found or None

@@ -1,0 +1,362 @@
+"""Sessions that several nodes have: what comes to one of them and is meant for another goes there, and what all must know, all are told.
+
+A letter each (server/letters), to whoever has the session; what a node must know that takes it up later has a row (shared_rows.py), written
+behind whoever waits. Ids of requests of ours name the node that asks, and show that they were made here: what answers to nothing goes nowhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Final, TypeAlias
+
+import msgspec
+import trio
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from msgspec import Raw
+
+from auth.values.model import Millis
+from server.backends.base import LogLevel
+from server.letters.letters import MAX_BODY, Letter, Letters
+from server.mcp.messages import RequestId, ResponseMessage
+from server.observe.log import Logger
+from server.sessions import shared_rows as rows
+from server.sessions.ended import EndedSessions, topic_of
+from server.sessions.far_streams import FarStreams
+from server.sessions.session import DEFAULT_LEVEL, EventSource, Session
+from server.sessions.shared_rows import FactsChange
+from server.store.jobs import Store, StoreUnavailable
+
+KEY_PURPOSE: Final = "shared-sessions"
+ABOUT: Final = "session"
+ENDED: Final = "session-ended"
+TOO_LARGE: Final = f"the answer came to another node than the one that asked, and is larger than the {MAX_BODY // 1024:,} KiB that go from one to another"
+# How much later than what it says a row may be. Whoever needs it before is told by a letter.
+WRITTEN_SECONDS: Final = 0.1
+_PAUSE_SECONDS: Final = 1.0
+_AT_ONCE: Final = 100
+# Of sessions with a row, the ones that are in use say so again.
+_REFRESH_SECONDS: Final = 20 * 60.0
+# Ids of another node's requests that were answered here: whoever answers twice is late.
+_REMEMBERED: Final = 64
+_NODE_CHARACTERS: Final = 8
+_NONCE_BYTES: Final = 12
+_NAMED: Final = re.compile(r"server-(\d{1,9})-([0-9a-f]{8})-([0-9a-f]{8})-([0-9a-f]{16})", re.ASCII).fullmatch
+
+
+class SessionFacts(msgspec.Struct, frozen=True, kw_only=True):
+    ended_until: Millis | None
+    log_level: LogLevel | None
+    reader: str | None  # another node
+    watched: frozenset[str]
+
+
+_NOTHING: Final = Raw(b"null")
+
+
+class _Answered(msgspec.Struct, tag="answered"):
+    id: str
+    result: Raw = _NOTHING
+    error: Raw = _NOTHING
+    why: str | None = None  # there is no answer
+
+
+class _Cancelled(msgspec.Struct, tag="cancelled"):
+    id: RequestId
+
+
+class _Ready(msgspec.Struct, tag="ready"):
+    pass
+
+
+class _Said(msgspec.Struct, tag="said"):
+    message: Raw
+    changed: str | None = None  # what it tells of, if that is a change
+
+
+class _Watches(msgspec.Struct, tag="watches"):
+    uri: str
+    on: bool
+
+
+class _Leveled(msgspec.Struct, tag="level"):
+    level: LogLevel
+
+
+class _Reads(msgspec.Struct, tag="reads"):
+    on: bool
+
+
+_News: TypeAlias = _Answered | _Cancelled | _Ready | _Said | _Watches | _Leveled | _Reads
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(_News).decode
+
+
+class SharedSessions:
+    """Of all servers of a process. Implements `OtherNodes`. `run` writes what later nodes must know."""
+
+    def __init__(
+        self,
+        letters: Letters,
+        ended: EndedSessions,
+        store: Store,
+        *,
+        key: bytes,
+        clock: Callable[[], Millis],
+        entropy: Callable[[int], bytes],
+        log: Logger,
+    ) -> None:
+        self._letters = letters
+        self._ended = ended
+        self._store = store
+        self._cipher = AESGCM(hashlib.sha256(key + b"rows").digest())
+        self._key = hashlib.sha256(key + b"ids").digest()
+        self._clock = clock
+        self._entropy = entropy
+        self._log = log
+        self._here: dict[str, tuple[Session, Callable[[Session], None]]] = {}
+        self._answered: dict[str, dict[str, None]] = {}
+        self._unwritten: dict[str, FactsChange] = {}
+        self._wake = trio.Event()
+        self._streams = FarStreams(letters, self._at, log)
+        letters.hear(ABOUT, self._hear, self._here.__contains__)
+        letters.hear(ENDED, self._hear_end)
+        letters.on_company(self._share_all)
+
+    def came(self, session: Session, put_away: Callable[[Session], None]) -> None:
+        self._here[topic_of(session.id)] = (session, put_away)
+
+    def _at(self, topic: str) -> Session | None:
+        found = self._here.get(topic)
+        return None if found is None else found[0]
+
+    def went(self, session: Session) -> None:
+        topic = topic_of(session.id)
+        self._here.pop(topic, None)
+        self._answered.pop(topic, None)
+
+    # ── what other nodes are told ────────────────────────────────────────────────────────────────────────────────────
+
+    def name_request(self, session: Session, count: int) -> str:
+        node, life = self._letters.node[:_NODE_CHARACTERS], session.log.life
+        return f"server-{count}-{node}-{life}-{self._mark(session, count, node, life)}"
+
+    def is_alive(self, node: str) -> bool:
+        return self._letters.is_alive(node)
+
+    def answered(self, session: Session, response: ResponseMessage) -> None:
+        request_id = response.id
+        if not isinstance(request_id, str) or not self._asked_elsewhere(session, request_id):
+            return
+        topic = topic_of(session.id)
+        before = self._answered.setdefault(topic, {})
+        if request_id in before:
+            return
+        before[request_id] = None
+        if len(before) > _REMEMBERED:
+            del before[next(iter(before))]
+        news = _Answered(request_id, response.result or _NOTHING, response.error or _NOTHING)
+        if len(body := _encode(news)) > MAX_BODY:
+            body = _encode(_Answered(request_id, why=TOO_LARGE))
+        self._letters.send(ABOUT, topic, body, caller=session.caller)
+
+    def _asked_elsewhere(self, session: Session, request_id: str) -> bool:
+        match = _NAMED(request_id)
+        if match is None or match[2] == self._letters.node[:_NODE_CHARACTERS]:
+            return False
+        mark = self._mark(session, int(match[1]), match[2], match[3])
+        return hmac.compare_digest(mark, match[4])
+
+    def _mark(self, session: Session, count: int, node: str, life: str) -> str:
+        about = f"{session.id}|{count}|{node}|{life}".encode()
+        return hmac.new(self._key, about, hashlib.sha256).hexdigest()[:16]
+
+    def cancelled(self, session: Session, request_id: RequestId) -> None:
+        self._tell(session, _Cancelled(request_id))
+
+    def ready(self, session: Session) -> None:
+        self._tell(session, _Ready())
+
+    def say(self, session: Session, message: bytes) -> None:
+        self._tell(session, _Said(Raw(message)))
+
+    def tell_changed(self, session: Session, kind: str, message: bytes) -> None:
+        self._tell(session, _Said(Raw(message), kind))
+
+    def watches(self, session: Session, uri: str, on: bool) -> None:
+        self._tell(session, _Watches(uri, on))
+        self._note(session, watches={_hash(uri): self._seal(topic_of(session.id), uri) if on else None})
+
+    def leveled(self, session: Session) -> None:
+        self._tell(session, _Leveled(session.log_level))
+        self._note(session, log_level=session.log_level)
+
+    def reads(self, session: Session, on: bool) -> None:
+        self._tell(session, _Reads(on))
+        self._note(session, reads=on)
+
+    def read_stream(self, session: Session, event_id: str) -> AbstractAsyncContextManager[EventSource | None]:
+        return self._streams.read(session, event_id)
+
+    def ended(self, session_id: str, expires_at: Millis) -> None:
+        topic = topic_of(session_id)
+        self._letters.send(ENDED, topic, _encode(expires_at))
+        if not self._letters.alone:
+            self._unwritten[topic] = FactsChange(id_hash=topic, caller="", over=True)
+            self._wake.set()
+
+    def _tell(self, session: Session, news: _News) -> None:
+        if not self._letters.alone:
+            self._letters.send(ABOUT, topic_of(session.id), _encode(news), caller=session.caller)
+
+    # ── what they tell ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _hear(self, letter: Letter) -> None:
+        found = self._here.get(letter.topic)
+        if found is None:
+            return
+        session = found[0]
+        news: _News = _decode(letter.body)
+        match news:
+            case _Answered():
+                session.settle(_answer(news) if news.why is None else news.why, news.id)
+            case _Cancelled():
+                session.cancel(news.id)
+            case _Ready():
+                session.is_ready()
+            case _Said():
+                self._hear_said(session, news)
+            case _Watches():
+                (session.watched.add if news.on else session.watched.discard)(news.uri)
+            case _Leveled():
+                session.log_level = news.level
+            case _Reads():
+                if news.on or session.reader == letter.node:
+                    session.read_at(letter.node if news.on else None)
+
+    def _hear_said(self, session: Session, news: _Said) -> None:
+        message = bytes(news.message)
+        if news.changed is not None:
+            session.changed(news.changed, message)
+        elif session.unsolicited.attended:  # else it is for another node
+            session.unsolicited.append(message)
+
+    def _hear_end(self, letter: Letter) -> None:
+        self._ended.know(letter.topic, msgspec.json.decode(letter.body, type=int))
+        found = self._here.get(letter.topic)
+        if found is not None:
+            session, put_away = found
+            put_away(session)
+
+    # ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def look_up(self, session_id: str) -> SessionFacts:
+        """Raises `StoreUnavailable`."""
+        topic = topic_of(session_id)
+        row = await self._store.read(partial(rows.look_up, id_hash=topic, now=self._clock()))
+        reader = row.reader if row.reader is not None and self.is_alive(row.reader) else None
+        return SessionFacts(
+            ended_until=row.ended_until,
+            log_level=None if row.log_level is None else msgspec.convert(row.log_level, LogLevel),
+            reader=reader,
+            watched=frozenset(
+                uri for sealed in row.watches if (uri := self._open(topic, sealed)) is not None
+            ),
+        )
+
+    def _note(
+        self,
+        session: Session,
+        *,
+        log_level: str | None = None,
+        reads: bool | None = None,
+        watches: dict[str, bytes | None] | None = None,
+    ) -> None:
+        """To be written soon: with other nodes there may be more of them later."""
+        if self._letters.alone:
+            return
+        topic = topic_of(session.id)
+        before = self._unwritten.get(topic) or FactsChange(id_hash=topic, caller=session.caller)
+        if before.over:
+            return
+        self._unwritten[topic] = FactsChange(
+            id_hash=topic,
+            caller=session.caller,
+            log_level=log_level or before.log_level,
+            reads=before.reads if reads is None else reads,
+            watches={**before.watches, **(watches or {})},
+        )
+        self._wake.set()
+
+    async def run(self) -> None:
+        """For ever."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._streams.run)
+            nursery.start_soon(self._keep_writing)
+
+    async def _keep_writing(self) -> None:
+        while True:
+            with trio.move_on_after(_REFRESH_SECONDS):
+                await self._wake.wait()
+                await trio.sleep(WRITTEN_SECONDS)  # more of the same session comes together, as a rule
+            if not self._wake.is_set():
+                self._share_all(used=True)
+            self._wake = trio.Event()
+            await self._write()
+
+    def _share_all(self, *, used: bool = False) -> None:
+        """`used`: of those alone that are in use."""
+        for session, _ in list(self._here.values()):
+            if session.busy or not used:
+                self._share(session)
+
+    def _share(self, session: Session) -> None:
+        topic, read = topic_of(session.id), session.unsolicited.attended
+        leveled = session.log_level != DEFAULT_LEVEL
+        if not (session.watched or leveled or read):
+            return
+        watches: dict[str, bytes | None] = {_hash(uri): self._seal(topic, uri) for uri in session.watched}
+        self._note(
+            session,
+            log_level=session.log_level if leveled else None,
+            reads=True if read else None,
+            watches=watches,
+        )
+
+    async def _write(self) -> None:
+        while self._unwritten:
+            some = [self._unwritten.pop(topic) for topic in list(self._unwritten)[:_AT_ONCE]]
+            job = partial(rows.write, changes=some, node=self._letters.node, now=self._clock())
+            try:
+                await self._store.write(job)
+            except StoreUnavailable as problem:
+                # What nodes know that are there is not lost; one that comes new does not learn of it.
+                self._log.warning("session.not_shared", reason=str(problem)[:200], sessions=len(some))
+                await trio.sleep(_PAUSE_SECONDS)
+
+    def _seal(self, topic: str, uri: str) -> bytes:
+        nonce = self._entropy(_NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, uri.encode(), topic.encode())
+
+    def _open(self, topic: str, sealed: bytes) -> str | None:
+        try:
+            plain = self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], topic.encode())
+        except InvalidTag:
+            return None
+        return plain.decode()
+
+
+def _answer(news: _Answered) -> ResponseMessage:
+    refused = bytes(news.error) != b"null"
+    return ResponseMessage(
+        id=news.id, result=None if refused else news.result, error=news.error if refused else None
+    )
+
+
+def _hash(uri: str) -> str:
+    return hashlib.sha256(uri.encode()).hexdigest()
