@@ -46,6 +46,9 @@ _BY_STATE: Final[Mapping[str, tuple[type[StoreError], str]]] = MappingProxyType(
 # Two transactions got in each other's way, and this one had to give in.
 _COLLISIONS: Final = frozenset({"40001", "40P01"})
 
+# What a transaction that is to write is told by a standby at its beginning, and later on.
+STANDS_BY: Final = frozenset({"0A000", "25006"})
+
 # It stood still for too long, and was ended before whatever was sent afterwards.
 _STOOD_STILL: Final = "25P03"
 
@@ -57,9 +60,12 @@ _CONSTRAINTS: Final[Mapping[str, str]] = MappingProxyType(
 class PostgresRefused(Exception):
     """What PostgreSQL answered, in our words."""
 
-    def __init__(self, kind: type[StoreError], message: str, *, is_undone: bool = False) -> None:
+    def __init__(
+        self, kind: type[StoreError], message: str, *, is_undone: bool = False, state: str = ""
+    ) -> None:
         super().__init__(message)
         self.kind = kind
+        self.state = state  # as the server has it; "": it did not say
         self.is_undone = is_undone  # the server itself said that the transaction counts for nothing
 
     def as_store_error(self) -> StoreError:
@@ -70,10 +76,10 @@ def refused(error: Error, *, is_lost: bool) -> PostgresRefused:
     """`is_lost`: the connection is gone, whatever the error says of itself."""
     state = error.sqlstate or ""
     if state in _COLLISIONS:
-        return PostgresRefused(Collided, "")
+        return PostgresRefused(Collided, "", state=state)
     for length in (5, 3, 2):
         if (known := _BY_STATE.get(state[:length])) is not None:
-            return PostgresRefused(*known, is_undone=state == _STOOD_STILL)
+            return PostgresRefused(*known, is_undone=state == _STOOD_STILL, state=state)
     if is_lost:
         return PostgresRefused(StoreUnreachable, "the connection to the database was lost")
     if state.startswith("23"):
@@ -81,8 +87,12 @@ def refused(error: Error, *, is_lost: bool) -> PostgresRefused:
     if state.startswith("42"):  # of a statement as it was written, without its parameters
         return PostgresRefused(StatementFailed, error.diag.message_primary or state)
     return PostgresRefused(
-        StatementFailed, f"the database refused a value or statement: {_name(state, error)}"
+        StatementFailed, f"the database refused a value or statement: {_name(state, error)}", state=state
     )
+
+
+def refused_by_standby() -> PostgresRefused:
+    return PostgresRefused(*_BY_STATE["25006"])
 
 
 def _constraint(error: Error, state: str) -> str:

@@ -35,7 +35,10 @@ _VERSIONS_TABLE: Final = """
 CREATE TABLE IF NOT EXISTS schema_version
   (version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL, sha256 TEXT NOT NULL)
 """
-_TABLES: Final = "SELECT relname AS name FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p')"
+_TABLES: Final = """
+SELECT relname AS name FROM pg_class
+  WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND relkind IN ('r', 'p')
+"""
 
 
 def spelled(sql: str) -> str:
