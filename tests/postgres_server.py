@@ -101,6 +101,20 @@ class PostgresServer:
         bring_up(connection, packaged_migrations(), now=MADE_AT)
         connection.close()
 
+    def follow(self, primary: PostgresServer) -> None:
+        """A standby of that one, in the place of `make`; started."""
+        self._run(
+            "pg_basebackup", "-D", str(self._data), "-h", str(primary.folder), "-U", USER, "-R", "--checkpoint=fast", "--no-sync"
+        )  # fmt: skip
+        self.start()
+
+    def promote(self) -> None:
+        self._run("pg_ctl", "-D", str(self._data), "-w", "promote")
+
+    def process(self) -> int:
+        """Of the one that lets the others in."""
+        return int((self._data / "postmaster.pid").read_text().splitlines()[0])
+
     def start(self) -> None:
         settings = {
             "listen_addresses": "",
