@@ -127,6 +127,16 @@ class PostgresConnection:
             description = self._descriptions[sql] = names_of(cursor)
         return PostgresCursor(cursor, description)
 
+    def begin_without_end(self, how: str) -> None:
+        """A transaction that is no job's: old tables may be long. For what others hold it waits no longer than any. Not on a new connection,
+        which would not be alone with the schema."""
+        self._plain(how)
+        self._connection.patience = None
+        self._plain("SET LOCAL statement_timeout = 0")
+
+    def with_an_end(self) -> None:
+        self._connection.patience = self._patience
+
     def script(self, sql: str) -> None:
         """Run statements that are no job's: of a migration."""
         self._plain(sql)
@@ -278,8 +288,12 @@ class PostgresConnection:
             if isinstance(error, psycopg.Error):
                 raise CannotOpen(f"cannot use the database: {first_line(error, parameters)}") from None
             raise
-        connection.patience = self._access.job_seconds + GRACE_SECONDS
+        connection.patience = self._patience
         return connection
+
+    @property
+    def _patience(self) -> float:
+        return self._access.job_seconds + GRACE_SECONDS
 
     def _set_up(self, connection: WireConnection) -> None:
         connection.prepared_max = _PREPARED

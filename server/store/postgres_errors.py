@@ -43,6 +43,15 @@ _BY_STATE: Final[Mapping[str, tuple[type[StoreError], str]]] = MappingProxyType(
     }
 )  # fmt: skip
 
+# Those of a file speak of its directory.
+_HINTS: Final[Mapping[type[StoreError], str]] = MappingProxyType(
+    {
+        StoreReadOnly: "is it the primary, and do the tables belong to the user that the address names?",
+        DiskFull: "free some space on the database server; nothing else needs to be done",
+        StoreDamaged: "stop the server, and restore a back-up of the database: pg_restore",
+    }
+)
+
 # Two transactions got in each other's way, and this one had to give in.
 _COLLISIONS: Final = frozenset({"40001", "40P01"})
 
@@ -69,7 +78,7 @@ class PostgresRefused(Exception):
         self.is_undone = is_undone  # the server itself said that the transaction counts for nothing
 
     def as_store_error(self) -> StoreError:
-        return Collided() if self.kind is Collided else self.kind(str(self))
+        return Collided() if self.kind is Collided else self.kind(str(self), hint=_HINTS.get(self.kind))
 
 
 def refused(error: Error, *, is_lost: bool) -> PostgresRefused:

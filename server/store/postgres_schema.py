@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from server.store.engine import CommitInDoubt
 from server.store.jobs import CannotOpen, ForeignDatabase
 from server.store.migrate import Migration, OtherSchema, refuse_newer, statements
 from server.store.postgres_connection import BEGIN_MIGRATION, PostgresConnection
@@ -93,7 +94,7 @@ def _applied(connection: PostgresConnection) -> dict[int, str]:
 
 def _apply(connection: PostgresConnection, migration: Migration, *, now: int) -> None:
     try:
-        connection.execute(BEGIN_MIGRATION)
+        connection.begin_without_end(BEGIN_MIGRATION)
         connection.script(_VERSIONS_TABLE)
         for statement in statements(migration.sql):
             connection.script(spelled(statement))
@@ -102,10 +103,17 @@ def _apply(connection: PostgresConnection, migration: Migration, *, now: int) ->
             (migration.version, migration.name, now, migration.sha256),
         )
         connection.execute("COMMIT")
+    except CommitInDoubt:
+        raise CannotOpen(
+            f"the connection to the database was lost while migration {migration.version:04} was being committed",
+            hint="start again: it has happened as a whole or not at all",
+        ) from None
     except PostgresRefused as error:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise CannotOpen(
             f"migration {migration.version:04} failed: {error}",
-            hint="the database's user must be able to make tables in it",
+            hint="nothing of it was done; the database's user must be able to make tables in it",
         ) from None
+    finally:
+        connection.with_an_end()
