@@ -87,7 +87,7 @@ def _applied(connection: PostgresConnection) -> dict[int, str]:
     if tables:
         raise ForeignDatabase(
             "the database has tables of another program",
-            hint="name a database, or a schema (?options=-csearch_path=NAME), that is Ostiary's alone",
+            hint="name a database, or a schema (?options=-csearch_path%3DNAME), that is Ostiary's alone",
         )
     return {}
 

@@ -53,6 +53,10 @@ _UNSAID: Final[Mapping[str, str]] = MappingProxyType(
     {"sslcertmode": "allow", "min_protocol_version": "3.0", "max_protocol_version": "3.0"}
 )
 
+_SHOWN: Final = frozenset({"host", "hostaddr", "port", "user", "dbname", "sslrootcert"})
+# How somebody shows that they know a password without showing it.
+PROVED: Final = "scram-sha-256"
+
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 5.0
 # So many tries hang somewhere without an end, and no more are begun.
@@ -122,15 +126,6 @@ class Outage:
             self._hanging.append(thread)
 
 
-def refuse_environment() -> None:
-    """Before anything is opened. Raises `CannotOpen`."""
-    if "PGSERVICE" in os.environ:
-        raise CannotOpen(
-            "PGSERVICE is set: it would say from elsewhere which database is meant",
-            hint="start without it; all that counts is in the address",
-        )
-
-
 def told(parameters: Mapping[str, str]) -> dict[str, Any]:
     """All that libpq is told, so that nothing of it is left to the environment."""
     asked: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, **_KEEPALIVE, **parameters, **_ALWAYS}
@@ -184,7 +179,7 @@ def first_line(error: psycopg.Error, parameters: Mapping[str, str]) -> str:
     """Names a host, a user and a database, never a password, nor what was written in the place of something else."""
     said = (str(error).strip().splitlines() or ["it does not answer"])[0]
     for name, value in parameters.items():
-        if name not in ("host", "hostaddr", "port", "user", "dbname", "sslrootcert") and value:
+        if name not in _SHOWN and value and value != PROVED:
             said = said.replace(f'"{value}"', '"…"').replace(f"'{value}'", "'…'")
     return said
 

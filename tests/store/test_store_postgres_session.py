@@ -181,8 +181,10 @@ def test_a_migration_of_which_nobody_was_told_how_it_ended_stops_the_start_and_t
         access = PostgresAccess(parameters=parameters, job_seconds=10)
         with monkeypatch.context() as cut:
             cut.setattr(PostgresConnection, "_commit", commit_unheard)
-            with closing(PostgresConnection(access, writes=True)) as connection:
-                with pytest.raises(CannotOpen, match="migration 0001 was being committed"):
-                    bring_up(connection, packaged_migrations(), now=NOW)
+            with (
+                closing(PostgresConnection(access, writes=True)) as connection,
+                pytest.raises(CannotOpen, match="migration 0001 was being committed"),
+            ):
+                bring_up(connection, packaged_migrations(), now=NOW)
         with closing(PostgresConnection(access, writes=True)) as connection:
             bring_up(connection, packaged_migrations(), now=NOW)
