@@ -59,6 +59,8 @@ class StoreEngine(msgspec.Struct, frozen=True, kw_only=True):
     shared: bool  # other processes may write to it, too
     begin_write: str
     begin_read: str
+    # Why a connection would only refuse what it is asked now, as far as that is known without asking; none where it never is.
+    out_of_reach: Callable[[Any], StoreError | None] | None
     # Said before and after a read on a connection that also writes; none where `begin_read` says it.
     only_reading: tuple[str, str] | None
     # Have a connection ask, while statements run, whether they are to be stopped.

@@ -19,7 +19,15 @@ from psycopg.generators import execute
 from psycopg.pq import ExecStatus, TransactionStatus
 
 from server.store.engine import CommitInDoubt, StoreEngine
-from server.store.jobs import CannotOpen, Collided, JobTooSlow, StoreBusy, StoreReadOnly, StoreUnreachable
+from server.store.jobs import (
+    CannotOpen,
+    Collided,
+    JobTooSlow,
+    StoreBusy,
+    StoreError,
+    StoreReadOnly,
+    StoreUnreachable,
+)
 from server.store.placeholders import numbered
 from server.store.postgres_errors import STANDS_BY, PostgresRefused, refused, refused_by_standby
 from server.store.postgres_session import set_up
@@ -62,6 +70,8 @@ NOT_ALONE: Final = f"SELECT pg_advisory_unlock({_OF_SCHEMA})".encode()
 # While others are at the schema, or have it and are about to go.
 _SCHEMA_SECONDS: Final = 5.0
 _SCHEMA_PAUSE_SECONDS: Final = 0.05
+
+CANNOT_BE_REACHED: Final = "the database cannot be reached"
 
 
 class PostgresAccess(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +118,11 @@ class PostgresConnection:
             TransactionStatus.INTRANS,
             TransactionStatus.INERROR,
         )
+
+    @property
+    def is_out_of_reach(self) -> bool:
+        """There is none, and nobody is to try again now. May be asked from any thread."""
+        return self._access.outage.refuses and self._connection.closed
 
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Any:
         control = self._controls.get(sql)
@@ -265,7 +280,7 @@ class PostgresConnection:
         """Raises `PostgresRefused`."""
         outage = self._access.outage
         if self._closed or not outage.begin_try():
-            raise PostgresRefused(StoreUnreachable, "the database cannot be reached")
+            raise PostgresRefused(StoreUnreachable, CANNOT_BE_REACHED)
         self._connection.close()
         self._descriptions.clear()
         try:
@@ -342,6 +357,10 @@ def _watch(connection: PostgresConnection, is_late: Callable[[], bool]) -> None:
     connection.is_late = is_late
 
 
+def _out_of_reach(connection: PostgresConnection) -> StoreError | None:
+    return StoreUnreachable(CANNOT_BE_REACHED) if connection.is_out_of_reach else None
+
+
 def _translate(error: PostgresRefused) -> Any:
     return error.as_store_error()
 
@@ -353,6 +372,7 @@ POSTGRES: Final = StoreEngine(
     shared=True,
     begin_write=BEGIN_WRITE,
     begin_read=BEGIN_READ,
+    out_of_reach=_out_of_reach,
     only_reading=None,
     watch=_watch,
 )

@@ -24,6 +24,7 @@ SQLITE: Final = StoreEngine(
     shared=False,
     begin_write="BEGIN IMMEDIATE",
     begin_read="BEGIN",
+    out_of_reach=None,
     only_reading=("PRAGMA query_only = ON", "PRAGMA query_only = OFF"),
     watch=_watch,
 )

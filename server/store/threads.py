@@ -175,6 +175,9 @@ class ThreadedStore:
         self._listeners: list[OnChanges] = []
         self._audit_listeners: list[OnAudit] = []
         self._transactions = writer
+        # None for a store that is always there.
+        self._far_readers = [reader for reader in readers if reader.may_be_out_of_reach]
+        self._is_far = writer.may_be_out_of_reach
         self._writes = _Lane(limits.waiting)
         self._reads = _Lane(limits.waiting)
         self._closed = False
@@ -202,6 +205,8 @@ class ThreadedStore:
             raise StoreClosed("the store is closed")
         health = self.health
         try:
+            if self._is_far and (known := self._transactions.out_of_reach) is not None:
+                raise known
             ticket = self._writes.submit(job)
             await trio.lowlevel.wait_task_rescheduled(_wait_on)
             if ticket.abandoned:
@@ -218,6 +223,8 @@ class ThreadedStore:
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._closed:
             raise StoreClosed("the store is closed")
+        if self._far_readers and (known := self._unread()) is not None:
+            raise known
         ticket = self._reads.submit(job)
         await trio.lowlevel.wait_task_rescheduled(ticket.abandon)
         try:
@@ -225,6 +232,15 @@ class ThreadedStore:
         except StoreDamaged as damage:
             self.health.note_damage(damage)
             raise
+
+    def _unread(self) -> StoreError | None:
+        """Why nobody can be read from now: whoever asks would wait for one that tries to connect, and be refused."""
+        known: StoreError | None = None
+        for reader in self._far_readers:
+            known = reader.out_of_reach
+            if known is None:
+                return None
+        return known
 
     def report(self) -> StoreReport:
         return self.health.report(waiting=self._writes.pending, oldest_asked_at=self._writes.oldest_asked_at)
