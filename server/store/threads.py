@@ -210,7 +210,8 @@ class ThreadedStore:
             ticket = self._writes.submit(job)
             await trio.lowlevel.wait_task_rescheduled(_wait_on)
             if ticket.abandoned:
-                raise StoreBroken("the disk does not answer; this may or may not have been written")
+                where = "database" if self._is_far else "disk"
+                raise StoreBroken(f"the {where} does not answer; this may or may not have been written")
             value = ticket.result()
         except StoreUnavailable as error:
             health.note_refused(error)
@@ -282,7 +283,9 @@ class ThreadedStore:
             self._watching.cancel()
             return
         # Whoever still waits is given up in time: the watch goes on.
-        self.fault = self.fault or StoreBroken("the store did not finish in time; the disk may be stuck")
+        self.fault = self.fault or StoreBroken(
+            f"the store did not finish in time; the {'database server' if self._is_far else 'disk'} may be stuck"
+        )
 
     async def _watch(self) -> None:
         """Give up the writes that a dead disk does not answer. One task for all: a deadline for each would cost more than the
