@@ -107,12 +107,12 @@ def _grown(db: Db, client_id: str, registration: ClientRegistration) -> bool:
 
 def _add_refresh_key(db: Db, preparation: Preparation, now: Millis) -> None:
     """If none writes: at the first start, and after a restore, which destroys those of the copy."""
-    if db.fetch_one("SELECT version FROM refresh_keys WHERE accepted_until IS NULL") is not None:
+    if db.fetch_one("SELECT version FROM refresh_keys WHERE accepted_until IS NULL LIMIT 1") is not None:
         return
-    none_yet = db.fetch_one("SELECT version FROM refresh_keys") is None
+    none_yet = db.fetch_one("SELECT version FROM refresh_keys LIMIT 1") is None
     living = (
         "SELECT g.id FROM grants g JOIN meta m ON m.key = ? AND m.value = g.epoch"
-        " WHERE g.revoked_at IS NULL AND g.expires_at > ?"
+        " WHERE g.revoked_at IS NULL AND g.expires_at > ? LIMIT 1"
     )
     if none_yet and db.fetch_one(living, REFRESH_EPOCH, now):
         # Logins of an older version go on: their tokens are of this key, and the next ones of a new one.

@@ -101,6 +101,20 @@ class PostgresServer:
         bring_up(connection, packaged_migrations(), now=MADE_AT)
         connection.close()
 
+    def follow(self, primary: PostgresServer) -> None:
+        """A standby of that one, in the place of `make`; started."""
+        self._run(
+            "pg_basebackup", "-D", str(self._data), "-h", str(primary.folder), "-U", USER, "-R", "--checkpoint=fast", "--no-sync"
+        )  # fmt: skip
+        self.start()
+
+    def promote(self) -> None:
+        self._run("pg_ctl", "-D", str(self._data), "-w", "promote")
+
+    def process(self) -> int:
+        """Of the one that lets the others in."""
+        return int((self._data / "postmaster.pid").read_text().splitlines()[0])
+
     def start(self) -> None:
         settings = {
             "listen_addresses": "",
@@ -118,10 +132,10 @@ class PostgresServer:
     def stop(self, *, how: str = "fast") -> None:
         self._run("pg_ctl", "-D", str(self._data), "-w", "-m", how, "stop")
 
-    def listen(self, address: str, port: int, *, tls: tuple[Path, Path] | None) -> None:
-        """From the next start on also over TCP; `tls`: the files of certificate and key."""
-        with (self._data / "pg_hba.conf").open("a") as rules:
-            rules.write(f"host all all {address}/32 trust\n")
+    def listen(self, address: str, port: int, *, tls: tuple[Path, Path] | None, by: str = "trust") -> None:
+        """From the next start on also over TCP; `tls`: the files of certificate and key; `by`: how somebody shows who they are."""
+        rules = self._data / "pg_hba.conf"
+        rules.write_text(f"host all all all {by}\n{rules.read_text()}")
         self.settings |= {
             "listen_addresses": address,
             "port": str(port),

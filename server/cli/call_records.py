@@ -91,6 +91,11 @@ class CallRecords:
         from server.store.jobs import StoreError
         from server.store.transactions import JOB_SECONDS, PendingJob, Transactions
 
+        if local.settings(**self._where).config.store:  # what is in a file there is from before
+            raise terminal.CliError(
+                "the server is not running, and nobody else reads its PostgreSQL database",
+                hint="start it first: ostiary serve",
+            ) from not_running
         database = DataDirectory(local.directory(**self._where)).database
         if not database.exists():
             raise not_running

@@ -63,7 +63,9 @@ def free_bytes(directory: Path) -> int:
 
 
 def tell_of_damage(store: ReportingStore, log: Logger) -> None:
-    """Once, however many requests come upon it."""
+    """Once, however many requests come upon it; and of what may lead there, at the start."""
+    if store.health.warning:
+        log.warning("store.not_durable", reason=store.health.warning)
 
     def tell(damage: StoreDamaged) -> None:
         log.error("store.damaged", reason=str(damage), hint=damage.hint)

@@ -205,6 +205,18 @@ def _check_store(config: Config, problems: list[SettingsProblem]) -> None:
                 instead="1, or let a proxy end TLS (docs/deploy.md), or name files by `tls_certificate` and `tls_key`",
             )
         )
+    if config.store_ca:
+        try:
+            ssl.create_default_context(cafile=Path(config.store_ca).expanduser())
+        except OSError as error:  # of TLS as well
+            why = error.strerror if not isinstance(error, ssl.SSLError) else "there is no certificate in it"
+            problems.append(
+                SettingsProblem(
+                    key="store_ca",
+                    what=f'"{config.store_ca}" cannot be used: {why}',
+                    instead="the path of a file in PEM with certificates of authorities",
+                )
+            )
     if config.store and config.backup_hours:
         problems.append(
             SettingsProblem(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from server.store.audit_chain import AuditChain, AuditTail
 from server.store.chain_tail import Tail
@@ -13,6 +13,9 @@ from server.store.ledger_chain import LedgerChain
 
 ChainT = TypeVar("ChainT", bound=RowChain)
 TailT = TypeVar("TailT", bound=Tail)
+
+# In a row, without one in between that was told to count: some quarter of an hour of a connection that is cut at each commit.
+_MOST_TRIED: Final = 256
 
 
 class KeptEnd(Generic[ChainT, TailT]):
@@ -27,15 +30,17 @@ class KeptEnd(Generic[ChainT, TailT]):
         self._heads: Sequence[Position] = ()
         self._tail: TailT | None = None  # of the transaction under way, as soon as a job has to do with it
         self._settled: TailT | None = None  # of the last commit here, as long as nothing has gone wrong since
-        # What this process wrote, whatever has gone wrong since: with its last commit, and with one of which it was not told how it ended.
+        # What this process wrote, whatever has gone wrong since: with its last commit, and with those after it of which it was not told how
+        # they ended.
         self._committed: TailT | None = None
-        self._tried: TailT | None = None
+        self._tried: list[TailT] = []
 
     def keep(self, chain: ChainT, key: bytes, heads: Sequence[Position]) -> None:
         """Given a second time, the same key changes nothing."""
         if self._chain is None or not self._chain.has_key(key):
             self._chain, self._heads = chain, heads
-            self._tail = self._settled = self._committed = self._tried = None
+            self._tail = self._settled = self._committed = None
+            self._tried = []
 
     @property
     def head(self) -> Position | None:
@@ -49,7 +54,7 @@ class KeptEnd(Generic[ChainT, TailT]):
             if self._settled is not None:
                 self._tail = self._begin(self._chain, self._settled)
             else:
-                known = [tail for tail in (self._committed, self._tried) if tail is not None]
+                known = [tail for tail in (self._committed, *self._tried) if tail is not None]
                 if self._shared and self._committed is None:  # whether the other one counts is not known
                     known = []
                 self._tail = self._begin(self._chain, known=known, heads=self._heads, shared=self._shared)
@@ -81,11 +86,14 @@ class KeptEnd(Generic[ChainT, TailT]):
     def try_commit(self) -> None:
         """All chains are written down: from here on it is open whether that counts."""
         self._settled = None
-        self._tried = self._tail or self._tried
+        if self._tail is not None:
+            self._tried = [*self._tried[1 - _MOST_TRIED :], self._tail]
 
     def commit(self) -> None:
         """It does."""
-        self._settled, self._committed = self._tail, self._tail or self._committed
+        self._settled = self._tail
+        if self._tail is not None:
+            self._committed, self._tried = self._tail, []
 
 
 class ChainEnds:

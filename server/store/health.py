@@ -48,6 +48,7 @@ class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
 
     problem: str = ""  # why it is not well; "" if it is
     hint: str = ""
+    warning: str = ""  # what is to be known of it though it is well
     wrote_seconds_ago: float | None = None  # None: not yet, since the start
     waiting: int = 0
     oldest_waits_seconds: float = 0.0
@@ -59,13 +60,23 @@ class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
 class StoreHealth:
     """Written by the store, in the thread of its event loop; the seconds of commits by its writer, which is the only one."""
 
-    __slots__ = ("commit_seconds", "commits", "damage", "failure", "refused", "tell_of_damage", "wrote_at")
+    __slots__ = (
+        "commit_seconds",
+        "commits",
+        "damage",
+        "failure",
+        "refused",
+        "tell_of_damage",
+        "warning",
+        "wrote_at",
+    )
 
     def __init__(self) -> None:
         self.refused: dict[str, int] = dict.fromkeys(REASONS.values(), 0)
         self.failure: StoreUnavailable | None = None  # of the last write, if it failed
         self.damage: StoreDamaged | None = None  # once found, it does not go away by itself
         self.wrote_at: float | None = None  # of the machine's clock, in seconds
+        self.warning = ""
         self.commits = 0
         self.commit_seconds = 0.0
         self.tell_of_damage: Callable[[StoreDamaged], None] = lambda damage: None
@@ -98,6 +109,7 @@ class StoreHealth:
         return StoreReport(
             problem=problem,
             hint=hint,
+            warning=self.warning,
             wrote_seconds_ago=None if self.wrote_at is None else now - self.wrote_at,
             waiting=waiting,
             oldest_waits_seconds=waits,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from typing import Final
 
 import trio
 
@@ -20,6 +21,8 @@ from server.store.postgres_listening import ListeningConnection
 from server.store.postgres_schema import bring_up
 from server.store.threads import DEFAULT_LIMITS, StoreLimits, ThreadedStore, serving
 from server.store.transactions import PendingJob, Transactions
+
+NOT_DURABLE: Final = "the database server runs with fsync = off: what was answered is lost, or damaged, with its next power cut"
 
 
 @asynccontextmanager
@@ -38,6 +41,8 @@ async def open_postgres_store(
     access = PostgresAccess(parameters=parameters, job_seconds=limits.job_seconds)
     writer, readers, feed = await trio.to_thread.run_sync(_open, access, clock, migrations, limits)
     async with serving(writer, readers, clock=clock, limits=limits, others=Others(feed)) as store:
+        if not access.outage.is_durable:
+            store.health.warning = NOT_DURABLE
         yield store
 
 

@@ -7,26 +7,39 @@ whoever asks is refused at once.
 
 from __future__ import annotations
 
-import random
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 import psycopg
-from psycopg import RawCursor
-from psycopg.conninfo import make_conninfo
 from psycopg.errors import LockNotAvailable, error_from_result
 from psycopg.generators import execute
 from psycopg.pq import ExecStatus, TransactionStatus
 
 from server.store.engine import CommitInDoubt, StoreEngine
-from server.store.jobs import CannotOpen, Collided, JobTooSlow, StoreBusy, StoreUnreachable
+from server.store.jobs import (
+    CannotOpen,
+    Collided,
+    JobTooSlow,
+    StoreBusy,
+    StoreError,
+    StoreReadOnly,
+    StoreUnreachable,
+)
 from server.store.placeholders import numbered
-from server.store.postgres_errors import PostgresRefused, refused
+from server.store.postgres_errors import STANDS_BY, PostgresRefused, refused, refused_by_standby
+from server.store.postgres_session import set_up
 from server.store.postgres_values import PostgresCursor, adapters, names_of
+from server.store.postgres_wire import (
+    GRACE_SECONDS,
+    Outage,
+    ServerSilent,
+    WireConnection,
+    connected,
+    first_line,
+)
 
 # Nobody sees anything before it is this one's turn: locking a table takes no snapshot. So all writes of all processes follow one another,
 # none fails because of another's, and what a transaction sees is what those before it have left.
@@ -40,43 +53,30 @@ _SCHEMA_NOW: Final = b"SELECT max(version), coalesce(max(version) FILTER (WHERE 
 COMMIT_TELLING: Final = "NOTIFY ostiary_changes; COMMIT"
 BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
-# RETURNING, ON CONFLICT and identity columns are older; `client_connection_check_interval` is not.
-MINIMUM_SERVER: Final = 140_000
-
-# Whatever else a connection waits for. A peer that is gone is noticed in half a minute, on both sides.
-_CONNECT_SECONDS: Final = 5
+# Whatever else a connection waits for (`postgres_wire.py`).
 _LOCK_MILLIS: Final = 5_000
 _PREDECESSOR_MILLIS: Final = 2_000
 # Whoever reads holds nobody up. Whoever has the turn to write and says nothing more loses it, before those who wait have waited too long.
 _SILENT_READER_MILLIS: Final = 30_000
 _SILENT_WRITER_MILLIS: Final = 3_000
-_KEEPALIVE: Final[Mapping[str, int]] = MappingProxyType(
-    {
-        "keepalives": 1,
-        "keepalives_idle": 10,
-        "keepalives_interval": 5,
-        "keepalives_count": 3,
-        "tcp_user_timeout": 20_000,
-    }
-)
-# The same for the server's end, which would hold locks of a client that is gone.
-_SERVER_KEEPALIVE: Final[Mapping[str, str]] = MappingProxyType(
-    {"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3", "tcp_user_timeout": "20000",
-     "client_connection_check_interval": "5000"}
-)  # fmt: skip
-
-_FIRST_PAUSE_SECONDS: Final = 0.1
-_LONGEST_PAUSE_SECONDS: Final = 5.0
 
 # Statements are constants of the program, some hundreds.
 _PREPARED: Final = 1_000
 
-# Whoever writes holds this together with the others, for as long as its connection stands: "OSTY". Alone it is held by who changes the
-# schema, and by versions of before, which were alone altogether.
+# Whoever writes holds this together with the others, for as long as its connection stands: "OSTY", of the schema that its tables are in. Alone
+# it is held by who changes that. Without a schema it was held by versions of before, which were alone altogether.
 WRITER_LOCK: Final = 0x4F535459
+_OF_SCHEMA: Final = f"{WRITER_LOCK}, hashtext(current_schema())"
+TOGETHER: Final = f"SELECT pg_advisory_lock_shared({_OF_SCHEMA})".encode()
+NOT_TOGETHER: Final = f"SELECT pg_advisory_unlock_shared({_OF_SCHEMA})".encode()
+ALONE: Final = f"SELECT pg_advisory_lock({_OF_SCHEMA})".encode()
+TRY_ALONE: Final = f"SELECT pg_try_advisory_lock({_OF_SCHEMA})".encode()
+NOT_ALONE: Final = f"SELECT pg_advisory_unlock({_OF_SCHEMA})".encode()
 # While others are at the schema, or have it and are about to go.
 _SCHEMA_SECONDS: Final = 5.0
 _SCHEMA_PAUSE_SECONDS: Final = 0.05
+
+CANNOT_BE_REACHED: Final = "the database cannot be reached"
 
 
 class PostgresAccess(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +84,7 @@ class PostgresAccess(msgspec.Struct, frozen=True, kw_only=True):
 
     parameters: Mapping[str, str]  # of libpq
     job_seconds: float
+    outage: Outage = msgspec.field(default_factory=Outage)
 
     def __repr__(self) -> str:  # there is a password in it
         return "PostgresAccess(…)"
@@ -107,8 +108,6 @@ class PostgresConnection:
         self._adapters = adapters()
         self._descriptions: dict[str, Sequence[tuple[str]] | None] = {}
         self._released = False
-        self._pause = 0.0
-        self._tries_at = 0.0
         self._controls: Mapping[str, Callable[[], None]] = {
             BEGIN_WRITE: lambda: self._begin(BEGIN_WRITE),
             BEGIN_MIGRATION: lambda: self._begin(BEGIN_MIGRATION),
@@ -131,6 +130,11 @@ class PostgresConnection:
             TransactionStatus.INERROR,
         )
 
+    @property
+    def is_out_of_reach(self) -> bool:
+        """There is none, and nobody is to try again now. May be asked from any thread."""
+        return self._access.outage.refuses and self._connection.closed
+
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Any:
         control = self._controls.get(sql)
         if control is not None:
@@ -148,6 +152,16 @@ class PostgresConnection:
         except KeyError:
             description = self._descriptions[sql] = names_of(cursor)
         return PostgresCursor(cursor, description)
+
+    def begin_without_end(self, how: str) -> None:
+        """A transaction that is no job's: old tables may be long. For what others hold it waits no longer than any. Not on a new connection,
+        which would not be alone with the schema."""
+        self._plain(how)
+        self._connection.patience = None
+        self._plain("SET LOCAL statement_timeout = 0")
+
+    def with_an_end(self) -> None:
+        self._connection.patience = self._patience
 
     def script(self, sql: str) -> None:
         """Run statements that are no job's: of a migration."""
@@ -172,10 +186,10 @@ class PostgresConnection:
         Raises `CannotOpen` if others go on writing, and it is not done.
         """
         until = time.monotonic() + _SCHEMA_SECONDS
-        self._ask(b"SELECT pg_advisory_unlock_shared($1)", WRITER_LOCK)
-        while not self._ask(b"SELECT pg_try_advisory_lock($1)", WRITER_LOCK):
+        self._ask(NOT_TOGETHER)
+        while not self._ask(TRY_ALONE):
             if is_done():
-                self._ask(b"SELECT pg_advisory_lock_shared($1)", WRITER_LOCK)
+                self._ask(TOGETHER)
                 return False
             if time.monotonic() > until:
                 raise CannotOpen(
@@ -186,8 +200,8 @@ class PostgresConnection:
         return True
 
     def together_with_schema(self) -> None:
-        self._ask(b"SELECT pg_advisory_lock_shared($1)", WRITER_LOCK)
-        self._ask(b"SELECT pg_advisory_unlock($1)", WRITER_LOCK)
+        self._ask(TOGETHER)
+        self._ask(NOT_ALONE)
 
     def note_schema(self, version: int) -> None:
         """It goes on with this one only, also on another connection."""
@@ -203,9 +217,11 @@ class PostgresConnection:
             try:
                 self._plain(how)
             except PostgresRefused as trouble:
+                if trouble.state in STANDS_BY:
+                    self._connection.close()
                 if not self._connection.closed:
                     raise self._without_turn(trouble) from None
-                if trouble.kind is not StoreUnreachable:
+                if trouble.kind is not StoreUnreachable and trouble.state not in STANDS_BY:
                     raise
             else:
                 return
@@ -213,13 +229,17 @@ class PostgresConnection:
         try:
             self._plain(how)
         except PostgresRefused as trouble:
+            if trouble.state in STANDS_BY:
+                self._connection.close()
+                trouble = refused_by_standby()
             raise self._without_turn(trouble) from None
 
     def _without_turn(self, trouble: PostgresRefused) -> PostgresRefused:
         """The transaction was begun and is good for nothing."""
         if self.in_transaction:
             self._roll_back()
-        if trouble.kind is StoreBusy and self._writes:
+        # Nothing of a job was run: a server that took too long to begin is no fault of one.
+        if trouble.kind in (StoreBusy, JobTooSlow) and self._writes:
             return PostgresRefused(
                 StoreBusy, "others have been writing for too long, it was not this one's turn"
             )
@@ -257,16 +277,7 @@ class PostgresConnection:
             self._connection.close()
 
     def _plain(self, sql: str) -> None:
-        """Without parameters, rows and preparation."""
-        try:
-            result = self._connection.pgconn.exec_(sql.encode())
-            if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
-                raise error_from_result(result)
-        except psycopg.Error as error:
-            raise self._refused(error) from None
-
-    def _each_result(self, sql: str) -> None:
-        """The same, and the first that is refused counts: why a connection was ended is said before its end."""
+        """Without parameters, rows and preparation. The first that is refused counts: why a connection was ended is said before its end."""
         try:
             self._connection.pgconn.send_query(sql.encode())
             for result in self._connection.wait(execute(self._connection.pgconn)):
@@ -276,61 +287,57 @@ class PostgresConnection:
             raise self._refused(error) from None
 
     def _refused(self, error: psycopg.Error) -> PostgresRefused:
+        if isinstance(error, ServerSilent):
+            return PostgresRefused(StoreUnreachable, str(error))
         # What has no state was not said by the server: there was none to say it.
         is_silent = error.sqlstate is None and type(error) in (
             psycopg.OperationalError,
             psycopg.DatabaseError,
         )
         found = refused(error, is_lost=self._connection.closed or is_silent)
-        if found.kind is StoreUnreachable:
-            self._connection.close()  # what the server says as it goes
+        if found.kind is StoreUnreachable or (
+            self._writes and found.kind is StoreReadOnly and found.state in STANDS_BY
+        ):
+            self._connection.close()  # what the server says as it goes; or who has become a standby
         return found
 
     def _reconnect(self) -> None:
         """Raises `PostgresRefused`."""
-        now = time.monotonic()
-        if self._closed or now < self._tries_at:
-            raise PostgresRefused(StoreUnreachable, "the database cannot be reached")
+        outage = self._access.outage
+        if self._closed or not outage.begin_try():
+            raise PostgresRefused(StoreUnreachable, CANNOT_BE_REACHED)
         self._connection.close()
         self._descriptions.clear()
         self.generation += 1
         try:
             self._connection = self._connect()
-        except CannotOpen as trouble:
-            self._pause = min(_LONGEST_PAUSE_SECONDS, max(_FIRST_PAUSE_SECONDS, 2 * self._pause))
-            self._tries_at = time.monotonic() + self._pause * (0.5 + random.random() / 2)
-            raise PostgresRefused(StoreUnreachable, str(trouble)) from None
-        self._pause = 0.0
+        except BaseException as trouble:
+            outage.failed()
+            if isinstance(trouble, CannotOpen):
+                raise PostgresRefused(StoreUnreachable, str(trouble)) from None
+            raise
+        outage.succeeded()
 
-    def _connect(self) -> psycopg.Connection[Any]:
+    def _connect(self) -> WireConnection:
         """Raises `CannotOpen`."""
-        try:
-            asked = {"connect_timeout": _CONNECT_SECONDS, **_KEEPALIVE, **self._access.parameters}
-            connection: psycopg.Connection[Any] = psycopg.connect(
-                make_conninfo("", **asked), autocommit=True, context=self._adapters, cursor_factory=RawCursor
-            )
-        except psycopg.Error as error:
-            raise CannotOpen(
-                f"cannot connect to the database: {_first_line(error)}", hint=StoreUnreachable.hint
-            ) from None
+        parameters = self._access.parameters
+        connection = connected(parameters, context=self._adapters, outage=self._access.outage)
         try:
             self._set_up(connection)
         except BaseException as error:
             connection.close()
             if isinstance(error, psycopg.Error):
-                raise CannotOpen(f"cannot use the database: {_first_line(error)}") from None
+                raise CannotOpen(f"cannot use the database: {first_line(error, parameters)}") from None
             raise
+        connection.patience = self._patience
         return connection
 
-    def _set_up(self, connection: psycopg.Connection[Any]) -> None:
+    @property
+    def _patience(self) -> float:
+        return self._access.job_seconds + GRACE_SECONDS
+
+    def _set_up(self, connection: WireConnection) -> None:
         connection.prepared_max = _PREPARED
-        if connection.info.server_version < MINIMUM_SERVER:
-            raise CannotOpen(
-                f"the database server is too old (version {connection.info.server_version // 10_000})",
-                hint=f"use PostgreSQL {MINIMUM_SERVER // 10_000} or newer",
-            )
-        if connection.info.parameter_status("server_encoding") != "UTF8":
-            raise CannotOpen("the database is not in UTF-8", hint="make one with ENCODING 'UTF8'")
         settings = {
             "application_name": f"ostiary {self.role}",
             "statement_timeout": str(max(1, round(self._access.job_seconds * 1000))),
@@ -339,18 +346,14 @@ class PostgresConnection:
                 _SILENT_WRITER_MILLIS if self._writes and not self._alone else _SILENT_READER_MILLIS
             ),
             "default_transaction_read_only": "off" if self._writes else "on",
-            **_SERVER_KEEPALIVE,
         }
-        asked = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
-        # What was acknowledged must survive a power cut of the database server; stricter settings are left as they are.
-        durable = "set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false)"
-        connection.pgconn.exec_(f"SELECT {asked}, {durable}".encode())
+        self._access.outage.is_durable = set_up(connection, settings)
         if self._writes:
             # Whoever was killed just now still holds it for a moment.
             connection.execute(f"SET lock_timeout = {_PREDECESSOR_MILLIS}".encode())
             try:
-                how = b"SELECT pg_advisory_lock($1)" if self._alone else b"SELECT pg_advisory_lock_shared($1)"
-                connection.execute(how, (WRITER_LOCK,), binary=True)
+                connection.execute(b"SELECT pg_advisory_lock_shared($1)", (WRITER_LOCK,), binary=True)
+                connection.execute(ALONE if self._alone else TOGETHER, binary=True)
                 connection.execute(b"SELECT pg_advisory_lock($1)", (self._own_lock,), binary=True)
             except LockNotAvailable:
                 raise CannotOpen(
@@ -369,22 +372,23 @@ class PostgresConnection:
                     hint="start this process anew, with that version",
                 )
 
-    def _ask(self, sql: bytes, lock: int) -> Any:
+    def _ask(self, sql: bytes) -> Any:
         """Raises `CannotOpen`."""
         try:
-            row = self._connection.execute(sql, (lock,), binary=True).fetchone()
+            row = self._connection.execute(sql, binary=True).fetchone()
         except psycopg.Error as error:
-            raise CannotOpen(f"cannot use the database: {_first_line(error)}") from None
+            raise CannotOpen(
+                f"cannot use the database: {first_line(error, self._access.parameters)}"
+            ) from None
         return None if row is None else row[0]
-
-
-def _first_line(error: psycopg.Error) -> str:
-    """Names a host, a user and a database, never a password."""
-    return (str(error).strip().splitlines() or ["it does not answer"])[0]
 
 
 def _watch(connection: PostgresConnection, is_late: Callable[[], bool]) -> None:
     connection.is_late = is_late
+
+
+def _out_of_reach(connection: PostgresConnection) -> StoreError | None:
+    return StoreUnreachable(CANNOT_BE_REACHED) if connection.is_out_of_reach else None
 
 
 def _translate(error: PostgresRefused) -> Any:
@@ -399,6 +403,7 @@ POSTGRES: Final = StoreEngine(
     begin_write=BEGIN_WRITE,
     begin_read=BEGIN_READ,
     commit_telling=COMMIT_TELLING,
+    out_of_reach=_out_of_reach,
     only_reading=None,
     watch=_watch,
 )

@@ -43,11 +43,24 @@ _BY_STATE: Final[Mapping[str, tuple[type[StoreError], str]]] = MappingProxyType(
     }
 )  # fmt: skip
 
+# Those of a file speak of its directory.
+_HINTS: Final[Mapping[type[StoreError], str]] = MappingProxyType(
+    {
+        StoreReadOnly: "is it the primary, and do the tables belong to the user that the address names?",
+        DiskFull: "free some space on the database server; nothing else needs to be done",
+        StoreDamaged: "stop the server, and restore a back-up of the database: pg_restore",
+    }
+)
+
 # Two transactions got in each other's way, and this one had to give in.
 _COLLISIONS: Final = frozenset({"40001", "40P01"})
 
 # What a connection has prepared (`SELECT *` of a table that has a column more since) is of no use any more: a new one prepares it anew.
 _PLANS_ARE_OLD: Final = "RevalidateCachedQuery"
+
+# What a transaction that is to write is told by a standby at its beginning, and later on.
+STANDS_BY: Final = frozenset({"0A000", "25006"})
+
 # It stood still for too long, and was ended before whatever was sent afterwards.
 _STOOD_STILL: Final = "25P03"
 
@@ -59,13 +72,16 @@ _CONSTRAINTS: Final[Mapping[str, str]] = MappingProxyType(
 class PostgresRefused(Exception):
     """What PostgreSQL answered, in our words."""
 
-    def __init__(self, kind: type[StoreError], message: str, *, is_undone: bool = False) -> None:
+    def __init__(
+        self, kind: type[StoreError], message: str, *, is_undone: bool = False, state: str = ""
+    ) -> None:
         super().__init__(message)
         self.kind = kind
+        self.state = state  # as the server has it; "": it did not say
         self.is_undone = is_undone  # the server itself said that the transaction counts for nothing
 
     def as_store_error(self) -> StoreError:
-        return Collided() if self.kind is Collided else self.kind(str(self))
+        return Collided() if self.kind is Collided else self.kind(str(self), hint=_HINTS.get(self.kind))
 
 
 def refused(error: Error, *, is_lost: bool) -> PostgresRefused:
@@ -74,10 +90,10 @@ def refused(error: Error, *, is_lost: bool) -> PostgresRefused:
     if error.diag.source_function == _PLANS_ARE_OLD:
         return PostgresRefused(StoreUnreachable, "a newer version has added to the tables of the database")
     if state in _COLLISIONS:
-        return PostgresRefused(Collided, "")
+        return PostgresRefused(Collided, "", state=state)
     for length in (5, 3, 2):
         if (known := _BY_STATE.get(state[:length])) is not None:
-            return PostgresRefused(*known, is_undone=state == _STOOD_STILL)
+            return PostgresRefused(*known, is_undone=state == _STOOD_STILL, state=state)
     if is_lost:
         return PostgresRefused(StoreUnreachable, "the connection to the database was lost")
     if state.startswith("23"):
@@ -85,8 +101,12 @@ def refused(error: Error, *, is_lost: bool) -> PostgresRefused:
     if state.startswith("42"):  # of a statement as it was written, without its parameters
         return PostgresRefused(StatementFailed, error.diag.message_primary or state)
     return PostgresRefused(
-        StatementFailed, f"the database refused a value or statement: {_name(state, error)}"
+        StatementFailed, f"the database refused a value or statement: {_name(state, error)}", state=state
     )
+
+
+def refused_by_standby() -> PostgresRefused:
+    return PostgresRefused(*_BY_STATE["25006"])
 
 
 def _constraint(error: Error, state: str) -> str:

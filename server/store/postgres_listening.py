@@ -5,11 +5,12 @@ from __future__ import annotations
 import select
 from contextlib import suppress
 from socket import socketpair
-from typing import Any, Final
+from typing import Final
 
 import psycopg
 
 from server.store.postgres_connection import PostgresAccess, PostgresConnection
+from server.store.postgres_wire import WireConnection
 
 LISTEN: Final = b"LISTEN ostiary_changes"
 
@@ -57,7 +58,7 @@ class ListeningConnection(PostgresConnection):
         del said
         self._noticed = True
 
-    def _set_up(self, connection: psycopg.Connection[Any]) -> None:
+    def _set_up(self, connection: WireConnection) -> None:
         super()._set_up(connection)
         connection.add_notify_handler(self._note)  # what comes beside the answer to a statement
         connection.execute(LISTEN)

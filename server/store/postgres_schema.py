@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from server.store.engine import CommitInDoubt
 from server.store.jobs import CannotOpen, ForeignDatabase
 from server.store.migrate import Migration, OtherSchema, refuse_newer, statements
 from server.store.postgres_connection import BEGIN_MIGRATION, BEGIN_WRITE, PostgresConnection
@@ -36,7 +37,10 @@ CREATE TABLE IF NOT EXISTS schema_version
   (version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL, sha256 TEXT NOT NULL)
 """
 _ADDITIVE_COLUMN: Final = "ALTER TABLE schema_version ADD COLUMN IF NOT EXISTS additive BIGINT"
-_TABLES: Final = "SELECT relname AS name FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p')"
+_TABLES: Final = """
+SELECT relname AS name FROM pg_class
+  WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND relkind IN ('r', 'p')
+"""
 
 
 def spelled(sql: str) -> str:
@@ -90,7 +94,7 @@ def _applied(connection: PostgresConnection) -> dict[int, str]:
     if tables:
         raise ForeignDatabase(
             "the database has tables of another program",
-            hint="name a database, or a schema (?options=-csearch_path=NAME), that is Ostiary's alone",
+            hint="name a database, or a schema (?options=-csearch_path%3DNAME), that is Ostiary's alone",
         )
     return {}
 
@@ -116,10 +120,10 @@ def _is_applied(connection: PostgresConnection, migration: Migration) -> bool:
 
 def _apply(connection: PostgresConnection, migration: Migration, *, now: int) -> None:
     try:
-        connection.execute(BEGIN_WRITE if migration.is_additive else BEGIN_MIGRATION)
-        # An index on a hundred million rows takes minutes.
-        connection.script("SET LOCAL statement_timeout = 0")
-        if migration.is_additive and _is_applied(connection, migration):  # by another one that is being started
+        connection.begin_without_end(BEGIN_WRITE if migration.is_additive else BEGIN_MIGRATION)
+        if migration.is_additive and _is_applied(
+            connection, migration
+        ):  # by another one that is being started
             connection.execute("ROLLBACK")
             return
         connection.script(_VERSIONS_TABLE)
@@ -131,10 +135,17 @@ def _apply(connection: PostgresConnection, migration: Migration, *, now: int) ->
             (migration.version, migration.name, now, migration.sha256, int(migration.is_additive)),
         )
         connection.execute("COMMIT")
+    except CommitInDoubt:
+        raise CannotOpen(
+            f"the connection to the database was lost while migration {migration.version:04} was being committed",
+            hint="start again: it has happened as a whole or not at all",
+        ) from None
     except PostgresRefused as error:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise CannotOpen(
             f"migration {migration.version:04} failed: {error}",
-            hint="the database's user must be able to make tables in it",
+            hint="nothing of it was done; the database's user must be able to make tables in it",
         ) from None
+    finally:
+        connection.with_an_end()

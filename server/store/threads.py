@@ -190,6 +190,9 @@ class ThreadedStore:
         self._listeners: list[OnChanges] = []
         self._audit_listeners: list[OnAudit] = []
         self._transactions = writer
+        # None for a store that is always there.
+        self._far_readers = [reader for reader in readers if reader.may_be_out_of_reach]
+        self._is_far = writer.may_be_out_of_reach
         self._writes = _Lane(limits.waiting)
         self._reads = _Lane(limits.waiting)
         self._closed = False
@@ -220,10 +223,13 @@ class ThreadedStore:
             raise StoreClosed("the store is closed")
         health = self.health
         try:
+            if self._is_far and (known := self._transactions.out_of_reach) is not None:
+                raise known
             ticket = self._writes.submit(job)
             await trio.lowlevel.wait_task_rescheduled(_wait_on)
             if ticket.abandoned:
-                raise StoreBroken("the disk does not answer; this may or may not have been written")
+                where = "database" if self._is_far else "disk"
+                raise StoreBroken(f"the {where} does not answer; this may or may not have been written")
             value = ticket.result()
         except StoreUnavailable as error:
             health.note_refused(error)
@@ -236,6 +242,8 @@ class ThreadedStore:
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._closed:
             raise StoreClosed("the store is closed")
+        if self._far_readers and (known := self._unread()) is not None:
+            raise known
         ticket = self._reads.submit(job)
         await trio.lowlevel.wait_task_rescheduled(ticket.abandon)
         if ticket.abandoned:
@@ -245,6 +253,15 @@ class ThreadedStore:
         except StoreDamaged as damage:
             self.health.note_damage(damage)
             raise
+
+    def _unread(self) -> StoreError | None:
+        """Why nobody can be read from now: whoever asks would wait for one that tries to connect, and be refused."""
+        known: StoreError | None = None
+        for reader in self._far_readers:
+            known = reader.out_of_reach
+            if known is None:
+                return None
+        return known
 
     def report(self) -> StoreReport:
         return self.health.report(
@@ -301,7 +318,9 @@ class ThreadedStore:
             self._watching_reads.cancel()
             return
         # Whoever still waits is given up in time: the watch goes on.
-        self.fault = self.fault or StoreBroken("the store did not finish in time; the disk may be stuck")
+        self.fault = self.fault or StoreBroken(
+            f"the store did not finish in time; the {'database server' if self._is_far else 'disk'} may be stuck"
+        )
 
     async def _watch(self) -> None:
         """Give up the writes that a dead disk does not answer. One task for all: a deadline for each would cost more than the

@@ -28,6 +28,7 @@ from server.store.jobs import (
     Position,
     StoreBroken,
     StoreDb,
+    StoreError,
     StoreUnreachable,
     Wake,
 )
@@ -120,6 +121,16 @@ class Transactions:
     @property
     def ledger_head(self) -> Position | None:
         return self._ends.ledger.head
+
+    @property
+    def out_of_reach(self) -> StoreError | None:
+        """Why whoever asks now would only be refused, as far as that is known. May be asked from any thread."""
+        known = self._engine.out_of_reach
+        return None if known is None else known(self._connection)
+
+    @property
+    def may_be_out_of_reach(self) -> bool:
+        return self._engine.out_of_reach is not None
 
     def run_batch(self, works: Iterable[PendingJob[Any]], *, at: int) -> list[Effect]:
         """Run the jobs in one transaction and commit; then every work has its true outcome.

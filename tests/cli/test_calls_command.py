@@ -133,6 +133,18 @@ def test_times_are_short(ms: float, words: str) -> None:
     assert took(ms) == words
 
 
+async def test_where_the_rows_are_in_postgresql_an_older_file_is_not_taken_for_them(
+    shell: Terminal, data: Path, tmp_path: Path
+) -> None:
+    settings = tmp_path / "ostiary.toml"
+    settings.write_text(f'store = "file:address"\ndata_dir = "{data}"\n', "utf-8")
+    for command in ("calls", "usage"):
+        done = await shell.run(command, "--config", str(settings))
+        assert (done.code, done.stdout) == (1, "")
+        assert "PostgreSQL" in done.stderr
+        assert "ostiary serve" in done.stderr
+
+
 async def test_without_a_server_and_without_a_database_it_says_so(shell: Terminal, tmp_path: Path) -> None:
     done = await shell.run("calls", "--data-dir", str(tmp_path / "none"))
     assert done.code == 1

@@ -9,6 +9,7 @@ from server.settings.reading import AGENT_KINDS, ConfigInvalid, LoadedSettings, 
 from server.settings.resolve import Resolved, resolve
 from server.settings.shapes import Config
 from server.settings.template import SECTIONS, commented_configuration
+from tests.certificates import Authority
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -173,6 +174,22 @@ def test_a_file_that_is_not_utf_8_is_called_that(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         load(file, {})
     assert "is not text in UTF-8" in str(caught.value.problems[0])
+
+
+def test_the_authorities_of_a_database_are_looked_at_before_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "none.pem").write_text("no certificate", "utf-8")
+    known = Authority(tmp_path).file
+    for file, said in (
+        ("~/missing.pem", "cannot be used: No such file"),
+        ("~/none.pem", "there is no certificate in it"),
+    ):
+        (problem,) = resolve_problems(store="env:DATABASE", store_ca=file)
+        assert problem.startswith("store_ca:")
+        assert said in problem
+    resolve(loaded(store="env:DATABASE", store_ca=f"~/{known.relative_to(tmp_path)}"))
 
 
 def test_a_certificate_without_its_key_or_with_a_wrong_path_is_refused(tmp_path: Path) -> None:

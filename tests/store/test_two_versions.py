@@ -28,7 +28,9 @@ ADDING: Final = Migration(
     "-- additive\nCREATE TABLE colours (name TEXT PRIMARY KEY);"
     " ALTER TABLE users ADD COLUMN colour TEXT NOT NULL DEFAULT 'blue'; CREATE INDEX users_by_colour ON users (colour);",
 )
-CHANGING: Final = Migration(NEXT + 1, "less", "DROP INDEX users_by_colour; ALTER TABLE users DROP COLUMN colour;")
+CHANGING: Final = Migration(
+    NEXT + 1, "less", "DROP INDEX users_by_colour; ALTER TABLE users DROP COLUMN colour;"
+)
 
 Open = Callable[[Sequence[Migration]], AbstractAsyncContextManager[InlineStore]]
 

@@ -1,0 +1,190 @@
+"""What a connection to PostgreSQL is set to, which servers are not good for it, and a schema that takes long to bring up
+(server/store/postgres_session.py, postgres_schema.py)."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store_engines import NOW
+
+from server.store import postgres_connection, postgres_session
+from server.store.engine import CommitInDoubt
+from server.store.jobs import CannotOpen, StoreDb
+from server.store.migrate import Migration, packaged_migrations
+from server.store.postgres import open_postgres_store
+from server.store.postgres_connection import PostgresAccess, PostgresConnection
+from server.store.postgres_schema import bring_up
+from server.store.threads import StoreLimits
+from tests.postgres_server import PostgresServer, programs
+
+
+def opened(parameters: Mapping[str, str], **other: Any):  # noqa: ANN201  the context manager's type is long and says nothing
+    return open_postgres_store(dict(parameters), clock=lambda: NOW, **other)
+
+
+def setting(db: StoreDb, name: str) -> str:
+    row = db.fetch_one("SELECT current_setting(?) AS value", name)
+    assert row is not None
+    return row["value"]
+
+
+async def test_a_setting_that_is_not_taken_is_no_connection(postgres_database: dict[str, str]) -> None:
+    with pytest.raises(CannotOpen, match="statement_timeout"):
+        async with opened(postgres_database, limits=StoreLimits(job_seconds=3e6)):
+            pass
+
+
+async def test_what_is_only_welcome_may_be_refused_and_the_rest_is_set(
+    postgres_database: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wished = {"no_such_setting": "1", "client_connection_check_interval": "4000"}
+    monkeypatch.setattr(postgres_session, "_WELCOME", wished)
+    async with opened(postgres_database, limits=StoreLimits(job_seconds=7)) as store:
+        for name, value in (
+            ("client_connection_check_interval", "4s"),
+            ("statement_timeout", "7s"),
+            ("lock_timeout", "5s"),
+            ("default_transaction_read_only", "on"),
+            ("client_encoding", "UTF8"),
+        ):
+            assert await store.read(partial(setting, name=name)) == value
+        assert await store.write(partial(setting, name="default_transaction_read_only")) == "off"
+
+
+async def test_letters_are_those_of_the_database_whatever_the_address_asks_for(
+    postgres_database: dict[str, str],
+) -> None:
+    key = "ключ ñ"
+    async with opened({**postgres_database, "client_encoding": "LATIN1"}) as store:
+        await store.write(lambda db: db.execute("INSERT INTO meta (key, value) VALUES (?, 'x')", key))
+    async with opened(postgres_database) as store:
+        assert await store.read(lambda db: db.fetch_one("SELECT key FROM meta")) == {"key": key}
+
+
+async def test_a_server_that_does_not_wait_for_its_disk_is_warned_of() -> None:
+    found = programs()
+    if found is None:
+        pytest.fail("PostgreSQL is not installed: scripts/peers system")
+    for durable in (False, True):
+        server = PostgresServer(found, durable=durable)
+        try:
+            server.make()
+            async with opened(server.parameters("ostiary_template")) as store:
+                warning = store.report().warning
+                assert warning == "" if durable else "fsync = off" in warning
+        finally:
+            server.remove()
+
+
+class Pooler:
+    """Stands between, on a socket of its own, and says that it is another process than the one that answers."""
+
+    def __init__(self, folder: Path, server: PostgresServer) -> None:
+        self._to = str(server.folder / ".s.PGSQL.5432")
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(str(folder / ".s.PGSQL.5432"))
+        self._socket.listen()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._socket.accept()
+                server = socket.socket(socket.AF_UNIX)
+                server.connect(self._to)
+                for one, other in ((client, server), (server, client)):
+                    threading.Thread(target=self._carry, args=(one, other), daemon=True).start()
+
+    def _carry(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError), one, other:
+            while data := one.recv(65536):
+                other.sendall(re.sub(rb"(?s)K\0\0\0\x0c....", b"K\0\0\0\x0c\0\0\0\x01", data))
+
+
+@contextmanager
+def pooler(folder: Path, server: PostgresServer) -> Generator[Pooler]:
+    with closing(Pooler(folder, server)) as found:
+        yield found
+
+
+async def test_who_shares_connections_out_among_clients_is_refused(
+    tmp_path_factory: pytest.TempPathFactory,
+    postgres_server: PostgresServer,
+    postgres_database: dict[str, str],
+) -> None:
+    folder = tmp_path_factory.mktemp("p")
+    with pooler(folder, postgres_server), pytest.raises(CannotOpen, match="shares its connections") as caught:
+        async with opened({**postgres_database, "host": str(folder)}):
+            pass
+    assert "not a pooler" in str(caught.value.hint)
+
+
+async def test_schemas_of_one_database_are_as_different_databases_whatever_their_names(
+    postgres_server: PostgresServer,
+) -> None:
+    with postgres_server.bare_database() as parameters:
+        for name in ("a", '"My-S"'):
+            postgres_server.said_in(parameters["dbname"], f"CREATE SCHEMA {name}")
+        a, b = ({**parameters, "options": f"-csearch_path={name}"} for name in ("a", '"My-S"'))
+        access = PostgresAccess(parameters=a, job_seconds=10)
+        with closing(PostgresConnection(access, writes=True)) as first:
+            bring_up(first, packaged_migrations(), now=NOW)
+            assert first.alone_with_schema(lambda: False)  # as while its schema is changed
+            async with opened(b) as store:
+                await store.write(lambda db: db.execute("INSERT INTO meta (key, value) VALUES ('k', 'x')"))
+            first.together_with_schema()
+        async with opened(a) as store:
+            assert await store.read(lambda db: db.fetch_all("SELECT key FROM meta")) == []
+
+
+async def test_a_schema_that_is_not_there_is_to_be_made_first(postgres_database: dict[str, str]) -> None:
+    with pytest.raises(CannotOpen, match="no schema") as caught:
+        async with opened({**postgres_database, "options": "-csearch_path=missing"}):
+            pass
+    assert "CREATE SCHEMA" in str(caught.value.hint)
+
+
+async def test_a_migration_takes_as_long_as_it_takes(
+    postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_connection, "GRACE_SECONDS", 0)
+    known = packaged_migrations()
+    long = "INSERT INTO meta (key, value) SELECT 'long', pg_sleep(3)::text;"
+    migrations = (*known, Migration(version=len(known) + 1, name="long", sql=long))
+    with postgres_server.bare_database() as parameters:
+        async with opened(parameters, migrations=migrations, limits=StoreLimits(job_seconds=2)) as store:
+            assert await store.read(partial(setting, name="statement_timeout")) == "2s"
+            assert await store.write(partial(setting, name="statement_timeout")) == "2s"
+
+
+def test_a_migration_of_which_nobody_was_told_how_it_ended_stops_the_start_and_the_next_one_goes_on(
+    postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def commit_unheard(self: PostgresConnection, *how: str) -> None:
+        del how
+        self._plain("COMMIT")
+        self._connection.close()
+        raise CommitInDoubt
+
+    with postgres_server.bare_database() as parameters:
+        access = PostgresAccess(parameters=parameters, job_seconds=10)
+        with monkeypatch.context() as cut:
+            cut.setattr(PostgresConnection, "_commit", commit_unheard)
+            with (
+                closing(PostgresConnection(access, writes=True)) as connection,
+                pytest.raises(CannotOpen, match="migration 0001 was being committed"),
+            ):
+                bring_up(connection, packaged_migrations(), now=NOW)
+        with closing(PostgresConnection(access, writes=True)) as connection:
+            bring_up(connection, packaged_migrations(), now=NOW)

@@ -1,0 +1,130 @@
+"""A primary and its standby, both real: whoever takes writes is used, also after a promotion (server/store/postgres_wire.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from functools import partial
+
+import psycopg
+import pytest
+import trio
+from psycopg.conninfo import make_conninfo
+from store_engines import NOW
+
+from server.store import postgres_wire
+from server.store.jobs import CannotOpen, StoreDb, StoreReadOnly, StoreUnavailable
+from server.store.postgres import open_postgres_store
+from server.store.postgres_connection import BEGIN_WRITE, PostgresAccess, PostgresConnection
+from server.store.postgres_errors import PostgresRefused
+from server.store.threads import ThreadedStore
+from tests.postgres_server import TEMPLATE, PostgresServer, programs
+
+PATIENCE_SECONDS = 60
+
+
+class Pair:
+    def __init__(self, primary: PostgresServer, standby: PostgresServer) -> None:
+        self.primary, self.standby = primary, standby
+
+    def parameters(self, *servers: PostgresServer) -> dict[str, str]:
+        """Of these, in this order."""
+        one = servers[0].parameters(TEMPLATE)
+        return {**one, "host": ",".join(str(server.folder) for server in servers)}
+
+    def wait_until_followed(self) -> None:
+        """Until the standby has all that the primary has."""
+        with closing(
+            psycopg.connect(make_conninfo("", **self.parameters(self.primary)), autocommit=True)
+        ) as asking:
+            row = asking.execute("SELECT pg_current_wal_lsn()::text").fetchone()
+            assert row is not None
+            behind = "SELECT 1 FROM pg_stat_replication WHERE replay_lsn >= %s::pg_lsn"
+            while asking.execute(behind, row).fetchone() is None:
+                pass
+
+
+@pytest.fixture
+def pair() -> Generator[Pair]:
+    found = programs()
+    if found is None:
+        pytest.fail("PostgreSQL is not installed: scripts/peers system")
+    primary, standby = PostgresServer(found), PostgresServer(found)
+    try:
+        primary.make()
+        standby.follow(primary)
+        yield Pair(primary, standby)
+    finally:
+        standby.remove()
+        primary.remove()
+
+
+def put(db: StoreDb, key: str) -> str:
+    db.execute("INSERT INTO meta (key, value) VALUES (?, 'x')", key)
+    return key
+
+
+def keys(db: StoreDb) -> list[str]:
+    return [row["key"] for row in db.fetch_all("SELECT key FROM meta ORDER BY key")]
+
+
+async def put_at_last(store: ThreadedStore, key: str) -> None:
+    """The pause between two tries is by the real clock."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        while True:
+            try:
+                await store.write(partial(put, key=key))
+            except StoreUnavailable:
+                await trio.sleep(0.05)
+            else:
+                return
+
+
+async def test_the_host_that_takes_writes_is_used_wherever_it_stands_and_its_heir_after_a_promotion(
+    pair: Pair,
+) -> None:
+    parameters = pair.parameters(pair.standby, pair.primary)
+    # Whatever else the address asks for.
+    async with open_postgres_store(
+        {**parameters, "target_session_attrs": "prefer-standby"}, clock=lambda: NOW
+    ) as store:
+        await store.write(partial(put, key="before"))
+        assert await store.read(keys) == ["before"]
+        assert await store.read(lambda db: db.fetch_one("SELECT pg_is_in_recovery() AS standby")) == {
+            "standby": False
+        }
+        pair.wait_until_followed()
+        pair.primary.stop(how="immediate")
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable):
+                await store.write(partial(put, key="between"))
+            with pytest.raises(StoreUnavailable):
+                await store.read(keys)
+        assert set(store.report().refused) <= {"unreachable", "read_only"}
+        pair.standby.promote()
+        await put_at_last(store, "after")
+        assert await store.read(keys) == ["after", "before"]
+
+
+async def test_a_standby_alone_is_refused_with_words(pair: Pair) -> None:
+    with pytest.raises(CannotOpen, match="read-only"):
+        async with open_postgres_store(pair.parameters(pair.standby), clock=lambda: NOW):
+            pass
+
+
+def test_a_connection_to_what_has_become_a_standby_is_left(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = PostgresAccess(parameters=pair.parameters(pair.standby, pair.primary), job_seconds=10)
+    with monkeypatch.context() as anyhow:
+        anyhow.setattr(postgres_wire, "_ALWAYS", {})
+        connection = PostgresConnection(access, writes=True)
+        with closing(connection):
+            with pytest.raises(PostgresRefused) as caught:
+                connection.execute(BEGIN_WRITE)
+            assert caught.value.kind is StoreReadOnly
+            assert "standby" in str(caught.value)
+            anyhow.undo()
+            connection.execute(BEGIN_WRITE)
+            connection.execute("INSERT INTO meta (key, value) VALUES ('k', 'x')")
+            connection.execute("COMMIT")
