@@ -446,7 +446,9 @@ async def _serve_admin(
         ready=partial(store_watch.why_not_ready, services.probe),
         metrics=metrics,
         out_of_order=lambda: words_of(services.endpoints, now_millis()),
-        note=(lambda: "") if certificate is None else certificate.note,
+        note=lambda: "; ".join(
+            filter(None, (services.membership.words(), "" if certificate is None else certificate.note()))
+        ),
     )
     settings = listen.ListenSettings(
         binds=bound.binds, log=services.log, limits=HttpLimits(connections=64, drain_seconds=1.0)
