@@ -149,6 +149,8 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
             pairs.append((f"upstream {each['name']}", f"{trouble['words']} (for {_age(trouble['since'])})"))
             pairs += _hit(each)
     pairs.append(("data", str(server["data_dir"])))
+    if (others := server.get("node", {}).get("others")) or server.get("node", {}).get("lapsed"):
+        pairs.append(("node", _node(server["node"], others or [])))
     if "store" in server:
         pairs.append(("store", _stored(server["store"])))
     if server.get("backups") is not None:
@@ -236,6 +238,11 @@ def _money(money: dict[str, Any]) -> list[tuple[str, str]]:
         said = f"{count} without an outcome, the oldest for {_age(waiting['oldest_at'])}"
         pairs.append(("payments", f"{said}; of {unknown} nobody could say" if unknown else said))
     return pairs
+
+
+def _node(node: dict[str, Any], others: list[dict[str, Any]]) -> str:
+    said = f"{node['name']}, beside {', '.join(other['name'] for other in others) or 'no other'}"
+    return f"{said}; it could not say in time that it is alive" if node["lapsed"] else said
 
 
 def _stored(store: dict[str, Any]) -> str:

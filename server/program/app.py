@@ -427,8 +427,8 @@ async def _readiness(services: Services, certificate: ServedCertificate | None) 
         return Readiness(missing=missing)
     told = [f"out of order: {name}" for name in words_of(services.endpoints, now_millis())]
     # Without its certificate, too, it is ready: whoever is not sent anything can never prove its name.
-    note = "" if certificate is None else certificate.note()
-    return Readiness(told=[*told, note] if note else told)
+    notes = (services.membership.words(), "" if certificate is None else certificate.note())
+    return Readiness(told=[*told, *filter(None, notes)])
 
 
 async def _sweep(services: Services) -> None:

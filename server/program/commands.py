@@ -96,6 +96,7 @@ def commands_of(
             "paths": dict(services.resolved.paths),
             "data_dir": str(services.resolved.data_dir.absolute()),
             "started_at": services.started_at,
+            "node": services.membership.told(),
             "settings": asdict(reloading.state),
             "auth": "oauth" if services.resolved.needs_login else "none",
             "held_back": services.limits.restraint.told(),

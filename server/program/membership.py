@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -56,6 +56,31 @@ class Membership:
     @property
     def others(self) -> tuple[MemberNode, ...]:
         return tuple(node for node in self.alive if node.boot_id != self.node.boot_id)
+
+    def told(self) -> Mapping[str, Any]:
+        """For whoever is at the machine."""
+        return {
+            "name": self.node.name,
+            "address": self.node.address,
+            "boot_id": self.node.boot_id,
+            "lapsed": self.lapsed,
+            "others": [
+                {
+                    "name": node.name,
+                    "address": node.address,
+                    "version": node.version,
+                    "started_at": node.started_at,
+                }
+                for node in self.others
+            ],
+        }
+
+    def words(self) -> str:
+        """ "" where nobody else could be there."""
+        if self.alone:
+            return ""
+        count = len(self.others)
+        return f"node {self.node.name}, {count} other{'' if count == 1 else 's'} alive"
 
     async def enter(self) -> None:
         """Raises `StoreError`."""

@@ -258,6 +258,11 @@ async def build(
     if money is not None:
         money.count(metrics)
     store_watch.count(metrics, store, resolved.data_dir)
+    metrics.gauge(
+        "nodes_alive",
+        "Processes on this database that are alive, with this one",
+        lambda: len(membership.alive),
+    )
     count_troubles(metrics, servers.endpoints)
     metrics.counters(
         "policy_decisions",

@@ -51,6 +51,11 @@ def count(metrics: Metrics, store: ReportingStore, data_dir: Path) -> None:
         "For how long the oldest of them has been waiting",
         lambda: store.report().oldest_waits_seconds,
     )
+    metrics.gauge(
+        "store_confirmed_seconds",
+        "Since when all that other processes changed was known here; 0 where there are no others",
+        lambda: store.report().confirmed_seconds_ago or 0.0,
+    )
     metrics.counter("store_commits", "Transactions of the writer", lambda: health.commits)
     metrics.counter("store_commit_seconds", "How long they took, all together", lambda: health.commit_seconds)
     metrics.gauge("store_free_bytes", "Room on the disk of the data directory", lambda: free_bytes(data_dir))

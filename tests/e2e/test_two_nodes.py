@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ import httpx2
 import pytest
 from nodes import Nodes, ServedNode
 from programs import until
+from task_clients import Extension, Wire
 from test_refresh_races import at_once
 
 pytestmark = pytest.mark.slow
@@ -145,11 +147,59 @@ def calls(node: ServedNode, token: str) -> httpx2.Response:
     return node.client.mcp("tools/call", {"name": "echo", "arguments": {"text": "x"}}, token=token)
 
 
-def test_what_a_node_that_is_killed_ran_is_finished_by_the_other(nodes: Nodes) -> None:
+WORK = """
+import asyncio
+from pathlib import Path
+
+from ostiary import Context, tool
+
+NOTES = Path(__file__).parent.parent / "notes"
+
+
+@tool(task="required")
+async def work(name: str, ctx: Context) -> str:
+    done = ctx.resumed["done"] if ctx.resumed else 0
+    for step in range(done, 3):
+        with NOTES.open("a") as notes:
+            notes.write(f"step {step}\\n")
+        await ctx.checkpoint({"done": step + 1})
+        if step == 1:
+            with NOTES.open("a") as notes:
+                notes.write("kept\\n")
+            await asyncio.sleep(3600)
+    return f"{name} was resumed at {done}"
+"""
+
+
+def test_what_a_node_that_is_killed_ran_is_finished_by_the_other_which_tells_of_it(
+    home: Path, postgres_database: dict[str, str]
+) -> None:
+    settings = """
+        [[server]]
+        name = "main"
+        [[server.agent]]
+        kind = "python"
+        file = "agent.py"
+    """
+    nodes = Nodes(home=home, database=postgres_database, settings=settings, files={"agent.py": WORK})
     with ExitStack() as stack:
-        a, b = (stack.enter_context(nodes.serving(name)) for name in ("a", "b"))
+        a, b = (stack.enter_context(nodes.serving(name, "--admin-port", "0")) for name in ("a", "b"))
+        wire = Wire(url=f"{a.url}/mcp", token=logged_in(a)["access_token"])
+        stack.callback(wire.close)
+        task_id = Extension(wire).begin("work", "it")
+        notes = home / "notes"
+        until("its second step", lambda: (notes.exists() and "kept" in notes.read_text()) or None)
+        assert "beside" in a.program.run("status", "--data-dir", str(a.program.data_dir)).stdout
+        admin = b.server.await_words(r'"admin":"(http://[^"]+)"')[1]
+        ready = httpx2.get(f"{admin}/readyz", trust_env=False).text
+        assert re.fullmatch(r"ready\nnode \S+:\d+, 1 other alive\n", ready), ready
         a.server.process.send_signal(signal.SIGKILL)
         a.server.wait()
-        until("it to be found dead", lambda: f'"boot":"{a.boot}"' in b.server.said() or None)
-        with nodes.serving("c") as c:
-            assert c.client.works(logged_in(b)["access_token"])
+        again = Wire(url=f"{b.url}/mcp", token=wire.token)
+        stack.callback(again.close)
+        until("the other to find it dead", lambda: f'"boot":"{a.boot}"' in b.server.said() or None)
+        ended = Extension(again).end(task_id)
+        assert (ended.state, ended.text) == ("completed", "it was resumed at 2")
+        assert notes.read_text().splitlines() == ["step 0", "step 1", "kept", "step 2"]
+        assert "ostiary_nodes_alive 1" in httpx2.get(f"{admin}/metrics", trust_env=False).text
+        assert b.program.at_machine("verify")["broken"] is None

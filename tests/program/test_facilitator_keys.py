@@ -36,6 +36,7 @@ def opened(tmp_path: Path, secret: str) -> Any:
         nobody,
         lambda purpose: bytes(32),
         nobody,
+        boot_id="boot",
         issuer="https://shop.example",
         signing_key=nobody,
     )

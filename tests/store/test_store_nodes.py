@@ -1,0 +1,126 @@
+"""Who is alive (server/store/nodes.py), and what that means for leases."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from functools import partial
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from store_engines import NOW
+
+from server.store import leases, nodes
+from server.store.inline import InlineStore, open_inline_store
+from server.store.jobs import StoreDb
+from server.store.leases import Lease, LeasedTable
+from server.store.nodes import ALIVE_MILLIS, MemberNode
+from server.store.postgres import open_inline_postgres_store
+
+CHORES = LeasedTable.CHORES
+
+
+def node(boot_id: str, home: str = "") -> MemberNode:
+    return MemberNode(
+        boot_id=boot_id,
+        name=f"machine:{boot_id}",
+        home=home or boot_id,
+        address="here",
+        version="1",
+        started_at=NOW,
+    )
+
+
+A, B = node("a"), node("b")
+
+
+@pytest.fixture
+async def store(postgres_database: dict[str, str]) -> AsyncGenerator[InlineStore]:
+    async with open_inline_postgres_store(postgres_database, clock=lambda: NOW) as store:
+        yield store
+
+
+async def silent(store: InlineStore, boot_id: str) -> None:
+    """It has not said for long that it is alive."""
+    await store.write(lambda db: db.execute("UPDATE nodes SET alive_until = 1 WHERE boot_id = ?", boot_id))
+
+
+async def took(store: InlineStore, owner: str, *, now: int = NOW) -> Lease | None:
+    def take(db: StoreDb) -> Lease | None:
+        db.execute(
+            "INSERT INTO chores (name, lease_until, fence) VALUES ('x', 0, 0) ON CONFLICT (name) DO NOTHING"
+        )
+        return leases.take(db, CHORES, "x", owner=owner, now=now, millis=1_000)
+
+    return await store.write(take)
+
+
+def names(found: Any) -> list[str]:
+    return [each.boot_id for each in found.alive]
+
+
+async def test_whoever_enters_says_that_it_lives_or_leaves_is_known_to_the_others(store: InlineStore) -> None:
+    assert names(await store.write(partial(nodes.enter, node=A))) == ["a"]
+    assert names(await store.write(partial(nodes.enter, node=B))) == ["a", "b"]
+    (row,) = await store.read(
+        lambda db: db.fetch_all(
+            "SELECT alive_until - CAST(floor(extract(epoch FROM now()) * 1000) AS BIGINT) AS left FROM nodes WHERE boot_id = 'b'"
+        )
+    )
+    assert 0 < row["left"] <= ALIVE_MILLIS + 1_000
+    found = await store.write(partial(nodes.beat, node=A))
+    assert (names(found), found.was_dead, found.at > 0) == (["a", "b"], False, True)
+    await store.write(partial(nodes.leave, node=B))
+    assert names(await store.write(partial(nodes.beat, node=A))) == ["a"]
+
+
+async def test_one_that_was_silent_is_dead_to_the_others_and_enters_again(store: InlineStore) -> None:
+    for each in (A, B):
+        await store.write(partial(nodes.enter, node=each))
+    await silent(store, "b")
+    assert names(await store.write(partial(nodes.beat, node=A))) == ["a"]
+    assert not await store.read(partial(nodes.is_alive, boot_id="b"))
+    found = await store.write(partial(nodes.beat, node=B))
+    assert (names(found), found.was_dead) == (["a", "b"], True)
+    # Nobody had looked: then it has not been dead.
+    await silent(store, "b")
+    assert not (await store.write(partial(nodes.beat, node=B))).was_dead
+
+
+async def test_who_comes_back_to_a_data_directory_was_the_one_before(store: InlineStore) -> None:
+    await store.write(partial(nodes.enter, node=A))
+    assert names(await store.write(partial(nodes.enter, node=replace(B, home=A.home)))) == ["b"]
+
+
+async def test_a_lease_is_taken_only_from_who_is_gone_whatever_the_clocks_say(store: InlineStore) -> None:
+    for each in (A, B):
+        await store.write(partial(nodes.enter, node=each))
+    held = await took(store, "a")
+    assert held is not None
+    assert await took(store, "b") is None
+    # The clock of `b` is a day ahead: to it the lease has expired.
+    assert await took(store, "b", now=NOW + 86_400_000) is None
+    await silent(store, "a")
+    assert await took(store, "b") is None  # nobody has found it dead yet
+    await store.write(partial(nodes.beat, node=B))
+    taken = await took(store, "b")
+    assert taken is not None
+    assert taken.fence > held.fence
+    # What it says afterwards is not written.
+    await store.write(partial(nodes.beat, node=A))
+    assert not await store.write(partial(leases.renew, lease=held, now=NOW, millis=1_000))
+
+
+async def test_ones_own_lease_that_ran_out_is_taken_again(store: InlineStore) -> None:
+    await store.write(partial(nodes.enter, node=A))
+    assert await took(store, "a") is not None
+    assert await took(store, "a", now=NOW + 500) is None
+    assert await took(store, "a", now=NOW + 1_000) is not None
+
+
+async def test_on_a_file_whoever_has_it_is_alone() -> None:
+    async with open_inline_store(clock=lambda: NOW) as store:
+        await store.write(partial(nodes.enter_alone, node=A))
+        assert await took(store, "a") is not None
+        assert names(await store.write(partial(nodes.enter_alone, node=B))) == ["b"]
+        assert await took(store, "b") is not None
