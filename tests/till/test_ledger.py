@@ -171,7 +171,7 @@ async def test_a_job_that_fails_gives_its_numbers_back(store: AnyStore) -> None:
 
 
 async def test_a_charge_costs_three_statements_and_the_record_once_in_a_transaction(
-    store: AnyStore, monkeypatch: pytest.MonkeyPatch
+    store: AnyStore, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     def fill(db: StoreDb) -> None:
         deposit(db, ANN, 100, "pay_1")
@@ -195,4 +195,7 @@ async def test_a_charge_costs_three_statements_and_the_record_once_in_a_transact
             BOOKS.post(db, movement, NOW)
 
     await store.write(job)
-    assert len(ran) == 9  # the record is written by the store itself, once
+    # The record is written by the store itself, once. Where others write as well, the end of the ledger is read, once.
+    ends = [sql for sql in ran if "newest.mac" in sql]
+    assert len(ran) - len(ends) == 9
+    assert len(ends) == (1 if "postgres" in request.node.name else 0)
