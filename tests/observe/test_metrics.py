@@ -71,3 +71,14 @@ def test_prometheus_reads_what_is_exposed_with_its_types_and_help() -> None:
 def test_a_server_that_was_never_called_exposes_its_families_all_the_same() -> None:
     names = {each.name for each in text_string_to_metric_families(render(families_of(Metrics("1"))).decode())}
     assert {"ostiary_http_requests", "ostiary_tool_calls", "ostiary_tool_call_seconds"} <= names
+
+
+def test_of_several_processes_each_number_has_its_worker_and_their_sum_is_the_whole() -> None:
+    both = merged({1: families_of(counted()), 2: families_of(counted())})
+    text = render(both).decode()
+    assert text.count("# TYPE ostiary_tool_calls_total counter\n") == 1
+    families = {each.name: each for each in text_string_to_metric_families(text)}
+    calls = families["ostiary_tool_calls"].samples
+    assert [(each.labels["worker"], each.value) for each in calls] == [("1", 2.0), ("2", 2.0)]
+    buckets = [each for each in families["ostiary_tool_call_seconds"].samples if each.name.endswith("_count")]
+    assert [(each.labels["worker"], each.value) for each in buckets] == [("1", 2.0), ("2", 2.0)]
