@@ -41,7 +41,10 @@ async def _prepare_token(parts: Parts, form: CheckedForm, who: Requester, now: M
     )
 
     asked = forms.token_form(form)
-    if parts.keys.stale:
+    shown = asked.refresh_token
+    if parts.keys.shared and shown is not None and parts.keys.refresh.lacks(shown):
+        parts.keys.may_be_new(now)
+    if parts.keys.stale or not parts.keys.trusted:
         await parts.reload_keys()
     asserted = None
     if asked.assertion is not None:

@@ -97,6 +97,12 @@ class Identity:
         if any(change.kind == "key" for change in changes):
             self.parts.keys.changed()
 
+    def trust(self, trusted: bool) -> None:
+        """For the store's `on_trust`: with False, what others have changed may not be known here."""
+        self.live.trust(trusted)
+        self.key_ring.trust(trusted)
+        self.parts.keys.trust(trusted)
+
 
 async def found(
     store: JobStore,

@@ -113,5 +113,5 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     async def reload_keys(self) -> None:
         """If the store has newer ones. Raises what the store raises."""
-        if self.keys.stale:
+        if self.keys.stale or not self.keys.trusted:
             await self.keys.reload(lambda: self.store.read(keys.every))

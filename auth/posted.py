@@ -81,14 +81,16 @@ async def answer(parts: Parts, endpoint: FormEndpoint, request: WireRequest) -> 
         job = await endpoint.prepare(parts, form, who, now)
     except BadForm as problem:
         return replies.refuse(OAuthRefusal(error="invalid_request", description=str(problem)))
-    if parts.keys.stale:
+    if parts.keys.stale or not parts.keys.trusted:
         await parts.reload_keys()
     outcome = await parts.store.write(job)
     if _left_a_refusal(outcome):
         note_refusal(parts, who, now)
     if isinstance(outcome, OAuthRefusal):
         return replies.refuse(outcome, basic=form.credentials.basic)
-    if parts.keys.stale:  # a key that was dropped meanwhile must not sign what comes now
+    if (
+        parts.keys.stale or not parts.keys.trusted
+    ):  # a key that was dropped meanwhile must not sign what comes now
         await parts.reload_keys()
     return endpoint.finish(parts, outcome, who)
 

@@ -96,6 +96,10 @@ class RefreshRing:
             return None
         return key
 
+    def lacks(self, token: str) -> bool:
+        """Whether it names a key that is not here, as far as it can be read."""
+        return token[2:].partition(".")[0] not in self._keys
+
     def newest(self) -> RefreshKey:
         """The key that writes, whatever the clock says. Raises LookupError on an empty ring: setup makes the first key."""
         if self._newest is None:

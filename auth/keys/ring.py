@@ -26,6 +26,7 @@ from auth.values.model import Millis
 
 SEAL_PURPOSE: Final = "signing-keys"
 PAGE: Final = 1_000  # rows read at once
+LOOK_AGAIN_MS: Final = 1_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -240,6 +241,24 @@ class Keys:
         self._read = 0  # of them, seen by the read that the rings are from
         self.ring, self.refresh, self.receipts = self._open(found)  # the last: a document
         self.stale = False  # then `reload` before anything is signed or checked
+        self.trusted = True  # what others change is heard of
+        self.shared = False  # there are others, who may use a new key before it is known here
+        self._looked_at: Millis = 0
+
+    def trust(self, trusted: bool) -> None:
+        """With False: they are read again whenever somebody needs them."""
+        self.trusted = trusted
+        if not trusted:
+            self.changed()
+
+    def may_be_new(self, now: Millis) -> bool:
+        """Of a key that is not known here, made by others a moment ago: whether it is looked for. Whoever makes names up has one look a
+        second."""
+        if not self.shared or self._looked_at <= now < self._looked_at + LOOK_AGAIN_MS:
+            return False
+        self._looked_at = now
+        self.changed()
+        return True
 
     def changed(self) -> None:
         self._changes += 1

@@ -91,16 +91,23 @@ class CredentialCheck:
         for _ in range(ATTEMPTS):
             found = self.check_nowait(shown, now)
             if found is not None:
+                self.settle()
                 return found
             assert isinstance(credential, PresentedCredential)  # all else is decided from memory
             is_key = credential.kind in ("key", "basic")
             if not await (self._ring.reload() if is_key else self._verifier.reload(credential, now)):
                 break
+        self.settle()
         # There is no such login; or it, or the keys, change faster than they can be read.
         access = self._access.get(shown.server, EVERYTHING)
         if isinstance(credential, PresentedCredential) and _is_token(credential, access):
             return self._verifier.refuse(shown, credential)
         return self._refuse(shown, access, INVALID_KEY)
+
+    def settle(self) -> None:
+        """What was read from the store has served whoever asked for it."""
+        self._verifier.settle()
+        self._ring.settle()
 
     async def still(self, principal: Principal) -> Principal | None:
         """For work that outlives its request, as `TokenVerifier.still`."""
@@ -114,6 +121,7 @@ class CredentialCheck:
         if not await self._ring.reload():
             return None
         key = self._ring.get(principal.subject)
+        self._ring.settle()
         return None if key is None or key.ended else key.principal
 
     def _of_key(

@@ -37,6 +37,7 @@ class ApiKeyRing:
         self._by_id: Mapping[str, ApiKey] = {}
         self._users: frozenset[str] = frozenset()
         self._changes, self._seen, self._reading = 1, 0, 0
+        self._trusted = True
         self.stale = True  # then nothing that is remembered counts: `reload` first
 
     def apply_changes(self, changes: Iterable[StoredChange]) -> None:
@@ -49,6 +50,17 @@ class ApiKeyRing:
                 self.stale = True
                 return
 
+    def trust(self, trusted: bool) -> None:
+        """With False: what was read serves whoever asked for it, and then `settle` is called."""
+        self._trusted = trusted
+        if not trusted:
+            self._changes += 1
+            self.stale = True
+
+    def settle(self) -> None:
+        if not self._trusted:
+            self.stale = True
+
     async def reload(self) -> bool:
         """False if changes overtook every read: then it stays stale."""
         for _ in range(ATTEMPTS):
@@ -60,7 +72,7 @@ class ApiKeyRing:
                 found = await self._read()
             finally:
                 self._reading -= 1
-            if changes > self._seen:
+            if changes >= self._seen:
                 self._by_digest = {bytes.fromhex(key.key_hash): key for key in found}
                 self._by_id = {key.id: key for key in found}
                 self._users = frozenset(key.user_id for key in found)

@@ -1,7 +1,9 @@
 """Which logins are live, in memory: asked on every request, filled from the store, emptied by its changes.
 
 Only a cache: losing it costs one read per login. The store tells it of every commit before any writer wakes, so nobody who
-was told "revoked" meets a server that still lets the login in. Everything here runs in one thread, the server's.
+was told "revoked" meets a server that still lets the login in. Where other processes revoke as well, it is told of theirs, and when that
+cannot be relied on (`trust`), what is read serves the request that asked for it, and no other. Everything here runs in one thread, the
+server's.
 """
 
 from __future__ import annotations
@@ -60,6 +62,7 @@ Load = Callable[[str], Awaitable[LiveGrant | None]]
 class _Reading(msgspec.Struct, eq=False):
     """A read under way, and what changed meanwhile."""
 
+    grant_id: str
     changed: set[tuple[str, str]] = msgspec.field(default_factory=set[tuple[str, str]])
 
 
@@ -70,13 +73,14 @@ class LiveLogins:
         self._grants: dict[str, LiveGrant] = {}
         self._by_owner: dict[tuple[str, str], set[str]] = {}
         self._readings: set[_Reading] = set()
+        self._trusted = True
         # What is remembered of a login; None means "ask the store". Asked with every request, so it is the dictionary's own.
         self.get: Final[Callable[[str], LiveGrant | None]] = self._grants.get
 
     async def load(self, grant_id: str) -> LiveGrant | None:
         """From the store; None if there is no such login, or if it changes faster than it can be read (fail closed)."""
         for _ in range(ATTEMPTS):
-            reading = _Reading()
+            reading = _Reading(grant_id)
             self._readings.add(reading)
             try:
                 found = await self._load(grant_id)
@@ -108,6 +112,23 @@ class LiveLogins:
                 reading.changed.add(owner)
             for grant_id in list(self._by_owner.get(owner, ())):
                 self._drop(grant_id)
+
+    def trust(self, trusted: bool) -> None:
+        """With False: nothing that is remembered counts, nor what is being read. Until True, `settle` is called after each `load`."""
+        self._trusted = trusted
+        if not trusted:
+            for reading in self._readings:
+                reading.changed.add(("grant", reading.grant_id))
+            self._forget()
+
+    def settle(self) -> None:
+        """Whoever asked for what was loaded has had it."""
+        if not self._trusted:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._grants.clear()
+        self._by_owner.clear()
 
     def _drop(self, grant_id: str) -> None:
         for owner in _owners(self._grants.pop(grant_id)):

@@ -64,6 +64,10 @@ class BadToken(Exception):
     """Why a token is not one; for logs and tests. The client learns only `invalid_token`."""
 
 
+class UnknownKey(BadToken):
+    """It names a key that is not known here."""
+
+
 class TokenVerifier:
     """One per process. Everything in it can be lost at any time."""
 
@@ -97,8 +101,9 @@ class TokenVerifier:
         if known is None or now >= known.until or known.keys is not keys.ring:
             try:
                 known = self._read(token, now)
-            except BadToken:
-                return self.refuse(shown, token)
+            except BadToken as problem:
+                is_new = isinstance(problem, UnknownKey) and keys.may_be_new(now)
+                return None if is_new else self.refuse(shown, token)
         live = self._live.get(known.claims.grant_id)
         if token.kind == "dpop":
             return None if live is None else self._check_bound(shown, token, known, live, now)
@@ -110,12 +115,17 @@ class TokenVerifier:
             return known.bounded
         return self._judge(known, live, shown.server, now) or self.refuse(shown, token)
 
+    def settle(self) -> None:
+        """Whoever asked the store has had its answer: see `LiveLogins.trust`."""
+        self._live.settle()
+
     async def reload(self, token: PresentedCredential, now: Millis) -> bool:
         """Get from the store what `check_nowait` missed. False if there is nothing to get: the login is not there, or changes
         faster than it can be read. Raises what the store raises."""
-        if self._keys.stale:
+        if self._keys.stale or not self._keys.trusted:
             await self._reload_keys()
-            return True
+            if self._keys.trusted:
+                return True
         try:
             known = self._tokens.get(token.digest) or self._read(token, now)
         except BadToken:
@@ -211,6 +221,7 @@ class TokenVerifier:
         if grant_id is None:
             return principal
         live = self._live.get(grant_id) or await self._live.load(grant_id)
+        self._live.settle()
         if live is None or not live.usable:
             return None
         if (live.subject, live.client_id) != (principal.subject, principal.client_id):
@@ -257,7 +268,7 @@ def read(token: str, issuer: str, keys: Keys, now: Millis, *, expired_too: bool 
     header = said.header
     key = keys.ring.get(_text(header, "kid"), now)
     if key is None:
-        raise BadToken("unknown kid")
+        raise UnknownKey("unknown kid")
     # The key says which algorithm it is for; the token's own word is only compared. jku, jwk and x5u are never looked at.
     if header.get("alg") != key.algorithm:
         raise BadToken("another algorithm than the key's")

@@ -195,16 +195,17 @@ async def open_servers(
     connections: PersonConnections | None = None,
     calls: CallBook | None = None,
     tracing: Tracing | None = None,
+    boot_id: str = "",
 ) -> OpenServers:
     """Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
     that name; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server; `issuer` makes tokens of ours
-    for upstreams, and is None where nothing is kept beyond this process; `connections` are of people who have accounts there. Raises `CannotStart`."""
+    for upstreams, and is None where nothing is kept beyond this process; `connections` are of people who have accounts there; `boot_id` is this process among others. Raises `CannotStart`."""
     servers = tuple(servers)
     endpoints: dict[str, Endpoint] = {}
     sessions: dict[str, Sessions] = {}
     settings: dict[str, ServerConfig] = {}
     agents: dict[str, RunningAgents] = {}
-    boot_id = secrets.token_hex(8)
+    boot_id = boot_id or secrets.token_hex(8)
     tasks = Tasks(
         store,
         perform=partial(carry_out, endpoints),

@@ -43,6 +43,7 @@ from server.program.answering import lazy_pages, public_router
 from server.program.backups import BackupPlan, keep_backing_up
 from server.program.certificates import ServedCertificate, ends_at, of_an_authority, of_files, waits_for
 from server.program.clock_watch import keep_watching
+from server.program.membership import Membership, this_node
 from server.program.pages_ahead import PagesAhead
 from server.program.reloading import ReadSettings, Reloading
 from server.program.services import Services, build, open_key
@@ -52,7 +53,7 @@ from server.program.troubles import OutageWatch, words_of
 from server.records.recording import keep_recording
 from server.settings.resolve import Resolved
 from server.settings.secret import SecretUnreadable
-from server.store import clock_doubt, leases
+from server.store import clock_doubt
 from server.store.ballast import Ballast
 from server.store.clock_doubt import ClockDoubt
 from server.store.home import open_home
@@ -171,11 +172,21 @@ async def serve(
         async with open_place(resolved, home, ballast) as store:
             store_watch.tell_of_damage(store, log)
             key = await open_key(resolved, home, store)
-            await store.write(leases.end_all)
+            node = this_node(secrets.token_hex(8), home.path, address=_where(public, config.host))
+            membership = Membership(store, node, log, alone=not config.store)
+            await membership.enter()
             async with trail.kept(home, store, key, log) as head, trio.open_nursery() as background:
                 services = await build(
-                    resolved, log, store, key, head, port=public.port, background=background
+                    resolved,
+                    log,
+                    store,
+                    key,
+                    head,
+                    port=public.port,
+                    background=background,
+                    membership=membership,
                 )
+                background.start_soon(membership.run)
                 services.metrics.counter(
                     "log_lines_dropped", "Lines of the log that nobody took in time", lines_dropped
                 )
@@ -258,6 +269,7 @@ async def serve(
                             listens=listens,
                             admin=f"http://127.0.0.1:{admin.port}" if admin else None,
                             boot=services.boot_id,
+                            node=node.name,
                         )
                         background.start_soon(ahead.run)
                         if shows_claim_link:
@@ -287,6 +299,7 @@ async def serve(
                 if services.money is not None:
                     await services.money.aclose()
                 background.cancel_scope.cancel()
+            await membership.leave()
     log.info("server.stopped")
 
 
@@ -339,6 +352,12 @@ class BoundSockets(msgspec.Struct, frozen=True, kw_only=True):
 
     binds: tuple[str, ...]
     port: int
+
+
+def _where(bound: BoundSockets, host: str) -> str:
+    """For people who look for this process."""
+    name = os.uname().nodename if host in ("0.0.0.0", "::") else host
+    return f"[{name}]:{bound.port}" if ":" in name else f"{name}:{bound.port}"
 
 
 def _listen(host: str, port: int) -> BoundSockets:

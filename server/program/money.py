@@ -124,12 +124,12 @@ def open_money(
     subkey: Subkey,
     log: Logger,
     *,
+    boot_id: str,
     issuer: str,
     signing_key: Callable[[], SigningKey],
 ) -> Money:
     """Raises `CannotStart` and `SecretUnreadable`."""
     payments = resolved.payments or _NO_PAYMENTS
-    boot_id = secrets.token_hex(8)
     counts = TillCounts()
 
     def warn(url: str, problem: str) -> None:

@@ -41,6 +41,7 @@ from server.program import store_watch
 from server.program.backups import BackupOutcome
 from server.program.hash_queue import HASHES_AT_ONCE, HashQueue
 from server.program.limits import ProcessLimits
+from server.program.membership import Membership
 from server.program.shown_servers import ShownServers
 from server.program.trail import TrailHead
 from server.program.troubles import count_troubles
@@ -86,6 +87,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     trail: TrailHead
     started_at: Millis
     calls: CallBook
+    membership: Membership
     money: Money | None = None  # where something costs money
     cashier: TillCashier | None = None  # the same
     telemetry: Telemetry | None = None  # where traces and metrics are sent
@@ -135,6 +137,7 @@ async def build(
     *,
     port: int,
     background: trio.Nursery,
+    membership: Membership,
 ) -> Services:
     """Agents with work of their own do it in `background`. Raises `CannotStart`."""
     config = resolved.config
@@ -191,10 +194,12 @@ async def build(
         connections=connections,
         offerings=ShownServers(endpoints, resolved.paths, home.issuer),
     )
+    identity.parts.keys.shared = bool(config.store)
     store.on_changes(identity.apply_changes)
+    store.on_trust(identity.trust)
     if connections is not None:
         store.on_changes(connections.apply_changes)
-    money = _money(resolved, store, subkey, log, identity)
+    money = _money(resolved, store, subkey, log, identity, membership)
     _refuse_what_is_untrue(identity)
     metrics, loads, calls = Metrics(__version__), Loads(config.max_body_kib * 1024), CallBook()
     telemetry = _telemetry(resolved, metrics, log)
@@ -229,12 +234,16 @@ async def build(
         connections=connections,
         calls=calls,
         tracing=None if telemetry is None else telemetry.tracing,
+        boot_id=membership.node.boot_id,
     )
     endpoints |= servers.endpoints
     catalogs |= {name: endpoint.catalog for name, endpoint in servers.endpoints.items()}
     for endpoint in servers.endpoints.values():
         store.on_audit(endpoint.step_ups.hear)
     store.on_changes(servers.tasks.apply_changes)  # after identity's: it is asked who may go on
+    store.on_trust(servers.tasks.trust)
+    membership.on_lapse.append(servers.tasks.let_go_of_all)
+    membership.on_loss.append(servers.tasks.look_for_left)
     _count(metrics, servers, loads, calls)
     if money is not None:
         money.count(metrics)
@@ -263,6 +272,7 @@ async def build(
         started_at=now_millis(),
         calls=calls,
         telemetry=telemetry,
+        membership=membership,
     )
 
 
@@ -295,21 +305,31 @@ def _announced(resolved: Resolved) -> Mapping[str, Mapping[str, str]]:
     return {server.name: announced(resolved, server) for server in resolved.servers}
 
 
-def _money(resolved: Resolved, store: Store, subkey: Subkey, log: Logger, identity: Identity) -> Money | None:
+def _money(
+    resolved: Resolved,
+    store: Store,
+    subkey: Subkey,
+    log: Logger,
+    identity: Identity,
+    membership: Membership,
+) -> Money | None:
     """None: nothing costs anything here, and nothing of it is loaded."""
     if not resolved.sells:
         return None
     from server.program.money import open_money
 
     parts = identity.parts
-    return open_money(
+    found = open_money(
         resolved,
         store,
         subkey,
         log,
+        boot_id=membership.node.boot_id,
         issuer=parts.site.issuer,
         signing_key=lambda: parts.keys.ring.signing(now_millis()),
     )
+    membership.on_loss.append(found.settlements.look_for_left)
+    return found
 
 
 def _cashier(

@@ -27,6 +27,8 @@ from server.store.jobs import JobError, Store, StoreError
 # Whoever waits for somebody else's call is told so before its own time is over.
 MARGIN_SECONDS: Final = 2.0
 ID_BYTES: Final = 12
+# How often it is looked for whether a call has ended in another process.
+LOOK_SECONDS: Final = 0.25
 # Of one caller: as many as the till keeps of what was paid for.
 OF_CALLER: Final = KeptSum(10_000, 256 * 1024 * 1024)
 # Of all callers without a login together: one person can have any number of addresses.
@@ -190,17 +192,30 @@ class CallKeeper:
                 return ended.answer
             if found.id in self._under_way:
                 return NotMadeAgain(IN_FLIGHT, 2)
-            again = await self._store.read(partial(kept_calls.find, call_id=found.id))
+            again = await self._store.read(partial(kept_calls.find, call_id=found.id, boot_id=self._boot_id))
             # Nobody runs it, and its end could not be written.
             lost = again is not None and again[0].runs(self._boot_id) and found.id not in self._under_way
             return NotMadeAgain(INTERRUPTED) if lost and not self._later else None
+        if found.runs_elsewhere(self._boot_id):
+            return await self._elsewhere(found, call)
         if found.state != "done":
             return await self._take_up(found, call) if call.idempotent else NotMadeAgain(INTERRUPTED)
-        kept = await self._store.read(partial(kept_calls.find, call_id=found.id))
+        kept = await self._store.read(partial(kept_calls.find, call_id=found.id, boot_id=self._boot_id))
         if kept is None:
             return None
         sealed = kept[1]
         return NotMadeAgain(ANSWERED) if sealed is None else _decode(self._vault.open_bytes(found.id, sealed))
+
+    async def _elsewhere(self, found: KeptCall, call: OnceCall) -> NotMadeAgain | None:
+        """None: it has ended in the other process, or with it."""
+        job = partial(kept_calls.find, call_id=found.id, boot_id=self._boot_id)
+        with trio.move_on_after(call.wait_seconds):
+            while True:
+                await trio.sleep(LOOK_SECONDS)
+                again = await self._store.read(job)
+                if again is None or not again[0].runs_elsewhere(self._boot_id):
+                    return None
+        return NotMadeAgain(IN_FLIGHT, 2)
 
     async def _take_up(self, found: KeptCall, call: OnceCall) -> OnceBegun | None:
         job = partial(

@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from server.repeats.kept_answers import KeptRows
+from server.store import nodes
 from server.store.jobs import Row, StoreDb
 
 # How long a key is remembered, from when its call began or ended.
@@ -44,8 +46,12 @@ class KeptCall(msgspec.Struct, frozen=True, kw_only=True):
         return cls(**values)
 
     def runs(self, boot_id: str) -> bool:
-        """In this process. Another that had it is gone."""
+        """In this process."""
         return self.state == "running" and self.owner == boot_id
+
+    def runs_elsewhere(self, boot_id: str) -> bool:
+        """In another process, which lives: `found` has looked."""
+        return self.state == "running" and self.owner != boot_id
 
 
 # All but the answer, which may be large: whoever looks at a call does not read it.
@@ -65,12 +71,10 @@ def claim(db: StoreDb, *, wanted: KeptCall, room: bool, now: int) -> KeptCall | 
     """The row that stands for the call: an earlier one, or the wanted one. None: there is no room for another."""
     row = db.fetch_one(f"SELECT {_COLUMNS} FROM kept_calls WHERE call_key = ?", wanted.call_key)
     if row is not None:
-        found = KeptCall.of(row)
-        assert wanted.owner is not None
-        here = found.runs(wanted.owner)
+        found = _as_it_is(db, KeptCall.of(row), wanted.owner)
         # Nobody asked for one without a key to be made once whatever happens.
-        lost = found.state == "running" and not here and not found.keyed
-        if here or not (lost or found.expires_at <= now):
+        lost = found.owner != row["owner"] and not found.keyed
+        if found.state == "running" or not (lost or found.expires_at <= now):
             return found
         db.execute("DELETE FROM kept_calls WHERE id = ?", found.id)
     if not room:
@@ -92,12 +96,20 @@ def claim(db: StoreDb, *, wanted: KeptCall, room: bool, now: int) -> KeptCall | 
     return wanted
 
 
+def _as_it_is(db: StoreDb, found: KeptCall, boot_id: str | None) -> KeptCall:
+    """One whose process is gone was interrupted."""
+    if found.state != "running" or found.owner == boot_id or nodes.is_alive(db, found.owner):
+        return found
+    return replace(found, state="interrupted", owner=None)
+
+
 def take_up(db: StoreDb, call_id: str, *, owner: str, expires_at: int) -> bool:
     """Make one again that was interrupted. False: somebody else does."""
     return (
         db.execute(
             "UPDATE kept_calls SET state = 'running', owner = ?, answer_bytes = 0, answered_at = NULL, expires_at = ?"
-            " WHERE id = ? AND (state = 'interrupted' OR (state = 'running' AND owner <> ?))",
+            " WHERE id = ? AND (state = 'interrupted' OR (state = 'running' AND owner <> ?"
+            " AND NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.boot_id = kept_calls.owner)))",
             owner,
             expires_at,
             call_id,
@@ -124,7 +136,7 @@ def end(db: StoreDb, *, ended: CallEnding, owner: str, now: int) -> None:
     )
 
 
-def find(db: StoreDb, call_id: str) -> tuple[KeptCall, bytes | None] | None:
+def find(db: StoreDb, call_id: str, *, boot_id: str) -> tuple[KeptCall, bytes | None] | None:
     """With its answer as it is kept."""
     row = db.fetch_one(f"SELECT {_COLUMNS}, answer FROM kept_calls WHERE id = ?", call_id)
-    return None if row is None else (KeptCall.of(row), row["answer"])
+    return None if row is None else (_as_it_is(db, KeptCall.of(row), boot_id), row["answer"])

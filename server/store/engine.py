@@ -61,6 +61,7 @@ class StoreEngine(msgspec.Struct, frozen=True, kw_only=True):
     begin_read: str
     # Why a connection would only refuse what it is asked now, as far as that is known without asking; none where it never is.
     out_of_reach: Callable[[Any], StoreError | None] | None
+    commit_telling: str  # ends a transaction in which others have something to hear of
     # Said before and after a read on a connection that also writes; none where `begin_read` says it.
     only_reading: tuple[str, str] | None
     # Have a connection ask, while statements run, whether they are to be stopped.

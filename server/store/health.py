@@ -53,6 +53,8 @@ class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 0
     oldest_waits_seconds: float = 0.0
     refused: Mapping[str, int] = {}  # writes, by reason, since the start
+    # Since all that other processes changed was known here; None: there are no others, or not yet.
+    confirmed_seconds_ago: float | None = None
 
 
 class StoreHealth:
@@ -91,7 +93,9 @@ class StoreHealth:
             self.damage = damage
             self.tell_of_damage(damage)
 
-    def report(self, *, waiting: int, oldest_asked_at: float | None) -> StoreReport:
+    def report(
+        self, *, waiting: int, oldest_asked_at: float | None, confirmed_seconds_ago: float | None = None
+    ) -> StoreReport:
         now = time.monotonic()
         waits = 0.0 if oldest_asked_at is None else now - oldest_asked_at
         problem, hint = "", ""
@@ -99,6 +103,9 @@ class StoreHealth:
             problem, hint = str(trouble), trouble.hint or ""
         elif waits >= WAITS_TOO_LONG_SECONDS:
             problem, hint = f"a write has been waiting for {waits:.0f} s", "the disk may be stuck"
+        elif confirmed_seconds_ago is not None and confirmed_seconds_ago >= WAITS_TOO_LONG_SECONDS:
+            problem = f"what other processes changed has not been heard of for {confirmed_seconds_ago:.0f} s"
+            hint = "nothing is remembered meanwhile: the database is asked for every request"
         return StoreReport(
             problem=problem,
             hint=hint,
@@ -106,5 +113,6 @@ class StoreHealth:
             wrote_seconds_ago=None if self.wrote_at is None else now - self.wrote_at,
             waiting=waiting,
             oldest_waits_seconds=waits,
+            confirmed_seconds_ago=confirmed_seconds_ago,
             refused={reason: count for reason, count in self.refused.items() if count},
         )

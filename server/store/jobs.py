@@ -88,8 +88,13 @@ class Change(msgspec.Struct, frozen=True):
     entity_id: str
 
 
+class ChangeInDoubt(Change, frozen=True):
+    """One of which nobody knows whether it was committed. It is told at once, and again when it turns out that it was."""
+
+
 OnChanges: TypeAlias = Callable[[Sequence[Change]], None]
 OnAudit: TypeAlias = Callable[[Sequence[AuditEntry]], None]
+OnTrust: TypeAlias = Callable[[bool], None]
 # What a job leaves for others to hear of, in order.
 Effect: TypeAlias = Change | AuditEntry
 
@@ -122,7 +127,8 @@ class Store(Protocol):
         ...
 
     def on_changes(self, listener: OnChanges) -> None:
-        """Have `listener` called in the trio thread with each batch's committed changes, before its writers are answered.
+        """Have `listener` called in the trio thread with each batch's committed changes, before its writers are answered; also with those
+        of other processes, each once, soon after their commit.
 
         It is synchronous and must not fail: a cache that may not have dropped a revoked grant must not go on being asked, so
         an error in it stops the store.
@@ -132,6 +138,11 @@ class Store(Protocol):
     def on_audit(self, listener: OnAudit) -> None:
         """Have `listener` called in the trio thread with each batch's committed audit rows, after the changes and before the
         writers are answered. It only tells: an error in it stops nothing, the rows are in the table."""
+        ...
+
+    def on_trust(self, listener: OnTrust) -> None:
+        """Have `listener` called in the trio thread with False when changes of other processes may not be known here: what is cached is
+        forgotten, and nothing is cached until it is called with True. As with `on_changes`, an error in it stops the store."""
         ...
 
     def chain_audit(self, key: bytes) -> None:

@@ -1,7 +1,8 @@
 """Leases with fences: who may work on a running row, and proof that it still may. Jobs.
 
 The fence is a number that only grows. Taking a lease raises it, so whoever held it before can no longer write: every write of
-an owner is conditional on owner and fence. A lease is taken only when free or expired; a living owner loses nothing.
+an owner is conditional on owner and fence. A lease is taken only when free, or expired and its owner gone (`nodes.py`): the clocks of
+two machines differ, and a living owner loses nothing.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 def take(db: StoreDb, table: LeasedTable, key: str, *, owner: str, now: int, millis: int) -> Lease | None:
-    """Take a free or expired lease until `now + millis`; None if somebody holds it, or there is no such row."""
+    """Take a free lease, or an expired one of one's own or of who is gone, until `now + millis`; None if somebody holds it, or there
+    is no such row."""
     name, column = table.value
     taken = db.execute(
         f"UPDATE {name} SET owner = ?, lease_until = ?, fence = fence + 1"
-        f" WHERE {column} = ? AND (owner IS NULL OR lease_until <= ?)",
-        owner, now + millis, key, now,
+        f" WHERE {column} = ? AND (owner IS NULL OR (lease_until <= ?"
+        f" AND (owner = ? OR NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.boot_id = {name}.owner))))",
+        owner, now + millis, key, now, owner,
     )  # fmt: skip
     if not taken:
         return None
@@ -61,11 +64,15 @@ def holds(db: StoreDb, lease: Lease, *, now: int) -> bool:
     return db.fetch_one(sql, lease.key, lease.owner, lease.fence, now) is not None
 
 
-def end_all(db: StoreDb) -> None:
-    """For the start of whoever holds the data directory alone: no other process lives, so every lease is a dead one's, whatever
-    its time and the clock say. They run out rather than being released: what a dead process left is told from what was given back."""
+def end_left(db: StoreDb) -> None:
+    """Those of processes that are gone, whatever their time and the clock say. They run out rather than being released: what a dead
+    process left is told from what was given back."""
     for table in LeasedTable:
-        db.execute(f"UPDATE {table.value[0]} SET lease_until = 0 WHERE lease_until > 0")
+        name = table.value[0]
+        db.execute(
+            f"UPDATE {name} SET lease_until = 0 WHERE lease_until > 0"
+            f" AND (owner IS NULL OR NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.boot_id = {name}.owner))"
+        )
 
 
 def release(db: StoreDb, lease: Lease) -> bool:

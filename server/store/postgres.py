@@ -11,12 +11,16 @@ from typing import Final
 
 import trio
 
+from server.store.change_feed import ChangeFeed
+from server.store.changes import newest_change
 from server.store.inline import InlineStore
 from server.store.migrate import Migration, packaged_migrations
+from server.store.others import Others
 from server.store.postgres_connection import POSTGRES, PostgresAccess, PostgresConnection
+from server.store.postgres_listening import ListeningConnection
 from server.store.postgres_schema import bring_up
 from server.store.threads import DEFAULT_LIMITS, StoreLimits, ThreadedStore, serving
-from server.store.transactions import Transactions
+from server.store.transactions import PendingJob, Transactions
 
 NOT_DURABLE: Final = "the database server runs with fsync = off: what was answered is lost, or damaged, with its next power cut"
 
@@ -31,11 +35,12 @@ async def open_postgres_store(
 ) -> AsyncGenerator[ThreadedStore]:
     """Connect, and bring the database to this version's schema; `parameters` are libpq's. Raises `CannotOpen`.
 
-    It is this process's alone for as long as it is open. If the store breaks meanwhile, the body is cancelled and `StoreBroken` raised.
+    Others may use it at the same time (`postgres_connection.py`); what they changed is heard of (`change_feed.py`). If the store breaks
+    meanwhile, the body is cancelled and `StoreBroken` raised.
     """
     access = PostgresAccess(parameters=parameters, job_seconds=limits.job_seconds)
-    writer, readers = await trio.to_thread.run_sync(_open, access, clock, migrations, limits)
-    async with serving(writer, readers, clock=clock, limits=limits) as store:
+    writer, readers, feed = await trio.to_thread.run_sync(_open, access, clock, migrations, limits)
+    async with serving(writer, readers, clock=clock, limits=limits, others=Others(feed)) as store:
         if not access.outage.is_durable:
             store.health.warning = NOT_DURABLE
         yield store
@@ -68,7 +73,7 @@ def _open(
     clock: Callable[[], int],
     migrations: Sequence[Migration] | None,
     limits: StoreLimits,
-) -> tuple[Transactions, list[Transactions]]:
+) -> tuple[Transactions, list[Transactions], ChangeFeed]:
     with ExitStack() as undo:
         connections = [PostgresConnection(access, writes=True)]
         undo.callback(connections[0].close)
@@ -76,9 +81,16 @@ def _open(
         for _ in range(limits.readers):
             connections.append(PostgresConnection(access, writes=False))
             undo.callback(connections[-1].close)
+        listening = ListeningConnection(access)
+        connections.append(listening)
+        undo.callback(listening.close)
+        writer, *readers, last = (
+            Transactions(connection, job_seconds=limits.job_seconds, engine=POSTGRES)
+            for connection in connections
+        )
+        # Nothing is cached yet: whatever comes after this is told.
+        newest = PendingJob(newest_change)
+        last.run_read(newest)
+        feed = ChangeFeed(last, listening, after=newest.result())
         undo.pop_all()
-    writer, *readers = (
-        Transactions(connection, job_seconds=limits.job_seconds, engine=POSTGRES)
-        for connection in connections
-    )
-    return writer, readers
+    return writer, readers, feed

@@ -47,6 +47,8 @@ BEGIN_WRITE: Final = (
     "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE; LOCK TABLE writers_turn IN EXCLUSIVE MODE"
 )
 BEGIN_MIGRATION: Final = "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE"
+# Also to those on the other end of a database: a word, which says only that there is something to read.
+COMMIT_TELLING: Final = "NOTIFY ostiary_changes; COMMIT"
 BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 # Whatever else a connection waits for (`postgres_wire.py`).
@@ -88,9 +90,13 @@ class PostgresAccess(msgspec.Struct, frozen=True, kw_only=True):
 class PostgresConnection:
     """An `EngineConnection`. `writes`: in its turn, with the connections of others."""
 
+    role = "reader"  # as whoever administrates the database sees it
+
     def __init__(self, access: PostgresAccess, *, writes: bool) -> None:
         self._access = access
         self._writes = writes
+        self.role = "writer" if writes else self.role
+        self.generation = 0  # another one with each connection that is made after one was lost
         # Held alone. The end of a transaction of which nobody was told how it ended: as long as the old connection lives at the server, the
         # new one does not get it.
         self._own_lock = secrets.randbits(62)
@@ -102,7 +108,8 @@ class PostgresConnection:
             BEGIN_WRITE: lambda: self._begin(BEGIN_WRITE),
             BEGIN_MIGRATION: lambda: self._begin(BEGIN_MIGRATION),
             BEGIN_READ: lambda: self._begin(BEGIN_READ),
-            "COMMIT": self._commit,
+            "COMMIT": lambda: self._commit("COMMIT"),
+            COMMIT_TELLING: lambda: self._commit(COMMIT_TELLING),
             "ROLLBACK": self._roll_back,
             "SAVEPOINT job": self._save,
             "ROLLBACK TO job": lambda: self._plain("ROLLBACK TO job"),
@@ -232,14 +239,14 @@ class PostgresConnection:
             )
         self._released = True
 
-    def _commit(self) -> None:
+    def _commit(self, how: str) -> None:
         # A transaction in which a statement failed would be rolled back by this, and the server would call it a success.
         if self._connection.pgconn.transaction_status != TransactionStatus.INTRANS:
             raise PostgresRefused(
                 StoreUnreachable if self._connection.closed else Collided, "there is nothing to commit"
             )
         try:
-            self._plain("COMMIT")
+            self._plain(how)
         except PostgresRefused as trouble:
             if self._connection.closed and not trouble.is_undone:
                 raise CommitInDoubt from None
@@ -283,6 +290,7 @@ class PostgresConnection:
             raise PostgresRefused(StoreUnreachable, CANNOT_BE_REACHED)
         self._connection.close()
         self._descriptions.clear()
+        self.generation += 1
         try:
             self._connection = self._connect()
         except BaseException as trouble:
@@ -313,6 +321,7 @@ class PostgresConnection:
     def _set_up(self, connection: WireConnection) -> None:
         connection.prepared_max = _PREPARED
         settings = {
+            "application_name": f"ostiary {self.role}",
             "statement_timeout": str(max(1, round(self._access.job_seconds * 1000))),
             "lock_timeout": str(_LOCK_MILLIS),
             "idle_in_transaction_session_timeout": str(
@@ -373,6 +382,7 @@ POSTGRES: Final = StoreEngine(
     begin_write=BEGIN_WRITE,
     begin_read=BEGIN_READ,
     out_of_reach=_out_of_reach,
+    commit_telling=COMMIT_TELLING,
     only_reading=None,
     watch=_watch,
 )

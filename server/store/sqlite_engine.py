@@ -25,6 +25,7 @@ SQLITE: Final = StoreEngine(
     begin_write="BEGIN IMMEDIATE",
     begin_read="BEGIN",
     out_of_reach=None,
+    commit_telling="COMMIT",  # there are no others
     only_reading=("PRAGMA query_only = ON", "PRAGMA query_only = OFF"),
     watch=_watch,
 )

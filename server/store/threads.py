@@ -12,16 +12,18 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import trio
 
 from server.store.health import StoreHealth, StoreReport
 from server.store.jobs import (
+    Change,
     Effect,
     OnAudit,
     OnChanges,
+    OnTrust,
     Position,
     StoreBroken,
     StoreClosed,
@@ -30,11 +32,15 @@ from server.store.jobs import (
     StoreError,
     StoreFull,
     StoreUnavailable,
+    StoreUnreachable,
     T,
     apart,
     tell_of_audit,
 )
 from server.store.transactions import JOB_SECONDS, PendingJob, Transactions
+
+if TYPE_CHECKING:
+    from server.store.others import Others
 
 
 class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +61,10 @@ class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
     # What was accepted is finished at closing, but a dead disk must not hold the process.
     close_seconds: float = 30.0
 
+
+# A read waits for a database that is out of reach no longer than that.
+SILENT_SECONDS: Final = 5.0
+READS_LOOKED_AT_SECONDS: Final = 0.5
 
 DEFAULT_LIMITS: Final = StoreLimits()
 
@@ -167,8 +177,10 @@ class ThreadedStore:
         clock: Callable[[], int],
         limits: StoreLimits,
         stop: trio.CancelScope,
+        others: Others | None = None,
     ) -> None:
         self._clock = clock
+        self._others = others
         self._limits = limits
         self._stop = stop
         self._trio = trio.lowlevel.current_trio_token()
@@ -181,7 +193,7 @@ class ThreadedStore:
         self._writes = _Lane(limits.waiting)
         self._reads = _Lane(limits.waiting)
         self._closed = False
-        self._watching = trio.CancelScope()
+        self._watching, self._watching_reads = trio.CancelScope(), trio.CancelScope()
         self._napping = trio.CancelScope()
         self._write_seconds = limits.write_seconds
         self.fault: BaseException | None = None
@@ -195,6 +207,9 @@ class ThreadedStore:
     def start(self) -> None:
         for thread in (self._writer, *self._readers):
             thread.start()
+        if self._others is not None:
+            self._others.start(self, self._in_trio)
+            trio.lowlevel.spawn_system_task(self._watch_reads, self._others, name="store-watch-reads")
         # Ended by `aclose`. Not in a nursery: `serving` would have to wrap its body in one, and with it whatever the body raises.
         trio.lowlevel.spawn_system_task(self._watch, name="store-watch")
 
@@ -227,6 +242,8 @@ class ThreadedStore:
             raise known
         ticket = self._reads.submit(job)
         await trio.lowlevel.wait_task_rescheduled(ticket.abandon)
+        if ticket.abandoned:
+            raise StoreUnreachable("the database does not answer")
         try:
             return ticket.result()
         except StoreDamaged as damage:
@@ -243,10 +260,18 @@ class ThreadedStore:
         return known
 
     def report(self) -> StoreReport:
-        return self.health.report(waiting=self._writes.pending, oldest_asked_at=self._writes.oldest_asked_at)
+        return self.health.report(
+            waiting=self._writes.pending,
+            oldest_asked_at=self._writes.oldest_asked_at,
+            confirmed_seconds_ago=None if self._others is None else self._others.confirmation.seconds_ago,
+        )
 
     def on_changes(self, listener: OnChanges) -> None:
         self._listeners.append(listener)
+
+    def on_trust(self, listener: OnTrust) -> None:
+        if self._others is not None:
+            self._others.listeners.append(listener)
 
     def on_audit(self, listener: OnAudit) -> None:
         self._audit_listeners.append(listener)
@@ -272,6 +297,8 @@ class ThreadedStore:
         """Refuse new jobs, finish the accepted ones, end the threads. Bounded by `close_seconds`, also when cancelled."""
         self._closed = True
         with trio.move_on_after(self._limits.close_seconds, shield=True):
+            if self._others is not None:
+                await self._others.end()
             # Readers first: the writer's connection must be the last, because the last one folds the log into the file.
             for _ in self._readers:
                 self._reads.queue.put(None)
@@ -280,6 +307,7 @@ class ThreadedStore:
             self._writes.queue.put(None)
             await self._writer.join()
             self._watching.cancel()
+            self._watching_reads.cancel()
             return
         # Whoever still waits is given up in time: the watch goes on.
         self.fault = self.fault or StoreBroken("the store did not finish in time; the disk may be stuck")
@@ -294,6 +322,14 @@ class ThreadedStore:
                 # Whatever is submitted from now on is not overdue before then.
                 with trio.CancelScope() as self._napping:
                     await trio.sleep(seconds if oldest is None else oldest + seconds - now)
+
+    async def _watch_reads(self, others: Others) -> None:
+        """The same for reads, where a network is between, and while it is silent. A file answers, or says why not."""
+        with self._watching_reads:
+            while True:
+                await trio.sleep(READS_LOOKED_AT_SECONDS)
+                if others.confirmation.is_missing:
+                    self._reads.give_up(time.monotonic() - SILENT_SECONDS)
 
     def _serve_writes(self, writer: Transactions) -> None:
         while True:
@@ -328,22 +364,26 @@ class ThreadedStore:
     def _answer_writes(self, tickets: Sequence[_Ticket[Any]], effects: Sequence[Effect]) -> None:
         changes, entries = apart(effects)
         if changes:
-            for listener in self._listeners:
-                try:
-                    listener(changes)
-                except (
-                    Exception
-                ) as error:  # the others are still told: each may be what keeps a revoked login out
-                    self._break(error)
+            self.tell(changes if self._others is None else self._others.not_told(changes))
         tell_of_audit(self._audit_listeners, entries)
         self._writes.answer(tickets)
+
+    def tell(self, changes: Sequence[Change]) -> None:
+        for listener in self._listeners if changes else ():
+            try:
+                listener(changes)
+            except (
+                Exception
+            ) as error:  # the others are still told: each may be what keeps a revoked login out
+                self.give_in(error)
 
     def _give_up(self, group: _Group, error: BaseException) -> None:
         for ticket in group.taken:
             ticket.fail(StoreBroken("the store stopped while at it; this may or may not have been done"))
-        self._in_trio(self._break, error)
+        self._in_trio(self.give_in, error)
 
-    def _break(self, error: BaseException) -> None:
+    def give_in(self, error: BaseException) -> None:
+        """Nothing more is done: something of ours is broken."""
         self._closed = True
         self.fault = self.fault or error
         self._stop.cancel()
@@ -399,13 +439,14 @@ async def serving(
     *,
     clock: Callable[[], int],
     limits: StoreLimits = DEFAULT_LIMITS,
+    others: Others | None = None,
 ) -> AsyncGenerator[ThreadedStore]:
     """A store on these; on leaving, finish what was accepted, end the threads and close the connections.
 
     If it breaks meanwhile, the body is cancelled and `StoreBroken` raised.
     """
     stop = trio.CancelScope()
-    store = ThreadedStore(writer, readers, clock=clock, limits=limits, stop=stop)
+    store = ThreadedStore(writer, readers, clock=clock, limits=limits, stop=stop, others=others)
     with stop:
         try:
             store.start()

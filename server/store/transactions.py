@@ -14,6 +14,8 @@ from enum import Enum
 from itertools import chain
 from typing import Any, Final, Generic, TypeVar
 
+from msgspec.structs import astuple
+
 from server.store.audit_chain import AuditChain
 from server.store.ballast import Ballast
 from server.store.chain_ends import ChainEnds
@@ -22,6 +24,7 @@ from server.store.engine import CommitInDoubt, EngineConnection, StoreEngine
 from server.store.facade import Facade
 from server.store.jobs import (
     Change,
+    ChangeInDoubt,
     Collided,
     DiskFull,
     Effect,
@@ -162,7 +165,7 @@ class Transactions:
                         raise _Ended
                 else:
                     effects += self._run_among_others(work, at=at)
-            self._commit()
+            self._commit(effects)
         except CommitInDoubt:
             return self._leave_open(started, effects)
         except self._losses:
@@ -190,7 +193,7 @@ class Transactions:
             self._ends.begin(afresh=True)
             effects = self._call(work, at=at, writable=True)
             if work.error is None:
-                self._commit()
+                self._commit(effects)
                 return effects
         except CommitInDoubt:
             return self._leave_open([work], effects)
@@ -228,7 +231,7 @@ class Transactions:
                         "the connection was lost during a commit; this may or may not have been written"
                     )
                 )
-        return [effect for effect in effects if isinstance(effect, Change)]
+        return [ChangeInDoubt(*astuple(effect)) for effect in effects if isinstance(effect, Change)]
 
     def run_read(self, work: PendingJob[Any]) -> None:
         """Run the job on one snapshot. The connection must be unable to write (`connect.py`), or the transaction."""
@@ -280,9 +283,11 @@ class Transactions:
         work.succeed(value)
         return effects
 
-    def _commit(self) -> None:
+    def _commit(self, effects: Sequence[Effect]) -> None:
         self._ends.flush(self._write_record)
-        self._connection.execute("COMMIT")  # refused where the transaction stands no more
+        telling = self._engine.shared and any(isinstance(effect, Change) for effect in effects)
+        # Refused where the transaction stands no more.
+        self._connection.execute(self._engine.commit_telling if telling else "COMMIT")
         self._ends.commit()
 
     def _write_record(self, sql: str, *parameters: str) -> int:

@@ -481,6 +481,22 @@ class Tasks:
         """For the store's `on_changes`: what runs for whoever was shut out is stopped."""
         self._watch.apply_changes(changes)
 
+    def trust(self, trusted: bool) -> None:
+        """For the store's `on_trust`: who was shut out by others may not have been heard of."""
+        for work in () if trusted else self.works.values():
+            self._watch.doubt(work)
+
+    def look_for_left(self) -> None:
+        """Another process is gone: what it ran is looked for now."""
+        self._watch.look_for_left()
+
+    def let_go_of_all(self) -> None:
+        """The others may take this process for dead, and run what it runs: so it runs nothing of it any more."""
+        for work in list(self.works.values()):
+            if work.outlet is not None:
+                self._watch.give_back(work.outlet.lease)
+            self.drop(work)
+
     @property
     def has_room(self) -> bool:
         return self._loads.has_room

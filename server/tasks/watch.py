@@ -13,6 +13,7 @@ import trio
 
 from server.observe.log import Logger
 from server.store.jobs import StoreUnavailable
+from server.store.leases import Lease
 from server.tasks.ledger import Orphan, TaskLedger
 from server.tasks.logins import REVOKED, Allowed, Doubts, LoginChange, touches
 from server.tasks.order import Who
@@ -54,6 +55,8 @@ class TaskWatch:
         self._allowed = allowed
         self._log = log
         self._doubts = Doubts[TaskRun]()
+        self._back: list[Lease] = []  # which could not be given back yet
+        self._called = trio.Event()
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -98,11 +101,27 @@ class TaskWatch:
             except Exception:  # whatever it is, the others' logins must be looked at
                 self._log.exception("task.not_checked", tool=work.order.tool, request=work.order.call_id)
 
+    # ── other processes ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def look_for_left(self) -> None:
+        self._called.set()
+
+    def give_back(self, lease: Lease) -> None:
+        """When the store can be reached, if it is still held then."""
+        self._back.append(lease)
+        self._called.set()
+
+    async def _give_back(self) -> None:
+        while self._back:
+            await self._ledger.release(self._back[0])
+            self._back.pop(0)
+
     # ── leases ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _look_after(self) -> None:
         while True:
             try:
+                await self._give_back()
                 await self._keep()
                 await self._end_what_is_out_of_time()
                 await self._take_over()
@@ -110,7 +129,9 @@ class TaskWatch:
                 self._log.warning("task.store_unavailable", problem=str(problem))
             except Exception:  # whatever it is, the other tasks' leases must be renewed
                 self._log.exception("task.look_after_failed")
-            await trio.sleep(self._ledger.terms.renew_seconds)
+            with trio.move_on_after(self._ledger.terms.renew_seconds):
+                await self._called.wait()
+            self._called = trio.Event()
 
     async def _keep(self) -> None:
         works = self._engine.works

@@ -213,7 +213,8 @@ def disowned(db: StoreDb, charge_id: str) -> None:
 def left_behind(db: StoreDb, *, boot_id: str) -> list[Charge]:
     """Some of those that a process which is gone was running."""
     rows = db.fetch_all(
-        f"SELECT {_COLUMNS} FROM charges WHERE owner IS NOT NULL AND owner <> ? ORDER BY owner, id LIMIT ?",
+        f"SELECT {_COLUMNS} FROM charges WHERE owner IS NOT NULL AND owner <> ?"
+        " AND NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.boot_id = charges.owner) ORDER BY owner, id LIMIT ?",
         boot_id,
         PIECE,
     )

@@ -147,12 +147,15 @@ def settling(db: StoreDb, payment_id: str, *, next_try_at: int) -> bool:
     )
 
 
-def tried_again(db: StoreDb, payment_id: str, *, next_try_at: int) -> bool:
+def tried_again(db: StoreDb, payment_id: str, *, next_try_at: int, now: int) -> bool:
+    """False: it has an outcome, or somebody else tries it."""
     return (
         db.execute(
-            "UPDATE payments SET tries = tries + 1, next_try_at = ? WHERE id = ? AND state IN ('settling', 'unknown')",
+            "UPDATE payments SET tries = tries + 1, next_try_at = ?"
+            " WHERE id = ? AND state IN ('settling', 'unknown') AND next_try_at <= ?",
             next_try_at,
             payment_id,
+            now,
         )
         == 1
     )
@@ -240,7 +243,8 @@ def unsettled(db: StoreDb, *, after: str, at_most: int) -> list[PaymentRow]:
 def left_behind(db: StoreDb, *, boot_id: str) -> list[PaymentRow]:
     """Some of those that a process which is gone had in hand."""
     rows = db.fetch_all(
-        "SELECT * FROM payments WHERE owner IS NOT NULL AND owner <> ? ORDER BY owner, id LIMIT ?",
+        "SELECT * FROM payments WHERE owner IS NOT NULL AND owner <> ?"
+        " AND NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.boot_id = payments.owner) ORDER BY owner, id LIMIT ?",
         boot_id,
         PIECE,
     )

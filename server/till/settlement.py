@@ -83,13 +83,13 @@ class Settlements:
         self._counted_again_at = float("-inf")
         self._marks: list[Mark] = []
         self._later: list[Job] = []
+        self._left = False
         # Of the tills: what they look after themselves, as often.
         self.each_look: Final[list[Callable[[], Awaitable[None]]]] = []
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """What a process that died left is taken up first."""
-        while await self._store.write(partial(claims.recover, boot_id=self._boot_id, now=self._clock())):
-            pass
+        await self._take_up_left()
         async with trio.open_nursery() as self._nursery:
             task_status.started()
             try:
@@ -99,6 +99,14 @@ class Settlements:
             finally:
                 with trio.CancelScope(shield=True):
                     await self._last_flush()
+
+    def look_for_left(self) -> None:
+        """Another process is gone: with the next look."""
+        self._left = True
+
+    async def _take_up_left(self) -> None:
+        while await self._store.write(partial(claims.recover, boot_id=self._boot_id, now=self._clock())):
+            pass
 
     # ── one payment ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -227,6 +235,9 @@ class Settlements:
     async def _look(self) -> None:
         try:
             await self._flush()
+            if self._left:
+                await self._take_up_left()
+                self._left = False
             now = self._clock()
             if trio.current_time() >= self._counted_again_at:
                 self._counted_again_at = trio.current_time() + COUNT_SECONDS
@@ -234,7 +245,7 @@ class Settlements:
             for row in await self._store.read(partial(payments.due, now=now, at_most=AT_ONCE)):
                 if row.id in self.under_way:
                     continue
-                job = partial(payments.tried_again, payment_id=row.id, next_try_at=now + SENT_MS)
+                job = partial(payments.tried_again, payment_id=row.id, next_try_at=now + SENT_MS, now=now)
                 if await self._store.write(job):
                     self.under_way.begin(row.id)
                     assert self._nursery is not None

@@ -84,7 +84,7 @@ async def test_a_released_lease_is_free_at_once_and_its_holder_is_out(chores: An
 async def test_whoever_starts_alone_ends_every_lease_whatever_its_time(chores: AnyStore) -> None:
     dead = await chores.write(partial(take, owner="a", now=10**15))
     assert dead is not None
-    await chores.write(leases.end_all)
+    await chores.write(leases.end_left)
     assert not await chores.read(lambda db: leases.holds(db, dead, now=0))
     assert (await chores.write(partial(take, owner="b", now=1))) == Lease(LeasedTable.CHORES, "c", "b", 2)
 

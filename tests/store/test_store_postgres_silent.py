@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import AsyncExitStack, closing, contextmanager
 from functools import partial
 
 import psycopg
@@ -103,17 +103,27 @@ async def test_a_server_that_stands_still_altogether_holds_up_nobody_for_ever_no
 ) -> None:
     parameters = own_server.parameters("ostiary_template")
     with trio.fail_after(PATIENCE_SECONDS):
-        async with open_postgres_store(parameters, clock=lambda: NOW, limits=LIMITS) as store:
-            monkeypatch.setattr(postgres_wire, "CONNECT_SECONDS", 2)
-            monkeypatch.setattr(postgres_wire.WireConnection, "patience", 2)
-            with standing_still([*processes(parameters), own_server.process()]):
-                for _ in range(2):
-                    with pytest.raises(StoreUnreachable):
-                        await store.read(keys)
-                    with pytest.raises(StoreUnreachable):
-                        await store.write(partial(put, key="between"))
-                assert store.report().refused == {"unreachable": 2}
-                with pytest.raises(CannotOpen, match="cannot connect"):
-                    async with open_postgres_store(parameters, clock=lambda: NOW, limits=LIMITS):
-                        pass
-                await store.aclose()
+        await _served_by_nobody(parameters, own_server, monkeypatch)
+
+
+async def _served_by_nobody(
+    parameters: dict[str, str], server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncExitStack() as serving:
+        store = await serving.enter_async_context(
+            open_postgres_store(parameters, clock=lambda: NOW, limits=LIMITS)
+        )
+        monkeypatch.setattr(postgres_wire, "CONNECT_SECONDS", 2)
+        monkeypatch.setattr(postgres_wire.WireConnection, "patience", 2)
+        everything = [*processes(parameters), server.process()]
+        with standing_still(everything):
+            for _ in range(2):
+                with pytest.raises(StoreUnreachable):
+                    await store.read(keys)
+                with pytest.raises(StoreUnreachable):
+                    await store.write(partial(put, key="between"))
+            assert store.report().refused == {"unreachable": 2}
+            with pytest.raises(CannotOpen, match="cannot connect"):
+                async with open_postgres_store(parameters, clock=lambda: NOW, limits=LIMITS):
+                    pass
+            await serving.aclose()

@@ -204,7 +204,7 @@ async def test_what_a_killed_process_left_is_taken_over_at_once_when_the_leases_
     async with engine(store, {"t": checkpointing, "forever": forever}, stop=False) as before:
         task, lost = await before.start(), await before.start("forever")
         await trio.sleep(1)
-    await store.write(leases.end_all)
+    await store.write(leases.end_left)
     began = trio.current_time()
     async with engine(store, {"t": checkpointing}, boot_id="boot-2") as after:
         assert (await after.ended(task)).ending == text("resumed at 1")

@@ -1,0 +1,159 @@
+"""This process among those on its database: it says that it lives, and hears who does not any more (`store/nodes.py`).
+
+Where the rows are in a file it is alone, and says so once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from server import __version__
+from server.endpoint.opening import now_millis
+from server.observe.log import Logger
+from server.store import nodes
+from server.store.jobs import Store, StoreError
+from server.store.nodes import ALIVE_MILLIS, BEAT_SECONDS, Beat, MemberNode
+
+# Before the others may take it for dead it lets go of what they would take over.
+LAPSES_SECONDS: Final = ALIVE_MILLIS / 1000 - 1.0
+# Leases and times of rows are by each one's own clock.
+CLOCK_DIFFERS_MILLIS: Final = 5_000
+_KERNEL_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Membership:
+    def __init__(
+        self,
+        store: Store,
+        node: MemberNode,
+        log: Logger,
+        *,
+        alone: bool,
+        clock: Callable[[], float] = trio.current_time,
+    ) -> None:
+        self.node: Final = node
+        self.alone: Final = alone
+        self.alive: tuple[MemberNode, ...] = (node,)
+        self.lapsed = False  # it could not say in time that it lives
+        # Somebody is gone: what they left is there to be taken over. Must not wait.
+        self.on_loss: Final[list[Callable[[], None]]] = []
+        # It may be taken for dead: what runs under a lease ends. Must not wait.
+        self.on_lapse: Final[list[Callable[[], None]]] = []
+        self._store = store
+        self._log = log
+        self._clock = clock
+        self._said_at = clock()
+        self._silent = False
+        self._clock_differs = False
+
+    @property
+    def others(self) -> tuple[MemberNode, ...]:
+        return tuple(node for node in self.alive if node.boot_id != self.node.boot_id)
+
+    async def enter(self) -> None:
+        """Raises `StoreError`."""
+        asked_at = self._clock()
+        job = nodes.enter_alone if self.alone else nodes.enter
+        self.alive = (await self._store.write(partial(job, node=self.node))).alive
+        self._said_at = asked_at
+
+    async def run(self, *, sleep: Callable[[float], Awaitable[None]] = trio.sleep) -> None:
+        """Until cancelled."""
+        if self.alone:
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch, sleep)
+            while True:
+                await sleep(BEAT_SECONDS)
+                await self.beat()
+
+    async def beat(self) -> None:
+        asked_at, before = self._clock(), now_millis()
+        try:
+            found = await self._store.write(partial(nodes.beat, node=self.node))
+        except StoreError as problem:
+            if not self._silent:
+                self._log.warning("node.silent", reason=str(problem))
+            self._silent = True
+            return
+        self._silent = False
+        self._said_at, self.lapsed = asked_at, False
+        if found.was_dead:
+            self._log.warning("node.was_taken_for_dead", hint="the others may have taken over what it had")
+        self._look_at_clock(found.at, before, now_millis())
+        self._hear(found)
+
+    async def leave(self) -> None:
+        """What it could not give back is the others' at once."""
+        if not self.alone:
+            try:
+                await self._store.write(partial(nodes.leave, node=self.node))
+            except StoreError as problem:
+                self._log.warning("node.not_left", reason=str(problem))
+
+    def _hear(self, found: Beat) -> None:
+        known, self.alive = self.alive, found.alive
+        here = {node.boot_id for node in found.alive}
+        gone = [node for node in known if node.boot_id not in here]
+        for node in gone:
+            self._log.info("node.gone", node=node.name, boot=node.boot_id)
+        before = {node.boot_id for node in known}
+        for node in found.alive:
+            if node.boot_id not in before:
+                self._log.info("node.came", node=node.name, boot=node.boot_id, version=node.version)
+        if gone:
+            for listener in self.on_loss:
+                listener()
+
+    def _look_at_clock(self, theirs: int, before: int, after: int) -> None:
+        """Of the database server; this one's was read before and after it."""
+        off = max(before - theirs, theirs - after)
+        if off > CLOCK_DIFFERS_MILLIS and not self._clock_differs:
+            self._log.warning(
+                "node.clock_differs",
+                seconds=round(off / 1000),
+                hint="set the clocks of both machines by the network",
+            )
+        self._clock_differs = off > CLOCK_DIFFERS_MILLIS
+
+    async def _watch(self, sleep: Callable[[float], Awaitable[None]]) -> None:
+        while True:
+            left = self._said_at + LAPSES_SECONDS - self._clock()
+            if left > 0:
+                await sleep(left)
+                continue
+            if not self.lapsed:
+                self.lapsed = True
+                self._log.warning("node.lapsed", hint="it lets go of what others may take over")
+                for listener in self.on_lapse:
+                    listener()
+            await sleep(BEAT_SECONDS)
+
+
+def this_node(boot_id: str, data_dir: Path, *, address: str) -> MemberNode:
+    return MemberNode(
+        boot_id=boot_id,
+        name=f"{os.uname().nodename}:{os.getpid()}",
+        home=home_of(data_dir),
+        address=address,
+        version=__version__,
+        started_at=now_millis(),
+    )
+
+
+def home_of(data_dir: Path) -> str:
+    """The same for the same directory until the machine is started again, and for no other: whoever has its lock knows that nobody else is
+    at work there."""
+    try:
+        boot = _KERNEL_BOOT.read_text("ascii").strip()
+    except OSError:  # not Linux: then nobody is known to be gone before their time is over
+        boot = os.urandom(16).hex()
+    found = data_dir.stat()
+    return hashlib.sha256(f"{boot} {found.st_dev} {found.st_ino}".encode()).hexdigest()[:32]

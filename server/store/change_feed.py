@@ -1,0 +1,154 @@
+"""Changes that other processes committed, and whether this one has all of them: where several use one database.
+
+    ChangeFeed      a thread with a connection of its own: woken by a commit (`NOTIFY`), or after half a second, it reads `changes` after the
+                    last number that it has seen
+    Confirmation    in the thread of the event loop: until when what is cached may be believed
+
+Nothing is asked by a call as long as all is well. When the number was not confirmed for five seconds, everything that is cached is
+forgotten before any task goes on, and nothing is cached until it is confirmed again.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+import msgspec
+import trio
+
+from server.store.changes import newest_change, read_changes
+from server.store.jobs import Change, StoreDb
+from server.store.transactions import PendingJob, Transactions
+
+# Whoever was told "revoked" by one process meets another that still lets the login in for as long as a wake-up takes; if that is
+# lost, for this long; if the database is out of reach, for five seconds at most.
+LOOK_SECONDS: Final = 0.5
+CONFIRMED_SECONDS: Final = 5.0
+PAGE: Final = 1_000
+# A connection that hangs holds up the end no longer.
+_END_SECONDS: Final = 1.0
+
+
+def running_seconds() -> float:
+    """Of a clock that nobody sets, and that goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class NoticedConnection(Protocol):
+    """A connection that can wait for a word of others'."""
+
+    generation: int  # another after each connection that was lost
+
+    def wait_for_notice(self, seconds: float) -> None: ...
+
+    def wake(self) -> None:
+        """From any thread: whoever waits for a word goes on."""
+        ...
+
+
+class News(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look found."""
+
+    changes: Sequence[Change]  # in order
+    up_to: int  # everything up to this number was seen
+    asked_at: float
+    gap: bool  # what came between may not be all: nothing that is cached counts
+
+
+def look(db: StoreDb, *, after: int) -> tuple[Sequence[Change], int, bool]:
+    """A job: what comes after that number, the last number seen, and whether nothing is missing between."""
+    page = read_changes(db, after_seq=after, limit=PAGE)
+    if page.changes:
+        return page.changes, page.changes[-1].seq, page.complete
+    newest = newest_change(db)
+    # Lower: the database that took over was behind.
+    return (), newest, page.complete and newest >= after
+
+
+class ChangeFeed:
+    """Made with the number from which on nothing is cached yet."""
+
+    def __init__(self, transactions: Transactions, connection: NoticedConnection, *, after: int) -> None:
+        self._transactions = transactions
+        self._connection = connection
+        self._generation = connection.generation
+        self._number = after
+        self._tell: Callable[[News], None] = lambda _: None
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name="store-changes", daemon=True)
+
+    @property
+    def after(self) -> int:
+        return self._number
+
+    def start(self, tell: Callable[[News], None]) -> None:
+        """`tell` is called in the thread of the feed."""
+        self._tell = tell
+        self._thread.start()
+
+    async def end(self) -> None:
+        self._ending = True
+        self._connection.wake()
+        if self._thread.ident is not None:
+            await trio.to_thread.run_sync(partial(self._thread.join, _END_SECONDS), abandon_on_cancel=True)
+
+    def _run(self) -> None:
+        try:
+            while not self._ending:
+                if not self.look():
+                    self._connection.wait_for_notice(LOOK_SECONDS)
+        finally:
+            self._transactions.close()
+
+    def look(self) -> bool:
+        """Once; whether there may be more."""
+        asked_at = running_seconds()
+        work = PendingJob(partial(look, after=self._number))
+        self._transactions.run_read(work)
+        if work.error is not None:  # it is tried again; what is cached is believed for a while
+            return False
+        changes, up_to, complete = work.result()
+        gap = not complete or self._connection.generation != self._generation
+        self._generation = self._connection.generation
+        self._number = up_to
+        self._tell(News(changes=changes, up_to=up_to, asked_at=asked_at, gap=gap))
+        return len(changes) == PAGE
+
+
+class Confirmation(trio.abc.Instrument):
+    """Looked at whenever the event loop has waited, before any task goes on: also one that was stopped for a while comes by here first."""
+
+    def __init__(
+        self, trust: Callable[[bool], None], *, clock: Callable[[], float] = running_seconds
+    ) -> None:
+        self._trust = trust  # must not fail
+        self._clock = clock
+        self._until = math.inf
+        self.at: float | None = None  # when it was confirmed last
+
+    @property
+    def is_missing(self) -> bool:
+        return self.at is not None and self._until == math.inf
+
+    @property
+    def seconds_ago(self) -> float | None:
+        return None if self.at is None else self._clock() - self.at
+
+    def confirm(self, asked_at: float) -> None:
+        """All that was committed before then is known."""
+        if asked_at + CONFIRMED_SECONDS <= self._clock():  # it was long on its way
+            return
+        missing, self.at = self.is_missing, asked_at
+        self._until = asked_at + CONFIRMED_SECONDS
+        if missing:
+            self._trust(True)
+
+    def after_io_wait(self, timeout: float) -> None:
+        del timeout
+        if self._clock() >= self._until:
+            self._until = math.inf
+            self._trust(False)

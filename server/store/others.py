@@ -1,0 +1,70 @@
+"""What a store hears of the other processes on its database, told to the same listeners as what it commits itself: each change once.
+
+All of it belongs to the thread of the event loop; what is read there comes from `change_feed.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+import trio
+
+from server.store.change_feed import ChangeFeed, Confirmation, News
+from server.store.jobs import Change, ChangeInDoubt, OnTrust
+
+
+class TellingStore(Protocol):
+    """The store."""
+
+    def tell(self, changes: Sequence[Change]) -> None: ...
+
+    def give_in(self, error: BaseException) -> None: ...
+
+
+class Others:
+    def __init__(self, feed: ChangeFeed) -> None:
+        self.listeners: list[OnTrust] = []
+        self.confirmation = Confirmation(self._trust)
+        self._feed = feed
+        self._up_to = feed.after  # everything up to this number was told
+        self._ahead: set[int] = set()  # and of what comes after it, what was committed here
+        self._store: TellingStore | None = None
+
+    def start(self, store: TellingStore, in_trio: Callable[..., None]) -> None:
+        """`in_trio` calls a function in the thread of the event loop."""
+        self._store = store
+        trio.lowlevel.add_instrument(self.confirmation)
+        self._feed.start(partial(in_trio, self._hear))
+
+    async def end(self) -> None:
+        trio.lowlevel.remove_instrument(self.confirmation)
+        await self._feed.end()
+
+    def not_told(self, changes: Sequence[Change]) -> Sequence[Change]:
+        """Of those that were committed here; whoever asks tells them now. They may come before earlier ones of others."""
+        fresh = [change for change in changes if change.seq > self._up_to]
+        # What comes to count later would be remembered as it was before.
+        self._ahead.update(change.seq for change in fresh if not isinstance(change, ChangeInDoubt))
+        return fresh
+
+    def _hear(self, news: News) -> None:
+        if news.gap:
+            self._trust(False)
+        fresh = [change for change in news.changes if change.seq not in self._ahead]
+        self._up_to = news.up_to
+        self._ahead = {seq for seq in self._ahead if seq > news.up_to}
+        if self._store is not None:
+            self._store.tell(fresh)
+        if news.gap and not self.confirmation.is_missing:
+            self._trust(True)
+        self.confirmation.confirm(news.asked_at)
+
+    def _trust(self, trusted: bool) -> None:
+        for listener in self.listeners:
+            try:
+                listener(trusted)
+            except Exception as error:  # it may believe what it must not
+                assert self._store is not None
+                self._store.give_in(error)

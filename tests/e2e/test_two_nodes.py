@@ -1,0 +1,155 @@
+"""Two servers on one database: what one of them does counts at the other, and what one leaves the other takes over."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from nodes import Nodes, ServedNode
+from programs import until
+from test_refresh_races import at_once
+
+pytestmark = pytest.mark.slow
+
+Two = tuple[ServedNode, ServedNode]
+
+
+@pytest.fixture
+def nodes(home: Path, postgres_database: dict[str, str]) -> Nodes:
+    return Nodes(home=home, database=postgres_database)
+
+
+@pytest.fixture
+def two(nodes: Nodes) -> Iterator[Two]:
+    with nodes.serving("a") as a, nodes.serving("b") as b:
+        yield a, b
+
+
+def logged_in(a: ServedNode) -> dict[str, Any]:
+    """A login by code, approved at `a`'s machine and polled for there."""
+    asked = a.client.ask_for_device()
+    a.program.at_machine("approve", asked["user_code"], "--yes")
+    answer = a.client.poll(asked["device_code"])
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_a_login_of_one_is_one_of_the_other_at_once_until_either_of_them_ends_it(two: Two) -> None:
+    a, b = two
+    for one, other in ((a, b), (b, a)):
+        token = logged_in(one)["access_token"]
+        assert other.client.works(token)
+        assert one.client.works(token)
+        (login,) = other.program.at_machine("sessions")
+        other.program.at_machine("revoke", login["id"])
+        assert not other.client.works(token)
+        # Heard of as it was committed; nobody says when it was, so it is tried until it is.
+        until("it to be refused", lambda: not one.client.works(token) or None)  # noqa: B023
+        assert not other.client.works(token)
+
+
+def test_one_refresh_token_at_both_at_once_logs_nobody_out(two: Two) -> None:
+    a, b = two
+    token = logged_in(a)["refresh_token"]
+    for _ in range(10):
+        answers: list[httpx2.Response] = at_once(
+            lambda: a.client.refresh(token),  # noqa: B023
+            lambda: b.client.refresh(token),  # noqa: B023
+        )
+        assert [answer.status_code for answer in answers] == [200, 200], [each.text for each in answers]
+        first, second = (answer.json() for answer in answers)
+        assert first["refresh_token"] == second["refresh_token"] != token
+        assert a.client.works(second["access_token"])
+        assert b.client.works(first["access_token"])
+        token = first["refresh_token"]
+    (login,) = b.program.at_machine("sessions")
+    assert login["usable"] is True
+
+
+def test_one_device_code_twenty_times_at_both_makes_one_login(two: Two) -> None:
+    a, b = two
+    asked = a.client.ask_for_device()
+    b.program.at_machine("approve", asked["user_code"], "--yes")
+    polls = [lambda: a.client.poll(asked["device_code"]), lambda: b.client.poll(asked["device_code"])]
+    answers: list[httpx2.Response] = at_once(*polls * 10)
+    assert sorted(answer.status_code for answer in answers) == [200] + [400] * 19
+    redeemed = a.program.at_machine("audit", "--event", "device.redeemed")
+    assert [row["outcome"] for row in redeemed].count("ok") == 1
+    # Whoever shows a used one may have stolen it: so the login that it made ends, as on one node.
+    (token,) = [answer.json()["access_token"] for answer in answers if answer.status_code == 200]
+    for one in two:
+        until("it to be refused", lambda: not one.client.works(token) or None)  # noqa: B023
+    assert a.program.at_machine("sessions") == []
+
+
+def test_a_key_that_one_made_is_taken_by_the_other_and_so_is_what_it_signs(two: Two) -> None:
+    a, b = two
+    old = logged_in(a)
+    a.program.at_machine("keys", "rotate", "--now", "--yes")
+    until("tokens of the old key to be refused", lambda: not b.client.works(old["access_token"]) or None)
+    # Made with the newest of both kinds of key, and shown to the other at once.
+    for one, other in ((a, b), (b, a)):
+        one.program.at_machine("keys", "rotate", "--now", "--yes")
+        fresh = one.client.refresh(old["refresh_token"])
+        assert fresh.status_code == 200, fresh.text
+        assert other.client.works(fresh.json()["access_token"])
+        old = other.client.refresh(fresh.json()["refresh_token"]).json()
+        assert one.client.works(old["access_token"])
+    known = [{key["kid"] for key in each.client.get("/.well-known/jwks.json").json()["keys"]} for each in two]
+    assert known[0] == known[1]
+
+
+def test_both_write_to_one_trail_which_can_be_walked_from_either(two: Two) -> None:
+    a, b = two
+    for one in (a, b, a, b):
+        logged_in(one)
+    for one in two:
+        found = one.program.at_machine("verify")
+        assert found["broken"] is None
+        assert not one.program.at_machine("audit", "--event", "audit.altered")
+
+
+def test_one_that_is_cut_off_from_the_database_lets_nobody_in_and_is_itself_again_afterwards(
+    two: Two,
+) -> None:
+    a, b = two
+    token, other = logged_in(a)["access_token"], logged_in(a)["access_token"]
+    for each in two:
+        assert each.client.works(token)
+        assert each.client.works(other)
+    b.proxy.cut()
+    (login, _) = a.program.at_machine("sessions")
+    a.program.at_machine("revoke", login["id"])
+
+    def closed() -> bool | None:
+        answers = [calls(b, each) for each in (token, other)]
+        return True if [answer.status_code for answer in answers] == [503, 503] else None
+
+    until("it to ask for every request, in vain", closed)
+    # The other one does not wait for it.
+    assert logged_in(a)
+    until("the others to find it dead", lambda: '"event":"node.gone"' in a.server.said() or None)
+    b.proxy.mend()
+    until("it to be there again", lambda: calls(b, token).status_code != 503 or None)
+    assert sorted(calls(b, each).status_code for each in (token, other)) == [200, 401]
+    assert '"event":"node.lapsed"' in b.server.said()
+    until("it to say so", lambda: '"event":"node.came"' in a.server.said() or None)
+
+
+def calls(node: ServedNode, token: str) -> httpx2.Response:
+    return node.client.mcp("tools/call", {"name": "echo", "arguments": {"text": "x"}}, token=token)
+
+
+def test_what_a_node_that_is_killed_ran_is_finished_by_the_other(nodes: Nodes) -> None:
+    with ExitStack() as stack:
+        a, b = (stack.enter_context(nodes.serving(name)) for name in ("a", "b"))
+        a.server.process.send_signal(signal.SIGKILL)
+        a.server.wait()
+        until("it to be found dead", lambda: f'"boot":"{a.boot}"' in b.server.said() or None)
+        with nodes.serving("c") as c:
+            assert c.client.works(logged_in(b)["access_token"])
