@@ -221,7 +221,8 @@ class PostgresConnection:
         """The transaction was begun and is good for nothing."""
         if self.in_transaction:
             self._roll_back()
-        if trouble.kind is StoreBusy and self._writes:
+        # Nothing of a job was run: a server that took too long to begin is no fault of one.
+        if trouble.kind in (StoreBusy, JobTooSlow) and self._writes:
             return PostgresRefused(
                 StoreBusy, "others have been writing for too long, it was not this one's turn"
             )

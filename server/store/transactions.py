@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from functools import partial
 from itertools import chain
 from typing import Any, Final, Generic, TypeVar
 
@@ -31,7 +32,6 @@ from server.store.jobs import (
     Position,
     StoreBroken,
     StoreDb,
-    StoreError,
     StoreUnreachable,
 )
 from server.store.ledger_chain import LedgerChain
@@ -103,6 +103,9 @@ class Transactions:
         self._deadline = math.inf
         self._ends = ChainEnds(shared=engine.shared)
         engine.watch(connection, self._is_late)
+        # Why whoever asks now would only be refused, as far as that is known; from any thread. None: a file is always there.
+        known = engine.out_of_reach
+        self.out_of_reach = None if known is None else partial(known, connection)
 
     def chain_audit(self, key: bytes, heads: Sequence[Position]) -> None:
         """See `Store.chain_audit`."""
@@ -120,16 +123,6 @@ class Transactions:
     @property
     def ledger_head(self) -> Position | None:
         return self._ends.ledger.head
-
-    @property
-    def out_of_reach(self) -> StoreError | None:
-        """Why whoever asks now would only be refused, as far as that is known. May be asked from any thread."""
-        known = self._engine.out_of_reach
-        return None if known is None else known(self._connection)
-
-    @property
-    def may_be_out_of_reach(self) -> bool:
-        return self._engine.out_of_reach is not None
 
     def run_batch(self, works: Iterable[PendingJob[Any]], *, at: int) -> list[Effect]:
         """Run the jobs in one transaction and commit; then every work has its true outcome.
