@@ -144,7 +144,7 @@ async def test_while_one_tries_to_connect_nobody_else_waits_for_it(
         monkeypatch.setattr(postgres_connection, "connected", at_length)
 
         async def waits() -> None:
-            with pytest.raises(StoreUnreachable, match="nobody is there|cannot be reached"):
+            with pytest.raises(StoreUnreachable, match=r"nobody is there|cannot be reached"):
                 await store.write(partial(put, key="b"))
 
         with trio.fail_after(120):
