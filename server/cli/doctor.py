@@ -251,7 +251,7 @@ def _store(store: dict[str, Any]) -> CheckStep:
             detail=store["problem"],
             hint=store["hint"] or "see the server's log",
         )
-    if store["warning"]:
+    if store.get("warning"):  # one of before has none
         return CheckStep(name="store", state="failed", detail=store["warning"], goes_on=True)
     free = terminal.size(store["free_bytes"])
     return CheckStep(name="store", state="ok", detail=f"reads and writes, {free} free")

@@ -93,6 +93,10 @@ class Change(msgspec.Struct, frozen=True):
     entity_id: str
 
 
+class ChangeInDoubt(Change, frozen=True):
+    """One of which nobody knows whether it was committed. It is told at once, and again when it turns out that it was."""
+
+
 OnChanges: TypeAlias = Callable[[Sequence[Change]], None]
 OnAudit: TypeAlias = Callable[[Sequence[AuditEntry]], None]
 OnTrust: TypeAlias = Callable[[bool], None]

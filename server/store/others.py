@@ -12,7 +12,7 @@ from typing import Protocol
 import trio
 
 from server.store.change_feed import ChangeFeed, Confirmation, News
-from server.store.jobs import Change, OnTrust
+from server.store.jobs import Change, ChangeInDoubt, OnTrust
 
 
 class TellingStore(Protocol):
@@ -47,7 +47,8 @@ class Others:
     def not_told(self, changes: Sequence[Change]) -> Sequence[Change]:
         """Of those that were committed here; whoever asks tells them now. They may come before earlier ones of others."""
         fresh = [change for change in changes if change.seq > self._up_to]
-        self._ahead.update(change.seq for change in fresh)
+        # What comes to count later would be remembered as it was before.
+        self._ahead.update(change.seq for change in fresh if not isinstance(change, ChangeInDoubt))
         return fresh
 
     def _hear(self, news: News) -> None:

@@ -264,7 +264,7 @@ class PostgresConnection:
                 StoreUnreachable if self._connection.closed else Collided, "there is nothing to commit"
             )
         try:
-            self._each_result(how)
+            self._plain(how)
         except PostgresRefused as trouble:
             if self._connection.closed and not trouble.is_undone:
                 raise CommitInDoubt from None

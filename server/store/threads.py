@@ -191,8 +191,8 @@ class ThreadedStore:
         self._audit_listeners: list[OnAudit] = []
         self._transactions = writer
         # None for a store that is always there.
-        self._far_readers = [reader for reader in readers if reader.may_be_out_of_reach]
-        self._is_far = writer.may_be_out_of_reach
+        self._far_readers = [reader.out_of_reach for reader in readers if reader.out_of_reach is not None]
+        self._far_writer = writer.out_of_reach
         self._writes = _Lane(limits.waiting)
         self._reads = _Lane(limits.waiting)
         self._closed = False
@@ -223,12 +223,12 @@ class ThreadedStore:
             raise StoreClosed("the store is closed")
         health = self.health
         try:
-            if self._is_far and (known := self._transactions.out_of_reach) is not None:
+            if self._far_writer is not None and (known := self._far_writer()) is not None:
                 raise known
             ticket = self._writes.submit(job)
             await trio.lowlevel.wait_task_rescheduled(_wait_on)
             if ticket.abandoned:
-                where = "database" if self._is_far else "disk"
+                where = "disk" if self._far_writer is None else "database"
                 raise StoreBroken(f"the {where} does not answer; this may or may not have been written")
             value = ticket.result()
         except StoreUnavailable as error:
@@ -257,8 +257,8 @@ class ThreadedStore:
     def _unread(self) -> StoreError | None:
         """Why nobody can be read from now: whoever asks would wait for one that tries to connect, and be refused."""
         known: StoreError | None = None
-        for reader in self._far_readers:
-            known = reader.out_of_reach
+        for out_of_reach in self._far_readers:
+            known = out_of_reach()
             if known is None:
                 return None
         return known
@@ -319,7 +319,7 @@ class ThreadedStore:
             return
         # Whoever still waits is given up in time: the watch goes on.
         self.fault = self.fault or StoreBroken(
-            f"the store did not finish in time; the {'database server' if self._is_far else 'disk'} may be stuck"
+            f"the store did not finish in time; the {'disk' if self._far_writer is None else 'database server'} may be stuck"
         )
 
     async def _watch(self) -> None:

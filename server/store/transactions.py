@@ -11,8 +11,11 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from functools import partial
 from itertools import chain
 from typing import Any, Final, Generic, TypeVar
+
+from msgspec.structs import astuple
 
 from server.store.audit_chain import AuditChain
 from server.store.ballast import Ballast
@@ -22,13 +25,13 @@ from server.store.engine import CommitInDoubt, EngineConnection, StoreEngine
 from server.store.facade import Facade
 from server.store.jobs import (
     Change,
+    ChangeInDoubt,
     Collided,
     DiskFull,
     Effect,
     Position,
     StoreBroken,
     StoreDb,
-    StoreError,
     StoreUnreachable,
     Wake,
 )
@@ -104,6 +107,9 @@ class Transactions:
         )
         self._ends = ChainEnds(shared=engine.shared)
         engine.watch(connection, self._is_late)
+        # Why whoever asks now would only be refused, as far as that is known; from any thread. None: a file is always there.
+        known = engine.out_of_reach
+        self.out_of_reach = None if known is None else partial(known, connection)
 
     def chain_audit(self, key: bytes, heads: Sequence[Position]) -> None:
         """See `Store.chain_audit`."""
@@ -121,16 +127,6 @@ class Transactions:
     @property
     def ledger_head(self) -> Position | None:
         return self._ends.ledger.head
-
-    @property
-    def out_of_reach(self) -> StoreError | None:
-        """Why whoever asks now would only be refused, as far as that is known. May be asked from any thread."""
-        known = self._engine.out_of_reach
-        return None if known is None else known(self._connection)
-
-    @property
-    def may_be_out_of_reach(self) -> bool:
-        return self._engine.out_of_reach is not None
 
     def run_batch(self, works: Iterable[PendingJob[Any]], *, at: int) -> list[Effect]:
         """Run the jobs in one transaction and commit; then every work has its true outcome.
@@ -236,7 +232,7 @@ class Transactions:
                         "the connection was lost during a commit; this may or may not have been written"
                     )
                 )
-        return [effect for effect in effects if isinstance(effect, Change)]
+        return [ChangeInDoubt(*astuple(effect)) for effect in effects if isinstance(effect, Change)]
 
     def run_read(self, work: PendingJob[Any]) -> None:
         """Run the job on one snapshot. The connection must be unable to write (`connect.py`), or the transaction."""

@@ -13,12 +13,15 @@ import trio
 from psycopg.conninfo import make_conninfo
 from store_engines import NOW
 
-from server.store import meta
+from server.store import meta, postgres_connection
 from server.store.change_feed import CONFIRMED_SECONDS, Confirmation, News, look
+from server.store.engine import CommitInDoubt
 from server.store.inline import open_inline_store
 from server.store.jobs import Change, StoreBroken, StoreDb
 from server.store.others import Others
 from server.store.postgres import open_postgres_store
+from server.store.postgres_connection import COMMIT_TELLING, PostgresConnection
+from server.store.postgres_wire import WireConnection
 from server.store.threads import ThreadedStore
 
 END_LISTENERS = (
@@ -47,9 +50,9 @@ class Heard:
         came, self._came = self._came, trio.Event()
         came.set()
 
-    async def until(self, last: str) -> list[str]:
+    async def until(self, last: str, *, times: int = 1) -> list[str]:
         with trio.fail_after(60):
-            while last not in self.all:
+            while self.all.count(last) < times:
                 await self._came.wait()
         return self.all
 
@@ -155,6 +158,36 @@ async def test_a_listener_that_cannot_forget_stops_the_store(postgres_database: 
 
     with pytest.raises(StoreBroken), trio.fail_after(60):
         await serve()
+
+
+async def test_a_commit_that_counts_after_it_was_given_up_is_heard_of_when_it_does(
+    postgres_database: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it changes is asked for again in between, and is as it was."""
+    monkeypatch.setattr(postgres_connection, "_SILENT_WRITER_MILLIS", 60_000)
+    nobody = WireConnection.connect(make_conninfo("", **postgres_database))
+    nobody.close()
+    underway: list[WireConnection] = []
+
+    def give_up(self: PostgresConnection, how: str) -> None:
+        del how
+        underway.append(self._connection)
+        self._connection = nobody
+        raise CommitInDoubt
+
+    async with AsyncExitStack() as stack:
+        a, b = await two(stack, postgres_database)
+        at_a, at_b = Heard(a), Heard(b)
+        with monkeypatch.context() as cut:
+            cut.setattr(PostgresConnection, "_commit", give_up)
+            with pytest.raises(StoreBroken, match="may or may not"):
+                await a.write(partial(change, name="revoked"))
+        assert (at_a.all.count("revoked"), at_b.all) == (1, [])
+        (late,) = underway
+        late.pgconn.exec_(COMMIT_TELLING.encode())
+        late.close()
+        await at_b.until("revoked")
+        await at_a.until("revoked", times=2)
 
 
 class Clock:
