@@ -10,7 +10,6 @@ from auth.people import users
 from auth.values.db import Db
 from auth.values.model import Millis
 
-
 # As far as people and logins are counted. Whoever has more wants to know that it goes well, not how many seconds a number takes.
 COUNTED: Final = 2_000
 
