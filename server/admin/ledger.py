@@ -36,7 +36,7 @@ ROWS_AT_MOST: Final = 2_000
 ACCOUNTS_AT_MOST: Final = 1_000
 PIECES: Final = 20
 # A piece of balances counts as so many: each of its thousand is a question of its own, which a database elsewhere takes a second for.
-OF_BALANCES: Final = 7
+OF_BALANCES: Final = 5
 KINDS: Final = ("user", "client", "token", "key", "payer")
 NOTE: Final = 200
 KEY: Final = 128
