@@ -22,6 +22,10 @@ AT_ONCE: Final = (
     20 * PIECE
 )  # ended for one command, which is then given again: its terminal must not wait in vain
 MADE_ROOM: Final = 20  # logins ended for a new one at most
+OF_ONE: Final = 10_000  # logins of one person that are counted: many times as many as one may have
+# Found in this order by their index, and so many at most: PostgreSQL believes that whoever has had very many logins has as many that live, and
+# would go through all.
+_SOON: Final = " ORDER BY expires_at LIMIT ?"
 
 Standing = Literal["verified", "registered", "unverified"]
 _SEARCHED: Final = (
@@ -126,7 +130,11 @@ def find(db: Db, grant_id: str, now: Millis) -> LoginRecord | None:
 def count(db: Db, now: Millis, *, subject: str | None = None, client_id: str | None = None) -> int:
     """How many `sessions` would list, were there no page."""
     living, values = _living(db, now, subject, client_id)
-    row = db.fetch_one(f"SELECT COUNT(*) AS n FROM grants g WHERE {living}", *values)
+    sql = f"SELECT COUNT(*) AS n FROM grants g WHERE {living}"
+    if subject is not None:
+        sql = f"SELECT COUNT(*) AS n FROM (SELECT 1 AS one FROM grants g WHERE {living}{_SOON}) AS living"
+        values = (*values, OF_ONE)
+    row = db.fetch_one(sql, *values)
     return 0 if row is None else row["n"]
 
 
@@ -240,10 +248,11 @@ def revoke_of_person(db: Db, subject: str, *, reason: str, by: str, now: Millis)
 def make_room(db: Db, subject: str, *, most: int, now: Millis) -> None:
     """Part of a job that begins another login of this person: beyond `most`, those that were not used for longest end."""
     row = db.fetch_one(
-        "SELECT COUNT(*) AS n FROM grants WHERE subject = ? AND revoked_at IS NULL AND expires_at > ?"
-        " AND principal_kind = 'user'",
+        "SELECT COUNT(*) AS n FROM (SELECT 1 AS one FROM grants WHERE subject = ? AND revoked_at IS NULL AND expires_at > ?"
+        f" AND principal_kind = 'user'{_SOON}) AS living",
         subject,
         now,
+        most + MADE_ROOM,
     )
     beyond = 0 if row is None else row["n"] + 1 - most
     if beyond <= 0:

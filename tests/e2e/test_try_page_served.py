@@ -413,6 +413,24 @@ def test_where_nobody_logs_in_whoever_is_at_the_machine_may(
         assert form(person, server).send({}, **{"Sec-Fetch-Site": "same-site"}).status_code == 403
 
 
+def test_of_many_tools_a_page_shows_some_and_leads_to_the_next(
+    program: Program, home: Path, people: Callable[[], Person]
+) -> None:
+    with program.serving("--config", write(home, 'auth = "none"', "page_size = 2")) as server:
+        browser, seen, address = people().browser, list[str](), "/shed/try"
+        while address:
+            page = browser.get(server.url + address)
+            assert page.status_code == 200
+            found = re.findall(r'href="/shed/try/(\w+)"', page.text)
+            assert 0 < len(found) <= 2
+            seen += found
+            further = re.search(r'href="(/shed/try[^"]*)">More tools', page.text)
+            address = "" if further is None else further[1]
+        assert seen == ["echo", "clock", "countdown"]
+        gone = browser.get(f"{server.url}/shed/try?at=no-such-place", follow_redirects=False)
+        assert (gone.status_code, gone.headers["Location"]) == (303, "/shed/try")
+
+
 def test_a_form_that_is_too_large_is_refused_and_a_long_text_is_not(owner: Person, served: Server) -> None:
     long = form(owner, served, "wonder").send({"raw": json.dumps({"about": "x" * 30_000})})
     assert long.status_code == 200

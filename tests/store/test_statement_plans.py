@@ -80,6 +80,7 @@ JOBS: Mapping[str, Callable[[Any], object]] = {
     "how many there are": partial(listing.count, now=NOW, at_most=2_000),
     "what `ostiary status` counts": partial(counted, now=NOW),
     "how many one person has": partial(admin.count, now=NOW, subject="usr_3"),
+    "how many one has who has ended very many": partial(admin.count, now=NOW, subject="usr_1"),
     "one person's logins": partial(admin.sessions, now=NOW, subject="usr_3", limit=30),
     "room for another login of who has ended very many": partial(
         admin.make_room, subject="usr_1", most=20_000, now=NOW
