@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from auth.values.db import AuditEntry
 from server.cli import run
 from server.store.facade import Facade
+from server.store.jobs import Effect
 from server.store.transactions import Transactions
 
 
@@ -33,11 +35,11 @@ def be_mortal() -> None:
         seen.add(entry.event)
         real_audit(self, entry)
 
-    def commit(self: Transactions) -> None:
+    def commit(self: Transactions, effects: Sequence[Effect]) -> None:
         when, event = wanted()
         if when == "before" and event in seen:
             os.kill(os.getpid(), signal.SIGKILL)
-        real_commit(self)
+        real_commit(self, effects)
         if when == "after" and event in seen:
             os.kill(os.getpid(), signal.SIGKILL)
         seen.clear()

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 from server.cli import run
+from server.store.jobs import Effect
 from server.store.transactions import Transactions
 from server.till import charges, claims
 
@@ -44,11 +45,11 @@ def be_mortal() -> None:
 
         return do
 
-    def commit(self: Transactions) -> None:
+    def commit(self: Transactions, effects: Sequence[Effect]) -> None:
         when, job = wanted()
         if when == "before" and job in seen:
             os.kill(os.getpid(), signal.SIGKILL)
-        real_commit(self)
+        real_commit(self, effects)
         if when == "after" and job in seen:
             os.kill(os.getpid(), signal.SIGKILL)
         seen.clear()

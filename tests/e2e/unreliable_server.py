@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 
 from auth.values.db import AuditEntry
 from server.cli import run
 from server.store.facade import Facade
+from server.store.jobs import Effect
 from server.store.transactions import Transactions
 
 
@@ -24,13 +25,13 @@ def forget() -> None:
         seen.add(entry.event)
         real_audit(self, entry)
 
-    def commit(self: Transactions) -> None:
+    def commit(self: Transactions, effects: Sequence[Effect]) -> None:
         forgotten = "refresh.rotated" in seen and not next(rotations) % 10
         seen.clear()
         if forgotten:
             self._roll_back()  # pyright: ignore[reportPrivateUsage]
         else:
-            real_commit(self)
+            real_commit(self, effects)
 
     Facade.audit = audit
     Transactions._commit = commit  # pyright: ignore[reportPrivateUsage]

@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from server.observe.exposition import families_of, render
+from server.observe.exposition import families_of, merged, render
 from server.observe.metrics import SECONDS, Metrics
 
 

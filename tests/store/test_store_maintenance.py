@@ -18,7 +18,7 @@ from server.store import leases, maintenance
 from server.store.changes import newest_change, read_changes
 from server.store.clock_doubt import ClockDoubt
 from server.store.connect import connect_writer
-from server.store.jobs import DiskFull, OnAudit, OnChanges, StoreDb, StoreError
+from server.store.jobs import DiskFull, OnAudit, OnChanges, OnTrust, StoreDb, StoreError
 from server.store.leases import LeasedTable
 from server.store.maintenance import CHORE, LEASE_MILLIS, PIECE, Retention, keep_sweeping, sweep
 from server.store.migrate import migrate, packaged_migrations
@@ -340,6 +340,12 @@ async def test_sweeping_goes_on_after_the_store_refused_once(furnished: AnyStore
 
         def on_audit(self, listener: OnAudit) -> None:
             furnished.on_audit(listener)
+
+        def on_trust(self, listener: OnTrust) -> None:
+            furnished.on_trust(listener)
+
+        def on_letters(self, listener: Callable[[], None]) -> None:
+            furnished.on_letters(listener)
 
         def chain_audit(self, key: bytes) -> None:
             furnished.chain_audit(key)

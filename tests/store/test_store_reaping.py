@@ -118,13 +118,15 @@ async def test_one_that_was_let_in_between_the_look_and_the_write_stays(store: A
         client(db, "lucky", created_at=1)
 
     await store.write(fill)
-    over = {"unused": NOW, "idle": NOW - IDLE, "now": NOW}
-    found = await store.read(lambda db: reaping.find(db, **over))
+    found = await store.read(lambda db: reaping.find(db, unused=NOW, idle=NOW - IDLE, now=NOW))
     assert found.ids == ["lucky"]
     await store.write(
         lambda db: db.execute("UPDATE clients SET authorized_at = ?, last_used_at = ?", NOW, NOW)
     )
-    assert await store.write(lambda db: reaping.delete(db, ids=found.ids, **over)) == 0
+    assert (
+        await store.write(lambda db: reaping.delete(db, ids=found.ids, unused=NOW, idle=NOW - IDLE, now=NOW))
+        == 0
+    )
     assert await left(store) == ["lucky"]
 
 

@@ -126,6 +126,8 @@ class DyingStore:
         self.dead = False
         self.on_changes = store.on_changes
         self.on_audit = store.on_audit
+        self.on_trust = store.on_trust
+        self.on_letters = store.on_letters
         self.chain_audit = store.chain_audit
         self.full = False
 
