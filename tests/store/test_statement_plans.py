@@ -100,7 +100,7 @@ def test_on_sqlite_no_login_is_looked_for_through_the_table(tmp_path: Path, what
     assert of_logins
     for step in of_logins:
         assert "USING" in step and "grants_by_expiry" not in step and "autoindex" not in step, (what, step)
-        assert not step.startswith("SCAN") or "grants_newest" in step, (what, step)
+        assert not step.startswith("SCAN") or "grants_living" in step, (what, step)
 
 
 @pytest.mark.parametrize("what", JOBS)
