@@ -73,7 +73,10 @@ class FarReader:
     """Read like a `StreamReader`."""
 
     def __init__(
-        self, say: Callable[[_Said], object], said: trio.MemoryReceiveChannel[_Said], alive: Callable[[], bool]
+        self,
+        say: Callable[[_Said], object],
+        said: trio.MemoryReceiveChannel[_Said],
+        alive: Callable[[], bool],
     ) -> None:
         self.left = False
         self.at_end = False

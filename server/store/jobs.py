@@ -96,6 +96,8 @@ class Change(msgspec.Struct, frozen=True):
 OnChanges: TypeAlias = Callable[[Sequence[Change]], None]
 OnAudit: TypeAlias = Callable[[Sequence[AuditEntry]], None]
 OnTrust: TypeAlias = Callable[[bool], None]
+
+
 class Wake(Enum):
     """There is something for other processes to read, which is not for this one."""
 
