@@ -65,6 +65,8 @@ async def _listen(visit: McpVisit, session: Session) -> None:
         stream, after = found
     attended = session.attended_here() if stream is session.unsolicited else nullcontext()
     with session.stream_open(), stream.read(after) as reader, attended:
+        if stream is session.unsolicited:
+            await session.shared()
         await _write(visit, session, reader)
     return None
 

@@ -53,7 +53,6 @@ class Correspondence:
         )
 
     async def run(self) -> None:
-        await self.letters.begin()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.letters.run)
             while True:

@@ -37,6 +37,7 @@ async def ping(_request: Request) -> EmptyResult:
 async def set_level(request: Request) -> EmptyResult:
     if request.session is not None:
         request.session.set_level(cast("LevelParams", request.route.params).level)
+        await request.session.shared()
     return EmptyResult()
 
 

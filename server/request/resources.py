@@ -73,6 +73,7 @@ async def subscribe(request: Request) -> EmptyResult:
     if request.session is not None:
         request.session.watch(uri)
         follow(request.endpoint, uri)
+        await request.session.shared()
     return EmptyResult()
 
 
@@ -86,6 +87,7 @@ def follow(endpoint: Endpoint, uri: str) -> None:
 async def unsubscribe(request: Request) -> EmptyResult:
     if request.session is not None:
         request.session.unwatch(cast("UriParams", request.route.params).uri)
+        await request.session.shared()
     return EmptyResult()
 
 

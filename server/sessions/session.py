@@ -90,6 +90,10 @@ class OtherNodes(Protocol):
         """Its client reads here what belongs to no request, or does not any longer."""
         ...
 
+    async def written(self) -> None:
+        """What was said of what it watches, and where it listens, can be known at every node. The one thing that waits."""
+        ...
+
     def read_stream(self, session: Session, event_id: str) -> AbstractAsyncContextManager[EventSource | None]:
         """What comes after an event of a stream of another node. None: no node has that."""
         ...
@@ -290,6 +294,11 @@ class Session:
             over = not self._readings and self.reader is None and not self.closed.is_set()
             if self._elsewhere is not None and over:
                 self._elsewhere.reads(self, False)
+
+    async def shared(self) -> None:
+        """What it watches and where it listens is known, or can be known, at every node."""
+        if self._elsewhere is not None:
+            await self._elsewhere.written()
 
     def read_elsewhere(self, event_id: str) -> AbstractAsyncContextManager[EventSource | None]:
         """What comes after an event that is of no stream here. None: nor of any elsewhere."""

@@ -132,6 +132,8 @@ class Sessions:
             session.log_level = facts.log_level or session.log_level
             session.watched |= facts.watched
             session.reader = facts.reader
+        if self.shared is not None:
+            self.shared.catch_up(session)
         return session
 
     def may_have_missed(self, session: Session, kind: str) -> bool:

@@ -36,12 +36,14 @@ KEY_PURPOSE: Final = "shared-sessions"
 ABOUT: Final = "session"
 ENDED: Final = "session-ended"
 TOO_LARGE: Final = f"the answer came to another node than the one that asked, and is larger than the {MAX_BODY // 1024:,} KiB that go from one to another"
-# How much later than what it says a row may be. Whoever needs it before is told by a letter.
-WRITTEN_SECONDS: Final = 0.1
+# What a client asked for is answered when every node can know of it, or after so long.
+WRITTEN_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 1.0
 _AT_ONCE: Final = 100
 # Of sessions with a row, the ones that are in use say so again.
 _REFRESH_SECONDS: Final = 20 * 60.0
+# Sessions that are looked up at the same time.
+_COMING: Final = 1024
 # Ids of another node's requests that were answered here: whoever answers twice is late.
 _REMEMBERED: Final = 64
 _NODE_CHARACTERS: Final = 8
@@ -121,15 +123,27 @@ class SharedSessions:
         self._log = log
         self._here: dict[str, tuple[Session, Callable[[Session], None]]] = {}
         self._answered: dict[str, dict[str, None]] = {}
+        self._coming: dict[str, list[Letter]] = {}  # what is said of those that are just being looked up
         self._unwritten: dict[str, FactsChange] = {}
+        self._noted = 0
+        self._written = 0  # of what was noted, so much has its rows, or will have none
+        self._flushed = trio.Event()
+        self._doubted = False  # some of those that are here may have been ended
         self._wake = trio.Event()
         self._streams = FarStreams(letters, self._at, log)
-        letters.hear(ABOUT, self._hear, self._here.__contains__)
+        letters.hear(ABOUT, self._hear, lambda topic: topic in self._here or topic in self._coming)
         letters.hear(ENDED, self._hear_end)
         letters.on_company(self._share_all)
+        letters.on_missed(self._doubt)
 
     def came(self, session: Session, put_away: Callable[[Session], None]) -> None:
-        self._here[topic_of(session.id)] = (session, put_away)
+        """What was said of it since it was looked up, it hears when it knows what was found."""
+        topic = topic_of(session.id)
+        self._here[topic] = (session, put_away)
+
+    def catch_up(self, session: Session) -> None:
+        for letter in self._coming.pop(topic_of(session.id), ()):
+            self._hear(letter)
 
     def _at(self, topic: str) -> Session | None:
         found = self._here.get(topic)
@@ -218,7 +232,9 @@ class SharedSessions:
 
     def _hear(self, letter: Letter) -> None:
         found = self._here.get(letter.topic)
-        if found is None:
+        if letter.topic in self._coming:
+            self._coming[letter.topic].append(letter)
+        if found is None or letter.topic in self._coming:
             return
         session = found[0]
         news: _News = _decode(letter.body)
@@ -256,8 +272,11 @@ class SharedSessions:
     # ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def look_up(self, session_id: str) -> SessionFacts:
-        """Raises `StoreUnavailable`."""
+        """Raises `StoreUnavailable`. From now on what others say of it is kept for it."""
         topic = topic_of(session_id)
+        self._coming.setdefault(topic, [])
+        while len(self._coming) > _COMING:
+            del self._coming[next(iter(self._coming))]
         row = await self._store.read(partial(rows.look_up, id_hash=topic, now=self._clock()))
         reader = row.reader if row.reader is not None and self.is_alive(row.reader) else None
         return SessionFacts(
@@ -291,7 +310,15 @@ class SharedSessions:
             reads=before.reads if reads is None else reads,
             watches={**before.watches, **(watches or {})},
         )
+        self._noted += 1
         self._wake.set()
+
+    async def written(self) -> None:
+        """What was noted until now can be known at every node."""
+        upto = self._noted
+        with trio.move_on_after(WRITTEN_SECONDS):
+            while self._written < upto:
+                await self._flushed.wait()
 
     async def run(self) -> None:
         """For ever."""
@@ -303,11 +330,29 @@ class SharedSessions:
         while True:
             with trio.move_on_after(_REFRESH_SECONDS):
                 await self._wake.wait()
-                await trio.sleep(WRITTEN_SECONDS)  # more of the same session comes together, as a rule
             if not self._wake.is_set():
                 self._share_all(used=True)
             self._wake = trio.Event()
+            if self._doubted:
+                await self._put_away_ended()
             await self._write()
+
+    def _doubt(self) -> None:
+        self._doubted = True
+        self._wake.set()
+
+    async def _put_away_ended(self) -> None:
+        try:
+            await self._ended.load()
+        except StoreUnavailable as problem:
+            self._log.warning("session.not_looked_up", reason=str(problem)[:200])
+            await trio.sleep(_PAUSE_SECONDS)
+            return self._wake.set()
+        self._doubted = False
+        for session, put_away in list(self._here.values()):
+            if session.id in self._ended:
+                put_away(session)
+        return None
 
     def _share_all(self, *, used: bool = False) -> None:
         """`used`: of those alone that are in use."""
@@ -330,6 +375,7 @@ class SharedSessions:
 
     async def _write(self) -> None:
         while self._unwritten:
+            upto = self._noted if len(self._unwritten) <= _AT_ONCE else self._written
             some = [self._unwritten.pop(topic) for topic in list(self._unwritten)[:_AT_ONCE]]
             job = partial(rows.write, changes=some, node=self._letters.node, now=self._clock())
             try:
@@ -338,6 +384,9 @@ class SharedSessions:
                 # What nodes know that are there is not lost; one that comes new does not learn of it.
                 self._log.warning("session.not_shared", reason=str(problem)[:200], sessions=len(some))
                 await trio.sleep(_PAUSE_SECONDS)
+            self._written = max(self._written, upto)
+            self._flushed.set()
+            self._flushed = trio.Event()
 
     def _seal(self, topic: str, uri: str) -> bytes:
         nonce = self._entropy(_NONCE_BYTES)

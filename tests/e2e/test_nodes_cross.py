@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -92,7 +93,10 @@ class Stream:
     last_id: str = ""
 
     def next(self) -> Any:
+        """Signs of life come however long nothing else does, so it is looked at the clock with each."""
+        given_up = time.monotonic() + WAIT_SECONDS
         for line in self.lines:
+            assert time.monotonic() < given_up, "nothing came"
             if line.startswith("id: "):
                 self.last_id = line[4:]
             if line.startswith("data: ") and len(line) > 6:

@@ -180,6 +180,19 @@ async def test_a_session_ended_before_anybody_was_told_is_not_taken_up_elsewhere
         assert (await b.talk(one).ask("tools/list")).status == 404
 
 
+async def test_a_node_that_was_cut_off_for_long_looks_which_sessions_were_ended_meanwhile() -> None:
+    async with two(agent(asks=asks)) as (of, a, b):
+        one, other = await talk(a.pair), await talk(a.pair)
+        for each in (one, other):
+            await b.talk(each).ask("tools/list")
+        of.alive.remove(b.name)  # what it would be told is lost
+        assert (await one.end()).status == 204
+        assert b.sessions.count() == 2
+        b.letters._tell_missed()
+        await trio.sleep(1)
+        assert b.sessions.count() == 1 and b.living.session(other)
+
+
 async def test_what_a_session_watches_it_hears_of_from_every_node_and_at_every_node() -> None:
     async with two(everything()) as (_, a, b):
         one = await talk(a.pair)
@@ -205,8 +218,6 @@ async def test_a_node_that_comes_later_knows_what_a_session_watches_and_where_it
         await one.ask("logging/setLevel", {"level": "error"})
         async with b.talk(one).listens() as stream:
             await stream.read()
-            await settled()
-            await trio.sleep(0.3)  # what is written behind whoever waits is written
             async with neighbour(of, "c" * 16, everything()) as c:
                 assert (await c.talk(one).ask("tools/list")).status == 200
                 session = c.living.session(one)
@@ -214,6 +225,30 @@ async def test_a_node_that_comes_later_knows_what_a_session_watches_and_where_it
                 assert session.reader == b.name and session.heard
                 rows = await of.store.read(lambda db: db.fetch_all("SELECT sealed FROM session_watches"))
                 assert len(rows) == 1 and b"test://one" not in rows[0]["sealed"]
+
+
+async def test_what_is_said_of_a_session_while_it_is_looked_up_is_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with two(everything()) as (of, a, b):
+        one = await talk(a.pair)
+        read, held, goes = of.store.kept.read, trio.Event(), trio.Event()
+
+        async def slowly(job: Any) -> Any:
+            found = await read(job)
+            if "look_up" in str(job):
+                held.set()
+                await goes.wait()
+            return found
+
+        monkeypatch.setattr(of.store.kept, "read", slowly)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(b.talk(one).ask, "tools/list")
+            await held.wait()
+            assert (await one.ask("resources/subscribe", {"uri": "test://one"})).status == 200
+            await settled()
+            goes.set()
+        assert b.living.session(one).watched == {"test://one"}
 
 
 async def test_what_belongs_to_no_request_goes_where_the_client_listens_and_only_there() -> None:
