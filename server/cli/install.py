@@ -146,7 +146,7 @@ def _only_known(client: str) -> str:
         said = "no server is known here" if not known else f"{len(known)} servers are known here"
         raise terminal.Misuse(
             f"{said}, so one has to be named",
-            hint=f"ostiary install {client} {quote(next(iter(known.values()), 'URL'))}",
+            hint=f"ostiary install {quote(client)} {quote(next(iter(known.values()), 'URL'))}",
         )
     return next(iter(known.values()))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
+from shlex import quote
 
 from server.endpoint.opening import now_millis
 from server.settings.resolve import Resolved
@@ -49,7 +50,7 @@ async def may_serve(config: Config, home: DataDirectory, store: Store) -> None:
         return
     raise StoreBegun(
         f"the database is empty, and what this server has kept until now is in {home.database}",
-        hint=f"take it along: ostiary store copy --from data-dir --to {config.store};"
+        hint=f"take it along: ostiary store copy --from data-dir --to {quote(config.store)};"
         " or move the file away, to begin with nothing",
     )
 
