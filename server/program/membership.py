@@ -19,7 +19,7 @@ from server.endpoint.opening import now_millis
 from server.observe.log import Logger
 from server.store import nodes
 from server.store.jobs import Store, StoreError
-from server.store.nodes import ALIVE_MILLIS, BEAT_SECONDS, Beat, MemberNode
+from server.store.nodes import ALIVE_MILLIS, BEAT_SECONDS, Beat, MemberNode, NodeSaid
 
 # Before the others may take it for dead it lets go of what they would take over.
 LAPSES_SECONDS: Final = ALIVE_MILLIS / 1000 - 1.0
@@ -42,6 +42,8 @@ class Membership:
         self.alone: Final = alone
         self.alive: tuple[MemberNode, ...] = (node,)
         self.lapsed = False  # it could not say in time that it lives
+        # How it is, which it says with each beat; settled by whoever knows. Must not wait, nor fail.
+        self.describe: Callable[[], NodeSaid] = NodeSaid
         # Somebody is gone: what they left is there to be taken over. Must not wait.
         self.on_loss: Final[list[Callable[[], None]]] = []
         # It may be taken for dead: what runs under a lease ends. Must not wait.
@@ -102,7 +104,7 @@ class Membership:
     async def beat(self) -> None:
         asked_at, before = self._clock(), now_millis()
         try:
-            found = await self._store.write(partial(nodes.beat, node=self.node))
+            found = await self._store.write(partial(nodes.beat, node=self.node, said=self.describe()))
         except StoreError as problem:
             if not self._silent:
                 self._log.warning("node.silent", reason=str(problem))
@@ -171,6 +173,8 @@ def this_node(boot_id: str, data_dir: Path, *, address: str, worker: int = 0) ->
         address=address,
         version=__version__,
         started_at=now_millis(),
+        place=home_of(data_dir),
+        worker=worker,
     )
 
 
