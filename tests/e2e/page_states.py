@@ -465,6 +465,10 @@ def account(server: Server, page: Page, *, logins: int) -> Iterator[str]:
     server.house.time += 5 * MINUTE
     page.goto(server.origin + "/account/access")
     yield f"account-{logins}"
+    further = page.get_by_role("link", name="Those used earlier")
+    if further.count():
+        further.click()
+        yield f"account-{logins}-further"
     page.goto(server.origin + "/account/you")
     yield f"account-you-{logins}"
 
