@@ -250,7 +250,9 @@ def _stored(store: dict[str, Any]) -> str:
     )
     refused = sum(store["refused"].values())
     failed = f", {refused} write{'' if refused == 1 else 's'} refused since the start" if refused else ""
-    return f"{told}{waits}{failed}, {terminal.size(store['free_bytes'])} free"
+    # The room of a database is its server's to know.
+    where = "" if store.get("confirmed_seconds_ago") is None else " in the data directory"
+    return f"{told}{waits}{failed}, {terminal.size(store['free_bytes'])} free{where}"
 
 
 def _backed_up(backups: dict[str, Any]) -> str:
