@@ -266,6 +266,7 @@ async def serve(
                         )
                         place.ready(started, log, listens=listens, boot=services.boot_id)
                         description.state = "serving"
+                        membership.look_now()
                         background.start_soon(ahead.run)
                         if place.shows_claim_link:
                             ahead.expect()  # by whoever stands before the terminal
@@ -279,6 +280,7 @@ async def serve(
                         await draining.wait()
                         drained_by = trio.current_time() + config.drain_seconds
                         description.state = "draining"
+                        membership.look_now()
                         store.hurry()
                         services.servers.begin_draining()
                         place.draining(config.drain_seconds, log)
@@ -292,7 +294,8 @@ async def serve(
                 if services.money is not None:
                     await services.money.aclose()
                 background.cancel_scope.cancel()
-            await membership.leave()
+            talks = services.correspondence
+            await membership.leave(None if talks is None else talks.goodbye())
     place.stopped(log)
 
 
