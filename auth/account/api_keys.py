@@ -46,18 +46,20 @@ class ApiKeySection(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[ApiKeyRow, ...]
     everybody: bool
     older: str  # the address of those that were made before these; "": there are none
+    newest: str  # that of the first page; "": this is it
     searched: str
     form_token: str
 
 
 async def look(visit: PageVisit, session: BrowserSession) -> ApiKeySection | None:
     everybody, searched = session.user.role == "owner", visit.query("q").strip()[:SEARCHED]
+    before = read_place(visit.query("keys"))
     found = await visit.parts.store.read(
         partial(
             api_keys.listing,
             user_id=None if everybody else session.user.id,
             limit=SHOWN + 1,
-            before=read_place(visit.query("keys")),
+            before=before,
             like=searched,
         )
     )
@@ -71,6 +73,7 @@ async def look(visit: PageVisit, session: BrowserSession) -> ApiKeySection | Non
         rows=tuple(_row(visit, session, key) for key in found[:SHOWN]),
         everybody=everybody,
         older=older,
+        newest="" if before is None else address(searched, "keys", ""),
         searched=searched,
         form_token=visit.token(PURPOSE),
     )

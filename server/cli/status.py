@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from server.cli import local, terminal
+from server.cli.nodes_told import node_hints, node_lines
 from server.cli.terminal import clean, json_option, out, paint
 
 if TYPE_CHECKING:
@@ -149,8 +150,7 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
             pairs.append((f"upstream {each['name']}", f"{trouble['words']} (for {_age(trouble['since'])})"))
             pairs += _hit(each)
     pairs.append(("data", str(server["data_dir"])))
-    if (others := server.get("node", {}).get("others")) or server.get("node", {}).get("lapsed"):
-        pairs.append(("node", _node(server["node"], others or [])))
+    pairs += node_lines(server)
     if "store" in server:
         pairs.append(("store", _stored(server["store"])))
     if server.get("backups") is not None:
@@ -240,11 +240,6 @@ def _money(money: dict[str, Any]) -> list[tuple[str, str]]:
     return pairs
 
 
-def _node(node: dict[str, Any], others: list[dict[str, Any]]) -> str:
-    said = f"{node['name']}, beside {', '.join(other['name'] for other in others) or 'no other'}"
-    return f"{said}; it could not say in time that it is alive" if node["lapsed"] else said
-
-
 def _stored(store: dict[str, Any]) -> str:
     ago = store["wrote_seconds_ago"]
     told = store["problem"] or (
@@ -255,7 +250,9 @@ def _stored(store: dict[str, Any]) -> str:
     )
     refused = sum(store["refused"].values())
     failed = f", {refused} write{'' if refused == 1 else 's'} refused since the start" if refused else ""
-    return f"{told}{waits}{failed}, {terminal.size(store['free_bytes'])} free"
+    # The room of a database is its server's to know.
+    where = "" if store.get("confirmed_seconds_ago") is None else " in the data directory"
+    return f"{told}{waits}{failed}, {terminal.size(store['free_bytes'])} free{where}"
 
 
 def _backed_up(backups: dict[str, Any]) -> str:
@@ -308,6 +305,7 @@ def _hints(server: dict[str, Any] | None, logins: list[dict[str, Any]]) -> list[
     hints: list[str] = []
     if server is not None and server.get("store", {}).get("hint"):
         hints.append(server["store"]["hint"])
+    hints += [] if server is None else node_hints(server)
     if server is not None and server.get("backups") is not None and server["backups"]["hint"]:
         hints.append(server["backups"]["hint"])
     if server is not None and server.get("money") is not None and server["money"]["unsettled"]["unknown"]:

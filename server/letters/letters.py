@@ -24,7 +24,7 @@ from server.letters.letter_rows import LetterRow, SealedLetter
 from server.limits.rates import rate
 from server.limits.table import RateTable
 from server.observe.log import Logger
-from server.store.jobs import Store, StoreUnavailable
+from server.store.jobs import Store, StoreDb, StoreUnavailable
 
 KEY_PURPOSE: Final = "letters"
 # An image that a client's model was shown may go along with an answer. What is larger is told in words.
@@ -145,6 +145,11 @@ class Letters:
         self._soon[kind, topic, body] = None
         self._wake.set()
         return None
+
+    def as_job(self, kind: str, topic: str) -> Callable[[StoreDb], None]:
+        """Says it in a transaction of somebody else's: what is true only if that is committed."""
+        letter = self._sealed(_Waiting(kind, topic, b"", 0.0))
+        return partial(rows.put, letters=[letter], node=self.node, now=self._clock(), before=None)
 
     def _has_room(self, size: int, caller: str | None) -> bool:
         if len(self._urgent) >= MAX_WAITING or self._bytes + size > MAX_WAITING_BYTES:

@@ -19,6 +19,7 @@ from server.store.migrate import Migration, statements
 LEFT_BEHIND: Final = frozenset({
     "schema_version",  # it is brought to the same schema, at a time of its own
     "nodes",           # processes that serve: while rows are copied there are none
+    "silent_nodes",    # of the other database
     "writers_turn",    # nothing is ever in it
 })  # fmt: skip
 

@@ -25,6 +25,7 @@ from server.overview.figures import (
 )
 from server.overview.hits import hit_in_words, lasting
 from server.overview.look import OverviewFigures
+from server.overview.node_list import all_nodes, troubled_nodes
 from server.overview.outages import AgentOutage
 
 
@@ -34,7 +35,14 @@ def urgent(found: OverviewFigures, *, deny_token: str) -> Markup:
 
 
 def further(found: OverviewFigures) -> Markup:
-    parts = (_balance(found.balance), _callers(found), _failures(found), _tools(found), _door(found.door))
+    parts = (
+        _balance(found.balance),
+        _callers(found),
+        _failures(found),
+        _tools(found),
+        all_nodes(found.nodes, found.now),
+        _door(found.door),
+    )
     return joined(parts)
 
 
@@ -66,6 +74,7 @@ def _needs(found: OverviewFigures, deny_token: str) -> Markup:
         listed += Markup(
             '<p class="soft small">And {} more logins wait; <code>ostiary pending</code> lists them.</p>'
         ).format(more)
+    warned = troubled_nodes(found.nodes) + warned
     if not (agents or warned or rows):
         if not found.owner:
             return NOTHING

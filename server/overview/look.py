@@ -19,6 +19,7 @@ from auth.visit import PageVisit
 from server.overview import calls_page, figures, needs
 from server.overview.figures import CallerFigures, DayFigures, DoorFigures, ToolFigures
 from server.overview.needs import Needs
+from server.overview.nodes_seen import NodeStanding
 from server.overview.outages import AgentOutage
 from server.records.call_rows import CallFilter
 
@@ -27,6 +28,10 @@ FAILURES: Final = 20
 
 async def _nothing_waits() -> None:
     """Where nothing is recorded."""
+
+
+async def _no_nodes() -> Sequence[NodeStanding]:
+    return ()
 
 
 async def _no_outages(_: Millis) -> list[AgentOutage]:
@@ -41,6 +46,7 @@ class RunningParts(msgspec.Struct, frozen=True, kw_only=True):
     to_accept: Callable[[], Sequence[tuple[str, str]]] = tuple  # upstreams, and what waits of them in words
     certificate: Callable[[], str] = str  # what is wrong with it, or soon will be
     write_down: Callable[[], Awaitable[None]] = _nothing_waits  # what waits to be recorded
+    nodes: Callable[[], Awaitable[Sequence[NodeStanding]]] = _no_nodes  # nobody where there can be one only
 
 
 class OverviewFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +66,7 @@ class OverviewFigures(msgspec.Struct, frozen=True, kw_only=True):
     callers: Sequence[CallerFigures]
     failures: Sequence[Row]
     tools: Sequence[ToolFigures]
+    nodes: Sequence[NodeStanding] = ()
     door: DoorFigures | None = None
 
 
@@ -100,5 +107,6 @@ async def look(visit: PageVisit, session: BrowserSession, around: RunningParts) 
         certificate=around.certificate(),
         payments="" if earnings is None else earnings.taken.trouble,
         earnings=earnings,
+        nodes=await around.nodes(),
         door=await store.read(partial(figures.at_the_door, now=now)),
     )

@@ -24,6 +24,7 @@ from server.http.router import Router
 from server.http.sse_2024 import SseEndpoint
 from server.http.threshold import Threshold
 from server.http.values import Answer, form_handler
+from server.program.process_place import ProcessPlace
 from server.program.services import Services
 from server.rights.standing import Standing
 
@@ -57,8 +58,10 @@ Prices: TypeAlias = Callable[[wire.WireRequest], Awaitable[wire.WireReply | None
 LOGGED_PATH_CHARACTERS: Final = 200
 
 
-def lazy_pages(services: Services, certificate: ServedCertificate | None = None) -> LazyApp:
-    return LazyApp(partial(_pages_app, services, certificate))
+def lazy_pages(
+    services: Services, place: ProcessPlace, certificate: ServedCertificate | None = None
+) -> LazyApp:
+    return LazyApp(partial(_pages_app, services, place, certificate))
 
 
 def public_router(services: Services, pages: App, *, expect_page: Callable[[], None]) -> Router:
@@ -128,7 +131,7 @@ def _is_for_programs(path: str) -> bool:
     return endpoints.is_endpoint(path) or "/.well-known/" in path or path in ("/healthz", PAYMENT_STATUS)
 
 
-def _pages_app(services: Services, certificate: ServedCertificate | None) -> App:
+def _pages_app(services: Services, place: ProcessPlace, certificate: ServedCertificate | None) -> App:
     """Called in a thread when the first page is asked for: the framework takes a while to load, and so do the pages."""
     from server.http import site
 
@@ -136,15 +139,18 @@ def _pages_app(services: Services, certificate: ServedCertificate | None) -> App
         services.identity.parts,
         services.log,
         trying=_try_pages(services),
-        overview=_overview_pages(services, certificate) if services.resolved.needs_login else None,
+        overview=_overview_pages(services, place, certificate) if services.resolved.needs_login else None,
         owning=_owner_pages(services) if services.resolved.needs_login else None,
     )
 
 
-def _overview_pages(services: Services, certificate: ServedCertificate | None) -> OverviewPages:
+def _overview_pages(
+    services: Services, place: ProcessPlace, certificate: ServedCertificate | None
+) -> OverviewPages:
     from server.overview.look import RunningParts
     from server.overview.outages import outages
     from server.overview.pages import OverviewPages
+    from server.program.nodes_told import nodes_told
     from server.program.troubles import nothing_recorded
 
     endpoints = services.endpoints
@@ -166,6 +172,7 @@ def _overview_pages(services: Services, certificate: ServedCertificate | None) -
         to_accept=to_accept,
         certificate=(lambda: "") if certificate is None else certificate.note,
         write_down=services.write_down,
+        nodes=partial(nodes_told, services, place),
     )
     return OverviewPages(services.identity.parts, around)
 

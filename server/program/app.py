@@ -42,6 +42,7 @@ from server.program.backups import BackupPlan, keep_backing_up
 from server.program.certificates import ServedCertificate, ends_at, of_an_authority, of_files, waits_for
 from server.program.clock_watch import keep_watching
 from server.program.membership import Membership, this_node
+from server.program.nodes_told import SelfDescription
 from server.program.one_process import OneProcess
 from server.program.pages_ahead import PagesAhead
 from server.program.ports import BoundSockets
@@ -181,6 +182,8 @@ async def serve(
                     worker=place.number,
                     membership=membership,
                 )
+                description = SelfDescription(services)
+                membership.describe = description
                 background.start_soon(membership.run)
                 if services.correspondence is not None:
                     background.start_soon(services.correspondence.run)
@@ -229,7 +232,7 @@ async def serve(
                     services.servers,
                     place.log_of_settings(log),
                 )
-                pages = lazy_pages(services, certificate)
+                pages = lazy_pages(services, place, certificate)
                 ahead = PagesAhead(pages.made, log)
                 figures = ProcessFigures(
                     make_commands=partial(_commands, services, reloading, certificate, ahead),
@@ -262,6 +265,8 @@ async def serve(
                             services, admin, certificate, shows_claim_link=place.shows_claim_link
                         )
                         place.ready(started, log, listens=listens, boot=services.boot_id)
+                        description.state = "serving"
+                        membership.look_now()
                         background.start_soon(ahead.run)
                         if place.shows_claim_link:
                             ahead.expect()  # by whoever stands before the terminal
@@ -274,6 +279,8 @@ async def serve(
                             background.start_soon(store_watch.keep_ballast, ballast, log)
                         await draining.wait()
                         drained_by = trio.current_time() + config.drain_seconds
+                        description.state = "draining"
+                        membership.look_now()
                         store.hurry()
                         services.servers.begin_draining()
                         place.draining(config.drain_seconds, log)
@@ -287,7 +294,8 @@ async def serve(
                 if services.money is not None:
                     await services.money.aclose()
                 background.cancel_scope.cancel()
-            await membership.leave()
+            talks = services.correspondence
+            await membership.leave(None if talks is None else talks.goodbye())
     place.stopped(log)
 
 

@@ -38,7 +38,7 @@ from server.workers.desk import AdminDesk
 from server.workers.family import Workers, WorkersCannotStart, WorkerSlot
 from server.workers.handed import HandedOver
 from server.workers.settings_said import said_once
-from server.workers.words import METRICS, READINESS, Gathered, SaidLine
+from server.workers.words import METRICS, READINESS, WORKERS, Gathered, SaidLine
 
 # For all of them together to take new settings; agents are begun anew for that.
 RELOAD_SECONDS: Final = 120.0
@@ -232,6 +232,8 @@ class Parent:
 
     async def _gather(self, workers: Workers, body: msgspec.Raw) -> Gathered:
         name = msgspec.json.decode(body, type=str)
+        if name == WORKERS:
+            return Gathered(answers={}, workers=workers.seen)
         if name not in (METRICS, READINESS):
             raise ValueError(name)
         answers = await workers.ask_all(name, None, seconds=GATHER_SECONDS)

@@ -27,6 +27,7 @@ from server.overview.hits import AgentHit, told_hit
 from server.overview.outages import outages
 from server.program import store_watch
 from server.program.certificates import ServedCertificate
+from server.program.nodes_told import nodes_told
 from server.program.reloading import Reloading
 from server.program.services import Services
 from server.store.jobs import StoreUnavailable
@@ -61,7 +62,16 @@ async def _behind(services: Services) -> Mapping[str, Any]:
         "agents": [each.told() for each in found if id(each.backend) not in upstreams],
         "upstreams": listed,
         "day": await _day(services, now),
+        "nodes": await _nodes(services),
     }
+
+
+async def _nodes(services: Services) -> list[Mapping[str, Any]] | None:
+    """None where that cannot be told; nobody where the rows are in a file."""
+    try:
+        return [each.told() for each in await nodes_told(services)]
+    except StoreUnavailable:
+        return None
 
 
 async def _day(services: Services, now: int) -> Mapping[str, Any] | None:

@@ -6,6 +6,7 @@ Loaded only where there may be others.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Final
 
 import trio
@@ -16,8 +17,10 @@ from server.letters.letters import KEY_PURPOSE, Letters
 from server.observe.log import Logger
 from server.observe.metrics import Metrics
 from server.program.membership import Membership
-from server.store.jobs import Store, StoreUnavailable
+from server.store.jobs import Store, StoreDb, StoreUnavailable
 
+# That this node came or goes: whoever hears of it looks who is there, and does not wait until it is time to.
+NODES: Final = "nodes"
 # The store's feed says when there is something; whether somebody new is there is looked for as often as it can be known.
 LOOK_SECONDS: Final = 2.0
 
@@ -44,6 +47,9 @@ class Correspondence:
         )
         store.on_letters(self._ring)
         letters = self.letters
+        letters.hear(NODES, lambda _: membership.look_now())
+        # Whoever is new has to be told what the others listen for.
+        membership.on_company.append(self._ring)
         metrics.counter("letters_written", "What this node told the others", lambda: letters.written)
         metrics.counter("letters_heard", "What the others told it, and concerned it", lambda: letters.heard)
         metrics.counter(
@@ -55,14 +61,22 @@ class Correspondence:
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.letters.run)
+            greeted = False
             while True:
                 try:
                     await self.letters.look()
+                    if not greeted:
+                        greeted = True
+                        self.letters.send(NODES, self.letters.node)
                 except StoreUnavailable as problem:  # it is said by whoever else needs the store
                     self._log.debug("letter.not_read", reason=str(problem)[:200])
                 with trio.move_on_after(LOOK_SECONDS):
                     await self._wake.wait()
                 self._wake = trio.Event()
+
+    def goodbye(self) -> Callable[[StoreDb], None]:
+        """A job, for the transaction in which this node leaves."""
+        return self.letters.as_job(NODES, self.letters.node)
 
     def _ring(self) -> None:
         self._wake.set()

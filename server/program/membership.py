@@ -18,8 +18,8 @@ from server import __version__
 from server.endpoint.opening import now_millis
 from server.observe.log import Logger
 from server.store import nodes
-from server.store.jobs import Store, StoreError
-from server.store.nodes import ALIVE_MILLIS, BEAT_SECONDS, Beat, MemberNode
+from server.store.jobs import Store, StoreDb, StoreError
+from server.store.nodes import ALIVE_MILLIS, BEAT_SECONDS, Beat, MemberNode, NodeSaid
 
 # Before the others may take it for dead it lets go of what they would take over.
 LAPSES_SECONDS: Final = ALIVE_MILLIS / 1000 - 1.0
@@ -42,6 +42,10 @@ class Membership:
         self.alone: Final = alone
         self.alive: tuple[MemberNode, ...] = (node,)
         self.lapsed = False  # it could not say in time that it lives
+        # How it is, which it says with each beat; settled by whoever knows. Must not wait, nor fail.
+        self.describe: Callable[[], NodeSaid] = NodeSaid
+        # Somebody is there who was not. Must not wait.
+        self.on_company: Final[list[Callable[[], None]]] = []
         # Somebody is gone: what they left is there to be taken over. Must not wait.
         self.on_loss: Final[list[Callable[[], None]]] = []
         # It may be taken for dead: what runs under a lease ends. Must not wait.
@@ -50,6 +54,7 @@ class Membership:
         self._log = log
         self._clock = clock
         self._said_at = clock()
+        self._due = trio.Event()  # it is to say so before its time
         self._silent = False
         self._clock_differs = False
 
@@ -96,13 +101,30 @@ class Membership:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch, sleep)
             while True:
-                await sleep(BEAT_SECONDS)
+                await self._until_due(sleep)
                 await self.beat()
+
+    def look_now(self) -> None:
+        """Say how this one is, and see who is there, without waiting for the time: somebody came or went, or this one is another now."""
+        self._due.set()
+
+    async def _until_due(self, sleep: Callable[[float], Awaitable[None]]) -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def in_time() -> None:
+                await sleep(BEAT_SECONDS)
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(in_time)
+            await self._due.wait()
+            nursery.cancel_scope.cancel()
+        # What happens from here on is another reason.
+        self._due = trio.Event()
 
     async def beat(self) -> None:
         asked_at, before = self._clock(), now_millis()
         try:
-            found = await self._store.write(partial(nodes.beat, node=self.node))
+            found = await self._store.write(partial(nodes.beat, node=self.node, said=self.describe()))
         except StoreError as problem:
             if not self._silent:
                 self._log.warning("node.silent", reason=str(problem))
@@ -115,11 +137,17 @@ class Membership:
         self._look_at_clock(found.at, before, now_millis())
         self._hear(found)
 
-    async def leave(self) -> None:
-        """What it could not give back is the others' at once."""
+    async def leave(self, goodbye: Callable[[StoreDb], None] | None = None) -> None:
+        """What it could not give back is the others' at once. `goodbye` is a job, of the same transaction."""
+
+        def job(db: StoreDb) -> None:
+            nodes.leave(db, self.node)
+            if goodbye is not None:
+                goodbye(db)
+
         if not self.alone:
             try:
-                await self._store.write(partial(nodes.leave, node=self.node))
+                await self._store.write(job)
             except StoreError as problem:
                 self._log.warning("node.not_left", reason=str(problem))
 
@@ -130,12 +158,11 @@ class Membership:
         for node in gone:
             self._log.info("node.gone", node=node.name, boot=node.boot_id)
         before = {node.boot_id for node in known}
-        for node in found.alive:
-            if node.boot_id not in before:
-                self._log.info("node.came", node=node.name, boot=node.boot_id, version=node.version)
-        if gone:
-            for listener in self.on_loss:
-                listener()
+        came = [node for node in found.alive if node.boot_id not in before]
+        for node in came:
+            self._log.info("node.came", node=node.name, boot=node.boot_id, version=node.version)
+        for listener in (*(self.on_loss if gone else ()), *(self.on_company if came else ())):
+            listener()
 
     def _look_at_clock(self, theirs: int, before: int, after: int) -> None:
         """Of the database server; this one's was read before and after it."""
@@ -171,6 +198,8 @@ def this_node(boot_id: str, data_dir: Path, *, address: str, worker: int = 0) ->
         address=address,
         version=__version__,
         started_at=now_millis(),
+        place=home_of(data_dir),
+        worker=worker,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
@@ -33,10 +33,12 @@ from server.workers.handed import HandedOver, take_over
 from server.workers.words import (
     METRICS,
     READINESS,
+    WORKERS,
     ForwardedCommand,
     Gathered,
     SaidLine,
     WorkerRefusal,
+    WorkerSeen,
 )
 
 # The first of them does what only one process of the machine may.
@@ -165,6 +167,10 @@ class OneOfSeveral:
             return Readiness(told=told)
         missing = next((each.missing for each in found.values()), "no worker answers")
         return Readiness(missing=missing, told=told)
+
+    async def workers(self) -> Sequence[WorkerSeen]:
+        gathered = await self._gathered(WORKERS)
+        return () if gathered is None else gathered.workers
 
     def ready(self, started: StartedServer, log: Logger, *, listens: list[str], boot: str) -> None:
         if self._open is not None:

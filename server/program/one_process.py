@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -22,6 +22,9 @@ from server.program.started import StartedServer
 from server.program.supervisor import supervisor_of
 from server.settings.shapes import Config
 from server.store.home import DataDirectory, open_home
+
+if TYPE_CHECKING:
+    from server.workers.words import WorkerSeen
 
 
 class OneProcess:
@@ -81,6 +84,9 @@ class OneProcess:
 
     async def readiness(self, figures: ProcessFigures) -> Readiness:
         return await figures.readiness()
+
+    async def workers(self) -> Sequence[WorkerSeen]:
+        return ()
 
     def ready(self, started: StartedServer, log: Logger, *, listens: list[str], boot: str) -> None:
         self._announce(started)

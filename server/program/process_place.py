@@ -5,10 +5,10 @@ Implemented by one_process.py, and by one_of_several.py, which is loaded only in
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import trio
@@ -22,6 +22,9 @@ from server.program.reloading import Reloading
 from server.program.started import StartedServer
 from server.settings.shapes import Config
 from server.store.home import DataDirectory
+
+if TYPE_CHECKING:
+    from server.workers.words import WorkerSeen
 
 
 class Steering(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +93,10 @@ class ProcessPlace(Protocol):
 
     async def readiness(self, figures: ProcessFigures) -> Readiness:
         """Of the whole server."""
+        ...
+
+    async def workers(self) -> Sequence[WorkerSeen]:
+        """How all that serve here stand, as their parent has it; nobody where there is none."""
         ...
 
     def ready(self, started: StartedServer, log: Logger, *, listens: list[str], boot: str) -> None: ...

@@ -26,6 +26,10 @@ from server.store.jobs import (
 # Longer, and whoever waits for a write has a reason to ask why.
 WAITS_TOO_LONG_SECONDS: Final = 5.0
 
+# Of a write that waits: where the rows are in a file, and where they are in a database that others use.
+STUCK_DISK: Final = "the disk may be stuck"
+STUCK_SERVER: Final = "the database server may be slow, or something else may hold its rows: look at its load, and at pg_stat_activity"
+
 # A closed set: they are labels of a metric.
 REASONS: Final[Mapping[type[StoreUnavailable], str]] = MappingProxyType(
     {
@@ -66,12 +70,15 @@ class StoreHealth:
         "damage",
         "failure",
         "refused",
+        "stuck",
         "tell_of_damage",
         "warning",
         "wrote_at",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, stuck: str = STUCK_DISK) -> None:
+        """`stuck`: what a write may be waiting for."""
+        self.stuck: Final = stuck
         self.refused: dict[str, int] = dict.fromkeys(REASONS.values(), 0)
         self.failure: StoreUnavailable | None = None  # of the last write, if it failed
         self.damage: StoreDamaged | None = None  # once found, it does not go away by itself
@@ -102,7 +109,7 @@ class StoreHealth:
         if (trouble := self.damage or self.failure) is not None:
             problem, hint = str(trouble), trouble.hint or ""
         elif waits >= WAITS_TOO_LONG_SECONDS:
-            problem, hint = f"a write has been waiting for {waits:.0f} s", "the disk may be stuck"
+            problem, hint = f"a write has been waiting for {waits:.0f} s", self.stuck
         elif confirmed_seconds_ago is not None and confirmed_seconds_ago >= WAITS_TOO_LONG_SECONDS:
             problem = f"what other processes changed has not been heard of for {confirmed_seconds_ago:.0f} s"
             hint = "nothing is remembered meanwhile: the database is asked for every request"

@@ -59,6 +59,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     ended_sessions: int = 0
     shared_sessions: int = 0
     letters: int = _HOUR  # each node deletes its own; these are of nodes that are gone
+    silent_nodes: int = _DAY  # a node that died in the night is named in the morning
     tasks: int = 0  # how long is the task's own affair: its time to live
     charges: int = 0  # how long the same call leads to its charge is said by the charge, and by the payment how long it may be tried
     kept_calls: int = 0  # the same of those that cost nothing
@@ -168,6 +169,7 @@ _SWEEPS: Final = (
     _Sweep("ended_sessions", ("id_hash",), (("expires_at", lambda keep: keep.ended_sessions),)),
     _Sweep("shared_sessions", ("id_hash",), (("expires_at", lambda keep: keep.shared_sessions),)),
     _Sweep("letters", ("seq",), (("at", lambda keep: keep.letters),)),
+    _Sweep("silent_nodes", ("boot_id",), (("heard_at", lambda keep: keep.silent_nodes),)),
     # With its parts, a task may be megabytes.
     _Sweep("tasks", ("id_hash",), (("expires_at", lambda keep: keep.tasks),), piece=10),
     # What they were paid for stays in the ledger. An answer that is kept may be large.

@@ -43,6 +43,10 @@ class StoreProbe:
             self._wanted, tried, self._tried = trio.Event(), self._tried, trio.Event()
             tried.set()
 
+    def report(self) -> StoreReport:
+        """What is known of it without a look."""
+        return self._store.report()
+
     async def look(self) -> StoreReport:
         """How the store is now, after at most the seconds that a write may wait."""
         report = self._store.report()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
-from server.store.health import StoreHealth, StoreReport
+from server.store.health import STUCK_DISK, STUCK_SERVER, StoreHealth, StoreReport
 from server.store.jobs import (
     Change,
     Effect,
@@ -200,7 +200,7 @@ class ThreadedStore:
         self._napping = trio.CancelScope()
         self._write_seconds = limits.write_seconds
         self.fault: BaseException | None = None
-        self.health = StoreHealth()
+        self.health = StoreHealth(stuck=STUCK_DISK if writer.out_of_reach is None else STUCK_SERVER)
         self._writer = _Thread("store-writer", self._serve_writes, writer, self._in_trio)
         self._readers = [
             _Thread(f"store-reader-{number}", self._serve_reads, reader, self._in_trio)

@@ -37,8 +37,10 @@ def servers(found: Sequence[tuple[str, str]]) -> Markup:
     ).format(rows)
 
 
-def tools(title: str, server: str, found: Sequence[Mapping[str, Any]], *, more: str = "") -> Markup:
-    """`more`: the address of those that come after these."""
+def tools(
+    title: str, server: str, found: Sequence[Mapping[str, Any]], *, more: str = "", first: str = ""
+) -> Markup:
+    """`more`: the address of those that come after these; `first`: of those that come before them all, where these are not they."""
     rows = _joined(
         Markup('<li><div><a href="/{}/try/{}"><strong>{}</strong></a>{}<small>{}</small></div></li>').format(
             server,
@@ -58,8 +60,12 @@ def tools(title: str, server: str, found: Sequence[Mapping[str, Any]], *, more: 
             else "<p>You may call none of these.</p>"
         )
     )
-    if more:
-        listed += Markup('<p class="after"><a class="button quiet" href="{}">More tools</a></p>').format(more)
+    turns = [
+        (address, words) for address, words in ((first, "The first tools"), (more, "More tools")) if address
+    ]
+    if turns:
+        links = _joined(Markup('<a href="{}">{}</a>').format(*each) for each in turns)
+        listed += Markup('<p class="turn">{}</p>').format(links)
     return Markup(
         '<h1>{}</h1><p class="lead">Choose a tool. It is called as you, and each call is written down like any other.</p>{}'
     ).format(title, listed)

@@ -204,7 +204,8 @@ class TryPages:
             return redirect(f"/{server}{PATH}")
         title = self._title(server)
         more = "" if found.after is None else f"/{server}{PATH}?{AT}={found.after}"
-        return self._page(visit, title, drawing.tools(title, server, found.tools, more=more))
+        first = "" if at is None else f"/{server}{PATH}"
+        return self._page(visit, title, drawing.tools(title, server, found.tools, more=more, first=first))
 
     def _tool(self, server: str, principal: Principal, name: str) -> Mapping[str, Any] | None:
         return desk.tool(self._endpoints[server], principal, name)

@@ -13,6 +13,8 @@ from server.observe.exposition import MetricFamily
 # What all are asked together, for one of them to tell it on.
 METRICS: Final = "metrics"
 READINESS: Final = "readiness"
+# How they stand: the parent knows, and asks nobody.
+WORKERS: Final = "workers"
 
 
 class WorkerRefusal(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,10 +14,12 @@ from auth.tokens import api_keys
 from auth.values.model import ANONYMOUS, Millis, Principal, PrincipalKind
 from server.overview.hits import AgentHit
 from server.overview.look import RunningParts
+from server.overview.nodes_seen import NodeStanding, standings, with_note
 from server.overview.outages import AgentOutage
 from server.records import call_rows
 from server.records.call_book import CallBook
 from server.records.call_record import CallRecord
+from server.store.nodes import MemberNode, NodeSaid, NodeSeen
 from server.till.ledger import Books
 from tests.auth.browser_fakes import House
 from tests.auth.people_fakes import invited, let_in
@@ -25,6 +27,7 @@ from tests.e2e.chromium import Server, fill_in
 from tests.till.cashier_fakes import a_cashier
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+SERVES = NodeSaid("serving")
 REFUSED = "it cannot be reached: connection refused"
 LONG = "a_tool_whose_name_goes_on_and_on_for_as_long_as_a_name_may_be_64"
 
@@ -74,6 +77,57 @@ def busy(house: House, *people: Principal) -> None:
             *(record(at + 5, each, LONG, ms=0.4) for each in people if hour % 5 == 0),
             *(record(at + 9, people[0], "refund", "timeout", reason="refund did not answer within 30 seconds, and was stopped.", ms=30_000) for _ in range(hour % 11 == 4)),
         )  # fmt: skip
+
+
+def node_seen(
+    house: House,
+    name: str,
+    *,
+    worker: int = 0,
+    quiet_ms: int = 800,
+    said: NodeSaid = SERVES,
+    **more: Any,
+) -> NodeSeen:
+    """One process; those of the same name are workers of one parent."""
+    node = MemberNode(
+        boot_id=f"{name}{worker}",
+        name=f"{name}:{4000 + worker}",
+        home=f"{name}{worker}",
+        address=f"{name}:8000",
+        version=more.pop("version", "0.9.4"),
+        started_at=house.time - 3 * DAY,
+        place=name,
+        worker=worker,
+    )
+    return NodeSeen(node=node, said=said, quiet_ms=quiet_ms, **more)
+
+
+def of_nodes(server: Server, page: Page) -> Iterator[str]:
+    """Two nodes in order; and then nearly everything that can be wrong with some."""
+    house, origin = server.house.owned(), server.origin
+    house.time += 4 * DAY
+    found = [node_seen(house, "rowan"), node_seen(house, "elm", worker=1), node_seen(house, "elm", worker=2)]
+    notes: list[str] = []
+
+    async def nodes() -> list[NodeStanding]:
+        first, *others = standings(found, here="elm1")
+        return [with_note(first, notes), *others]
+
+    server.routed.running = RunningParts(nodes=nodes)
+    page.goto(origin + "/signin")
+    fill_in(page)
+    yield "overview-nodes"
+    found += [
+        node_seen(house, "oak", quiet_ms=4 * HOUR, said=NodeSaid(""), dead=True),
+        node_seen(house, "ash", said=NodeSaid("troubled", "what other processes changed has not been heard of for 7 s")),
+        node_seen(house, "elm", worker=3, quiet_ms=7_000),
+        node_seen(house, "node-of-a-cluster-that-names-them-at-length-" * 2 + "x7k2p", said=NodeSaid("draining"), version="0.9.3"),
+        node_seen(house, "beech", said=NodeSaid("starting"), version="0.9.5"),
+        node_seen(house, "fir", said=NodeSaid("serving", f"out of order: agent[1] (openai): {REFUSED} (for 3 minutes)")),
+    ]  # fmt: skip
+    notes.append("worker 2 was started again 3 times, last after signal SIGKILL")
+    page.reload()
+    yield "overview-nodes-silent"
 
 
 def overview(server: Server, page: Page) -> Iterator[str]:

@@ -38,7 +38,7 @@ from tests.auth.offering_fakes import a_support_desk
 from tests.auth.people_fakes import invited, let_in, reset_path
 from tests.auth.upstream_fakes import CLIENT, SECRET, FakeProvider, provided
 from tests.e2e.chromium import Devices, Server, fill_in, sign_in
-from tests.e2e.overview_states import overview
+from tests.e2e.overview_states import of_nodes, overview
 from tests.e2e.try_states import out_of_order, trying
 from tests.owner.test_upstream_pages import a_house
 from tests.till.cashier_fakes import a_cashier
@@ -465,6 +465,10 @@ def account(server: Server, page: Page, *, logins: int) -> Iterator[str]:
     server.house.time += 5 * MINUTE
     page.goto(server.origin + "/account/access")
     yield f"account-{logins}"
+    further = page.get_by_role("link", name="Those used earlier")
+    if further.count():
+        further.click()
+        yield f"account-{logins}-further"
     page.goto(server.origin + "/account/you")
     yield f"account-you-{logins}"
 
@@ -919,6 +923,7 @@ TOURS: tuple[Tour, ...] = (
     partial(account, logins=3),
     partial(account, logins=40),
     overview,
+    of_nodes,
     money,
     acting,
     people,

@@ -425,6 +425,7 @@ def test_of_many_tools_a_page_shows_some_and_leads_to_the_next(
             assert 0 < len(found) <= 2
             seen += found
             further = re.search(r'href="(/shed/try[^"]*)">More tools', page.text)
+            assert ('<a href="/shed/try">The first tools</a>' in page.text) is (address != "/shed/try")
             address = "" if further is None else further[1]
         assert seen == ["echo", "clock", "countdown"]
         gone = browser.get(f"{server.url}/shed/try?at=no-such-place", follow_redirects=False)

@@ -189,7 +189,7 @@ def test_what_a_node_that_is_killed_ran_is_finished_by_the_other_which_tells_of_
         task_id = Extension(wire).begin("work", "it")
         notes = home / "notes"
         until("its second step", lambda: (notes.exists() and "kept" in notes.read_text()) or None)
-        assert "beside" in a.program.run("status", "--data-dir", str(a.program.data_dir)).stdout
+        assert "2 ready" in a.program.run("status", "--data-dir", str(a.program.data_dir)).stdout
         admin = b.server.await_words(r'"admin":"(http://[^"]+)"')[1]
         ready = httpx2.get(f"{admin}/readyz", trust_env=False).text
         assert re.fullmatch(r"ready\nnode \S+:\d+, 1 other alive\n", ready), ready

@@ -74,6 +74,16 @@ def trying(server: Server, page: Page) -> Iterator[str]:
     yield "try-servers"
     _shown(server, page, "Support desk", drawing.tools("Support desk", "agent", TOOLS))
     yield "try-tools"
+    many = [
+        {"name": f"tool_number_{place}", "description": "Does one of many things."} for place in range(50)
+    ]
+    _shown(
+        server,
+        page,
+        "Support desk",
+        drawing.tools("Support desk", "agent", many, more="/agent/try?at=2", first="/agent/try"),
+    )
+    yield "try-tools-further"
     _shown(server, page, "archive", drawing.tools("archive", "archive", []))
     yield "try-no-tools"
     _shown(server, page, "book_table", form())

@@ -14,6 +14,7 @@ from trio.testing import MockClock
 from server.store import health, probe
 from server.store.health import REASONS, StoreHealth, StoreReport
 from server.store.jobs import DiskFull, StoreBusy, StoreDb, StoreFull, StoreUnavailable
+from server.store.postgres import open_postgres_store
 from server.store.probe import StoreProbe
 from server.store.sqlite import open_store
 from server.store.threads import StoreLimits, ThreadedStore
@@ -82,6 +83,18 @@ def test_a_write_that_waits_too_long_is_a_problem(monkeypatch: pytest.MonkeyPatc
     stuck = state.report(waiting=3, oldest_asked_at=993.0)
     assert stuck.problem == "a write has been waiting for 7 s"
     assert (stuck.waiting, stuck.oldest_waits_seconds) == (3, 7.0)
+    assert stuck.hint == health.STUCK_DISK
+
+
+async def test_of_a_database_server_no_disk_of_this_machine_is_suspected(
+    postgres_database: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_postgres_store(postgres_database, clock=lambda: NOW) as store:
+        monkeypatch.setattr(health.time, "monotonic", lambda: 1000.0)
+        stuck = store.health.report(waiting=1, oldest_asked_at=990.0)
+    assert stuck.problem == "a write has been waiting for 10 s"
+    assert "pg_stat_activity" in stuck.hint
+    assert "disk" not in stuck.hint
 
 
 async def test_asking_writes_so_that_a_disk_that_takes_nothing_is_noticed_and_so_is_its_recovery(

@@ -14,7 +14,7 @@ from server.store import leases, nodes
 from server.store.inline import InlineStore, open_inline_store
 from server.store.jobs import StoreDb
 from server.store.leases import Lease, LeasedTable
-from server.store.nodes import ALIVE_MILLIS, MemberNode
+from server.store.nodes import ALIVE_MILLIS, MemberNode, NodeSaid
 from server.store.postgres import open_inline_postgres_store
 
 CHORES = LeasedTable.CHORES
@@ -23,7 +23,7 @@ CHORES = LeasedTable.CHORES
 def node(boot_id: str, home: str = "") -> MemberNode:
     return MemberNode(
         boot_id=boot_id,
-        name=f"machine:{boot_id}",
+        name=f"machine-{boot_id}:1",
         home=home or boot_id,
         address="here",
         version="1",
@@ -116,6 +116,76 @@ async def test_ones_own_lease_that_ran_out_is_taken_again(store: InlineStore) ->
     assert await took(store, "a") is not None
     assert await took(store, "a", now=NOW + 500) is None
     assert await took(store, "a", now=NOW + 1_000) is not None
+
+
+def seen(found: Any) -> list[tuple[str, str, bool]]:
+    return [(each.node.boot_id, each.said.state, each.dead) for each in found]
+
+
+async def test_how_each_is_can_be_looked_up_and_who_fell_silent_is_remembered_until_it_is_back(
+    store: InlineStore,
+) -> None:
+    for each in (A, B):
+        await store.write(partial(nodes.enter, node=each))
+    said = NodeSaid("troubled", "x" * 10_000)
+    await store.write(partial(nodes.beat, node=B, said=said))
+    a, b = await store.read(nodes.look)
+    assert seen((a, b)) == [("a", "starting", False), ("b", "troubled", False)]
+    assert b.said.trouble == "x" * nodes.TROUBLE_CHARACTERS
+    assert 0 <= b.quiet_ms <= ALIVE_MILLIS
+    await silent(store, "b")
+    # Nobody has found it dead yet, and it is silent all the same.
+    assert seen(await store.read(nodes.look))[1] == ("b", "troubled", True)
+    now = (await store.write(partial(nodes.beat, node=A))).at
+    await store.write(lambda db: db.execute("UPDATE silent_nodes SET heard_at = ?", now - 3_600_000))
+    found = await store.read(nodes.look)
+    assert seen(found) == [("a", "serving", False), ("b", "", True)]
+    assert 3_600_000 <= found[1].quiet_ms < 3_700_000
+    await store.write(partial(nodes.beat, node=B))
+    assert seen(await store.read(nodes.look)) == [("a", "serving", False), ("b", "serving", False)]
+    assert not await store.read(lambda db: db.fetch_all("SELECT * FROM silent_nodes"))
+
+
+async def test_who_is_silent_for_a_day_or_says_goodbye_is_not_spoken_of_any_more(store: InlineStore) -> None:
+    for each in (A, B, node("c")):
+        await store.write(partial(nodes.enter, node=each))
+    await store.write(partial(nodes.leave, node=node("c")))
+    await silent(store, "b")
+    await store.write(partial(nodes.beat, node=A))
+    assert seen(await store.read(nodes.look)) == [("a", "serving", False)]  # 1970
+
+
+async def test_whoever_is_started_where_one_fell_silent_is_that_one(store: InlineStore) -> None:
+    """The machine was started again: nothing of its data directory is known any more but its place."""
+    worker = replace(B, worker=1, place="b")
+    lost = replace(B, boot_id="lost", home="lost", worker=3, place="b")
+    for each in (A, worker, lost):
+        await store.write(partial(nodes.enter, node=each))
+
+    async def found_dead(*boot_ids: str) -> list[str]:
+        now = (await store.write(partial(nodes.beat, node=A))).at
+        for boot_id in boot_ids:
+            await store.write(
+                lambda db, boot_id=boot_id: db.execute(
+                    "UPDATE nodes SET alive_until = ? WHERE boot_id = ?", now - 1, boot_id
+                )
+            )
+        await store.write(partial(nodes.beat, node=A))
+        return [each.node.boot_id for each in await store.read(nodes.look) if each.dead]
+
+    assert await found_dead("lost") == ["lost"]  # while the first of its parent goes on
+    assert sorted(await found_dead("b")) == ["b", "lost"]
+    second = replace(worker, boot_id="second", home="second", place="again", worker=2)
+    await store.write(partial(nodes.enter, node=second))
+    assert sorted(await found_dead()) == ["b", "lost"]
+    first = replace(worker, boot_id="first", home="first", place="again", started_at=NOW + 1)
+    await store.write(partial(nodes.enter, node=first))
+    assert await found_dead() == []
+    # One that another took the place of before it was found dead is not missed.
+    only = replace(first, boot_id="only", home="only", worker=0, started_at=NOW + 2)
+    await store.write(partial(nodes.enter, node=only))
+    assert await found_dead("first", "second") == []
+    assert names(await store.write(partial(nodes.beat, node=A))) == ["a", "only"]
 
 
 async def test_on_a_file_whoever_has_it_is_alone() -> None:

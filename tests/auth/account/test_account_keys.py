@@ -129,5 +129,6 @@ async def test_keys_come_page_by_page_each_once_and_can_be_looked_for() -> None:
     await browser.get(unescape(older[1]))
     seen += re.findall(r'name="key" value="([^"]+)"', browser.text)
     assert len(set(seen)) == len(seen) == SHOWN + 4
+    assert '<a href="/account/access#keys">The newest keys</a>' in browser.text
     await browser.get("/account/access?q=KEY 7")
     assert browser.text.count('name="key"') == 1

@@ -231,6 +231,9 @@ async def test_logins_come_page_by_page_each_once_and_can_be_looked_for() -> Non
     let_in(house, "usr_carol", name="Carol's own")
     browser = await signed_in(house)
     seen: list[str] = []
+    assert (
+        f"Shown are the {SHOWN} that were used last; a link below them leads to the others." in browser.words
+    )
     for _ in range(4):
         seen += re.findall(r'name="login" value="([^"]+)"', browser.text)
         older = re.search(r'href="([^"]*before=[^"]*)#logins"', browser.text)
@@ -239,6 +242,7 @@ async def test_logins_come_page_by_page_each_once_and_can_be_looked_for() -> Non
         await browser.get(unescape(older[1]))
     assert len(seen) == len(set(seen)) == 2 * SHOWN + 6
     assert "Those used last" in browser.words
+    assert "Shown are 6 that were used earlier. Back to those used last" in browser.words
 
     await browser.get(f"{ACCESS}?q=ROWAN-64")
     assert re.findall(r"program \d+", browser.words) == ["program 64"]
