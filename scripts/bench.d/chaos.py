@@ -61,6 +61,9 @@ def main(arguments: list[str]) -> int:
     options.add_argument("--nodes", type=int, default=1, help="so many, on one PostgreSQL with a standby")
     options.add_argument("--faults", type=int, default=20, help="of several nodes, in the place of kills")
     options.add_argument(
+        "--keep", type=Path, help="leave logs and settings of several nodes in this new folder"
+    )
+    options.add_argument(
         "--seconds", type=float, help="ends after so long, however many it had (900; 7200 with several nodes)"
     )
     options.add_argument("--seed", type=int, default=None, help="the same seed plans the same kills")
@@ -71,7 +74,8 @@ def main(arguments: list[str]) -> int:
     if chosen.nodes > 1:
         import storm  # what SQLite does without
 
-        return storm.run(chosen.nodes, chosen.faults, seed, command, chosen.seconds or 7200.0)
+        seconds = chosen.seconds or 7200.0
+        return storm.run(chosen.nodes, chosen.faults, seed, command, seconds=seconds, keep=chosen.keep)
     print(f"seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="ostiary-chaos-") as folder:
         home = Path(folder)

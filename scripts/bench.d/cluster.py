@@ -35,6 +35,8 @@ caller = ""
 
 [[server]]
 name = "main"
+[server.tools.sold]
+price = "$0.01"
 [[server.agent]]
 kind = "demo"
 [[server.agent]]

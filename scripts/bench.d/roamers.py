@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from threading import Event
@@ -13,7 +14,7 @@ from typing import Any
 from caller import Answer, Caller, Lost
 from cluster import Entrance, Node
 from targets import Broken
-from witnesses import OVER, PAUSE_SECONDS, Book, Door, Login, Newcomer, Refresher, Witness
+from witnesses import OVER, PAUSE_SECONDS, Book, Door, Keeper, Login, Newcomer, Refresher, Witness
 
 ASKABLE: Mapping[str, Any] = {"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
 KEY = "x402/idempotency-key"
@@ -62,11 +63,14 @@ class Payer(Walker):
     """Calls what is paid for, from a balance, each under a key of its own: until it is served, or told that nobody knows."""
 
     tool, noun = "sold", "paid calls"
+    # Whoever was killed before it was charged had nothing of it: the call is made again, and charged once.
+    runs_again = True
 
     def __init__(self, server: Door, dice: Random, over: Event, name: str) -> None:
         super().__init__(server, dice, over, name)
         self.books[self.noun] = Book()
         self.served: list[str] = []
+        self.doubted: set[str] = set()  # whose answer was lost at least once
         self.unknown: list[str] = []
         self.failed: list[str] = []
         self._number = 0
@@ -79,6 +83,8 @@ class Payer(Walker):
         name, book = f"{self.name}-{self._number}", self.books[self.noun]
         result, doubt = self._bought(name)
         book.in_doubt += doubt
+        if doubt:
+            self.doubted.add(name)
         said = str(result.get("content"))
         if not result.get("isError"):
             if f"{name} is {self.tool}" not in said:
@@ -109,6 +115,7 @@ class Poster(Payer):
     """The same with what costs nothing."""
 
     tool, noun = "posted", "keyed calls"
+    runs_again = False
 
 
 class Asker(Walker):
@@ -228,7 +235,7 @@ class Accepted:
     ended: float
     sent: float
     answered: float
-    grant_id: str
+    what: str
 
     @property
     def late(self) -> float:
@@ -237,35 +244,41 @@ class Accepted:
 
 @dataclass(kw_only=True)
 class Notices:
-    """Logins whose end was acknowledged, and where they were let in nevertheless."""
+    """Logins and keys whose end was acknowledged, and where they were let in nevertheless."""
 
-    ended: list[tuple[float, Login]] = field(default_factory=list[tuple[float, Login]])
+    ended: list[tuple[float, str, str]] = field(
+        default_factory=list[tuple[float, str, str]]
+    )  # when, id, token
     accepted: list[Accepted] = field(default_factory=list[Accepted])
     refused: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def end(self, login: Login) -> None:
+    def end(self, what: str, token: str) -> None:
         with self.lock:
-            self.ended.append((time.monotonic(), login))
+            self.ended.append((time.monotonic(), what, token))
+
+
+class Known:
+    """What is to be ended was used at each node before, so that each remembers it."""
+
+    def __init__(self, entrance: Entrance, dice: Random) -> None:
+        self._callers = [Caller(node.host, node.port, dice, seconds=2.0) for node in entrance.nodes]
+
+    def everywhere(self, token: str) -> None:
+        for caller in self._callers:
+            with suppress(Lost):
+                _echo(caller, token)
 
 
 class Leaver(Newcomer):
-    """Has each login known at all nodes before it is ended."""
-
     def __init__(self, entrance: Entrance, dice: Random, over: Event, name: str, notices: Notices) -> None:
         super().__init__(entrance, dice, over, name)
-        self._notices = notices
-        self._settling = False
-        self._each = [Caller(node.host, node.port, dice, seconds=2.0) for node in entrance.nodes]
+        self._notices, self._known, self._settling = notices, Known(entrance, dice), False
 
     def log_in(self) -> Login | None:
         login = super().log_in()
         if login is not None:
-            for caller in self._each:
-                try:
-                    _echo(caller, login)
-                except Lost:
-                    continue
+            self._known.everywhere(login.access_token)
         return login
 
     def settle(self) -> None:
@@ -276,7 +289,29 @@ class Leaver(Newcomer):
         if self._settling:
             super()._see_ended(login)
         else:
-            self._notices.end(login)
+            self._notices.end(login.grant_id, login.access_token)
+
+
+class KeyLeaver(Keeper):
+    """The same with API keys."""
+
+    def __init__(self, entrance: Entrance, dice: Random, over: Event, name: str, notices: Notices) -> None:
+        super().__init__(entrance, dice, over, name)
+        self._notices, self._known, self._settling = notices, Known(entrance, dice), False
+
+    def settle(self) -> None:
+        self._settling = True
+        super().settle()
+
+    def _end(self, key_id: str) -> None:
+        self._known.everywhere(self.kept[key_id])
+        super()._end(key_id)
+
+    def _see_ended(self, key_id: str) -> None:
+        if self._settling:
+            super()._see_ended(key_id)
+        else:
+            self._notices.end(key_id, self.ended[key_id])
 
 
 class Prober:
@@ -295,30 +330,30 @@ class Prober:
                     self._notices.ended.pop(0)
                 # The youngest first: the others were tried before.
                 tried = list(reversed(self._notices.ended))[:8]
-            for ended, login in tried:
-                self._try(ended, login)
+            for ended, what, token in tried:
+                self._try(ended, what, token)
             self._over.wait(PROBE_SECONDS)
 
-    def _try(self, ended: float, login: Login) -> None:
+    def _try(self, ended: float, what: str, token: str) -> None:
         sent = time.monotonic()
         try:
-            status = _echo(self._caller, login).status
+            status = _echo(self._caller, token).status
         except Lost:
             return
         with self._notices.lock:
             if status == 200:
                 self._notices.accepted.append(
                     Accepted(
-                        node=self.node.name, ended=ended, sent=sent, answered=time.monotonic(), grant_id=login.grant_id
+                        node=self.node.name, ended=ended, sent=sent, answered=time.monotonic(), what=what
                     )
                 )  # fmt: skip
             else:
                 self._notices.refused += 1
 
 
-def _echo(caller: Caller, login: Login) -> Answer:
+def _echo(caller: Caller, token: str) -> Answer:
     call = {"name": "echo", "arguments": {"text": "still here"}}
-    return caller.call("tools/call", call, token=login.access_token, name="echo")
+    return caller.call("tools/call", call, token=token, name="echo")
 
 
 def _result(answer: Answer) -> dict[str, Any]:

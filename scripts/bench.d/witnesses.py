@@ -26,6 +26,9 @@ CLI = {"client_id": "ostiary-cli"}
 TASKS: Mapping[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 CHAIN = re.compile(r"rt\d+\.(grt_[a-z2-7]+)\.(\d+)\.")
 RETRY_SECONDS = 0.02
+TOO_OFTEN = 429
+# Of MCP, where a request that is refused has been answered nevertheless.
+NOT_NOW_WORDS = (b'"message":"tasks are not available: ', b'"reason":"temporarily_unavailable"')
 PAUSE_SECONDS = 0.01  # between two refreshes of one chain, so that no witness keeps the others from theirs
 DAY_MS = 86_400_000
 NOBODY_THERE = "no server is running"  # so the command line says it where its command was not even sent
@@ -107,10 +110,10 @@ class Witness:
             except Lost:
                 doubt += 1
             else:
-                if answer.status not in NOT_NOW:
+                if not is_not_now(answer):
                     return answer, doubt
                 # "The server is stopping", or a write that it had to give up: done or not, nobody says.
-                doubt += answer.status == 503
+                doubt += answer.status != TOO_OFTEN
             time.sleep(RETRY_SECONDS)
 
     def command(self, name: str, arguments: dict[str, Any]) -> Any:
@@ -375,6 +378,11 @@ class Tasker(Witness):
             self.living.discard(task_id)
         if found["status"] == "completed":
             self.completed[task_id] = said
+
+
+def is_not_now(answer: Answer) -> bool:
+    """It was not done, or nobody knows, and may be asked again: by its status, or by its words."""
+    return answer.status in NOT_NOW or any(words in answer.body for words in NOT_NOW_WORDS)
 
 
 def sum_books(witnesses: Iterable[Witness]) -> dict[str, Book]:
