@@ -26,10 +26,25 @@ _NODES_FROM: Final = 11
 
 
 class Cables(Protocol):
-    how: str  # for people
-    kinds: Sequence[Cable]  # which can be pulled out
-    trusted: str  # the network that clients come from
-    database_hosts: Sequence[str]  # where the two databases listen; none: at a socket in their folders
+    @property
+    def how(self) -> str:
+        """For people."""
+        ...
+
+    @property
+    def kinds(self) -> Sequence[Cable]:
+        """Which can be pulled out."""
+        ...
+
+    @property
+    def trusted(self) -> str:
+        """The network that clients come from."""
+        ...
+
+    @property
+    def database_hosts(self) -> Sequence[str]:
+        """Where the two databases listen; none: at a socket in their folders."""
+        ...
 
     def inside(self, node: str) -> Sequence[str]:
         """What starts a program where that node is."""

@@ -64,6 +64,11 @@ def main(arguments: list[str]) -> int:
         "--keep", type=Path, help="leave logs and settings of several nodes in this new folder"
     )
     options.add_argument(
+        "--proxies",
+        action="store_true",
+        help="cut several nodes off by proxies, also where networks may be made",
+    )
+    options.add_argument(
         "--seconds", type=float, help="ends after so long, however many it had (900; 7200 with several nodes)"
     )
     options.add_argument("--seed", type=int, default=None, help="the same seed plans the same kills")
@@ -75,7 +80,15 @@ def main(arguments: list[str]) -> int:
         import storm  # what SQLite does without
 
         seconds = chosen.seconds or 7200.0
-        return storm.run(chosen.nodes, chosen.faults, seed, command, seconds=seconds, keep=chosen.keep)
+        return storm.run(
+            chosen.nodes,
+            chosen.faults,
+            seed,
+            command,
+            seconds=seconds,
+            keep=chosen.keep,
+            proxies=chosen.proxies,
+        )
     print(f"seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="ostiary-chaos-") as folder:
         home = Path(folder)

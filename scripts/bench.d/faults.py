@@ -18,6 +18,9 @@ Kind = Literal[
     "worker killed", "node killed", "node ended", "node stands still", "database restarted", "database crashed",
     "standby promoted", "cut from the database", "cut from its clients",
 ]  # fmt: skip
+ANYWHERE: tuple[Kind, ...] = (
+    "node killed", "node ended", "node stands still", "database restarted", "database crashed", "standby promoted"
+)  # fmt: skip
 BEFORE_SECONDS = 2.0  # of load, before each
 DOWN_SECONDS = 3.0
 # Beyond what is forgiven (5), and beyond when a node is dead to the others (10).
@@ -32,14 +35,7 @@ class Fault(NamedTuple):
 
 def plan(count: int, seed: int, workers: dict[str, int], cables: Cables) -> list[Fault]:
     dice = Random(seed)
-    kinds: list[Kind] = [
-        "node killed",
-        "node ended",
-        "node stands still",
-        "database restarted",
-        "database crashed",
-    ]
-    kinds += ["standby promoted"]
+    kinds: list[Kind] = [*ANYWHERE]
     if "database" in cables.kinds:
         kinds.append("cut from the database")
     if "load" in cables.kinds:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,7 +19,7 @@ from targets import Broken
 from witnesses import OVER, PAUSE_SECONDS, Book, Door, Keeper, Login, Newcomer, Refresher, Witness
 
 ASKABLE: Mapping[str, Any] = {"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
-KEY = "x402/idempotency-key"
+KEY, SIGNED_RECEIPT = "x402/idempotency-key", "io.ostiary/receipt"
 # Of a call that is under way elsewhere, and may be asked for again; and of one of which nobody knows how far it came.
 IN_FLIGHT, INTERRUPTED = "in_flight", "interrupted"
 RESTARTED = "the server was restarted while this was running"
@@ -70,6 +72,7 @@ class Payer(Walker):
         super().__init__(server, dice, over, name)
         self.books[self.noun] = Book()
         self.served: list[str] = []
+        self.charges: list[str] = []  # that their receipts name
         self.doubted: set[str] = set()  # whose answer was lost at least once
         self.unknown: list[str] = []
         self.failed: list[str] = []
@@ -91,6 +94,8 @@ class Payer(Walker):
                 raise Broken(f"{name} was answered {said[:300]}")
             book.acknowledged += 1
             self.served.append(name)
+            if (receipt := result["_meta"].get(SIGNED_RECEIPT)) is not None:
+                self.charges.append(charge_of(receipt))
         elif _reason(result) == INTERRUPTED:
             self.unknown.append(name)
         else:
@@ -351,6 +356,12 @@ class Prober:
                 self._notices.refused += 1
 
 
+def charge_of(receipt: str) -> str:
+    """What a signed receipt is about."""
+    said = receipt.split(".")[1]
+    return json.loads(urlsafe_b64decode(said + "=" * (-len(said) % 4)))["jti"]
+
+
 def _echo(caller: Caller, token: str) -> Answer:
     call = {"name": "echo", "arguments": {"text": "still here"}}
     return caller.call("tools/call", call, token=token, name="echo")
@@ -368,5 +379,6 @@ def _failed(answer: Answer) -> bool:
 
 
 def _reason(result: Mapping[str, Any]) -> str:
-    meta = result.get("_meta", {})
-    return str((meta.get("io.ostiary/payment") or meta.get("io.ostiary/repeat") or {}).get("reason", ""))
+    meta: Mapping[str, Any] = result.get("_meta", {})
+    facts: Mapping[str, Any] = meta.get("io.ostiary/payment") or meta.get("io.ostiary/repeat") or {}
+    return str(facts.get("reason", ""))

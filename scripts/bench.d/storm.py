@@ -36,10 +36,18 @@ WORKER_KILLED = '"ended":"signal SIGKILL"'
 
 
 def run(
-    nodes: int, faults: int, seed: int, command: Sequence[str], *, seconds: float, keep: Path | None
+    nodes: int,
+    faults: int,
+    seed: int,
+    command: Sequence[str],
+    *,
+    seconds: float,
+    keep: Path | None,
+    proxies: bool,
 ) -> int:
-    """`keep`: where everything is left to be looked at; else nothing is left."""
-    enter_namespace()
+    """`keep`: where everything is left to be looked at; else nothing is left. `proxies`: also where namespaces may be made."""
+    if not proxies:
+        enter_namespace()
     with ExitStack() as stack:
         if keep is None:
             home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ostiary-chaos-")))
@@ -215,12 +223,19 @@ class Storm:
         return books
 
     def _compare_money(self, rows: Rows, book: accounts.Book) -> None:
-        served = sum(len(witness.served) for witness in self._witnesses if type(witness) is Payer)
-        charged = rows.one("SELECT COUNT(*) FROM movements WHERE kind = 'charge'")
-        accounts.differ(charged, served, book, "charges")
+        charges = rows.counted(
+            "SELECT charge_id, COUNT(*) FROM movements WHERE kind = 'charge' GROUP BY charge_id"
+        )
+        charged = sum(charges.values())
+        payers = [each for each in self._witnesses if type(each) is Payer]
+        receipts = Counter(charge for payer in payers for charge in payer.charges)
         accounts.differ(
-            rows.one("SELECT COUNT(DISTINCT charge_id) FROM movements WHERE kind = 'charge'"), charged, book, "charges that are charged"
-        )  # fmt: skip
+            sum(len(payer.served) for payer in payers), receipts.total(), book, "calls with a receipt"
+        )
+        for charge in receipts.keys() | charges.keys():
+            accounts.differ(
+                charges.get(charge, 0), receipts[charge], book, f"charges {charge}, beside its receipts,"
+            )
         balance = rows.one("SELECT SUM(balance) FROM wallets")
         accounts.differ(
             GRANTED * 1_000_000 - charged * CENT, int(balance), book, "what was granted and not charged"
@@ -265,15 +280,11 @@ class Storm:
         return any(first <= each.answered and each.sent <= last for first, last in allowed)
 
     def _around(self, each: Accepted) -> str:
-        found = [
-            window
-            for window in self._turmoil.windows
-            if window.node in (None, each.node) and window.begin <= each.sent
-        ]
-        if not found or found[-1].end is None:
-            return ""
-        last = found[-1]
-        return f", {each.sent - last.begin:.2f} s after the begin and {each.sent - last.end:.2f} s after the end of: {last.what}"
+        for window in reversed(self._turmoil.windows):
+            if window.node in (None, each.node) and window.begin <= each.sent and window.end is not None:
+                begun, over = each.sent - window.begin, each.sent - window.end
+                return f", {begun:.2f} s after the begin and {over:.2f} s after the end of: {window.what}"
+        return ""
 
     def _verify(self) -> None:
         for node in self._cluster.nodes:
