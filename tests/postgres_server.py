@@ -102,7 +102,8 @@ class PostgresServer:
         connection.close()
 
     def follow(self, primary: PostgresServer) -> None:
-        """A standby of that one, in the place of `make`; started."""
+        """A standby of that one, in the place of `make` or of what it was; started."""
+        shutil.rmtree(self._data, ignore_errors=True)
         self._run(
             "pg_basebackup", "-D", str(self._data), "-h", str(primary.folder), "-U", USER, "-R", "--checkpoint=fast", "--no-sync"
         )  # fmt: skip

@@ -139,7 +139,7 @@ class CredentialCheck:
         key = self._ring.find(credential.digest)
         if (key is None or self._ring.stale) and not api_keys.is_one(credential.secret):
             return INVALID_KEY
-        if self._ring.stale:
+        if self._ring.stale or (key is None and self._ring.may_be_new(credential.digest, now)):
             return None
         if key is None or (basic and credential.name != key.id):
             self.usage.refused("", "unknown", now, shown.address)

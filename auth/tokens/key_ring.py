@@ -24,6 +24,10 @@ ATTEMPTS: Final = 5
 MAX_REFUSALS: Final = 8
 MAX_REMEMBERED: Final = 2_048
 REMEMBERED_MS: Final = 3_600_000
+# Of keys that are not known here, and may have been made elsewhere a moment ago: so many are looked for at once, and one more each second.
+# Whoever makes keys up, in the right form, has the store read no more often.
+LOOKS: Final = 8
+LOOK_MS: Final = 1_000
 # Uses per write: about a millisecond of the store's time.
 PIECE: Final = 200
 
@@ -38,6 +42,9 @@ class ApiKeyRing:
         self._users: frozenset[str] = frozenset()
         self._changes, self._seen, self._reading = 1, 0, 0
         self._trusted = True
+        self.shared = False  # there are others, who make keys as well
+        self._looked_for: dict[bytes, None] = {}  # lately, and in vain if they are still not known
+        self._looks_until: Millis = 0  # when all looks are free again
         self.stale = True  # then nothing that is remembered counts: `reload` first
 
     def apply_changes(self, changes: Iterable[StoredChange]) -> None:
@@ -83,6 +90,21 @@ class ApiKeyRing:
     def find(self, digest: bytes) -> ApiKey | None:
         """By the SHA-256 of a key."""
         return self._by_digest.get(digest)
+
+    def may_be_new(self, digest: bytes, now: Millis) -> bool:
+        """Of a key that is not known here: whether to `reload`, once, because another process may have made it."""
+        busy = max(0, self._looks_until - now)
+        if busy > LOOKS * LOOK_MS:  # the clock was put back
+            busy = 0
+        if not self.shared or digest in self._looked_for or busy + LOOK_MS > LOOKS * LOOK_MS:
+            return False
+        self._looks_until = now + busy + LOOK_MS
+        while len(self._looked_for) >= MAX_REMEMBERED:
+            del self._looked_for[next(iter(self._looked_for))]
+        self._looked_for[digest] = None
+        self._changes += 1
+        self.stale = True
+        return True
 
     def get(self, key_id: str) -> ApiKey | None:
         return self._by_id.get(key_id)

@@ -9,13 +9,14 @@ import re
 import shutil
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from witnesses import Book, Keeper, Newcomer, Refresher, Tasker, Witness
 
+SHOWN = 5  # sentences about what is wrong, of each kind
 DATABASE = "ostiary.db"
 STEP = re.compile(r"(\S+) (begins|kept) (\d+)")
 
@@ -27,14 +28,15 @@ class Damaged(NamedTuple):
 class Rows:
     """The database, for a look."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, execute: Callable[[str], Any]) -> None:
+        """`execute` gives a cursor, of either kind of database."""
+        self._execute = execute
 
-    def counted(self, query: str, *values: str) -> dict[Any, int]:
-        return dict(self._connection.execute(query, values).fetchall())
+    def counted(self, query: str) -> dict[Any, int]:
+        return dict(self._execute(query).fetchall())
 
-    def one(self, query: str, *values: str) -> Any:
-        return self._connection.execute(query, values).fetchone()[0]
+    def one(self, query: str) -> Any:
+        return self._execute(query).fetchone()[0]
 
 
 def copy(data: Path, into: Path) -> Path:
@@ -59,19 +61,39 @@ def look_for_damage(database: Path) -> Damaged | None:
     return Damaged(f"{len(strangers)} rows lead nowhere") if strangers else None
 
 
-def compare(database: Path, notes: Path, witnesses: Sequence[Witness], books: dict[str, Book]) -> Book:
-    """Adds to `books` what is missing or doubled in the database, and returns what became of the audit rows."""
+def compare_file(database: Path, notes: Path, witnesses: Sequence[Witness], books: dict[str, Book]) -> Book:
     with closing(sqlite3.connect(database)) as connection:
-        rows = Rows(connection)
-        _chains(rows, witnesses, books["refreshes"])
-        _logins(rows, witnesses, books["logins"])
-        _revocations(rows, witnesses, books["revocations"])
-        _keys(rows, witnesses, books["API keys"], books["API keys ended"])
-        tasks = sum(len(witness.begun) for witness in witnesses if isinstance(witness, Tasker))
-        _count(rows.one("SELECT COUNT(*) FROM tasks"), tasks, books["tasks"], "rows of tasks")
-        audit = _audit(rows)
+        return compare(Rows(connection.execute), notes, witnesses, books)
+
+
+def compare(rows: Rows, notes: Path, witnesses: Sequence[Witness], books: dict[str, Book]) -> Book:
+    """Adds to `books` what is missing or doubled in the database, and returns what became of the audit rows."""
+    _chains(rows, witnesses, books["refreshes"])
+    _logins(rows, witnesses, books["logins"])
+    _revocations(rows, witnesses, books["revocations"])
+    _keys(rows, witnesses, books["API keys"], books["API keys ended"])
+    tasks = sum(len(witness.begun) for witness in witnesses if isinstance(witness, Tasker))
+    _count(
+        rows.one("SELECT COUNT(*) FROM tasks WHERE tool = 'steps'"), tasks, books["tasks"], "rows of tasks"
+    )
     _steps(notes, books["tasks"])
-    return audit
+    return _audit(rows)
+
+
+def tell(books: dict[str, Book]) -> tuple[int, int]:
+    """How much is missing, and how much is doubled."""
+    print(f"\n{'':16} {'acknowledged':>12} {'in doubt':>9} {'missing':>8} {'doubled':>8}")
+    for noun, book in books.items():
+        print(
+            f"{noun:16} {book.acknowledged:12d} {book.in_doubt:9d} {len(book.missing):8d} {len(book.doubled):8d}"
+        )
+        for what in book.missing[:SHOWN]:
+            print(f"  MISSING {what}")
+        for what in book.doubled[:SHOWN]:
+            print(f"  DOUBLED {what}")
+    return sum(len(book.missing) for book in books.values()), sum(
+        len(book.doubled) for book in books.values()
+    )
 
 
 def _chains(rows: Rows, witnesses: Sequence[Witness], book: Book) -> None:
@@ -79,12 +101,12 @@ def _chains(rows: Rows, witnesses: Sequence[Witness], book: Book) -> None:
     for witness in witnesses:
         if isinstance(witness, Refresher) and witness.login is not None:
             login = witness.login
-            _differ(counters.get(login.grant_id, 0), login.counter, book, f"the counter of {login.grant_id}")
+            differ(counters.get(login.grant_id, 0), login.counter, book, f"the counter of {login.grant_id}")
     rotated = rows.counted(
         "SELECT grant_id, COUNT(*) FROM audit WHERE event = 'refresh.rotated' AND outcome = 'ok' GROUP BY grant_id"
     )
     for grant_id, counter in counters.items():
-        _differ(rotated.get(grant_id, 0), counter - 1, book, f"refresh.rotated of {grant_id}")
+        differ(rotated.get(grant_id, 0), counter - 1, book, f"refresh.rotated of {grant_id}")
 
 
 def _logins(rows: Rows, witnesses: Sequence[Witness], book: Book) -> None:
@@ -93,9 +115,9 @@ def _logins(rows: Rows, witnesses: Sequence[Witness], book: Book) -> None:
     )
     made = rows.counted("SELECT id, 1 FROM grants")
     for grant_id in made.keys() | redeemed.keys():
-        _differ(redeemed.get(grant_id, 0), made.get(grant_id, 0), book, f"device.redeemed of {grant_id}")
+        differ(redeemed.get(grant_id, 0), made.get(grant_id, 0), book, f"device.redeemed of {grant_id}")
     lost = sum(witness.lost_logins for witness in witnesses)
-    _differ(len(made), book.acknowledged + lost, book, "logins")
+    differ(len(made), book.acknowledged + lost, book, "logins")
 
 
 def _revocations(rows: Rows, witnesses: Sequence[Witness], book: Book) -> None:
@@ -104,13 +126,13 @@ def _revocations(rows: Rows, witnesses: Sequence[Witness], book: Book) -> None:
     )
     ended = rows.counted("SELECT id, 1 FROM grants WHERE revoked_at IS NOT NULL")
     for grant_id in ended.keys() | revoked.keys():
-        _differ(revoked.get(grant_id, 0), ended.get(grant_id, 0), book, f"grant.revoked of {grant_id}")
+        differ(revoked.get(grant_id, 0), ended.get(grant_id, 0), book, f"grant.revoked of {grant_id}")
     told = [
         login.grant_id for witness in witnesses if isinstance(witness, Newcomer) for login in witness.ended
     ]
     book.missing += [f"the end of {grant_id}" for grant_id in told if grant_id not in ended]
     lost = sum(witness.lost_logins for witness in witnesses)
-    _differ(len(ended), len(told) + lost, book, "revocations")
+    differ(len(ended), len(told) + lost, book, "revocations")
 
 
 def _keys(rows: Rows, witnesses: Sequence[Witness], made: Book, ended: Book) -> None:
@@ -122,9 +144,9 @@ def _keys(rows: Rows, witnesses: Sequence[Witness], made: Book, ended: Book) -> 
     )
     there = rows.counted("SELECT id, revoked_at IS NOT NULL FROM api_keys")
     for key_id in there.keys() | created.keys():
-        _differ(created.get(key_id, 0), int(key_id in there), made, f"api_key.created of {key_id}")
+        differ(created.get(key_id, 0), int(key_id in there), made, f"api_key.created of {key_id}")
     for key_id in there.keys() | revoked.keys():
-        _differ(revoked.get(key_id, 0), there.get(key_id, 0), ended, f"api_key.revoked of {key_id}")
+        differ(revoked.get(key_id, 0), there.get(key_id, 0), ended, f"api_key.revoked of {key_id}")
     for witness in witnesses:
         if isinstance(witness, Keeper):
             made.missing += [key_id for key_id in witness.kept if there.get(key_id) != 0]
@@ -137,7 +159,7 @@ def _audit(rows: Rows) -> Book:
         rows.one(f"SELECT {what} FROM audit") for what in ("MIN(seq)", "MAX(seq)", "COUNT(*)")
     )
     book = Book(acknowledged=count)
-    _differ(count, last - first + 1, book, "audit rows")
+    differ(count, last - first + 1, book, "audit rows")
     return book
 
 
@@ -160,7 +182,7 @@ def _count(found: int, acknowledged: int, book: Book, what: str) -> None:
         book.doubled.append(f"{what}: {found}, not {acknowledged} and at most {book.in_doubt} more")
 
 
-def _differ(found: int, expected: int, book: Book, what: str) -> None:
+def differ(found: int, expected: int, book: Book, what: str) -> None:
     if found < expected:
         book.missing.append(f"{what}: {found}, not {expected}")
     elif found > expected:

@@ -49,9 +49,9 @@ class Answer(NamedTuple):
 class Caller:
     """One connection, opened again whenever it was lost. For one thread."""
 
-    def __init__(self, host: str, port: int, dice: Random) -> None:
+    def __init__(self, host: str, port: int, dice: Random, *, seconds: float = WAIT_SECONDS) -> None:
         self.dice = dice
-        self._host, self._port = host, port
+        self._host, self._port, self._seconds = host, port, seconds
         self._connection: http.client.HTTPConnection | None = None
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class Caller:
     ) -> http.client.HTTPResponse:
         """The head of the answer; whoever does not read the rest closes. Raises `Unheard`, and what `http.client` does."""
         if self._connection is None:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=WAIT_SECONDS)
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=self._seconds)
             try:
                 connection.connect()
             except OSError as error:

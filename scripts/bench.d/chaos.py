@@ -21,7 +21,7 @@ import accounts
 from caller import TRUSTED
 from mortal import Mortal
 from targets import Broken, ostiary_source
-from witnesses import NOUNS, Book, Keeper, Newcomer, Refresher, Tasker, Witness
+from witnesses import Keeper, Newcomer, Refresher, Tasker, Witness, sum_books
 
 WITNESSES: tuple[tuple[type[Witness], int], ...] = ((Refresher, 8), (Newcomer, 2), (Keeper, 1), (Tasker, 2))
 LOAD_SECONDS = 1.5  # a kill under load comes within these
@@ -29,7 +29,7 @@ START_SECONDS = 1.0  # and one while it starts within these: it needs a little m
 STOP_SECONDS = 0.3
 # What it may need beyond the time that it was given, to look at everything once more.
 AFTERWARDS_SECONDS = 60.0
-SHOWN = 5  # sentences about what is wrong, of each kind
+SHOWN = 5  # lines of the log
 
 SETTINGS = """
 trusted_proxies = {trusted}
@@ -58,21 +58,44 @@ class Kill(NamedTuple):
 def main(arguments: list[str]) -> int:
     options = argparse.ArgumentParser(prog="scripts/chaos", description=__doc__)
     options.add_argument("--kills", type=int, default=100)
+    options.add_argument("--nodes", type=int, default=1, help="so many, on one PostgreSQL with a standby")
+    options.add_argument("--faults", type=int, default=20, help="of several nodes, in the place of kills")
     options.add_argument(
-        "--seconds", type=float, default=900, help="ends after so long, however many kills it had"
+        "--keep", type=Path, help="leave logs and settings of several nodes in this new folder"
+    )
+    options.add_argument(
+        "--proxies",
+        action="store_true",
+        help="cut several nodes off by proxies, also where networks may be made",
+    )
+    options.add_argument(
+        "--seconds", type=float, help="ends after so long, however many it had (900; 7200 with several nodes)"
     )
     options.add_argument("--seed", type=int, default=None, help="the same seed plans the same kills")
     options.add_argument("--executable", type=Path, help="instead of the source, e.g. dist/ostiary")
     chosen = options.parse_args(arguments)
     seed = chosen.seed if chosen.seed is not None else Random().randrange(1_000_000)
     command = (str(chosen.executable.resolve()),) if chosen.executable else ostiary_source()
+    if chosen.nodes > 1:
+        import storm  # what SQLite does without
+
+        seconds = chosen.seconds or 7200.0
+        return storm.run(
+            chosen.nodes,
+            chosen.faults,
+            seed,
+            command,
+            seconds=seconds,
+            keep=chosen.keep,
+            proxies=chosen.proxies,
+        )
     print(f"seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="ostiary-chaos-") as folder:
         home = Path(folder)
         house = House(command, home, seed)
         try:
             house.open()
-            done = house.kill_often(plan(chosen.kills, seed), time.monotonic() + chosen.seconds)
+            done = house.kill_often(plan(chosen.kills, seed), time.monotonic() + (chosen.seconds or 900.0))
             sound = house.close()
         finally:
             house.server.kill()
@@ -151,9 +174,9 @@ class House:
         database = accounts.copy(self.server.data, self._copy)
         if damage := accounts.look_for_damage(database):
             self._damaged.append(f"at the end: {damage.what}")
-        books = {noun: self._sum(noun) for noun in NOUNS}
-        books["audit rows"] = accounts.compare(database, self._notes, self._witnesses, books)
-        wrong = tell(books)
+        books = sum_books(self._witnesses)
+        books["audit rows"] = accounts.compare_file(database, self._notes, self._witnesses, books)
+        wrong = accounts.tell(books)
         errors = [line for line in self.server.said().splitlines() if '"level":"error"' in line]
         for line in errors[:SHOWN]:
             print(f"  the log: {line[:300]}")
@@ -170,34 +193,10 @@ class House:
         print(f"missing {wrong[0]}, doubled {wrong[1]}")
         return wrong == (0, 0) and not self._damaged and not verified.returncode and not ended and not errors
 
-    def _sum(self, noun: str) -> Book:
-        total = Book()
-        for book in (witness.books[noun] for witness in self._witnesses):
-            total.acknowledged += book.acknowledged
-            total.in_doubt += book.in_doubt
-            total.missing += book.missing
-            total.doubled += book.doubled
-        return total
-
     def _look_at_witnesses(self) -> None:
         for witness in self._witnesses:
             if witness.problem is not None:
                 raise Broken(f"{witness.name}: {witness.problem!r}") from witness.problem
-
-
-def tell(books: dict[str, Book]) -> tuple[int, int]:
-    print(f"\n{'':16} {'acknowledged':>12} {'in doubt':>9} {'missing':>8} {'doubled':>8}")
-    for noun, book in books.items():
-        print(
-            f"{noun:16} {book.acknowledged:12d} {book.in_doubt:9d} {len(book.missing):8d} {len(book.doubled):8d}"
-        )
-        for what in book.missing[:SHOWN]:
-            print(f"  MISSING {what}")
-        for what in book.doubled[:SHOWN]:
-            print(f"  DOUBLED {what}")
-    return sum(len(book.missing) for book in books.values()), sum(
-        len(book.doubled) for book in books.values()
-    )
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 wait, on connections that stay open.
 
 It runs on the load's core and must never be what is measured, so it understands only what our own server sends: requests
-with a Content-Length. It prints `Listening on URL` as a server does.
+with a Content-Length. It prints `Listening on URL` as a server does. Its port may be given.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import sys
 
 RESULTS = {
     b"server/discover": b'"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}',
@@ -64,7 +65,9 @@ class Canned(asyncio.Protocol):
 
 
 async def main() -> None:
-    server = await asyncio.get_running_loop().create_server(Canned, "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(
+        Canned, "127.0.0.1", int(sys.argv[1]) if len(sys.argv) > 1 else 0
+    )
     print(f"Listening on http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
     await server.serve_forever()
 

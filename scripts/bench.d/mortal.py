@@ -12,7 +12,9 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 
+from caller import Caller
 from targets import START_SECONDS, STOP_SECONDS, Broken, Running, Target, environment
 from wire import fetch_status
 
@@ -23,20 +25,31 @@ PORTS = range(20_000, 32_000)
 
 
 class Mortal:
-    """`command` is the program; `settings` what its file says besides where everything lies."""
+    """`command` is the program; `settings` what its file says besides where everything lies. `inside`: what starts a program where it is to
+    run, if that is not here, and `host` its address there.
+    """
 
     def __init__(
-        self, command: Sequence[str], home: Path, settings: str, *, log_level: str = "warning"
+        self,
+        command: Sequence[str],
+        home: Path,
+        settings: str,
+        *,
+        log_level: str = "warning",
+        host: str = HOST,
+        port: int = 0,
+        inside: Sequence[str] = (),
     ) -> None:
         self.data = home / "data"
         self.log = home / "log"
-        self.port, self.admin_port = lasting_port(), lasting_port()
+        self.host = host
+        self.port, self.admin_port = port or lasting_port(), lasting_port()
         self._home = home
         self._process: subprocess.Popen[bytes] | None = None
         file = home / "ostiary.toml"
         file.write_text(settings, "utf-8")
         self.command = (
-            *command, "serve", "--config", str(file), "--host", HOST, "--port", str(self.port),
+            *inside, *command, "serve", "--config", str(file), "--host", host, "--port", str(self.port),
             "--admin-port", str(self.admin_port), "--data-dir", str(self.data),
             "--log-level", log_level, "--log-format", "json",
         )  # fmt: skip
@@ -48,6 +61,10 @@ class Mortal:
         if self._process is None:
             raise Broken("the server was not started")
         return self._process.pid
+
+    def caller(self, dice: Random) -> Caller:
+        """For one client of it."""
+        return Caller(self.host, self.port, dice)
 
     def serving(self) -> Running:
         """The process that serves: whoever holds the data directory."""
@@ -69,7 +86,7 @@ class Mortal:
     def await_ready(self) -> float:
         """How many seconds it took from now on. Raises `Broken`."""
         begun = time.monotonic()
-        while fetch_status(HOST, self.port, ALIVE) != 200:
+        while fetch_status(self.host, self.port, ALIVE) != 200:
             if self._process is None or self._process.poll() is not None:
                 self._process = None
                 raise Broken(f"the server did not start:\n{self.said()[-2000:]}")

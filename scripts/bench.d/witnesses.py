@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from threading import Event
-from typing import Any
+from typing import Any, Protocol
 
 from caller import NOT_NOW, Answer, Caller, Lost, Unheard
 from logins import DEVICE_CODE
-from mortal import HOST, Mortal
 from targets import Broken
 
 from server.admin import control
@@ -26,6 +26,9 @@ CLI = {"client_id": "ostiary-cli"}
 TASKS: Mapping[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 CHAIN = re.compile(r"rt\d+\.(grt_[a-z2-7]+)\.(\d+)\.")
 RETRY_SECONDS = 0.02
+TOO_OFTEN = 429
+# Of MCP, where a request that is refused has been answered nevertheless.
+NOT_NOW_WORDS = (b'"message":"tasks are not available: ', b'"reason":"temporarily_unavailable"')
 PAUSE_SECONDS = 0.01  # between two refreshes of one chain, so that no witness keeps the others from theirs
 DAY_MS = 86_400_000
 NOBODY_THERE = "no server is running"  # so the command line says it where its command was not even sent
@@ -55,19 +58,32 @@ class Login:
     refresh_token: str = field(repr=False)
 
 
+class Door(Protocol):
+    """What witnesses come to: a server, or several of which each does what the others do."""
+
+    @property
+    def data(self) -> Path:
+        """Of one that is asked at its machine."""
+        ...
+
+    def caller(self, dice: Random) -> Caller: ...
+
+
 class Witness:
-    def __init__(self, server: Mortal, dice: Random, over: Event, name: str) -> None:
+    def __init__(self, server: Door, dice: Random, over: Event, name: str) -> None:
         self.books = {noun: Book() for noun in NOUNS}
         self.lost_logins = 0  # redeemed, and the answer did not arrive: they end when the code is shown again
         self.problem: BaseException | None = None
         self.name = name
         self._server, self._dice, self._over = server, dice, over
-        self._caller = Caller(HOST, server.port, dice)
+        self._caller = server.caller(dice)
+        self.between: Callable[[], None] = lambda: None  # called when nothing is under way
 
     def run(self) -> None:
         """For a thread."""
         try:
             while not self._over.is_set():
+                self.between()
                 self.turn()
         except BaseException as problem:  # told by whoever started the thread
             self.problem = problem
@@ -94,10 +110,10 @@ class Witness:
             except Lost:
                 doubt += 1
             else:
-                if answer.status not in NOT_NOW:
+                if not is_not_now(answer):
                     return answer, doubt
                 # "The server is stopping", or a write that it had to give up: done or not, nobody says.
-                doubt += answer.status == 503
+                doubt += answer.status != TOO_OFTEN
             time.sleep(RETRY_SECONDS)
 
     def command(self, name: str, arguments: dict[str, Any]) -> Any:
@@ -203,7 +219,7 @@ class Refresher(Witness):
 class Newcomer(Witness):
     """Logs in, again and again, and ends every second login; every one, when it has kept as many as it may."""
 
-    def __init__(self, server: Mortal, dice: Random, over: Event, name: str) -> None:
+    def __init__(self, server: Door, dice: Random, over: Event, name: str) -> None:
         super().__init__(server, dice, over, name)
         self.kept: list[Login] = []
         self.ended: list[Login] = []
@@ -241,7 +257,7 @@ class Newcomer(Witness):
 class Keeper(Witness):
     """Makes API keys, and ends every second one."""
 
-    def __init__(self, server: Mortal, dice: Random, over: Event, name: str) -> None:
+    def __init__(self, server: Door, dice: Random, over: Event, name: str) -> None:
         super().__init__(server, dice, over, name)
         self.kept: dict[str, str] = {}  # id → key
         self.ended: dict[str, str] = {}
@@ -304,7 +320,7 @@ class Tasker(Witness):
 
     login: Login | None = None
 
-    def __init__(self, server: Mortal, dice: Random, over: Event, name: str) -> None:
+    def __init__(self, server: Door, dice: Random, over: Event, name: str) -> None:
         super().__init__(server, dice, over, name)
         self.begun: list[str] = []
         self.living: set[str] = set()
@@ -362,6 +378,24 @@ class Tasker(Witness):
             self.living.discard(task_id)
         if found["status"] == "completed":
             self.completed[task_id] = said
+
+
+def is_not_now(answer: Answer) -> bool:
+    """It was not done, or nobody knows, and may be asked again: by its status, or by its words."""
+    return answer.status in NOT_NOW or any(words in answer.body for words in NOT_NOW_WORDS)
+
+
+def sum_books(witnesses: Iterable[Witness]) -> dict[str, Book]:
+    """Of all of them, by noun."""
+    sums: dict[str, Book] = {}
+    for witness in witnesses:
+        for noun, book in witness.books.items():
+            total = sums.setdefault(noun, Book())
+            total.acknowledged += book.acknowledged
+            total.in_doubt += book.in_doubt
+            total.missing += book.missing
+            total.doubled += book.doubled
+    return sums
 
 
 def read_login(answer: Answer) -> Login:

@@ -44,6 +44,7 @@ SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
         "certificate.obtained": "got a certificate for {names}, good for {good_days} days",
         "certificate.revoked": "the certificate was revoked: {reason}",
         "certificate.wanted": "asking {authority} for a certificate for {names}",
+        "charge.not_written": "what a call of {tool} costs was not written: {reason}",
         "clock.jumped": "somebody has set the clock by {seconds} s",
         "clock.suspicious": "the clock seems to be {days_ahead} days ahead: nothing is swept for {sweeps_in_hours} hours",
         "connection.refused": "a connection was refused: {reason}",

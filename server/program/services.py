@@ -200,7 +200,7 @@ async def build(
         connections=connections,
         offerings=ShownServers(endpoints, resolved.paths, home.issuer),
     )
-    identity.parts.keys.shared = bool(config.store)
+    identity.parts.keys.shared = identity.key_ring.shared = bool(config.store)
     store.on_changes(identity.apply_changes)
     store.on_trust(identity.trust)
     if connections is not None:

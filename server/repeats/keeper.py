@@ -22,7 +22,7 @@ from server.repeats.kept_answers import AnswerRoom, KeptSum
 from server.repeats.kept_calls import KEPT_CALLS, KEY_KEPT_MS, CallEnding, KeptCall
 from server.repeats.keys import call_key
 from server.repeats.under_way import UnderWay
-from server.store.jobs import JobError, Store, StoreError
+from server.store.jobs import JobError, Store, StoreBroken, StoreError
 
 # Whoever waits for somebody else's call is told so before its own time is over.
 MARGIN_SECONDS: Final = 2.0
@@ -166,6 +166,9 @@ class CallKeeper:
             found = await self._store.write(job)
             ours = found is not None and found.id == wanted.id
             return found
+        except StoreBroken:  # it may be there, and nobody makes it
+            self._later.append(CallEnding(id=wanted.id, state=None))
+            raise
         finally:
             if not ours:
                 self._under_way.end(wanted.id)
@@ -228,6 +231,10 @@ class CallKeeper:
         taken = False
         try:
             taken = await self._store.write(job)
+        except StoreBroken:
+            until = self._clock() + KEY_KEPT_MS
+            self._later.append(CallEnding(id=found.id, state="interrupted", expires_at=until))
+            raise
         finally:
             if not taken:
                 self._under_way.end(found.id)

@@ -30,6 +30,7 @@ from server.request.call_key import key_of
 from server.request.confirming import made_before
 from server.request.repeating import free_of_charge
 from server.request.request import Request
+from server.store.jobs import StoreUnavailable
 from server.till import wallets, words
 from server.till.calls import (
     NOTHING_SHOWN,
@@ -81,7 +82,10 @@ async def charged(
     if answer.is_error:
         in_vain = await _fail(request, till, begun)
         return answer if in_vain is None else with_payment_in_vain(in_vain, answer), outcome
-    served = await till.finish(begun, answer)
+    try:
+        served = await till.finish(begun, answer)
+    except StoreUnavailable as problem:
+        served = _not_written(request, tool, problem)
     if isinstance(served, Refusal):
         return refused(request, till.unpaid(begun.offer, begun.call, served)), "unpaid"
     charge = begun.charge
@@ -168,11 +172,16 @@ async def _begun(
         return _failed(str(error)), "invalid"
     except PriceUnknown as error:
         return refused(request, Unpaid(refusal=words.no_price(str(error)))), "unpaid"
+    except StoreUnavailable as problem:
+        return refused(request, Unpaid(refusal=_not_written(request, tool, problem))), "unpaid"
     if offer is None:
         stranger = kind is PrincipalKind.PAYER and not request.principal.identified
         return (refused(request, Unpaid(refusal=words.not_without_login())), "unpaid") if stranger else None
     request.price = offer.version
-    begun = unread or await till.begin(call, offer, brought)
+    try:
+        begun = unread or await till.begin(call, offer, brought)
+    except StoreUnavailable as problem:
+        begun = _not_written(request, tool, problem)
     if isinstance(begun, Refusal):
         return refused(request, till.unpaid(offer, call, begun)), "unpaid"
     if isinstance(begun, Started):
@@ -183,6 +192,12 @@ async def _begun(
     _for_headers(request, begun.meta.get(RECEIPT_KEY))
     meta = {**(begun.answer.meta or {}), **begun.meta, REPLAYED: True}
     return msgspec.structs.replace(begun.answer, meta=meta), "replayed"
+
+
+def _not_written(request: Request, tool: ToolEntry, problem: StoreUnavailable) -> Refusal:
+    """A call that is not in the books is not served; whatever of it was taken is found by the next one like it."""
+    request.endpoint.log.warning("charge.not_written", tool=tool.tool.name, reason=str(problem)[:200])
+    return words.not_written()
 
 
 async def _in_time(

@@ -17,7 +17,7 @@ import msgspec
 import trio
 
 from server.observe.log import Logger
-from server.store.jobs import Store, StoreError
+from server.store.jobs import Store, StoreBroken, StoreDb, StoreError
 from server.till import claims, payments, words
 from server.till.calls import Earlier, PricedCall, Refusal, Shown, Started
 from server.till.charges import Charge
@@ -92,7 +92,7 @@ class Beginning:
             claim = partial(
                 claims.claim, wanted=wanted, offer=offer, rules=self._rules, books=self._books, room=room
             )
-            charge = await self._attempt(wanted.id, claim)
+            charge = await self._attempt(wanted.id, claim, self._finishing.undoing(wanted.id, None))
             if isinstance(charge, Charge) and charge.id == wanted.id:
                 return self._started(charge, call, offer)
             self._under_way.end(wanted.id)
@@ -135,7 +135,7 @@ class Beginning:
         known_key = self._drafts.call_key(call.caller, call, key) if call.caller else None
         while True:
             reserve = partial(claims.reserve, row=row, call_key=known_key)
-            found = await self._attempt(row.id, reserve)
+            found = await self._attempt(row.id, reserve, partial(payments.let_go, payment_id=row.id))
             if found is None:
                 return await self._reserved(call, offer, payment, requirements, row, key)
             self._under_way.end(row.id)
@@ -198,12 +198,12 @@ class Beginning:
                 self._under_way.end(started.id)
 
     async def _claim_paid(self, wanted: Charge, row: PaymentRow, facilitator: str) -> Charge | Uncovered:
-        room = await self._room.is_left(wanted.caller)
+        room, payment_id = await self._room.is_left(wanted.caller), row.id
         while True:
             claim = partial(
-                claims.claim_paid, wanted=wanted, payment_id=row.id, facilitator=facilitator, room=room
+                claims.claim_paid, wanted=wanted, payment_id=payment_id, facilitator=facilitator, room=room
             )
-            charge = await self._attempt(wanted.id, claim)
+            charge = await self._attempt(wanted.id, claim, self._finishing.undoing(wanted.id, payment_id))
             if isinstance(charge, Charge) and charge.id == wanted.id:
                 return charge
             self._under_way.end(wanted.id)
@@ -211,16 +211,19 @@ class Beginning:
             if not (full and (room := await self._room.make(wanted.caller))):
                 return charge
 
-    async def _attempt(self, row_id: str, job: Callable[..., T]) -> T:
+    async def _attempt(self, row_id: str, job: Callable[..., T], undo: Callable[[StoreDb], object]) -> T:
         """The one write that makes a row ours, or finds whose it would be; it is under way from before that, until whoever gets to
-        know what came of it ends it. What callers have heard of meanwhile is written along."""
+        know what came of it ends it. What callers have heard of meanwhile is written along. `undo`: for one of which nobody knows whether it
+        was written, because nobody would go on with it."""
         marks = self._settlements.take_marks()
         self._under_way.begin(row_id)
         try:
             return await self._store.write(partial(job, marks=marks, now=self._clock()))
-        except BaseException:
+        except BaseException as problem:
             self._under_way.end(row_id)
             self._settlements.put_back(marks)
+            if isinstance(problem, StoreBroken):
+                self._settlements.later(undo)
             raise
 
     async def _shown_before(

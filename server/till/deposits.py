@@ -21,7 +21,7 @@ from auth.values.model import PAYER
 from server.money.amounts import Micros, shown
 from server.observe.log import Logger
 from server.repeats.answers import AnswerVault
-from server.store.jobs import Store, StoreError
+from server.store.jobs import Store, StoreBroken, StoreError
 from server.till import claims, payments, wallets, words
 from server.till.calls import Refusal, Unpaid
 from server.till.charges import KEPT_MS
@@ -133,8 +133,10 @@ class Deposits:
             job = partial(claims.reserve, row=row, call_key=None, marks=(), now=self._clock())
             try:
                 found = await self._store.write(job)
-            except BaseException:
+            except BaseException as problem:
                 self._under_way.end(row.id)
+                if isinstance(problem, StoreBroken):  # it may be there, and nobody goes on with it
+                    self._settlements.later(partial(payments.let_go, payment_id=row.id))
                 raise
             if found is None:
                 return await self._reserved(amount, payment, requirements, row, who)

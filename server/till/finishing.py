@@ -15,7 +15,7 @@ import trio
 from server.mcp.results import ToolResult
 from server.repeats.answers import MAX_ANSWER_BYTES, AnswerTooLarge, AnswerVault
 from server.repeats.kept_answers import GRACE_MS
-from server.store.jobs import Store, StoreError
+from server.store.jobs import Store, StoreBroken, StoreDb, StoreError
 from server.till import charges, claims, payments, words
 from server.till.calls import Earlier, Refusal, Served, Started
 from server.till.charges import KEPT_MS, Charge
@@ -162,8 +162,16 @@ class Finishing:
             call_id=started.call.call_id,
         )
         self._under_way.begin(started.id)
-        if not await self._store.write(job):
-            self._under_way.end(started.id)
+        taken = False
+        try:
+            taken = await self._store.write(job)
+        except StoreBroken:
+            self.undo(started.id)
+            raise
+        finally:
+            if not taken:
+                self._under_way.end(started.id)
+        if not taken:
             return words.in_flight()
         started.paid = True
         return None
@@ -175,6 +183,22 @@ class Finishing:
                 await trio.sleep(LOOK_SECONDS)
                 row = await self._store.read(lambda db: payments.find(db, payment_id))
         return row
+
+    def undoing(self, charge_id: str, payment_id: str | None) -> Callable[[StoreDb], object]:
+        """A job for a call that may have been claimed, and whose tool was not run."""
+        now = self._clock()
+        return partial(
+            claims.release,
+            charge_id=charge_id,
+            payment_id=payment_id,
+            now=now,
+            expires_at=now + KEPT_MS,
+            asked=True,
+        )
+
+    def undo(self, charge_id: str) -> None:
+        """Of one that was paid, and may have been taken up: as soon as the store can."""
+        self._settlements.later(self.undoing(charge_id, None))
 
     # ── it has not ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -16,7 +16,7 @@ import trio
 from server.repeats.answers import AnswerVault
 from server.repeats.kept_answers import GRACE_MS
 from server.repeats.under_way import UnderWay
-from server.store.jobs import Store
+from server.store.jobs import Store, StoreBroken
 from server.till import charges, payments, words
 from server.till.calls import Earlier, PricedCall, Refusal, Started
 from server.till.charges import Charge
@@ -123,6 +123,9 @@ class Repeats:
         taken = False
         try:
             taken = await self._store.write(job)
+        except StoreBroken:
+            self._finishing.undo(charge.id)
+            raise
         finally:
             if not taken:
                 self._under_way.end(charge.id)

@@ -160,6 +160,16 @@ def unknown_outcome(payment_id: str | None) -> Refusal:
     )
 
 
+def not_written() -> Refusal:
+    """Of the call itself, or of what it came to."""
+    return Refusal(
+        reason="temporarily_unavailable",
+        text=f"What is paid for this call cannot be written down right now, so there is no answer. {WAIT}",
+        retry_after=2,
+        status=503,
+    )
+
+
 def in_flight() -> Refusal:
     return Refusal(
         reason="in_flight",

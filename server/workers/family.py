@@ -24,6 +24,8 @@ from server.workers.words import WorkerRefusal, WorkerSeen, how_it_ended
 LAST_WORDS_SECONDS: Final = 1.0
 # One that was told to end at once closes what it has open; then it is killed.
 ENDING_SECONDS: Final = 10.0
+# So often another one is tried again that cannot start while the first serves: half a minute, which a database needs to come back.
+AT_START: Final = 5
 
 
 class ChannelToWorker(Protocol):
@@ -58,7 +60,7 @@ class WorkerProcess(Protocol):
 
 
 class WorkersCannotStart(Exception):
-    """One of them said that it cannot start, and none serves."""
+    """One of them said that it cannot start, and none serves, or they have not all been ready and it says so again and again."""
 
     def __init__(self, refusal: WorkerRefusal) -> None:
         super().__init__(refusal.problem)
@@ -179,7 +181,7 @@ class Workers:
         return dict(sorted(found.items()))
 
     async def _keep(self, worker: WorkerSlot) -> None:
-        pauses = Pauses()
+        pauses, refused = Pauses(), 0
         while not self._draining.is_set():
             began = trio.current_time()
             ended = await self._live(worker)
@@ -187,7 +189,8 @@ class Workers:
             if self._draining.is_set():
                 break
             refusal = worker.refusal
-            if refusal is not None and not (self._whole and self.serving):
+            refused = refused + 1 if refusal is not None else 0
+            if refusal is not None and self._takes_all_along(refusal, refused):
                 raise WorkersCannotStart(refusal)
             pause = pauses.after(lived)
             if refusal is not None:
@@ -205,6 +208,11 @@ class Workers:
                 await self._draining.wait()
         self._see(worker, state="ended")
         worker.ready.set()
+
+    def _takes_all_along(self, refusal: WorkerRefusal, times: int) -> bool:
+        """Who serves already goes on where another cannot start: the database may be starting as well. What has not been whole yet has somebody
+        who waits to hear what is wrong."""
+        return not self.serving or (not self._whole and (refusal.lasting or times > AT_START))
 
     async def _live(self, worker: WorkerSlot) -> str:
         """One process, from its start to its end: how it ended."""

@@ -32,7 +32,7 @@ from server.repeats.keeper import (
 from server.repeats.kept_answers import GRACE_MS, AnswerRoom, KeptSum
 from server.repeats.kept_calls import KEPT_CALLS, KEY_KEPT_MS
 from server.store.inline import InlineStore, open_inline_store
-from server.store.jobs import StatementFailed, StoreUnavailable
+from server.store.jobs import StatementFailed, StoreBroken, StoreUnavailable
 from server.store.maintenance import Retention, sweep
 
 NOW = 1_800_000_000_000
@@ -63,12 +63,16 @@ class Kept:
         self.store = store
         self.now = NOW
         self.refuses: Callable[[str], Exception | None] = lambda _: None
+        self.loses = ""  # a job of this name is done, and nobody is told so
         self._boots = itertools.count(1)
 
     async def write(self, job: Any) -> Any:
         if error := self.refuses(getattr(job, "func", job).__name__):
             raise error
-        return await self.store.write(job)
+        done = await self.store.write(job)
+        if getattr(job, "func", job).__name__ == self.loses:
+            raise StoreBroken("the connection was lost during a commit")
+        return done
 
     async def read(self, job: Any) -> Any:
         return await self.store.read(job)
@@ -259,6 +263,32 @@ async def test_an_end_that_could_not_be_written_is_written_before_anybody_asks_a
             await keeper.begin(a_call())
         at.refuses = lambda _: None
         assert await keeper.begin(a_call()) == says("sent")
+
+
+async def test_a_call_that_may_have_been_begun_is_made_when_it_comes_again() -> None:
+    """Whoever asked was told that it was not made, and it was not."""
+    async with kept() as at:
+        keeper = at.process()
+        at.loses = "claim"
+        with pytest.raises(StoreBroken):
+            await keeper.begin(a_call())
+        assert [row["state"] for row in await at.rows()] == ["running"]
+        at.loses = ""
+        await begun(keeper, a_call())
+        assert len(await at.rows()) == 1
+
+
+async def test_a_call_that_may_have_been_taken_up_is_still_one_that_was_interrupted() -> None:
+    async with kept() as at:
+        harmless = a_call(idempotent=True)
+        await begun(at.process(), harmless)
+        keeper = at.process()
+        at.loses = "take_up"
+        with pytest.raises(StoreBroken):
+            await keeper.begin(harmless)
+        assert [row["state"] for row in await at.rows()] == ["running"]
+        at.loses = ""
+        await begun(keeper, harmless)
 
 
 async def test_an_end_that_can_never_be_written_leaves_a_call_that_was_interrupted() -> None:

@@ -10,12 +10,20 @@ import pytest
 from auth.values.model import PrincipalKind
 from server.backends.base import LogMessage, Progress
 from server.backends.outlets import Nobody, Withheld
-from server.mcp.messages import TextContent
+from server.mcp.inbound import Route
+from server.mcp.messages import TextContent, Tool
+from server.mcp.params import CallToolParams
 from server.mcp.results import ToolResult
+from server.mcp.versions import LATEST
 from server.request.ahead import let_go_of
 from server.request.charging import charged
+from server.request.request import Request
+from server.request.tools import TOOL_CALL
+from server.store.jobs import StoreUnavailable
+from server.till import wallets
 from server.till.calls import Shown, Started
-from tests.till.open_till import ANSWER, OpenTill, a_call, an_offer, open_till
+from tests.interaction.agents import USER
+from tests.till.open_till import ANSWER, OpenTill, a_call, an_offer, no_room, open_till
 
 
 def _tool(*, as_agent_says: bool = False) -> Any:
@@ -144,3 +152,64 @@ async def test_progress_is_heard_without_its_words_and_logs_not_at_all(joins: bo
     await outlet.emit(Progress(progress=1, total=3, message="the answer is 42", joins=joins))
     await outlet.emit(LogMessage(level="info", data="the answer is 42"))
     assert heard.events == [Progress(progress=1, total=3)]
+
+
+class Shop:
+    """A tool that costs something, called as `_run_priced` calls it."""
+
+    def __init__(self, at: OpenTill) -> None:
+        names = ("server", "fingerprint", "begin", "release", "finish", "answered", "unpaid")
+        self.till: Any = SimpleNamespace(**{name: getattr(at.till, name) for name in names}, offer=self.offer)
+        self.tool: Any = SimpleNamespace(
+            tool=Tool(name="search", input_schema={"type": "object"}),
+            price=SimpleNamespace(depends=lambda _: False, as_agent_says=lambda _: False),
+            terms=SimpleNamespace(deadline_seconds=30.0, dedupe_seconds=0),
+        )
+        self.endpoint: Any = SimpleNamespace(log=at.log)
+        self.unpriced: Exception | None = None
+        self.runs = 0
+
+    async def offer(self, *_: Any) -> Any:
+        if self.unpriced is not None:
+            raise self.unpriced
+        return an_offer()
+
+    async def call(self) -> tuple[ToolResult, str]:
+        params = CallToolParams(name="search", arguments={"q": "x"})
+        request = Request(
+            endpoint=self.endpoint, principal=USER, call_id="call_1", idempotency_key="k",
+            route=Route(TOOL_CALL, 1, params, LATEST, None, 0), priced=True,
+        )  # fmt: skip
+
+        async def run(_withheld: bool) -> tuple[ToolResult, str]:
+            self.runs += 1
+            return ANSWER, "ok"
+
+        return await charged(request, self.tool, self.till, {"q": "x"}, run)
+
+
+@pytest.mark.parametrize(("lost", "runs"), [("offer", 0), ("claim", 0), ("finish", 1)])
+async def test_a_call_that_cannot_be_written_down_is_told_to_come_again_and_is_charged_once(
+    lost: str, runs: int
+) -> None:
+    """Not as an error of the server's: a database that is restarted, or promoted, is nobody's fault."""
+    async with open_till() as at:
+        purse = wallets.wallet_of(USER)
+        assert purse is not None
+        await at.give(50_000, purse)
+        shop = Shop(at)
+        if lost == "offer":
+            shop.unpriced = StoreUnavailable("no room")
+        else:
+            at.store.failing = no_room(lost, "release")
+        answer, outcome = await shop.call()
+        told: Any = answer.meta
+        assert (answer.is_error, outcome, shop.runs) == (True, "unpaid", runs)
+        assert told["io.ostiary/payment"] == {"reason": "temporarily_unavailable", "retryAfter": 2}
+        assert "charge.not_written" in at.heard.getvalue() and "no room" in at.heard.getvalue()
+        at.store.failing, shop.unpriced = no_room(), None
+        await at.look()  # what could not be let go then
+        again, _ = await shop.call()
+        assert not again.is_error
+        wallet = await at.wallet(purse)
+        assert (wallet["balance"], wallet["held"]) == (40_000, 0)

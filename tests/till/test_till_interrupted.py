@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from server.mcp.results import ToolResult
-from server.store.jobs import StoreUnavailable
+from server.store.jobs import StoreBroken, StoreUnavailable
 from server.till.calls import Earlier, Refusal, Served, Shown, Started
 from tests.till.open_till import ANSWER, OpenTill, a_call, an_offer, open_till
 
@@ -94,4 +94,33 @@ async def test_by_a_store_that_has_no_room_for_a_while(step: int, paying: bool, 
         except StoreUnavailable:
             pass
         at.store.before = lambda number: None
+        await _is_answered_and_paid_for_once(at, shown, upfront=upfront)
+
+
+@pytest.mark.parametrize("owed", [False, True])
+@pytest.mark.parametrize("upfront", [False, True])
+@pytest.mark.parametrize("paying", [False, True])
+@pytest.mark.parametrize("step", STEPS)
+async def test_by_a_store_that_does_not_know_whether_it_wrote(
+    step: int, paying: bool, upfront: bool, owed: bool
+) -> None:
+    """It did: the database went away as it was about to say so. Nobody has the call in hand then, and nobody waits for whoever had."""
+    async with open_till() as at:
+        await at.give(50_000)
+        shown = _shown(at, paying=paying, upfront=upfront)
+        if owed:  # or let go
+            await _call(at, shown, upfront=upfront, fails=True)
+        first = at.store.jobs
+
+        def lost(number: int) -> None:
+            if number == first + step:
+                raise StoreBroken("the connection was lost during a commit")
+
+        at.store.after = lost
+        try:
+            found = await _call(at, shown, upfront=upfront)
+            assert isinstance(found, Served | Refusal | Earlier)
+        except StoreBroken:
+            pass
+        at.store.after = lambda number: None
         await _is_answered_and_paid_for_once(at, shown, upfront=upfront)

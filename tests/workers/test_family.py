@@ -16,7 +16,7 @@ import trio.testing
 
 from server.observe.logs import make_logger
 from server.workers.channel import ChannelGone, Hearing
-from server.workers.family import ENDING_SECONDS, LAST_WORDS_SECONDS, Workers, WorkersCannotStart
+from server.workers.family import AT_START, ENDING_SECONDS, LAST_WORDS_SECONDS, Workers, WorkersCannotStart
 from server.workers.words import WorkerRefusal
 
 PATIENCE = 10_000  # of a clock that jumps
@@ -43,10 +43,9 @@ class FakeWorker:
     def say_ready(self) -> None:
         self.hearing["ready"](msgspec.Raw(msgspec.json.encode({"by": self.pid})))
 
-    def refuse(self, problem: str) -> None:
-        self.hearing["refusal"](
-            msgspec.Raw(msgspec.json.encode(WorkerRefusal(problem=problem, hint="mend it")))
-        )
+    def refuse(self, problem: str, *, lasting: bool = False) -> None:
+        refusal = WorkerRefusal(problem=problem, hint="mend it", lasting=lasting)
+        self.hearing["refusal"](msgspec.Raw(msgspec.json.encode(refusal)))
         self.end(78)
 
     # as a `WorkerProcess`
@@ -191,10 +190,37 @@ async def test_one_that_dies_of_its_start_is_waited_with_longer_each_time_and_th
         assert [each.number for each in family.workers.serving] == [1, 2]
 
 
-async def test_a_refusal_at_the_start_ends_all_with_its_words(autojump_clock: trio.testing.MockClock) -> None:
+async def test_who_serves_already_goes_on_where_another_cannot_start_yet(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A database that is restarted while they start ends no node."""
+    tries = 0
+
+    def born(worker: FakeWorker) -> None:
+        nonlocal tries
+        tries += worker.number == 2
+        if worker.number == 2 and tries <= AT_START:
+            worker.refuse("the database system is starting up")
+        else:
+            worker.say_ready()
+
+    async with at_work(2, born) as family:
+        assert family.of(1).signals == []
+        assert [each.number for each in family.workers.serving] == [1, 2]
+        said = family.said("worker.ended")
+        assert [line["ended"] for line in said] == ["the database system is starting up"] * AT_START
+        assert [line["again_in_seconds"] for line in said] == [1, 2, 4, 8, 16]
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+async def test_a_refusal_at_the_start_ends_all_with_its_words(
+    lasting: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    """At once where nothing but a person can help, and else when it was tried again."""
+
     def born(worker: FakeWorker) -> None:
         if worker.number == 3:
-            worker.refuse("the agent has no name")
+            worker.refuse("the agent has no name", lasting=lasting)
         else:
             worker.say_ready()
 
@@ -205,6 +231,7 @@ async def test_a_refusal_at_the_start_ends_all_with_its_words(autojump_clock: tr
     assert isinstance(refused, WorkersCannotStart)
     assert (refused.refusal.problem, refused.refusal.hint) == ("the agent has no name", "mend it")
     assert family.of(1).signals == [signal.SIGKILL]
+    assert len(family.said("worker.ended")) == (0 if lasting else AT_START)
 
 
 async def test_a_refusal_later_on_takes_nobody_with_it_unless_nobody_else_serves(

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,12 +21,21 @@ from auth.identity import Identity
 from auth.tokens import api_keys
 from auth.tokens.api_keys import ApiKey, ApiKeyNotMade, ApiKeyOrder, NewApiKey
 from auth.tokens.challenge import BearerRefusal
-from auth.tokens.credentials import AcceptedCredentials, static_principal
-from auth.tokens.key_ring import MAX_REFUSALS, PIECE, REMEMBERED_MS, ApiKeyRing, KeyUsage, note
+from auth.tokens.credentials import AcceptedCredentials, CredentialCheck, static_principal
+from auth.tokens.key_ring import (
+    LOOK_MS,
+    LOOKS,
+    MAX_REFUSALS,
+    PIECE,
+    REMEMBERED_MS,
+    ApiKeyRing,
+    KeyUsage,
+    note,
+)
 from auth.tokens.presentation import digest_of, present
 from auth.values.db import Db
 from auth.values.model import Principal, PrincipalKind
-from tests.auth.identity_fakes import DAY, ORIGIN, START, Clock, World, logged_in, open_identity, seeds
+from tests.auth.identity_fakes import DAY, ORIGIN, SITE, START, Clock, World, logged_in, open_identity, seeds
 
 
 def make(
@@ -413,6 +423,42 @@ async def test_keys_that_change_faster_than_they_can_be_read_let_nobody_in() -> 
 
     assert not await ring.reload()
     assert ring.stale
+
+
+async def test_a_key_that_another_process_has_made_is_looked_for_and_made_up_ones_seldom() -> None:
+    """Nobody has told of it yet: its change is heard of a moment later."""
+    store = SlowStore(made(World(), 1).key)
+    ring = ApiKeyRing(store)
+    clock = Clock()
+    verifier: Any = SimpleNamespace(settle=lambda: None)
+    check = CredentialCheck(site=SITE, verifier=verifier, ring=ring, access={})
+
+    async def let_in(key: NewApiKey) -> bool:
+        shown = present(f"Bearer {key.secret.reveal()}", server="agent", origin=ORIGIN)
+        return isinstance(await check.check(shown, clock()), Principal)
+
+    assert await ring.reload()
+    others = made(World(), 2)
+    store.truth.append(others.key)
+    assert not await let_in(others)  # it has this store for itself
+    ring.shared = True
+    store.reads = 0
+    assert await let_in(others)
+    assert await let_in(others)
+    assert store.reads == 1
+    for number in range(10, 40):  # in the right form, and nobody made them
+        assert not await let_in(made(World(), number))
+        assert not await let_in(made(World(), number))
+    assert store.reads == LOOKS
+    clock.now += LOOK_MS
+    for number in range(40, 50):
+        assert not await let_in(made(World(), number))
+    assert store.reads == LOOKS + 1
+    assert await let_in(others)
+    clock.now -= 1000 * LOOK_MS  # a clock that was put back bars nobody
+    late = made(World(), 60)
+    store.truth.append(late.key)
+    assert await let_in(late)
 
 
 def test_uses_are_gathered_and_each_refusal_is_told_once_an_hour() -> None:

@@ -1,0 +1,384 @@
+"""Witnesses (witnesses.py) of several servers that are one: what they do there, and how soon what one node has ended is ended at all."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from base64 import urlsafe_b64decode
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
+from threading import Event
+from typing import Any
+
+from caller import Answer, Caller, Lost
+from cluster import Entrance, Node
+from targets import Broken
+from witnesses import OVER, PAUSE_SECONDS, Book, Door, Keeper, Login, Newcomer, Refresher, Witness
+
+ASKABLE: Mapping[str, Any] = {"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
+KEY, SIGNED_RECEIPT = "x402/idempotency-key", "io.ostiary/receipt"
+# Of a call that is under way elsewhere, and may be asked for again; and of one of which nobody knows how far it came.
+IN_FLIGHT, INTERRUPTED = "in_flight", "interrupted"
+RESTARTED = "the server was restarted while this was running"
+TASK_SECONDS = 120.0  # within which one that was answered has ended, whatever happens to whom
+LOOK_SECONDS = 0.05
+PROBED_SECONDS = 20.0  # for so long an ended login is tried everywhere
+PROBE_SECONDS = 0.05
+
+
+class Walker(Witness):
+    """Calls what costs nothing: of a Python file, and of an upstream."""
+
+    login: Login | None = None
+
+    def turn(self) -> None:
+        if self.login is None:
+            self.login = self.log_in()
+            return
+        tool, arguments, text = self._dice.choice(
+            (("again", {"text": self.name}, self.name), ("slow", {"seconds": 0.02}, "hello"))
+        )
+        answer, _ = self.surely(
+            lambda: self._caller.call("tools/call", {"name": tool, "arguments": arguments}, token=self._token, name=tool)
+        )  # fmt: skip
+        if answer.status == 401:
+            self.books["logins"].missing.append(f"{self.login.grant_id} is not let in")
+            self.login = None
+        elif not _failed(answer) and text not in str(_result(answer).get("content")):
+            raise Broken(f"{tool} answered {answer.body[:300]!r}")
+        time.sleep(PAUSE_SECONDS)
+
+    def settle(self) -> None:
+        if self.login is not None and not self.echoed(self.login.access_token):
+            self.books["logins"].missing.append(f"{self.login.grant_id} is not let in")
+
+    @property
+    def _token(self) -> str:
+        assert self.login is not None
+        return self.login.access_token
+
+
+class Payer(Walker):
+    """Calls what is paid for, from a balance, each under a key of its own: until it is served, or told that nobody knows."""
+
+    tool, noun = "sold", "paid calls"
+    # Whoever was killed before it was charged had nothing of it: the call is made again, and charged once.
+    runs_again = True
+
+    def __init__(self, server: Door, dice: Random, over: Event, name: str) -> None:
+        super().__init__(server, dice, over, name)
+        self.books[self.noun] = Book()
+        self.served: list[str] = []
+        self.charges: list[str] = []  # that their receipts name
+        self.doubted: set[str] = set()  # whose answer was lost at least once
+        self.unknown: list[str] = []
+        self.failed: list[str] = []
+        self._number = 0
+
+    def turn(self) -> None:
+        if self.login is None:
+            self.login = self.log_in()
+            return
+        self._number += 1
+        name, book = f"{self.name}-{self._number}", self.books[self.noun]
+        result, doubt = self._bought(name)
+        book.in_doubt += doubt
+        if doubt:
+            self.doubted.add(name)
+        said = str(result.get("content"))
+        if not result.get("isError"):
+            if f"{name} is {self.tool}" not in said:
+                raise Broken(f"{name} was answered {said[:300]}")
+            book.acknowledged += 1
+            self.served.append(name)
+            if (receipt := result["_meta"].get(SIGNED_RECEIPT)) is not None:
+                self.charges.append(charge_of(receipt))
+        elif _reason(result) == INTERRUPTED:
+            self.unknown.append(name)
+        else:
+            self.failed.append(f"{name}: {said[:200]}")
+        time.sleep(PAUSE_SECONDS)
+
+    def _bought(self, name: str) -> tuple[dict[str, Any], int]:
+        call = {"name": self.tool, "arguments": {"name": name}, "_meta": {KEY: f"key-{name}"}}
+        doubts = 0
+        while True:
+            answer, doubt = self.surely(
+                lambda: self._caller.call("tools/call", call, token=self._token, name=self.tool)
+            )
+            doubts += doubt
+            result = _result(answer)
+            if not (result.get("isError") and _reason(result) == IN_FLIGHT):
+                return result, doubts
+            time.sleep(LOOK_SECONDS)
+
+
+class Poster(Payer):
+    """The same with what costs nothing."""
+
+    tool, noun = "posted", "keyed calls"
+    runs_again = False
+
+
+class Asker(Walker):
+    """Begins tasks that ask, answers wherever the answer comes to, and waits for their end."""
+
+    def __init__(self, server: Door, dice: Random, over: Event, name: str) -> None:
+        super().__init__(server, dice, over, name)
+        self.books["questions"] = Book()
+        self.interrupted = 0
+        self.longest = 0.0  # from the acknowledged answer to the end
+        self._number = 0
+
+    def turn(self) -> None:
+        if self.login is None:
+            self.login = self.log_in()
+            return
+        book = self.books["questions"]
+        name, task_id, doubt = self._begun()
+        book.in_doubt += doubt
+        until, answered, colour = time.monotonic() + TASK_SECONDS, 0.0, f"colour {self._dice.random()}"
+        while True:
+            found = self._asked("tasks/get", task_id)
+            if found is None:
+                book.missing.append(f"the task of {name}")
+                return
+            if found["status"] in OVER:
+                break
+            if found.get("inputRequests"):
+                if answered:
+                    book.missing.append(f"the answer to {name} was acknowledged, and it asks again")
+                    return
+                said = {
+                    key: {"action": "accept", "content": {"colour": colour}} for key in found["inputRequests"]
+                }
+                if self._asked("tasks/update", task_id, inputResponses=said) is not None:
+                    answered, until = time.monotonic(), time.monotonic() + TASK_SECONDS
+            if time.monotonic() > until:
+                book.missing.append(
+                    f"{name} is {found['status']} after {TASK_SECONDS:.0f} seconds, answered {bool(answered)}"
+                )
+                return
+            time.sleep(LOOK_SECONDS)
+        if answered:
+            self.longest = max(self.longest, time.monotonic() - answered)
+        if found["status"] == "completed" and f"{name} was told {colour}" in str(found["result"]):
+            book.acknowledged += 1
+        elif found["status"] == "failed" and RESTARTED in str(found):
+            self.interrupted += 1  # nobody knows how far it had come, and it says so
+        else:
+            book.missing.append(f"{name} has ended as {str(found)[:300]}")
+
+    def _begun(self) -> tuple[str, str, int]:
+        name = ""
+
+        def ask() -> Answer:
+            nonlocal name
+            self._number += 1  # each try is another task
+            name = f"{self.name}-{self._number}"
+            call = {"name": "curious", "arguments": {"name": name}}
+            return self._caller.call(
+                "tools/call", call, token=self._token, name="curious", capabilities=ASKABLE
+            )
+
+        while True:
+            answer, doubt = self.surely(ask)
+            result = _result(answer)
+            if result.get("resultType") == "task":
+                return name, result["taskId"], doubt
+            time.sleep(LOOK_SECONDS)  # its agent is not there yet, or as many are kept as may be
+
+    def _asked(self, method: str, task_id: str, **more: Any) -> dict[str, Any] | None:
+        params = {"taskId": task_id, **more}
+        answer, _ = self.surely(
+            lambda: self._caller.call(method, params, token=self._token, name=task_id, capabilities=ASKABLE)
+        )
+        return answer.json.get("result")
+
+
+class Canary(Refresher):
+    """A `Refresher` of one node alone: how long it is that nothing can be written there."""
+
+    def __init__(self, node: Node, entrance: Entrance, dice: Random, over: Event) -> None:
+        super().__init__(Entrance([node], dice, entrance.tally), dice, over, f"canary-{node.name}")
+        self.node = node
+        self.acknowledged_at = time.monotonic()
+        self.gap = 0.0
+
+    def once(self, login: Login) -> None:
+        super().once(login)
+        now = time.monotonic()
+        self.gap = max(self.gap, now - self.acknowledged_at)
+        self.acknowledged_at = now
+
+    def forget(self) -> None:
+        """Nothing was to be done until now."""
+        self.gap, self.acknowledged_at = 0.0, time.monotonic()
+
+
+# ------------------------------------------------------------ what was ended
+
+
+@dataclass(kw_only=True)
+class Window:
+    """While a node, or each of them, cannot hear what others do. `end` is set when it can."""
+
+    node: str | None
+    begin: float
+    end: float | None = None
+    what: str = ""
+
+
+@dataclass(kw_only=True)
+class Accepted:
+    """A login that had been ended was let in: between these moments."""
+
+    node: str
+    ended: float
+    sent: float
+    answered: float
+    what: str
+
+    @property
+    def late(self) -> float:
+        return self.sent - self.ended
+
+
+@dataclass(kw_only=True)
+class Notices:
+    """Logins and keys whose end was acknowledged, and where they were let in nevertheless."""
+
+    ended: list[tuple[float, str, str]] = field(
+        default_factory=list[tuple[float, str, str]]
+    )  # when, id, token
+    accepted: list[Accepted] = field(default_factory=list[Accepted])
+    refused: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def end(self, what: str, token: str) -> None:
+        with self.lock:
+            self.ended.append((time.monotonic(), what, token))
+
+
+class Known:
+    """What is to be ended was used at each node before, so that each remembers it."""
+
+    def __init__(self, entrance: Entrance, dice: Random) -> None:
+        self._callers = [Caller(node.host, node.port, dice, seconds=2.0) for node in entrance.nodes]
+
+    def everywhere(self, token: str) -> None:
+        for caller in self._callers:
+            with suppress(Lost):
+                _echo(caller, token)
+
+
+class Leaver(Newcomer):
+    def __init__(self, entrance: Entrance, dice: Random, over: Event, name: str, notices: Notices) -> None:
+        super().__init__(entrance, dice, over, name)
+        self._notices, self._known, self._settling = notices, Known(entrance, dice), False
+
+    def log_in(self) -> Login | None:
+        login = super().log_in()
+        if login is not None:
+            self._known.everywhere(login.access_token)
+        return login
+
+    def settle(self) -> None:
+        self._settling = True
+        super().settle()
+
+    def _see_ended(self, login: Login) -> None:
+        if self._settling:
+            super()._see_ended(login)
+        else:
+            self._notices.end(login.grant_id, login.access_token)
+
+
+class KeyLeaver(Keeper):
+    """The same with API keys."""
+
+    def __init__(self, entrance: Entrance, dice: Random, over: Event, name: str, notices: Notices) -> None:
+        super().__init__(entrance, dice, over, name)
+        self._notices, self._known, self._settling = notices, Known(entrance, dice), False
+
+    def settle(self) -> None:
+        self._settling = True
+        super().settle()
+
+    def _end(self, key_id: str) -> None:
+        self._known.everywhere(self.kept[key_id])
+        super()._end(key_id)
+
+    def _see_ended(self, key_id: str) -> None:
+        if self._settling:
+            super()._see_ended(key_id)
+        else:
+            self._notices.end(key_id, self.ended[key_id])
+
+
+class Prober:
+    """Tries at one node what was ended, as long as it may matter."""
+
+    def __init__(self, node: Node, notices: Notices, dice: Random, over: Event) -> None:
+        self.node, self.problem = node, None
+        self._notices, self._over = notices, over
+        self._caller = Caller(node.host, node.port, dice)
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            with self._notices.lock:
+                horizon = time.monotonic() - PROBED_SECONDS
+                while self._notices.ended and self._notices.ended[0][0] < horizon:
+                    self._notices.ended.pop(0)
+                # The youngest first: the others were tried before.
+                tried = list(reversed(self._notices.ended))[:8]
+            for ended, what, token in tried:
+                self._try(ended, what, token)
+            self._over.wait(PROBE_SECONDS)
+
+    def _try(self, ended: float, what: str, token: str) -> None:
+        sent = time.monotonic()
+        try:
+            status = _echo(self._caller, token).status
+        except Lost:
+            return
+        with self._notices.lock:
+            if status == 200:
+                self._notices.accepted.append(
+                    Accepted(
+                        node=self.node.name, ended=ended, sent=sent, answered=time.monotonic(), what=what
+                    )
+                )  # fmt: skip
+            else:
+                self._notices.refused += 1
+
+
+def charge_of(receipt: str) -> str:
+    """What a signed receipt is about."""
+    said = receipt.split(".")[1]
+    return json.loads(urlsafe_b64decode(said + "=" * (-len(said) % 4)))["jti"]
+
+
+def _echo(caller: Caller, token: str) -> Answer:
+    call = {"name": "echo", "arguments": {"text": "still here"}}
+    return caller.call("tools/call", call, token=token, name="echo")
+
+
+def _result(answer: Answer) -> dict[str, Any]:
+    try:
+        return answer.json.get("result", {"isError": True, "content": answer.body.decode(errors="replace")})
+    except ValueError:
+        raise Broken(f"answered {answer.status}: {answer.body[:300]!r}") from None
+
+
+def _failed(answer: Answer) -> bool:
+    return bool(_result(answer).get("isError"))
+
+
+def _reason(result: Mapping[str, Any]) -> str:
+    meta: Mapping[str, Any] = result.get("_meta", {})
+    facts: Mapping[str, Any] = meta.get("io.ostiary/payment") or meta.get("io.ostiary/repeat") or {}
+    return str(facts.get("reason", ""))

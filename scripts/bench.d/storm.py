@@ -1,0 +1,319 @@
+"""`scripts/chaos --nodes N`: N servers on one PostgreSQL with a standby, callers who come to any of them, and one fault after the other.
+
+After each it is waited until every node writes again; then everybody pauses, and what they were told is compared with what is there.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from threading import Event, Thread
+
+import accounts
+from accounts import Rows
+from cables import Cables, cables, enter_namespace
+from cluster import Cluster, Entrance, Gate, Tally
+from databases import Databases
+from faults import BEFORE_SECONDS, Fault, Turmoil, plan
+from roamers import Accepted, Asker, Canary, KeyLeaver, Leaver, Notices, Payer, Poster, Prober, Walker
+from targets import Broken
+from witnesses import Refresher, Tasker, Witness, sum_books
+
+NAMES = "abcdefghij"
+READY_SECONDS = 90.0
+PAUSE_SECONDS = 150.0  # until nobody has anything under way
+# What is promised of a login that was ended: at once, but where a node could not hear of it.
+HEARD_SECONDS, FORGIVEN_SECONDS = 1.0, 5.0
+GRANTED, CENT = 1_000_000, 10_000  # dollars; and micros
+SHOWN = 8
+WORKER_KILLED = '"ended":"signal SIGKILL"'
+
+
+def run(
+    nodes: int,
+    faults: int,
+    seed: int,
+    command: Sequence[str],
+    *,
+    seconds: float,
+    keep: Path | None,
+    proxies: bool,
+) -> int:
+    """`keep`: where everything is left to be looked at; else nothing is left. `proxies`: also where namespaces may be made."""
+    if not proxies:
+        enter_namespace()
+    with ExitStack() as stack:
+        if keep is None:
+            home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ostiary-chaos-")))
+        else:
+            (home := keep.resolve()).mkdir(parents=True)
+        names = NAMES[:nodes]
+        workers = {name: 2 if number == 1 else 1 for number, name in enumerate(names)}
+        network = cables(names)
+        stack.callback(network.close)
+        print(f"seed {seed}; {network.how}", flush=True)
+        databases = Databases(home, network)
+        stack.callback(databases.close)
+        databases.make()
+        cluster = Cluster(command, home, databases, network, workers)
+        stack.callback(cluster.close)
+        storm = Storm(cluster, databases, network, seed)
+        storm.begin()
+        storm.pass_over(plan(faults, seed, workers, network), time.monotonic() + seconds)
+        return 0 if storm.end() else 1
+
+
+class Storm:
+    def __init__(self, cluster: Cluster, databases: Databases, network: Cables, seed: int) -> None:
+        self._cluster, self._databases = cluster, databases
+        self._turmoil = Turmoil(cluster, databases, network)
+        self._gate, self._over, self._notices, self._tally = Gate(), Event(), Notices(), Tally()
+        dice = [Random(f"{seed} {number}") for number in range(40)]
+        entrance = Entrance(cluster.nodes, dice.pop(), self._tally)
+        self._witnesses: list[Witness] = []
+        kinds: tuple[tuple[Callable[..., Witness], int], ...] = (
+            (Refresher, 3), (Walker, 2), (Payer, 2), (Poster, 1), (Asker, 2), (Tasker, 1)
+        )  # fmt: skip
+        for kind, count in kinds:
+            for number in range(count):
+                name = f"{getattr(kind, '__name__', 'client').lower()}{number}"
+                self._witnesses.append(kind(entrance, dice.pop(), self._over, name))
+        for number in range(2):
+            self._witnesses.append(Leaver(entrance, dice.pop(), self._over, f"leaver{number}", self._notices))
+        self._witnesses.append(KeyLeaver(entrance, dice.pop(), self._over, "keys", self._notices))
+        self._canaries = [Canary(node, entrance, dice.pop(), self._over) for node in cluster.nodes]
+        self._witnesses += self._canaries
+        self._probers = [Prober(node, self._notices, dice.pop(), self._over) for node in cluster.nodes]
+        for witness in self._witnesses:
+            witness.between = self._gate.go_through
+        self._threads = [Thread(target=each.run, daemon=True) for each in (*self._witnesses, *self._probers)]
+        self._wrong: list[str] = []
+        self._outages: dict[str, list[float]] = {}
+        self._judged_accepted = 0
+        self._run_again = 0
+        self._latest = 0.0
+
+    def begin(self) -> None:
+        self._cluster.start()
+        given = self._cluster.nodes[0].run("ledger", "grant", "owner", f"${GRANTED}")
+        if given.returncode:
+            raise Broken(f"nothing could be granted: {given.stderr}")
+        for thread in self._threads:
+            thread.start()
+        self._await_ready(time.monotonic())
+        self._judge("the beginning")
+
+    def pass_over(self, faults: Sequence[Fault], until: float) -> None:
+        for number, fault in enumerate(faults, 1):
+            if time.monotonic() > until:
+                print(f"time is over after {number - 1} faults of {len(faults)}")
+                return
+            time.sleep(BEFORE_SECONDS)
+            for canary in self._canaries:
+                canary.gap = 0.0
+            begun = time.monotonic()
+            print(f"fault {number:3d}, {fault.kind} … ", end="", flush=True)
+            where = self._turmoil.commit(fault)
+            over = time.monotonic()
+            self._await_ready(over)
+            ready = time.monotonic()
+            outage = max(canary.gap for canary in self._canaries)
+            self._outages.setdefault(fault.kind, []).append(outage)
+            self._turmoil.follow_up(fault)
+            wrong = self._judge(f"fault {number}, {fault.kind} {where}")
+            print(
+                f"{where}: {over - begun:.1f} s long, all ready {ready - over:.1f} s later,"
+                f" longest without a write {outage:.1f} s{'' if not wrong else f'; {wrong} WRONG'}",
+                flush=True,
+            )
+            for what in self._wrong[len(self._wrong) - wrong :]:
+                print(f"  {what}", flush=True)
+
+    def end(self) -> bool:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(PAUSE_SECONDS)
+            if thread.is_alive():
+                raise Broken("a client still waits for an answer")
+        for witness in self._witnesses:
+            witness.settle()
+        books = self._compare("the end")
+        accounts.tell(books)
+        self._verify()
+        codes = [node.end() for node in self._cluster.nodes]
+        if any(codes):
+            self._wrong.append(f"the nodes ended with {codes}")
+        for node in self._cluster.nodes:
+            for line in [
+                line
+                for line in node.said().splitlines()
+                if '"level":"error"' in line and WORKER_KILLED not in line
+            ][:SHOWN]:
+                self._wrong.append(f"the log of {node.name}: {line[:400]}")
+        self._print_figures()
+        for what in self._wrong:
+            print(f"VIOLATED {what}")
+        print(
+            "verdict: "
+            + ("nothing is missing, doubled or late" if not self._wrong else f"{len(self._wrong)} violations")
+        )
+        return not self._wrong
+
+    # ------------------------------------------------------------ waiting
+
+    def _await_ready(self, since: float) -> None:
+        until = time.monotonic() + READY_SECONDS
+        while True:
+            self._look_at_witnesses()
+            late = [canary.node.name for canary in self._canaries if canary.acknowledged_at < since]
+            few = [
+                node.name
+                for node in self._cluster.nodes
+                if node.workers > 1 and len(node.worker_pids()) < node.workers
+            ]
+            if not late and not few:
+                return
+            if time.monotonic() > until:
+                raise Broken(
+                    f"not ready after {READY_SECONDS:.0f} seconds: {late} write nothing, {few} lack a worker"
+                )
+            time.sleep(0.05)
+
+    def _look_at_witnesses(self) -> None:
+        for witness in self._witnesses:
+            if witness.problem is not None:
+                raise Broken(f"{witness.name}: {witness.problem!r}") from witness.problem
+
+    # ------------------------------------------------------------ judging
+
+    def _judge(self, when: str) -> int:
+        """How much is wrong that was not before."""
+        before = len(self._wrong)
+        with self._gate.closed(len(self._witnesses), PAUSE_SECONDS) as still:
+            self._look_at_witnesses()
+            if not still:
+                raise Broken(f"after {when}: somebody still waits for an answer")
+            self._compare(when)
+            self._judge_accepted()
+            for canary in self._canaries:
+                canary.forget()
+        return len(self._wrong) - before
+
+    def _compare(self, when: str) -> dict[str, accounts.Book]:
+        books = sum_books(self._witnesses)
+        with self._databases.looked_at() as connection:
+            rows = Rows(lambda query: connection.execute(query.encode()))
+            books["audit rows"] = accounts.compare(rows, self._cluster.notes, self._witnesses, books)
+            self._compare_money(rows, books["paid calls"])
+        self._compare_journal(books)
+        for noun, book in books.items():
+            for what in (
+                *(f"MISSING {each}" for each in book.missing),
+                *(f"DOUBLED {each}" for each in book.doubled),
+            ):
+                said = f"{noun}: {what}"
+                if not any(said in known for known in self._wrong):
+                    self._wrong.append(f"{said} (after {when})")
+        return books
+
+    def _compare_money(self, rows: Rows, book: accounts.Book) -> None:
+        charges = rows.counted(
+            "SELECT charge_id, COUNT(*) FROM movements WHERE kind = 'charge' GROUP BY charge_id"
+        )
+        charged = sum(charges.values())
+        payers = [each for each in self._witnesses if type(each) is Payer]
+        receipts = Counter(charge for payer in payers for charge in payer.charges)
+        accounts.differ(
+            sum(len(payer.served) for payer in payers), receipts.total(), book, "calls with a receipt"
+        )
+        for charge in receipts.keys() | charges.keys():
+            accounts.differ(
+                charges.get(charge, 0), receipts[charge], book, f"charges {charge}, beside its receipts,"
+            )
+        balance = rows.one("SELECT SUM(balance) FROM wallets")
+        accounts.differ(
+            GRANTED * 1_000_000 - charged * CENT, int(balance), book, "what was granted and not charged"
+        )
+        total = int(balance) + int(rows.one("SELECT SUM(balance) FROM accounts"))
+        if total:
+            book.doubled.append(f"the ledger comes to {total}, not to nothing")
+
+    def _compare_journal(self, books: dict[str, accounts.Book]) -> None:
+        text = self._cluster.journal.read_text("utf-8") if self._cluster.journal.exists() else ""
+        done = Counter(re.findall(r"(?m)^(\S+) (?:sold|posted)$", text))
+        for witness in self._witnesses:
+            if isinstance(witness, Payer):
+                book = books[witness.noun]
+                book.missing += [
+                    f"{name} was served, and not run" for name in witness.served if not done[name]
+                ]
+                for name in (*witness.served, *witness.unknown):
+                    if done[name] > 1 and not (witness.runs_again and name in witness.doubted):
+                        book.doubled.append(f"{name} was run {done[name]} times")
+                book.missing += witness.failed
+
+    def _judge_accepted(self) -> None:
+        with self._notices.lock:
+            found, self._judged_accepted = (
+                self._notices.accepted[self._judged_accepted :],
+                len(self._notices.accepted),
+            )
+        for each in found:
+            if not self._is_forgiven(each):
+                self._wrong.append(
+                    f"{each.what} was let in at {each.node} {each.late:.2f} s after its end was acknowledged{self._around(each)}"
+                )
+
+    def _is_forgiven(self, each: Accepted) -> bool:
+        windows = [window for window in self._turmoil.windows if window.node in (None, each.node)]
+        allowed = [(each.ended, each.ended + HEARD_SECONDS)]
+        for window in windows:
+            end = window.end if window.end is not None else each.answered
+            allowed += [(window.begin, min(end, window.begin + FORGIVEN_SECONDS)), (end, end + HEARD_SECONDS)]
+        self._latest = max(self._latest, each.late)
+        return any(first <= each.answered and each.sent <= last for first, last in allowed)
+
+    def _around(self, each: Accepted) -> str:
+        for window in reversed(self._turmoil.windows):
+            if window.node in (None, each.node) and window.begin <= each.sent and window.end is not None:
+                begun, over = each.sent - window.begin, each.sent - window.end
+                return f", {begun:.2f} s after the begin and {over:.2f} s after the end of: {window.what}"
+        return ""
+
+    def _verify(self) -> None:
+        for node in self._cluster.nodes:
+            for words in (("verify",), ("ledger", "check")):
+                done = node.run(*words)
+                said = (done.stdout or done.stderr).strip().splitlines()
+                print(f"ostiary {' '.join(words)} at {node.name}: {said[0] if said else ''}")
+                if done.returncode:
+                    self._wrong.append(f"ostiary {' '.join(words)} at {node.name}: {' '.join(said)[:400]}")
+
+    # ------------------------------------------------------------ figures
+
+    def _print_figures(self) -> None:
+        print("\noperations:")
+        for kind, outcomes in sorted(self._tally.counted.items()):
+            print(f"  {kind:24} " + ", ".join(f"{name} {count}" for name, count in outcomes.most_common()))
+        print("\nlongest without an acknowledged write at a node, by kind of fault:")
+        for kind, outages in sorted(self._outages.items()):
+            print(f"  {kind:24} {max(outages):5.1f} s, of {len(outages)}")
+        payers = [each for each in self._witnesses if isinstance(each, Payer)]
+        askers = [each for each in self._witnesses if isinstance(each, Asker)]
+        print(
+            f"\nended logins: refused {self._notices.refused} times, let in {len(self._notices.accepted)} times,"
+            f" the latest {self._latest:.2f} s after the end was acknowledged"
+        )
+        print(
+            f"calls with a key of which nobody knows how far they came: {sum(len(each.unknown) for each in payers)}"
+        )
+        print(
+            f"tasks that were at work when their node was killed, and say so: {sum(each.interrupted for each in askers)};"
+            f" longest from an answer to the end of its task {max(each.longest for each in askers):.1f} s"
+        )
