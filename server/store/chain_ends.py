@@ -21,7 +21,17 @@ _MOST_TRIED: Final = 256
 class KeptEnd(Generic[ChainT, TailT]):
     """Of one chain. Until it has a key nothing is written there. `shared`: others write as well, so each transaction looks afresh."""
 
-    __slots__ = ("_begin", "_chain", "_committed", "_heads", "_settled", "_shared", "_tail", "_tried")
+    __slots__ = (
+        "_begin",
+        "_chain",
+        "_committed",
+        "_heads",
+        "_settled",
+        "_shared",
+        "_tail",
+        "_tried",
+        "_wanted",
+    )
 
     def __init__(self, begin: Callable[..., TailT], *, shared: bool = False) -> None:
         self._begin = begin
@@ -34,6 +44,7 @@ class KeptEnd(Generic[ChainT, TailT]):
         # they ended.
         self._committed: TailT | None = None
         self._tried: list[TailT] = []
+        self._wanted = False  # by the last transaction that was committed
 
     def keep(self, chain: ChainT, key: bytes, heads: Sequence[Position]) -> None:
         """Given a second time, the same key changes nothing."""
@@ -80,8 +91,15 @@ class KeptEnd(Generic[ChainT, TailT]):
 
     def flush(self, execute: Callable[..., int]) -> None:
         """Before a commit. Raises `ChainMoved`."""
-        if self._tail is None or not self._tail.flush(execute):
+        self._wanted = self._tail is not None and self._tail.flush(execute)
+        if not self._wanted:
             self._tail = self._settled  # no job had to do with it
+
+    def will_ask(self) -> Sequence[tuple[str, str, int]]:
+        """What the transaction that has begun will ask, if it is like the one before."""
+        tail = self.tail() if self._wanted else None
+        asked = None if tail is None else tail.will_ask
+        return () if asked is None else (asked,)
 
     def try_commit(self) -> None:
         """All chains are written down: from here on it is open whether that counts."""
@@ -108,6 +126,9 @@ class ChainEnds:
     def begin(self, *, afresh: bool = False) -> None:
         self.audit.begin(afresh=afresh)
         self.ledger.begin(afresh=afresh)
+
+    def will_ask(self) -> Sequence[tuple[str, str, int]]:
+        return (*self.audit.will_ask(), *self.ledger.will_ask())
 
     def mark(self) -> Callable[[], None]:
         audit, ledger = self.audit.mark(), self.ledger.mark()

@@ -1,6 +1,6 @@
 """The end of a chain of rows (`chains.py`) during one transaction: what is found there compared with what this process knows of it.
 
-Where several processes write, each in its turn (`postgres_connection.py`), another one's rows may stand behind those that were written here.
+Where several processes write, each in its turn (`postgres_transaction.py`), another one's rows may stand behind those that were written here.
 They are taken for what they are if the record is sealed, the chain ends with the row that it names, and what was committed here last
 is in it still.
 """
@@ -105,11 +105,18 @@ class Tail:
         self._record, self._dirty = replace(record, noticed=record.noticed or self._seq + 1), True
         return trouble
 
+    @property
+    def will_ask(self) -> tuple[str, str, int] | None:
+        """The statement and its parameters that come first, as far as that is known."""
+        return self._asks() if self._known and self._shared and self._record is None else None
+
     def put(self, db: StoreDb, values: Sequence[object], clause: str = "") -> int:
         """A row more; its number. With a clause that lets it be left out: 0 if it was. After `look`."""
         seq = self._seq + 1
         mac = self._chain.mac(self._mac, seq, values)
-        if not db.execute(self._chain.insert + clause, seq, *values, mac):
+        if not clause:
+            db.put_in(self._chain.insert, seq, *values, mac)
+        elif not db.execute(self._chain.insert + clause, seq, *values, mac):
             return 0
         self._seq, self._mac, self._dirty = seq, mac, True
         return seq
@@ -141,6 +148,10 @@ class Tail:
         self._known = ()  # from here on it is known itself, and would keep all that were before it
         return True
 
+    def _asks(self) -> tuple[str, str, int]:
+        """What `look` asks first, where others write as well."""
+        return _END.format(table=self._chain.table.name), self._chain.table.record, self._known[0]._seq
+
     def _go_on(self, other: Tail) -> None:
         self._record, self._text = other._record, other._text
         self._seq, self._mac = other._seq, other._mac
@@ -152,7 +163,7 @@ class Tail:
     def _follow(self, db: StoreDb) -> tuple[str | None, str]:
         """The record as it stands, and what is wrong with it or with the rows at the end."""
         last, called = self._known[0], self._chain.table.called
-        found = db.fetch_one(_END.format(table=self._chain.table.name), self._chain.table.record, last._seq)
+        found = db.fetch_one(*self._asks())
         assert found is not None
         text = found["record"]
         for known in self._known:

@@ -7,11 +7,14 @@ like all others.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
 from server.store.jobs import StoreError
+
+# How long a transaction took to begin, which may be with its first statement; and why it did not.
+Begun: TypeAlias = Callable[[float, Exception | None], None]
 
 
 class EngineCursor(Protocol):
@@ -64,8 +67,15 @@ class StoreEngine(msgspec.Struct, frozen=True, kw_only=True):
     out_of_reach: Callable[[Any], StoreError | None] | None
     # Said before and after a read on a connection that also writes; none where `begin_read` says it.
     only_reading: tuple[str, str] | None
-    # Have a connection ask, while statements run, whether they are to be stopped.
-    watch: Callable[[Any, Callable[[], bool]], None]
+    # Have a connection ask, while statements run, whether they are to be stopped; and tell of a transaction that begins with its first one.
+    watch: Callable[[Any, Callable[[], bool], Begun], None]
+    # Ask, with the first statement of a transaction, what it will ask later on, most likely. None: there is nothing to be gained.
+    foresee: Callable[[Any, str, Sequence[Any]], None] | None
+    # Run a statement that nobody waits for: before the next one, or before the commit, which are refused if it is. None: there is nothing to
+    # be gained, and it is run as any other.
+    later: Callable[[Any, str, Sequence[Any]], None] | None
+    # The same, and it is refused where it touches another number of rows than one.
+    one_row_later: Callable[[Any, str, Sequence[Any]], None] | None
 
 
 class CommitInDoubt(Exception):

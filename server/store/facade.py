@@ -6,7 +6,7 @@ The refusals here keep honest code honest; `transactions.py` still notices when 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final
@@ -15,7 +15,7 @@ from auth.values.db import AuditEntry
 from server.store.audit_chain import STORE, AuditTail
 from server.store.chain_ends import ChainEnds
 from server.store.chain_tail import Tail
-from server.store.engine import EngineConnection, EngineCursor, StoreEngine
+from server.store.engine import EngineConnection, StoreEngine
 from server.store.jobs import CHANGE_KINDS, Cause, Change, Effect, Row, StatementRefused, StoreError, Wake
 from server.store.ledger_chain import ALTERED, ONCE
 from server.store.sqlite_engine import SQLITE
@@ -96,6 +96,12 @@ class Facade:
             raise self._spoil(StatementRefused("a statement that returns rows is fetched, not executed"))
         return count
 
+    def put_in(self, sql: str, *params: object) -> None:
+        try:
+            self._run(sql, params, self._engine.later)
+        except self._engine.errors as error:
+            raise self._spoil(self._engine.translate(error)) from error
+
     def fetch_one(self, sql: str, *params: object) -> Row | None:
         try:
             cursor = self._run(sql, params)
@@ -175,7 +181,7 @@ class Facade:
     def close(self) -> None:
         self._ended = True
 
-    def _run(self, sql: str, params: tuple[Any, ...]) -> EngineCursor:
+    def _run(self, sql: str, params: tuple[Any, ...], later: Callable[..., None] | None = None) -> Any:
         if self._ended:
             raise StatementRefused("this job has ended; its database handle must not be kept")
         if self._trouble is not None:
@@ -186,7 +192,9 @@ class Facade:
         if reason is not None:
             raise self._spoil(StatementRefused(reason))
         # The engine checks the types of parameters itself, and names the offender's position, not its value.
-        return self._connection.execute(sql, params)
+        if later is None:
+            return self._connection.execute(sql, params)
+        return later(self._connection, sql, params)
 
     def _trail(self) -> AuditTail:
         tail = None if self._ends is None else self._ends.audit.tail()

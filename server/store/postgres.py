@@ -35,7 +35,7 @@ async def open_postgres_store(
 ) -> AsyncGenerator[ThreadedStore]:
     """Connect, and bring the database to this version's schema; `parameters` are libpq's. Raises `CannotOpen`.
 
-    Others may use it at the same time (`postgres_connection.py`); what they changed is heard of (`change_feed.py`). If the store breaks
+    Others may use it at the same time (`postgres_transaction.py`); what they changed is heard of (`change_feed.py`). If the store breaks
     meanwhile, the body is cancelled and `StoreBroken` raised.
     """
     access = PostgresAccess(parameters=parameters, job_seconds=limits.job_seconds)

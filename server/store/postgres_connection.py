@@ -1,4 +1,4 @@
-"""One connection to PostgreSQL that is made again when it was lost, for `transactions.py`.
+"""One connection to PostgreSQL that is made again when it was lost, for `transactions.py`. What it is sent is in `postgres_transaction.py`.
 
 It is lost at any moment: the server restarts, a network is cut. Before a commit nothing was written, so the transaction is run again on
 a new one; during a commit nobody knows, which is said (`CommitInDoubt`). Between two tries to connect there is a pause that grows, in which
@@ -14,24 +14,21 @@ from typing import Any, Final
 
 import msgspec
 import psycopg
-from psycopg.errors import LockNotAvailable, error_from_result
-from psycopg.generators import execute
-from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.errors import LockNotAvailable
 
-from server.store.engine import CommitInDoubt, StoreEngine
+from server.store.engine import Begun, StoreEngine
 from server.store.jobs import (
     CannotOpen,
     Collided,
-    JobTooSlow,
-    StoreBusy,
     StoreError,
     StoreReadOnly,
     StoreUnreachable,
 )
-from server.store.placeholders import numbered
-from server.store.postgres_errors import STANDS_BY, PostgresRefused, refused, refused_by_standby
+from server.store.postgres_errors import STANDS_BY, PostgresRefused, refused
 from server.store.postgres_session import set_up
-from server.store.postgres_values import PostgresCursor, adapters, names_of
+from server.store.postgres_transaction import BEGIN_READ, BEGIN_WRITE, COMMIT_TELLING, PostgresTransactions
+from server.store.postgres_trips import PostgresTrips
+from server.store.postgres_values import adapters
 from server.store.postgres_wire import (
     GRACE_SECONDS,
     Outage,
@@ -41,27 +38,14 @@ from server.store.postgres_wire import (
     first_line,
 )
 
-# Nobody sees anything before it is this one's turn: locking a table takes no snapshot. So all writes of all processes follow one another,
-# none fails because of another's, and what a transaction sees is what those before it have left.
-BEGIN_WRITE: Final = (
-    "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE; LOCK TABLE writers_turn IN EXCLUSIVE MODE"
-)
-BEGIN_MIGRATION: Final = "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE"
 # The newest step, and the newest that only programs that know it can go on with (`migrate.py`).
 _SCHEMA_NOW: Final = b"SELECT max(version), coalesce(max(version) FILTER (WHERE coalesce(additive, 0) = 0), 0) FROM schema_version"
-# Also to those on the other end of a database: a word, which says only that there is something to read.
-COMMIT_TELLING: Final = "NOTIFY ostiary_changes; COMMIT"
-BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-
 # Whatever else a connection waits for (`postgres_wire.py`).
 _LOCK_MILLIS: Final = 5_000
 _PREDECESSOR_MILLIS: Final = 2_000
 # Whoever reads holds nobody up. Whoever has the turn to write and says nothing more loses it, before those who wait have waited too long.
 _SILENT_READER_MILLIS: Final = 30_000
 _SILENT_WRITER_MILLIS: Final = 3_000
-
-# Statements are constants of the program, some hundreds.
-_PREPARED: Final = 1_000
 
 # Whoever writes holds this together with the others, for as long as its connection stands: "OSTY", of the schema that its tables are in. Alone
 # it is held by who changes that. Without a schema it was held by versions of before, which were alone altogether.
@@ -90,12 +74,13 @@ class PostgresAccess(msgspec.Struct, frozen=True, kw_only=True):
         return "PostgresAccess(…)"
 
 
-class PostgresConnection:
+class PostgresConnection(PostgresTransactions):
     """An `EngineConnection`. `writes`: in its turn, with the connections of others; or, `alone`, while there are none."""
 
     role = "reader"  # as whoever administrates the database sees it
 
     def __init__(self, access: PostgresAccess, *, writes: bool, alone: bool = False) -> None:
+        super().__init__()
         self._access = access
         self._writes = writes
         self._alone = alone
@@ -106,52 +91,14 @@ class PostgresConnection:
         self._own_lock = secrets.randbits(62)
         self._schema = 0  # that it was opened with; 0: not known yet
         self._adapters = adapters()
-        self._descriptions: dict[str, Sequence[tuple[str]] | None] = {}
-        self._released = False
-        self._controls: Mapping[str, Callable[[], None]] = {
-            BEGIN_WRITE: lambda: self._begin(BEGIN_WRITE),
-            BEGIN_MIGRATION: lambda: self._begin(BEGIN_MIGRATION),
-            BEGIN_READ: lambda: self._begin(BEGIN_READ),
-            "COMMIT": lambda: self._commit("COMMIT"),
-            COMMIT_TELLING: lambda: self._commit(COMMIT_TELLING),
-            "ROLLBACK": self._roll_back,
-            "SAVEPOINT job": self._save,
-            "ROLLBACK TO job": lambda: self._plain("ROLLBACK TO job"),
-            "RELEASE job": self._release,
-        }
-        self.is_late: Callable[[], bool] = lambda: False
         self._closed = False
         self._connection = self._connect()
-
-    @property
-    def in_transaction(self) -> bool:
-        return self._connection.pgconn.transaction_status in (
-            TransactionStatus.INTRANS,
-            TransactionStatus.INERROR,
-        )
+        self._trips = PostgresTrips(self._connection)
 
     @property
     def is_out_of_reach(self) -> bool:
         """There is none, and nobody is to try again now. May be asked from any thread."""
         return self._access.outage.refuses and self._connection.closed
-
-    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Any:
-        control = self._controls.get(sql)
-        if control is not None:
-            return control()
-        if self.is_late():
-            raise PostgresRefused(JobTooSlow, "the database work took too long and was stopped")
-        cursor = self._connection.cursor()
-        try:
-            # Prepared also because several statements in one are refused then.
-            cursor.execute(numbered(sql), parameters, prepare=True, binary=True)
-        except psycopg.Error as error:
-            raise self._refused(error) from None
-        try:
-            description = self._descriptions[sql]
-        except KeyError:
-            description = self._descriptions[sql] = names_of(cursor)
-        return PostgresCursor(cursor, description)
 
     def begin_without_end(self, how: str) -> None:
         """A transaction that is no job's: old tables may be long. For what others hold it waits no longer than any. Not on a new connection,
@@ -172,6 +119,7 @@ class PostgresConnection:
     ) -> None:
         """Many rows at once, in the transaction that is under way."""
         sql = f"COPY {table} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
+        self._settle()
         try:
             with self._connection.cursor() as cursor, cursor.copy(sql.encode()) as copy:
                 copy.set_types(types)
@@ -211,81 +159,6 @@ class PostgresConnection:
         self._closed = True
         self._connection.close()
 
-    def _begin(self, how: str) -> None:
-        self._released = False
-        if not self._connection.closed:
-            try:
-                self._plain(how)
-            except PostgresRefused as trouble:
-                if trouble.state in STANDS_BY:
-                    self._connection.close()
-                if not self._connection.closed:
-                    raise self._without_turn(trouble) from None
-                if trouble.kind is not StoreUnreachable and trouble.state not in STANDS_BY:
-                    raise
-            else:
-                return
-        self._reconnect()
-        try:
-            self._plain(how)
-        except PostgresRefused as trouble:
-            if trouble.state in STANDS_BY:
-                self._connection.close()
-                trouble = refused_by_standby()
-            raise self._without_turn(trouble) from None
-
-    def _without_turn(self, trouble: PostgresRefused) -> PostgresRefused:
-        """The transaction was begun and is good for nothing."""
-        if self.in_transaction:
-            self._roll_back()
-        # Nothing of a job was run: a server that took too long to begin is no fault of one.
-        if trouble.kind in (StoreBusy, JobTooSlow) and self._writes:
-            return PostgresRefused(
-                StoreBusy, "others have been writing for too long, it was not this one's turn"
-            )
-        return trouble
-
-    def _save(self) -> None:
-        self._plain("RELEASE job; SAVEPOINT job" if self._released else "SAVEPOINT job")
-        self._released = False
-
-    def _release(self) -> None:
-        """With the next savepoint, in one trip to the server and back, or with the end of the transaction."""
-        if self._connection.pgconn.transaction_status != TransactionStatus.INTRANS:
-            raise PostgresRefused(
-                StoreUnreachable if self._connection.closed else Collided, "there is no transaction"
-            )
-        self._released = True
-
-    def _commit(self, how: str) -> None:
-        # A transaction in which a statement failed would be rolled back by this, and the server would call it a success.
-        if self._connection.pgconn.transaction_status != TransactionStatus.INTRANS:
-            raise PostgresRefused(
-                StoreUnreachable if self._connection.closed else Collided, "there is nothing to commit"
-            )
-        try:
-            self._plain(how)
-        except PostgresRefused as trouble:
-            if self._connection.closed and not trouble.is_undone:
-                raise CommitInDoubt from None
-            raise
-
-    def _roll_back(self) -> None:
-        try:
-            self._plain("ROLLBACK")
-        except PostgresRefused:  # without its connection it is rolled back as well
-            self._connection.close()
-
-    def _plain(self, sql: str) -> None:
-        """Without parameters, rows and preparation. The first that is refused counts: why a connection was ended is said before its end."""
-        try:
-            self._connection.pgconn.send_query(sql.encode())
-            for result in self._connection.wait(execute(self._connection.pgconn)):
-                if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
-                    raise error_from_result(result)
-        except psycopg.Error as error:
-            raise self._refused(error) from None
-
     def _refused(self, error: psycopg.Error) -> PostgresRefused:
         if isinstance(error, ServerSilent):
             return PostgresRefused(StoreUnreachable, str(error))
@@ -311,6 +184,7 @@ class PostgresConnection:
         self.generation += 1
         try:
             self._connection = self._connect()
+            self._trips = PostgresTrips(self._connection)
         except BaseException as trouble:
             outage.failed()
             if isinstance(trouble, CannotOpen):
@@ -337,7 +211,6 @@ class PostgresConnection:
         return self._access.job_seconds + GRACE_SECONDS
 
     def _set_up(self, connection: WireConnection) -> None:
-        connection.prepared_max = _PREPARED
         settings = {
             "application_name": f"ostiary {self.role}",
             "statement_timeout": str(max(1, round(self._access.job_seconds * 1000))),
@@ -383,8 +256,20 @@ class PostgresConnection:
         return None if row is None else row[0]
 
 
-def _watch(connection: PostgresConnection, is_late: Callable[[], bool]) -> None:
-    connection.is_late = is_late
+def _watch(connection: PostgresConnection, is_late: Callable[[], bool], note_begun: Begun) -> None:
+    connection.is_late, connection.note_begun = is_late, note_begun
+
+
+def _foresee(connection: PostgresConnection, sql: str, parameters: Sequence[Any]) -> None:
+    connection.foresee(sql, parameters)
+
+
+def _later(connection: PostgresConnection, sql: str, parameters: Sequence[Any]) -> None:
+    connection.later(sql, parameters)
+
+
+def _one_row_later(connection: PostgresConnection, sql: str, parameters: Sequence[Any]) -> None:
+    connection.one_row_later(sql, parameters)
 
 
 def _out_of_reach(connection: PostgresConnection) -> StoreError | None:
@@ -406,4 +291,7 @@ POSTGRES: Final = StoreEngine(
     out_of_reach=_out_of_reach,
     only_reading=None,
     watch=_watch,
+    foresee=_foresee,
+    later=_later,
+    one_row_later=_one_row_later,
 )

@@ -106,7 +106,7 @@ def refused(error: Error, *, is_lost: bool) -> PostgresRefused:
 
 
 def refused_by_standby() -> PostgresRefused:
-    return PostgresRefused(*_BY_STATE["25006"])
+    return PostgresRefused(*_BY_STATE["25006"], state="25006")
 
 
 def _constraint(error: Error, state: str) -> str:

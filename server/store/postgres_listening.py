@@ -10,6 +10,7 @@ from typing import Final
 import psycopg
 
 from server.store.postgres_connection import PostgresAccess, PostgresConnection
+from server.store.postgres_errors import PostgresRefused
 from server.store.postgres_wire import WireConnection
 
 LISTEN: Final = b"LISTEN ostiary_changes"
@@ -27,6 +28,8 @@ class ListeningConnection(PostgresConnection):
 
     def wait_for_notice(self, seconds: float) -> None:
         """Until others say something, or `wake` is called, or so long; also where there is no connection."""
+        with suppress(PostgresRefused):  # then there is none, and the next who asks makes another
+            self._settle()
         wire = self._connection.pgconn
         waiting = select.poll()
         woken = self._woken.fileno()

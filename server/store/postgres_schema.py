@@ -14,8 +14,9 @@ from typing import Final
 from server.store.engine import CommitInDoubt
 from server.store.jobs import CannotOpen, ForeignDatabase
 from server.store.migrate import Migration, OtherSchema, refuse_newer, statements
-from server.store.postgres_connection import BEGIN_MIGRATION, BEGIN_WRITE, PostgresConnection
+from server.store.postgres_connection import PostgresConnection
 from server.store.postgres_errors import PostgresRefused
+from server.store.postgres_transaction import BEGIN_MIGRATION, BEGIN_WRITE
 
 # What SQLite spells otherwise: its INTEGER has 64 bits, and its REAL is a double.
 _TYPES: Final[Mapping[str, str]] = MappingProxyType(

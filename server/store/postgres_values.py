@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 from psycopg.adapt import AdaptersMap
 from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGresult
 from psycopg.types.bool import BoolBinaryLoader
 from psycopg.types.none import NoneDumper
 from psycopg.types.numeric import (
@@ -20,6 +21,8 @@ from psycopg.types.numeric import (
     NumericBinaryLoader,
 )
 from psycopg.types.string import ByteaBinaryLoader, BytesBinaryDumper, StrBinaryDumper, TextBinaryLoader
+
+from server.store.postgres_trips import PostgresTrips
 
 
 class _Whole(NumericBinaryLoader):
@@ -57,31 +60,39 @@ def adapters() -> AdaptersMap:
 class PostgresCursor:
     """A statement's outcome."""
 
-    __slots__ = ("_cursor", "description")
+    __slots__ = ("_result", "_seen", "_trips", "description")
 
-    def __init__(self, cursor: psycopg.Cursor[Any], description: Sequence[tuple[str]] | None) -> None:
-        self._cursor = cursor
+    def __init__(
+        self, trips: PostgresTrips, result: PGresult, description: Sequence[tuple[str]] | None
+    ) -> None:
+        self._trips = trips
+        self._result = result
+        self._seen = 0
         self.description = description
 
     @property
     def rowcount(self) -> int:
-        return self._cursor.rowcount
+        if self.description is not None:
+            return self._result.ntuples
+        changed = self._result.command_tuples
+        return -1 if changed is None else changed
 
     def fetchone(self) -> Sequence[Any] | None:
-        return self._cursor.fetchone() if self.description is not None else None
+        found = self.fetchmany(1)
+        return found[0] if found else None
 
     def fetchmany(self, size: int, /) -> Sequence[Sequence[Any]]:
-        return self._cursor.fetchmany(size) if self.description is not None else []
+        first, self._seen = self._seen, min(self._seen + size, self._result.ntuples)
+        return self._trips.rows(self._result, first, self._seen) if first < self._seen else []
 
     def fetchall(self) -> Sequence[Sequence[Any]]:
-        return self._cursor.fetchall() if self.description is not None else []
+        return self.fetchmany(self._result.ntuples)
 
     def close(self) -> None:
-        self._cursor.close()
+        self._seen = self._result.ntuples
 
 
-def names_of(cursor: psycopg.Cursor[Any]) -> Sequence[tuple[str]] | None:
-    result = cursor.pgresult
-    if result is None or result.status != ExecStatus.TUPLES_OK:
+def names_of(result: PGresult) -> Sequence[tuple[str]] | None:
+    if result.status != ExecStatus.TUPLES_OK:
         return None
     return tuple(((result.fname(column) or b"").decode(),) for column in range(result.nfields))

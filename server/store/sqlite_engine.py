@@ -6,14 +6,15 @@ import sqlite3
 from collections.abc import Callable
 from typing import Final
 
-from server.store.engine import StoreEngine
+from server.store.engine import Begun, StoreEngine
 from server.store.sqlite_errors import translate
 
 # How many steps of SQLite's machine run between two looks at the clock: some tenths of a millisecond.
 _STEPS_BETWEEN_LOOKS: Final = 10_000
 
 
-def _watch(connection: sqlite3.Connection, is_late: Callable[[], bool]) -> None:
+def _watch(connection: sqlite3.Connection, is_late: Callable[[], bool], note_begun: Begun) -> None:
+    del note_begun  # a transaction begins when it is told to
     connection.set_progress_handler(is_late, _STEPS_BETWEEN_LOOKS)
 
 
@@ -28,4 +29,7 @@ SQLITE: Final = StoreEngine(
     out_of_reach=None,
     only_reading=("PRAGMA query_only = ON", "PRAGMA query_only = OFF"),
     watch=_watch,
+    foresee=None,
+    later=None,
+    one_row_later=None,
 )

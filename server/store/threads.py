@@ -148,13 +148,14 @@ class _Group:
         return bool(self.taken)
 
     def __iter__(self) -> Iterator[_Ticket[Any]]:
-        until = time.monotonic() + self._seconds
-        position = 0
+        # From when the first was done: a transaction may begin with it, and wait for its turn until then.
+        position, until = 0, 0.0
         while position < len(self.taken):
             ticket = self.taken[position]
             if not ticket.abandoned:
                 yield ticket
             position += 1
+            until = until or time.monotonic() + self._seconds
             # Asked for its size first: an exception for each lone job would cost more than the rest of this.
             if self._queue.qsize() and position < self._limits.batch and time.monotonic() < until:
                 try:

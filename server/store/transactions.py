@@ -105,8 +105,12 @@ class Transactions:
         self.turn_seconds = (
             0.0  # what the last batch took besides its jobs: until it could begin, and for its commit
         )
+        self._not_begun: Exception | None = (
+            None  # why the transaction was not, where that is found out by its first statement
+        )
+        self._began_in = 0.0
         self._ends = ChainEnds(shared=engine.shared)
-        engine.watch(connection, self._is_late)
+        engine.watch(connection, self._is_late, self._note_begun)
         # Why whoever asks now would only be refused, as far as that is known; from any thread. None: a file is always there.
         known = engine.out_of_reach
         self.out_of_reach = None if known is None else partial(known, connection)
@@ -142,11 +146,11 @@ class Transactions:
             for work in works:
                 work.fail(self._engine.translate(error))
             return []
-        begun = time.monotonic()
+        self._began_in = time.monotonic() - asked
         waiting = iter(works)
         started: list[PendingJob[Any]] = []
         effects: list[Effect] = []
-        self._ends.begin()
+        self._look_ahead()
         alone = True  # no other job's work is in the transaction
         try:
             for work in waiting:
@@ -156,17 +160,21 @@ class Transactions:
                     alone = work.error is not None
                     if alone:
                         self._roll_back()
+                        if self._not_begun is not None:
+                            for each in chain(started, waiting):
+                                each.fail(self._engine.translate(self._not_begun))
+                            return []
                         if isinstance(work.error, self._losses):  # which may not be the last word
                             raise work.error
                         self._connection.execute(self._engine.begin_write)
-                        self._ends.begin()
+                        self._look_ahead()
                     elif not self._connection.in_transaction:
                         raise _Ended
                 else:
                     effects += self._run_among_others(work, at=at)
             done = time.monotonic()
             self._commit(effects)
-            self.turn_seconds = begun - asked + time.monotonic() - done
+            self.turn_seconds = self._began_in + time.monotonic() - done
         except CommitInDoubt:
             return self._leave_open(started, effects)
         except self._losses:
@@ -268,6 +276,7 @@ class Transactions:
     def _call(self, work: PendingJob[Any], *, at: int, writable: bool) -> list[Effect]:
         ends = self._ends if writable else None
         facade = Facade(self._connection, at=at, writable=writable, ends=ends, engine=self._engine)
+        self._not_begun = None
         self._deadline = time.monotonic() + self._job_seconds
         try:
             value = work.job(facade)
@@ -275,6 +284,8 @@ class Transactions:
         except BaseException as error:  # nothing is swallowed: it is raised where the job came from
             # Whatever it makes of a lost transaction, it runs again.
             lost = facade.trouble if isinstance(facade.trouble, self._engine.lost) else None
+            if self._not_begun is not None:
+                lost = self._engine.translate(self._not_begun)
             work.fail(lost or error)
             return []
         finally:
@@ -291,8 +302,17 @@ class Transactions:
         self._connection.execute(self._engine.commit_telling if telling else "COMMIT")
         self._ends.commit()
 
+    def _look_ahead(self) -> None:
+        self._ends.begin()
+        if self._engine.foresee is not None:
+            for sql, *parameters in self._ends.will_ask():
+                self._engine.foresee(self._connection, sql, parameters)
+
     def _write_record(self, sql: str, *parameters: str) -> int:
-        return self._connection.execute(sql, parameters).rowcount
+        if self._engine.one_row_later is None:
+            return self._connection.execute(sql, parameters).rowcount
+        self._engine.one_row_later(self._connection, sql, parameters)
+        return 1
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
@@ -300,3 +320,8 @@ class Transactions:
 
     def _is_late(self) -> bool:
         return time.monotonic() > self._deadline
+
+    def _note_begun(self, seconds: float, refused: Exception | None) -> None:
+        """A job is not late because others had their turn before it."""
+        self._deadline += seconds
+        self._began_in, self._not_begun = seconds, refused

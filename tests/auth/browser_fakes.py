@@ -83,6 +83,9 @@ class MemoryDb:
     def changed(self, kind: str, entity_id: str) -> None:
         self.execute("INSERT INTO changes (at, kind, entity_id) VALUES (?, ?, ?)", 0, kind, entity_id)
 
+    def put_in(self, sql: str, *params: object) -> None:
+        self.execute(sql, *params)
+
     def takes_away(self) -> None:
         self._room = True
 

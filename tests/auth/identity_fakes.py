@@ -7,7 +7,7 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any, TypeVar, cast
@@ -36,7 +36,7 @@ from auth.values.requester import Requester
 from auth.values.site import Site
 from auth.values.wire import WireReply, WireRequest
 from server.store.audit_chain import AuditChain
-from server.store.inline import open_inline_store
+from server.store.inline import InlineStore, open_inline_store
 
 T = TypeVar("T")
 
@@ -94,6 +94,9 @@ class PlainDb:
 
     def changed(self, kind: str, entity_id: str) -> None:
         self.changes.append((kind, entity_id))
+
+    def put_in(self, sql: str, *params: object) -> None:
+        self.execute(sql, *params)
 
     def takes_away(self) -> None:
         """A disk in memory is not full."""
@@ -338,10 +341,11 @@ async def open_identity(
     access: Mapping[str, AcceptedCredentials] | None = None,
     fetch: FetchDocument | None = None,
     upstreams: Upstreams | None = None,
+    opened: Callable[..., AbstractAsyncContextManager[InlineStore]] | None = None,
 ) -> AsyncGenerator[Identity]:
-    """The whole thing over the store without threads."""
+    """The whole thing over the store without threads: in memory, or as `opened` opens it."""
     clock = clock or Clock()
-    async with open_inline_store(clock=clock) as store:
+    async with (opened or open_inline_store)(clock=clock) as store:
         identity = await found(
             store,
             clock=clock,

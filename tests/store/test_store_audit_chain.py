@@ -207,6 +207,16 @@ class Overheard:
         self._tell(sql)
         return self._connection.execute(sql, parameters)
 
+    def __getattr__(self, name: str) -> Any:
+        """What only PostgreSQL's has; of it what is run."""
+        found = getattr(self._connection, name)
+
+        def heard(sql: str, *more: Any) -> Any:
+            self._tell(sql)
+            return found(sql, *more)
+
+        return heard if name in ("later", "one_row_later") else found
+
 
 async def test_the_record_is_read_once_and_from_then_on_only_checked(
     open_any: Open, monkeypatch: pytest.MonkeyPatch

@@ -20,7 +20,9 @@ from server.store.inline import open_inline_store
 from server.store.jobs import Change, StoreBroken, StoreDb
 from server.store.others import Others
 from server.store.postgres import open_postgres_store
-from server.store.postgres_connection import COMMIT_TELLING, PostgresConnection
+from server.store.postgres_connection import PostgresConnection
+from server.store.postgres_transaction import COMMIT_TELLING
+from server.store.postgres_trips import PostgresTrips
 from server.store.postgres_wire import WireConnection
 from server.store.threads import ThreadedStore
 
@@ -172,7 +174,7 @@ async def test_a_commit_that_counts_after_it_was_given_up_is_heard_of_when_it_do
     def give_up(self: PostgresConnection, how: str) -> None:
         del how
         underway.append(self._connection)
-        self._connection = nobody
+        self._connection, self._trips = nobody, PostgresTrips(nobody)
         raise CommitInDoubt
 
     async with AsyncExitStack() as stack:

@@ -14,8 +14,9 @@ from store_engines import NOW
 from server.store import postgres_connection, postgres_wire
 from server.store.jobs import CannotOpen, StoreDb, StoreUnreachable
 from server.store.postgres import open_postgres_store
-from server.store.postgres_connection import BEGIN_READ, PostgresAccess, PostgresConnection
+from server.store.postgres_connection import PostgresAccess, PostgresConnection
 from server.store.postgres_errors import PostgresRefused
+from server.store.postgres_transaction import BEGIN_READ
 from server.store.postgres_wire import Outage, connected
 from server.store.threads import StoreLimits
 from tests.postgres_server import PostgresServer
@@ -87,6 +88,7 @@ def test_what_one_connection_finds_out_all_others_know(
     def reads(connection: PostgresConnection) -> bool:
         try:
             connection.execute(BEGIN_READ)
+            connection.execute("SELECT 1")
         except PostgresRefused as trouble:
             return trouble.kind is not StoreUnreachable
         connection.execute("ROLLBACK")

@@ -15,8 +15,9 @@ from store_engines import NOW
 from server.store import postgres_wire
 from server.store.jobs import CannotOpen, StoreDb, StoreReadOnly, StoreUnavailable
 from server.store.postgres import open_postgres_store
-from server.store.postgres_connection import BEGIN_WRITE, PostgresAccess, PostgresConnection
+from server.store.postgres_connection import PostgresAccess, PostgresConnection
 from server.store.postgres_errors import PostgresRefused
+from server.store.postgres_transaction import BEGIN_WRITE
 from server.store.threads import ThreadedStore
 from tests.postgres_server import TEMPLATE, PostgresServer, programs
 
@@ -120,8 +121,9 @@ def test_a_connection_to_what_has_become_a_standby_is_left(
         anyhow.setattr(postgres_wire, "_ALWAYS", {})
         connection = PostgresConnection(access, writes=True)
         with closing(connection):
+            connection.execute(BEGIN_WRITE)
             with pytest.raises(PostgresRefused) as caught:
-                connection.execute(BEGIN_WRITE)
+                connection.execute("SELECT 1")
             assert caught.value.kind is StoreReadOnly
             assert "standby" in str(caught.value)
             anyhow.undo()

@@ -234,14 +234,19 @@ class OpenTill:
 
 @asynccontextmanager
 async def open_till(**bounds: KeptSum) -> AsyncGenerator[OpenTill]:
-    async with open_inline_store(clock=lambda: NOW) as store:
-        store.chain_audit(b"a" * 32)
-        made = OpenTill(store, **bounds)
-        made.books.keep(store)
-        async with trio.open_nursery() as nursery:
-            await nursery.start(made.settlements.run)
-            yield made
-            nursery.cancel_scope.cancel()
+    async with open_inline_store(clock=lambda: NOW) as store, till_on(store, **bounds) as made:
+        yield made
+
+
+@asynccontextmanager
+async def till_on(store: InlineStore, **bounds: KeptSum) -> AsyncGenerator[OpenTill]:
+    store.chain_audit(b"a" * 32)
+    made = OpenTill(store, **bounds)
+    made.books.keep(store)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(made.settlements.run)
+        yield made
+        nursery.cancel_scope.cancel()
 
 
 def an_offer(amount: int = 10_000, **more: Any) -> Offer:

@@ -1,0 +1,166 @@
+"""What goes to PostgreSQL together with something else, and is found out late (server/store/postgres_transaction.py)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncGenerator
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from store_engines import NOW
+
+from auth.values.db import AuditEntry
+from server.store import meta
+from server.store.audit_chain import AuditChain
+from server.store.jobs import Collided, ConstraintFailed, StoreDb
+from server.store.postgres import open_postgres_store
+from server.store.threads import StoreLimits, ThreadedStore
+
+KEY = b"k" * 32
+PATIENCE_SECONDS = 60
+TOGETHER = StoreLimits(batch_seconds=PATIENCE_SECONDS, longest_batch_seconds=PATIENCE_SECONDS)
+
+
+@pytest.fixture
+async def store(postgres_database: dict[str, str]) -> AsyncGenerator[ThreadedStore]:
+    async with open_postgres_store(postgres_database, clock=lambda: NOW, limits=TOGETHER) as store:
+        store.chain_audit(KEY)
+        await store.write(partial(write, event="test.first"))
+        yield store
+
+
+def write(db: StoreDb, event: str) -> str:
+    db.audit(AuditEntry(NOW, event, "user:u", None, None, None, None, "ok", ""))
+    return event
+
+
+def clash(db: StoreDb) -> None:
+    """The row that it audits is there already, by its own doing."""
+    db.begin_audit()
+    row = db.fetch_one("SELECT max(seq) AS seq FROM audit")
+    assert row is not None
+    db.execute(
+        "INSERT INTO audit (seq, at, event, actor, outcome, reason, mac) VALUES (?, ?, 'x', 'x', 'ok', '', 'x')",
+        row["seq"] + 1, NOW,
+    )  # fmt: skip
+    write(db, "test.clashed")
+
+
+def events(db: StoreDb) -> list[str]:
+    return [row["event"] for row in db.fetch_all("SELECT event FROM audit ORDER BY seq")]
+
+
+async def together(store: ThreadedStore, *jobs: Any) -> list[Any]:
+    """What became of these, which are there when the one before them is done."""
+    entered, go = threading.Event(), threading.Event()
+    became: list[Any] = [None] * len(jobs)
+
+    def gate(db: StoreDb) -> None:
+        db.fetch_one("SELECT 1 AS one")
+        entered.set()
+        assert go.wait(PATIENCE_SECONDS)
+
+    async def run(number: int) -> None:
+        try:
+            became[number] = await store.write(jobs[number])
+        except Exception as error:
+            became[number] = error
+
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.write, gate)
+            await trio.to_thread.run_sync(entered.wait, PATIENCE_SECONDS)
+            for number in range(len(jobs)):
+                nursery.start_soon(run, number)
+                await trio.testing.wait_all_tasks_blocked()  # so that they come in this order
+            go.set()
+    return became
+
+
+async def is_whole(store: ThreadedStore) -> bool:
+    piece = await store.read(lambda db: AuditChain(KEY).walk(db, None, at_most=100))
+    return piece.broken is None
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+async def test_a_row_that_cannot_be_put_in_is_the_failure_of_its_own_job_and_of_no_neighbours(
+    store: ThreadedStore, place: int
+) -> None:
+    jobs: list[Any] = [partial(write, event="test.a"), partial(write, event="test.b")]
+    jobs.insert(place, clash)
+    became = await together(store, *jobs)
+    assert isinstance(became.pop(place), ConstraintFailed)
+    assert became == ["test.a", "test.b"]
+    assert await store.read(events) == ["test.first", "test.a", "test.b"]
+    assert await is_whole(store)
+
+
+async def test_a_row_that_cannot_be_put_in_is_its_jobs_failure_also_where_it_is_alone(
+    store: ThreadedStore,
+) -> None:
+    with pytest.raises(ConstraintFailed):
+        await store.write(clash)
+
+    def goes_on(db: StoreDb) -> None:
+        clash(db)
+        db.fetch_one("SELECT 1 AS one")
+
+    with pytest.raises(ConstraintFailed):
+        await store.write(goes_on)
+    assert await store.read(events) == ["test.first"]
+
+
+async def test_a_record_that_somebody_else_wrote_meanwhile_loses_the_transaction_before_its_commit(
+    store: ThreadedStore,
+) -> None:
+    def moved(db: StoreDb) -> None:
+        write(db, "test.moved")
+        assert db.execute("UPDATE meta SET value = 'x' WHERE key = ?", meta.AUDIT_CHAIN) == 1
+
+    with pytest.raises(Collided):
+        await store.write(moved)
+    became = await together(store, partial(write, event="test.a"), moved, partial(write, event="test.b"))
+    assert isinstance(became.pop(1), Collided)
+    assert became == ["test.a", "test.b"]
+    assert await store.read(events) == ["test.first", "test.a", "test.b"]
+    assert await is_whole(store)
+
+
+async def test_what_a_job_asked_nothing_of_is_no_transaction_that_anybody_waits_for_twice(
+    store: ThreadedStore,
+) -> None:
+    """Nothing is asked in the first, the last fails before it asks anything."""
+
+    def refuses(db: StoreDb) -> None:
+        raise LookupError
+
+    assert await store.write(lambda db: "nothing") == "nothing"
+    became = await together(store, lambda db: "nothing", refuses, partial(write, event="test.a"), refuses)
+    assert became[0] == "nothing"
+    assert became[2] == "test.a"
+    assert [type(each) for each in became[1::2]] == [LookupError, LookupError]
+    assert await store.read(events) == ["test.first", "test.a"]
+
+
+async def test_a_job_that_fails_among_others_takes_along_what_it_put_in_and_nothing_more(
+    store: ThreadedStore,
+) -> None:
+    def gives_up(db: StoreDb, *, asks: bool) -> None:
+        write(db, "test.undone")
+        if asks:
+            db.fetch_one("SELECT 1 AS one")
+        raise LookupError
+
+    became = await together(
+        store,
+        partial(write, event="test.a"),
+        partial(gives_up, asks=False),
+        partial(gives_up, asks=True),
+        partial(write, event="test.b"),
+    )
+    assert [type(each) for each in became] == [str, LookupError, LookupError, str]
+    assert await store.read(events) == ["test.first", "test.a", "test.b"]
+    assert await is_whole(store)
