@@ -20,6 +20,7 @@ LEFT_BEHIND: Final = frozenset({
     "schema_version",  # it is brought to the same schema, at a time of its own
     "nodes",           # processes that serve: while rows are copied there are none
     "writers_turn",    # nothing is ever in it
+    "acme_known",      # by processes that serve
 })  # fmt: skip
 
 # Rows that are read at once. Those with bytes may be megabytes each.
