@@ -28,7 +28,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "evm": frozenset(),  # signatures and addresses of a chain
     "records": frozenset({"observe", "store"}),  # of calls
     "outgoing": frozenset({"store"}),
-    "acme": frozenset({"observe", "outgoing"}),  # certificates from an authority
+    "acme": frozenset({"observe", "outgoing", "store"}),  # certificates from an authority
     "x402": frozenset({"money", "outgoing"}),  # the protocol of payments, and those who carry them out
     "facilitator": frozenset({"evm", "http", "money", "observe", "x402"}),  # one for trying it out
     "paying": frozenset({"evm", "money", "outgoing", "x402"}),  # the side that pays

@@ -6,12 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-import trio
-
 from auth.jose import es256
 from server.acme.authority import Authority
 from server.acme.envelope import ExternalAccount, Signer
-from server.acme.files import AcmeFileError, AcmeFiles, KeptAccount
+from server.acme.keeping import CannotKeep, KeepsCertificates, KeptAccount
 from server.acme.troubles import CertificateTrouble
 from server.observe.log import Logger
 
@@ -22,18 +20,18 @@ _NOT_KNOWN: Final = frozenset({"accountDoesNotExist", "unauthorized"})
 
 
 class Accounts:
-    """Everything raises `CertificateTrouble` and `AcmeFileError`."""
+    """Everything raises `CertificateTrouble` and `CannotKeep`."""
 
     def __init__(
         self,
-        files: AcmeFiles,
+        kept: KeepsCertificates,
         log: Logger,
         *,
         contact: Sequence[str],
         eab: Callable[[], ExternalAccount | None],
     ) -> None:
         """`eab` is read when an account is made. May raise `CertificateTrouble`."""
-        self._files = files
+        self._kept = kept
         self._log = log
         self._contact = contact
         self._eab = eab
@@ -53,12 +51,12 @@ class Accounts:
 
     async def known(self, authority: Authority) -> Signer | None:
         """The account, if there is one."""
-        kept = await trio.to_thread.run_sync(self._files.account, authority.url)
+        kept = await self._kept.account(authority.url)
         return Signer(_key(kept), kept.url) if kept is not None and kept.url else None
 
     async def _signer(self, authority: Authority) -> tuple[Signer, bool]:
         """Our account there, and whether the authority has just said that it is good."""
-        kept = await trio.to_thread.run_sync(self._files.account, authority.url)
+        kept = await self._kept.account(authority.url)
         if kept is not None and kept.url:
             return Signer(_key(kept), kept.url), False
         signer = Signer(es256.generate() if kept is None else _key(kept))
@@ -85,14 +83,14 @@ class Accounts:
 
     async def _keep(self, authority: Authority, signer: Signer) -> None:
         kept = KeptAccount(url=signer.account, jwk=es256.private_jwk(signer.key))
-        await trio.to_thread.run_sync(self._files.keep_account, authority.url, kept)
+        await self._kept.keep_account(authority.url, kept)
 
 
 def _key(kept: KeptAccount) -> es256.PrivateKey:
     try:
         return kept.key()
     except (ValueError, KeyError):
-        raise AcmeFileError(
+        raise CannotKeep(
             "the key of the account at the certificate authority cannot be read",
             hint="move acme/account.json away: a new account is made then",
         ) from None

@@ -7,7 +7,8 @@ from __future__ import annotations
 import hashlib
 import os
 import ssl
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -140,26 +141,33 @@ def proof_context(name: str, key_authorization: str) -> ssl.SSLContext:
     )
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.set_alpn_protocols(["acme-tls/1"])
-    _load(context, certificate.public_bytes(Encoding.PEM), key_pem(key).encode())
+    load_pem(context, certificate.public_bytes(Encoding.PEM), key_pem(key).encode())
     return context
 
 
-def _load(context: ssl.SSLContext, chain_pem: bytes, key: bytes) -> None:
-    """OpenSSL reads files alone; through pipes nothing of it ever lies on a disk. Both are far below what a pipe holds."""
-    readers: list[int] = []
-    try:
-        for content in (chain_pem, key):
-            reader, writer = os.pipe()
-            readers.append(reader)
-            try:
-                os.write(writer, content)
-            finally:
-                os.close(writer)
+def load_pem(context: ssl.SSLContext, chain_pem: bytes, key: bytes) -> None:
+    """OpenSSL reads files alone; in memory nothing of it ever lies on a disk. Raises `ssl.SSLError` and `OSError`."""
+    with _as_file(chain_pem) as chain_file, _as_file(key) as key_file:
         # A password argument is always given: without one OpenSSL would ask for it on the terminal, and wait.
-        context.load_cert_chain(*(f"/dev/fd/{reader}" for reader in readers), password="")
+        context.load_cert_chain(chain_file, key_file, password="")
+
+
+@contextmanager
+def _as_file(content: bytes) -> Generator[str]:
+    memory = getattr(os, "memfd_create", None)  # of Linux
+    if memory is not None:
+        reader = memory("pem", os.MFD_CLOEXEC)
+        writer = os.dup(reader)
+    else:
+        reader, writer = os.pipe()  # which has room for far more than this
+    try:
+        try:
+            os.write(writer, content)
+        finally:
+            os.close(writer)
+        yield f"/dev/fd/{reader}"
     finally:
-        for reader in readers:
-            os.close(reader)
+        os.close(reader)
 
 
 def _name_of(name: x509.Name) -> str:

@@ -7,18 +7,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from random import random
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import trio
 
 from server.acme.accounts import Accounts
 from server.acme.authority import Authority
-from server.acme.certificates import BadChain, der_of, key_of, key_pem
+from server.acme.certificates import BadChain, der_of, key_of
 from server.acme.envelope import ExternalAccount, Signer
-from server.acme.files import AcmeFileError, AcmeFiles, IssuedCertificate, KeptRest, KeptRevocation
+from server.acme.keeping import CannotKeep, IssuedCertificate, KeepsCertificates, KeptRest, KeptRevocation
 from server.acme.ordering import Ordering, Wanted
 from server.acme.proofs import Proofs
 from server.acme.state import CLOCK_SECONDS, CertificateState, TroubleState
@@ -62,26 +61,26 @@ class CertificateKeeper:
     def __init__(
         self,
         plan: CertificatePlan,
-        files: AcmeFiles,
+        kept: KeepsCertificates,
         proofs: Proofs,
         ask: AsksAuthority,
         log: Logger,
         *,
-        take: Callable[[Path], None],
+        take: Callable[[IssuedCertificate], object],
         eab: Callable[[], ExternalAccount | None] = lambda: None,
         clock: Callable[[], float] = time.time,
         spread: Callable[[], float] = random,
     ) -> None:
-        """`take` has the certificate of this file served from now on, and raises `AcmeFileError`."""
+        """`take` has this certificate served from now on, and raises `CannotKeep`."""
         self._plan = plan
-        self._files = files
+        self._kept = kept
         self._proofs = proofs
         self._ask = ask
         self._log = log
         self._take = take
         self._clock = clock
         self._spread = spread
-        self._accounts = Accounts(files, log, contact=plan.contact, eab=eab)
+        self._accounts = Accounts(kept, log, contact=plan.contact, eab=eab)
         self._issued: IssuedCertificate | None = None
         self._suggested: float | None = None  # by the authority, of the certificate that is served
         self._ask_again_at = 0.0  # for a suggestion, on trio's clock
@@ -95,14 +94,13 @@ class CertificateKeeper:
 
     # ── for others ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def begin(self) -> None:
-        """Serve what there is. Blocking. Raises `AcmeFileError`."""
-        self._revocations = self._files.revocations()
-        self._say_what_is_revoked()
-        issued = self._files.certificate()
+    async def begin(self) -> None:
+        """Serve what there is. Raises `CannotKeep`."""
+        await self._read_revocations()
+        issued = await self._kept.certificate()
         if issued is not None:
             self._serve(issued)
-        rest = self._files.rest()
+        rest = await self._kept.rest()
         left = 0.0 if rest is None else rest.until - self._clock()
         if (
             rest is not None
@@ -119,7 +117,11 @@ class CertificateKeeper:
                 attempts=0,
             )
 
-    def renew(self) -> int:
+    async def renew(self) -> int:
+        """As `hurry`, for whoever does not know who gets certificates."""
+        return self.hurry()
+
+    def hurry(self) -> int:
         """A new certificate with a new key, now. → how many attempts will be over when this one is."""
         self._forced = True
         self._rests_until = 0.0
@@ -127,27 +129,23 @@ class CertificateKeeper:
         return self.state.attempts + (2 if self.state.doing == "getting" else 1)
 
     async def revoke(self, reason: int, *, at_once: bool) -> int:
-        """What is served is replaced and revoked; `at_once`: revoked even before there is another. As `renew`.
+        """What is served is replaced and revoked; `at_once`: revoked even before there is another. As `hurry`.
 
-        Raises `AcmeFileError`, and `LookupError` where there is none."""
+        Raises `CannotKeep`, and `LookupError` where there is none."""
         issued = self._issued
         if issued is None:
             raise LookupError("there is no certificate")
-        revocation = KeptRevocation(
-            directory=issued.directory,
-            chain=issued.chain.decode("ascii", "replace"),
-            key=key_pem(issued.key),
-            fingerprint=issued.facts.fingerprint,
-            reason=reason,
-            at_once=at_once,
-        )
         if len(self._revocations) >= MOST_REVOCATIONS:
-            raise AcmeFileError(
-                f"{MOST_REVOCATIONS} certificates wait to be revoked already",
-                hint=self.note() or "look at the log",
-            )
-        await self._keep_revocation(revocation)
-        return self.renew()
+            raise too_many(self.note())
+        await self._keep_revocation(issued.revocation(reason, at_once=at_once))
+        return self.hurry()
+
+    @property
+    def has_one(self) -> bool:
+        return self._issued is not None
+
+    def described(self) -> dict[str, Any]:
+        return self.state.described()
 
     def note(self) -> str:
         """One line for whoever looks at /readyz; empty where all is well."""
@@ -199,10 +197,13 @@ class CertificateKeeper:
         state = self.state
         state.doing, self._forced, self._owed = "getting", False, self._forced
         try:
+            if await self._kept.attempting(state):
+                self._owed, self._forced = True, False
+                await self._read_revocations()
             await self._carry_out()
         except CertificateTrouble as problem:
             await self._failed(problem)
-        except AcmeFileError as problem:
+        except CannotKeep as problem:
             await self._failed(CertificateTrouble("files", str(problem), hint=problem.hint))
         except Exception as error:  # a bug of ours must not end what is served
             self._log.error("certificate.crashed", exc_info=error)
@@ -216,6 +217,14 @@ class CertificateKeeper:
             self._forced = self._forced or self._owed
             state.doing = "waiting"
             state.attempts += 1
+        await self._tell()
+
+    async def _tell(self) -> None:
+        try:
+            if await self._kept.attempted(self.state):
+                self.hurry()
+        except CannotKeep as problem:
+            self._log.warning("certificate.not_told", reason=str(problem))
 
     async def _carry_out(self) -> None:
         authority = await self._begun(self._plan.directory)
@@ -243,12 +252,12 @@ class CertificateKeeper:
             "certificate.wanted", names=list(wanted.names), authority=authority.url, way=wanted.way
         )
         fresh = await self._accounts.doing(
-            authority, lambda signer: Ordering(authority, signer, self._files, self._proofs).obtain(wanted)
+            authority, lambda signer: Ordering(authority, signer, self._kept, self._proofs).obtain(wanted)
         )
         self._serve(fresh)
         self._owed = False
-        if await trio.to_thread.run_sync(self._files.rest) is not None:
-            await trio.to_thread.run_sync(self._files.keep_rest, None)
+        if await self._kept.rest() is not None:
+            await self._kept.keep_rest(None)
         self._log.info(
             "certificate.obtained",
             names=list(fresh.facts.names),
@@ -271,8 +280,8 @@ class CertificateKeeper:
         self.state.ahead_seconds = differs
 
     def _serve(self, issued: IssuedCertificate) -> None:
-        """Raises `AcmeFileError`."""
-        self._take(self._files.certificate_file)
+        """Raises `CannotKeep`."""
+        self._take(issued)
         self._issued, self._suggested, self._ask_again_at = issued, None, 0.0
         self.state.serving = issued.facts
         self.state.renews_at = self._due_at(issued)
@@ -311,8 +320,8 @@ class CertificateKeeper:
                 hint=problem.hint,
             )
             try:
-                await trio.to_thread.run_sync(self._files.keep_rest, rest)
-            except AcmeFileError as error:
+                await self._kept.keep_rest(rest)
+            except CannotKeep as error:
                 self._log.warning("certificate.not_kept", reason=str(error))
 
     # ── when, and what no longer ─────────────────────────────────────────────────────────────────────────────────────
@@ -331,16 +340,17 @@ class CertificateKeeper:
                     self._suggested = start + max(0.0, end - start) * self._spread()
                 again = min(max(told or SUGGESTION_SECONDS, SUGGESTION_AT_LEAST), SUGGESTION_AT_MOST)
                 self.state.renews_at = self._due_at(issued)
+                await self._tell()
         except CertificateTrouble as problem:
             # The certificate is good without a suggestion.
             self._log.debug("certificate.no_suggestion", reason=str(problem))
             again = SUGGESTION_SECONDS
         self._ask_again_at = trio.current_time() + again
 
-    async def _revoke_what_is_free(self) -> CertificateTrouble | AcmeFileError | None:
+    async def _revoke_what_is_free(self) -> CertificateTrouble | CannotKeep | None:
         """What is served no more; or is, and must not be waited for. → what kept one from being revoked: that keeps no certificate from
         being renewed, and no other from being revoked."""
-        refused: CertificateTrouble | AcmeFileError | None = None
+        refused: CertificateTrouble | CannotKeep | None = None
         for revocation in self._revocations:
             replaced = self._issued is None or self._issued.facts.fingerprint != revocation.fingerprint
             try:
@@ -350,7 +360,7 @@ class CertificateKeeper:
                     await self._keep_revocations(
                         [each for each in self._revocations if each.fingerprint != revocation.fingerprint]
                     )
-            except (CertificateTrouble, AcmeFileError) as problem:
+            except (CertificateTrouble, CannotKeep) as problem:
                 refused = refused or problem
         return refused
 
@@ -359,7 +369,7 @@ class CertificateKeeper:
         try:
             content, own = der_of(revocation.chain.encode()), Signer(key_of(revocation.key))
         except (BadChain, ValueError):
-            raise AcmeFileError(
+            raise CannotKeep(
                 "the certificate that is to be revoked cannot be read", hint="move acme/revocations.json away"
             ) from None
         revoke = partial(authority.revoke, content, revocation.reason)
@@ -378,15 +388,26 @@ class CertificateKeeper:
         self._log.warning("certificate.revoked", fingerprint=revocation.fingerprint, reason=revocation.reason)
         await self._keep_revocation(msgspec.structs.replace(revocation, done=True))
 
+    async def _read_revocations(self) -> None:
+        self._revocations = await self._kept.revocations()
+        self._say_what_is_revoked()
+
     async def _keep_revocation(self, revocation: KeptRevocation) -> None:
         """Beside those of other certificates."""
         others = [each for each in self._revocations if each.fingerprint != revocation.fingerprint]
         await self._keep_revocations([*others, revocation])
 
     async def _keep_revocations(self, revocations: Sequence[KeptRevocation]) -> None:
-        await trio.to_thread.run_sync(self._files.keep_revocations, revocations)
+        await self._kept.keep_revocations(revocations)
         self._revocations = tuple(revocations)
         self._say_what_is_revoked()
 
     def _say_what_is_revoked(self) -> None:
         self.state.revoking = ", ".join(each.fingerprint for each in self._revocations)
+
+
+def too_many(note: str) -> CannotKeep:
+    """`note`: how it stands, for why none of them is done."""
+    return CannotKeep(
+        f"{MOST_REVOCATIONS} certificates wait to be revoked already", hint=note or "look at the log"
+    )

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +14,7 @@ import trio
 from server.acme.authority import Authority
 from server.acme.certificates import BadChain, checked, key_of, key_pem, new_key, request_for
 from server.acme.envelope import Signer
-from server.acme.files import AcmeFiles, IssuedCertificate, KeptOrder
+from server.acme.keeping import IssuedCertificate, KeepsCertificates, KeptOrder
 from server.acme.messages import AcmeAuthorization, AcmeChallenge, AcmeProblem, CertificateOrder, understood
 from server.acme.proofs import Proofs
 from server.acme.troubles import HTTP, TLS_ALPN, CertificateTrouble, trouble
@@ -43,12 +42,14 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ordering:
-    """Of one attempt. Raises `CertificateTrouble` and `AcmeFileError`; cancelled, it is taken up by the next."""
+    """Of one attempt. Raises `CertificateTrouble` and `CannotKeep`; cancelled, it is taken up by the next."""
 
-    def __init__(self, authority: Authority, account: Signer, files: AcmeFiles, proofs: Proofs) -> None:
+    def __init__(
+        self, authority: Authority, account: Signer, kept: KeepsCertificates, proofs: Proofs
+    ) -> None:
         self._authority = authority
         self._account = account
-        self._files = files
+        self._kept = kept
         self._proofs = proofs
 
     async def obtain(self, wanted: Wanted) -> IssuedCertificate:
@@ -67,13 +68,13 @@ class Ordering:
         issued = IssuedCertificate(
             facts=facts, directory=self._authority.url, profile=wanted.profile, chain=chain, key=key
         )
-        await trio.to_thread.run_sync(self._files.keep_certificate, issued)
+        await self._kept.keep_certificate(issued)
         await self._forget()
         return issued
 
     async def _taken_up(self, wanted: Wanted) -> KeptOrder | None:
         """An order of before that is still good."""
-        kept = await trio.to_thread.run_sync(self._files.order)
+        kept = await self._kept.order()
         if kept is None:
             return None
         same = (kept.directory, kept.account, kept.names, kept.profile) == (
@@ -84,7 +85,7 @@ class Ordering:
         )
         try:
             # After a crash it may be that of what is served: that one is finished, and its key is used once.
-            if same and not await trio.to_thread.run_sync(self._is_served, kept.key):
+            if same and not await self._is_served(kept.key):
                 order, _ = await self._authority.look(kept.url, CertificateOrder, self._account)
                 if order.status != "invalid":
                     return kept
@@ -94,8 +95,8 @@ class Ordering:
         await self._forget()
         return None
 
-    def _is_served(self, key: str) -> bool:
-        issued = self._files.certificate()
+    async def _is_served(self, key: str) -> bool:
+        issued = await self._kept.certificate()
         return issued is not None and key_pem(issued.key) == key
 
     async def _begun(self, wanted: Wanted) -> KeptOrder:
@@ -122,7 +123,7 @@ class Ordering:
             profile=wanted.profile,
             key=key_pem(new_key()),
         )
-        await trio.to_thread.run_sync(self._files.keep_order, kept)
+        await self._kept.keep_order(kept)
         return kept
 
     async def _carried_out(self, kept: KeptOrder, wanted: Wanted) -> bytes:
@@ -147,7 +148,7 @@ class Ordering:
         way = wanted.way
         if len(order.authorizations) > len(wanted.names):
             raise _strange("more to be proved than was ordered")
-        with self._proofs.shown():
+        async with self._proofs.shown():
             under_way: list[tuple[str, str, str]] = []
             for url in order.authorizations:
                 authorization, _ = await self._authority.look(url, AcmeAuthorization, self._account)
@@ -167,11 +168,8 @@ class Ordering:
                     )
                 if _TOKEN.fullmatch(challenge.token) is None:
                     raise _strange("a proof with a token that is none")
-                # From a thread: a key is made for it.
                 authorized = self._account.key_authorization(challenge.token)
-                await trio.to_thread.run_sync(
-                    partial(self._proofs.add, challenge.type, name, challenge.token, authorized)
-                )
+                await self._proofs.show(challenge.type, name, challenge.token, authorized)
                 if challenge.status == "pending":
                     await self._authority.post(challenge.url, {}, self._account)
                 under_way.append((url, name, challenge.type))
@@ -220,7 +218,7 @@ class Ordering:
         )  # fmt: skip
 
     async def _forget(self) -> None:
-        await trio.to_thread.run_sync(self._files.keep_order, None)
+        await self._kept.keep_order(None)
 
 
 def _challenge(authorization: AcmeAuthorization, way: str) -> AcmeChallenge | None:

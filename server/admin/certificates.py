@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -15,20 +15,34 @@ from server.admin.control import CommandRefused, Handler
 from server.admin.reading import text
 from server.store.jobs import Store
 
-if TYPE_CHECKING:
-    from server.acme.keeper import CertificateKeeper
-
 # RFC 5280 §5.3.1: those that the holder of a certificate has.
 REASONS: Final[Mapping[str, int]] = MappingProxyType(
     {"unspecified": 0, "key-compromise": 1, "superseded": 4, "cessation": 5}
 )
 
 
+class RenewsCertificate(Protocol):
+    """Whoever gets certificates here, or can ask who does."""
+
+    @property
+    def has_one(self) -> bool:
+        """That is served."""
+        ...
+
+    async def renew(self) -> int:
+        """A new certificate with a new key, now. → how many attempts will be over when this one is. Raises `CannotKeep`."""
+        ...
+
+    async def revoke(self, reason: int, *, at_once: bool) -> int:
+        """Likewise, and what is served is revoked. Raises `LookupError` where there is none."""
+        ...
+
+
 class CertificateAdmin(msgspec.Struct, frozen=True, kw_only=True):
     """`described`: None where nothing is served by https. `keeper`: None where no domain is configured."""
 
     described: Callable[[], Mapping[str, Any]] | None
-    keeper: CertificateKeeper | None
+    keeper: RenewsCertificate | None
     store: Store
     clock: Callable[[], Millis]
 
@@ -45,25 +59,19 @@ class CertificateAdmin(msgspec.Struct, frozen=True, kw_only=True):
     async def renew(self, arguments: Mapping[str, Any], actor: str) -> Any:
         keeper = self._keeper()
         await self._write_down("certificate.renewal_asked", "", actor)
-        return {"attempt": keeper.renew()}
+        return await _asked(keeper.renew())
 
     async def revoke(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        from server.acme.files import AcmeFileError
-
         keeper = self._keeper()
         reason = text(arguments, "reason", 40) or "unspecified"
         if reason not in REASONS:
             raise CommandRefused(f"there is no reason {reason}", f"one of {', '.join(REASONS)}")
-        if keeper.state.serving is None:
+        if not keeper.has_one:
             raise CommandRefused("there is no certificate that could be revoked")
         await self._write_down("certificate.revocation_asked", reason, actor)
-        try:
-            attempt = await keeper.revoke(REASONS[reason], at_once=bool(arguments.get("at_once")))
-        except AcmeFileError as problem:
-            raise CommandRefused(str(problem), problem.hint) from problem
-        return {"attempt": attempt}
+        return await _asked(keeper.revoke(REASONS[reason], at_once=bool(arguments.get("at_once"))))
 
-    def _keeper(self) -> CertificateKeeper:
+    def _keeper(self) -> RenewsCertificate:
         if self.keeper is not None:
             return self.keeper
         if self.described is None:
@@ -79,3 +87,12 @@ class CertificateAdmin(msgspec.Struct, frozen=True, kw_only=True):
         await self.store.write(
             partial(audit.record, at=self.clock(), event=event, actor=actor, reason=reason)
         )
+
+
+async def _asked(asking: Awaitable[int]) -> Any:
+    from server.acme.keeping import CannotKeep  # loaded where there is a keeper
+
+    try:
+        return {"attempt": await asking}
+    except CannotKeep as problem:
+        raise CommandRefused(str(problem), problem.hint) from problem

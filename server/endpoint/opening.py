@@ -226,7 +226,8 @@ async def open_servers(
         shared = _shared(letters, ended, endpoints, store, subkey, log)
         background.start_soon(shared.run)
         parked = cache(partial(_parked, letters, background, log))
-    trust = _desk_place(store, subkey, log, issuer, connections, background)
+    node = "" if letters is None else boot_id
+    trust = _desk_place(store, subkey, log, issuer, connections, background, node)
     await trust.start(servers)
     keeper = cache(partial(_open_keeper, store, subkey, boot_id, log))
     policies = PolicyMaker(store, subkey, log, clock=now_millis, audits=issuer is not None)
@@ -335,11 +336,12 @@ def _desk_place(
     issuer: Callable[[], TokenIssuer] | None,
     connections: PersonConnections | None,
     background: trio.Nursery,
+    node: str,
 ) -> DeskPlace:
     def make() -> TrustDesk:
         from server.trust.opening import open_desk
 
-        desk = open_desk(store, subkey, log, issuer, clock=now_millis, connections=connections)
+        desk = open_desk(store, subkey, log, issuer, clock=now_millis, connections=connections, node=node)
         background.start_soon(desk.run)
         return desk
 

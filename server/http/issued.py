@@ -46,6 +46,10 @@ class IssuedTls:
             raise TlsError(f"{file} holds no certificate with its key ({error.reason})") from None
         except OSError as error:
             raise TlsError(f"cannot read {file}: {error.strerror}") from None
+        self.use(context)
+
+    def use(self, context: ssl.SSLContext) -> None:
+        """For the next handshakes: a `new_context` that has its certificate."""
         self._context = context
 
     def secured(self, wire: PeerStream) -> SecureStream:

@@ -21,6 +21,7 @@ LEFT_BEHIND: Final = frozenset({
     "nodes",           # processes that serve: while rows are copied there are none
     "silent_nodes",    # of the other database
     "writers_turn",    # nothing is ever in it
+    "acme_known",      # by processes that serve
 })  # fmt: skip
 
 # Rows that are read at once. Those with bytes may be megabytes each.

@@ -25,7 +25,7 @@ from server.admin import control
 from server.admission.key_usage import keep_noting
 from server.backends.catalog import CatalogError
 from server.endpoint.cannot_start import CannotStart
-from server.endpoint.opening import now_millis
+from server.endpoint.opening import now_millis, subkeys
 from server.http import listen
 from server.http.asgi import hosting
 from server.http.handler import App
@@ -39,7 +39,14 @@ from server.program import first_words, store_watch, trail
 from server.program.allocator import give_large_blocks_back
 from server.program.answering import lazy_pages, public_router
 from server.program.backups import BackupPlan, keep_backing_up
-from server.program.certificates import ServedCertificate, ends_at, of_an_authority, of_files, waits_for
+from server.program.certificates import (
+    ServedCertificate,
+    ends_at,
+    of_an_authority,
+    of_files,
+    of_nodes,
+    waits_for,
+)
 from server.program.clock_watch import keep_watching
 from server.program.membership import Membership, this_node
 from server.program.nodes_told import SelfDescription
@@ -153,7 +160,8 @@ async def serve(
                 path=str(home.database),
                 hint="a new one is made; if there was one, stop, and put a back-up in its place: ostiary restore FILE",
             )
-        certificate = certificate or of_an_authority(resolved, home.path, log)
+        if not config.store:
+            certificate = certificate or await of_an_authority(resolved, home.path, log)
         ballast = Ballast(home.ballast)
         async with open_place(resolved, home, ballast) as store:
             store_watch.tell_of_damage(store, log)
@@ -184,6 +192,10 @@ async def serve(
                 )
                 description = SelfDescription(services)
                 membership.describe = description
+                if config.store:
+                    certificate = certificate or await of_nodes(
+                        resolved, home.path, store, membership, subkeys(key), log
+                    )
                 background.start_soon(membership.run)
                 if services.correspondence is not None:
                     background.start_soon(services.correspondence.run)

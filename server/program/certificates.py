@@ -4,8 +4,9 @@ told of it. With neither, TLS is ended by somebody else, or nobody.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -14,15 +15,18 @@ import trio
 
 from server.backends.watching import FileWatch, look
 from server.endpoint.opening import CannotStart
-from server.http.tls import Secures, Tls, TlsError
+from server.http.tls import Secures, Tls, TlsError, new_context
 from server.observe.log import Logger
+from server.program.membership import Membership
 from server.settings.resolve import Resolved
 from server.settings.secret import read_secret
+from server.store.jobs import Store
 
 if TYPE_CHECKING:
-    from server.acme.files import AcmeFiles
-    from server.acme.keeper import CertificateKeeper
+    from server.acme.keeper import CertificateKeeper, CertificatePlan
+    from server.acme.keeping import IssuedCertificate, KeepsCertificates
     from server.acme.proofs import Proofs
+    from server.acme.shared import MakeKeeper, SharedKeeper
     from server.http.issued import IssuedTls
 
 # Certificates are renewed days before they end: nobody waits for a new one, and a disk is not to be asked all the time.
@@ -114,15 +118,15 @@ class FileCertificate:
 
 
 class AcmeCertificate:
-    """Implements `ServedCertificate`."""
+    """Implements `ServedCertificate`, and what `ostiary certificate` asks for (`RenewsCertificate`)."""
 
-    def __init__(self, tls: IssuedTls, keeper: CertificateKeeper, proofs: Proofs) -> None:
+    def __init__(self, tls: IssuedTls, keeper: CertificateKeeper | SharedKeeper, proofs: Proofs) -> None:
         self.tls: Final = tls
         self.keeper: Final = keeper
         self.key_authorization = proofs.key_authorization
         self.run = keeper.run
         self.note = keeper.note
-        self.described = keeper.state.described
+        self.described = keeper.described
 
     def reload(self) -> None:
         """Nobody else writes it."""
@@ -138,50 +142,118 @@ def of_files(resolved: Resolved, log: Logger) -> FileCertificate | None:
     )
 
 
-def of_an_authority(resolved: Resolved, data_dir: Path, log: Logger) -> AcmeCertificate | None:
-    """Loads everything about it, where a domain is configured. Raises `CannotStart` and `SecretUnreadable`."""
-    config, acme = resolved.config, resolved.acme
-    if not config.domain:
+async def of_an_authority(resolved: Resolved, data_dir: Path, log: Logger) -> AcmeCertificate | None:
+    """For the only process that serves. Loads everything about it, where a domain is configured. Raises `CannotStart` and
+    `SecretUnreadable`."""
+    if not resolved.config.domain:
         return None
-    from server.acme.envelope import ExternalAccount
-    from server.acme.files import AcmeFileError, AcmeFiles
-    from server.acme.keeper import CertificateKeeper, CertificatePlan
-    from server.acme.ordering import ways
+    from server.acme.files import AcmeFiles, KeptInFiles
+    from server.acme.keeping import CannotKeep
     from server.acme.proofs import Proofs
-    from server.acme.wire import AuthorityWire
     from server.http.issued import IssuedTls
 
-    eab = ExternalAccount(acme.eab_key_id, read_secret(acme.eab_key).reveal()) if acme.eab_key else None
+    proofs = Proofs()
+    tls = IssuedTls(proofs)
+    try:
+        files = AcmeFiles(data_dir)
+
+        def take(issued: IssuedCertificate) -> None:
+            try:
+                tls.take(files.certificate_file)
+            except TlsError as problem:
+                raise CannotKeep(str(problem), hint="move it away: a new one is got then") from None
+
+        keeper = _keeper_maker(resolved, proofs, log)(KeptInFiles(files), take)
+        await keeper.begin()
+    except CannotKeep as problem:
+        raise CannotStart(str(problem), problem.hint) from problem
+    return AcmeCertificate(tls, keeper, proofs)
+
+
+async def of_nodes(
+    resolved: Resolved,
+    data_dir: Path,
+    store: Store,
+    membership: Membership,
+    subkey: Callable[[str], bytes],
+    log: Logger,
+) -> AcmeCertificate | None:
+    """The same where others may serve from the same database: one of them gets the certificate, for all."""
+    if not resolved.config.domain:
+        return None
+    from server.acme.certificates import key_pem, load_pem
+    from server.acme.files import FOLDER, AcmeFiles
+    from server.acme.keeping import CannotKeep
+    from server.acme.proofs import Proofs
+    from server.acme.shared import SharedKeeper
+    from server.acme.shared_rows import AcmeVault
+    from server.http.issued import IssuedTls
+
     proofs = Proofs()
     tls = IssuedTls(proofs)
 
-    def take(file: Path) -> None:
+    def take(issued: IssuedCertificate) -> None:
+        context = new_context()
         try:
-            tls.take(file)
-        except TlsError as problem:
-            raise AcmeFileError(str(problem), hint="move it away: a new one is got then") from None
+            load_pem(context, issued.chain, key_pem(issued.key).encode())
+        except OSError as error:  # of TLS as well
+            raise CannotKeep(f"the certificate cannot be served: {error.strerror or error}") from None
+        tls.use(context)
 
+    def before() -> AcmeFiles | None:
+        return AcmeFiles(data_dir) if (data_dir / FOLDER).is_dir() else None
+
+    keeper = SharedKeeper(
+        _plan(resolved),
+        store,
+        AcmeVault(subkey, os.urandom),
+        proofs,
+        log,
+        boot_id=membership.node.boot_id,
+        node=membership.node.name,
+        make=_keeper_maker(resolved, proofs, log),
+        take=take,
+        before=before,
+    )
+    store.on_changes(keeper.apply_changes)
+    store.on_trust(keeper.trust)
+    membership.on_lapse.append(keeper.let_go)
+    membership.on_loss.append(keeper.look_for_left)
     try:
-        files: AcmeFiles = AcmeFiles(data_dir)
-        keeper = CertificateKeeper(
-            CertificatePlan(
-                names=config.domain,
-                directory=acme.directory,
-                ways=tuple(ways(config.http_port)),
-                profile=acme.profile,
-                contact=acme.contact,
-            ),
-            files,
-            proofs,
-            AuthorityWire(Path(acme.ca_file).expanduser() if acme.ca_file else None),
-            log,
-            take=take,
-            eab=lambda: eab,
-        )
-        keeper.begin()
-    except AcmeFileError as problem:
+        await keeper.begin()
+    except CannotKeep as problem:
         raise CannotStart(str(problem), problem.hint) from problem
     return AcmeCertificate(tls, keeper, proofs)
+
+
+def _keeper_maker(resolved: Resolved, proofs: Proofs, log: Logger) -> MakeKeeper:
+    """Raises `SecretUnreadable`."""
+    from server.acme.envelope import ExternalAccount
+    from server.acme.keeper import CertificateKeeper
+    from server.acme.wire import AuthorityWire
+
+    acme = resolved.acme
+    eab = ExternalAccount(acme.eab_key_id, read_secret(acme.eab_key).reveal()) if acme.eab_key else None
+    wire = AuthorityWire(Path(acme.ca_file).expanduser() if acme.ca_file else None)
+
+    def make(kept: KeepsCertificates, take: Callable[[IssuedCertificate], object]) -> CertificateKeeper:
+        return CertificateKeeper(_plan(resolved), kept, proofs, wire, log, take=take, eab=lambda: eab)
+
+    return make
+
+
+def _plan(resolved: Resolved) -> CertificatePlan:
+    from server.acme.keeper import CertificatePlan
+    from server.acme.ordering import ways
+
+    config, acme = resolved.config, resolved.acme
+    return CertificatePlan(
+        names=config.domain,
+        directory=acme.directory,
+        ways=tuple(ways(config.http_port)),
+        profile=acme.profile,
+        contact=acme.contact,
+    )
 
 
 def waits_for(certificate: ServedCertificate | None) -> str | None:

@@ -197,14 +197,6 @@ def _check_store(config: Config, problems: list[SettingsProblem]) -> None:
                 instead="1, or with `store` a PostgreSQL database (docs/scale.md)",
             )
         )
-    if config.store and config.domain and config.workers != 1:
-        problems.append(
-            SettingsProblem(
-                key="workers",
-                what="and `domain` do not go together: the authority that looks at a name may come to any of the processes, and one of them knows the proof",
-                instead="1, or let a proxy end TLS (docs/deploy.md), or name files by `tls_certificate` and `tls_key`",
-            )
-        )
     if config.store_ca:
         try:
             ssl.create_default_context(cafile=Path(config.store_ca).expanduser())

@@ -94,9 +94,14 @@ class PersonConnections:
         self._listeners[upstream] = changed
 
     def apply_changes(self, changes: Sequence[Change]) -> None:
-        """For the store's `on_changes`: of an account that was locked or removed, nothing is remembered."""
+        """For the store's `on_changes`: of an account that was locked or removed, nothing is remembered; nor of one at an upstream that was
+        connected or taken away, here or in another process."""
         for change in changes:
-            if change.kind == "user":
+            if (found := logins.whose(change)) is not None:
+                for key, changed in self._listeners.items():
+                    if str(key) == found[0]:
+                        changed(found[1])
+            elif change.kind == "user":
                 for changed in self._listeners.values():
                     changed(change.entity_id)
 

@@ -74,7 +74,9 @@ class TrustDesk:
         tokens: AskForTokens,
         issuer: Callable[[], TokenIssuer] | None = None,
         connections: PersonConnections | None = None,
+        node: str = "",
     ) -> None:
+        """`node`: the boot id of this one, where others may use the same database."""
         self.store: Final = store
         self.clock: Final = clock
         self.log: Final = log
@@ -82,6 +84,7 @@ class TrustDesk:
         self.issuer: Final = issuer
         self.connections: Final = connections
         self.vault: Final = LoginVault(subkey, entropy)
+        self._node = node
         self._entropy = entropy
         self._known: dict[UpstreamKey, KnownUpstream] = {}
         self._coming: dict[UpstreamKey, KnownUpstream] | None = None  # while other settings are tried
@@ -128,7 +131,15 @@ class TrustDesk:
 
     def login_of(self, key: UpstreamKey, person: str, url: str = "") -> OwnerLogin:
         return OwnerLogin(
-            key, self.store, self.vault, self.tokens, clock=self.clock, log=self.log, person=person, url=url
+            key,
+            self.store,
+            self.vault,
+            self.tokens,
+            clock=self.clock,
+            log=self.log,
+            person=person,
+            url=url,
+            node=self._node,
         )
 
     def enter(self, upstream: KnownUpstream) -> None:

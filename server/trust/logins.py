@@ -15,12 +15,13 @@ from auth.keys import sealing
 from auth.keys.sealing import CannotUnseal
 from auth.values.model import Millis, Secret
 from server.client.identity import METHODS, NONE, ClientIdentity
-from server.store.jobs import StoreDb
+from server.store.jobs import Change, StoreDb
 from server.trust.pins import CHANGE, UpstreamKey
 
 SEAL_PURPOSE: Final = "upstream-tokens"
 OURS: Final = ""  # whose login is the server's own, in the table
 MAX_TEXT: Final = 4_096
+_OF: Final = " "  # in no name of an upstream
 
 
 class UpstreamLogin(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +124,7 @@ def put(
         "INSERT INTO upstream_tokens"
         " (server, agent, person, user_id, sealed, login_id, version, obtained_at, obtained_by)"
         " VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?) ON CONFLICT (server, agent, person) DO UPDATE"
-        " SET sealed = excluded.sealed, login_id = excluded.login_id, version = 1,"
+        " SET sealed = excluded.sealed, login_id = excluded.login_id, version = 1, refresher = NULL, refreshing_until = 0,"
         " obtained_at = excluded.obtained_at, obtained_by = excluded.obtained_by",
         upstream.server,
         upstream.agent,
@@ -138,13 +139,57 @@ def put(
     audit.record(db, at=now, event="upstream.logged_in", actor=by, reason=str(upstream))
 
 
+def take_turn(
+    db: StoreDb,
+    upstream: UpstreamKey,
+    person: str,
+    *,
+    login_id: str,
+    version: int,
+    node: str,
+    now: Millis,
+    millis: Millis,
+) -> bool:
+    """A job: whether `node` may refresh these tokens. Nobody else may for so long, unless that node is gone, or says that it is done."""
+    taken = db.execute(
+        "UPDATE upstream_tokens SET refresher = ?, refreshing_until = ?"
+        " WHERE server = ? AND agent = ? AND person = ? AND login_id = ? AND version = ? AND (refresher IS NULL"
+        " OR refreshing_until <= ? OR NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.boot_id = upstream_tokens.refresher))",
+        node,
+        now + millis,
+        upstream.server,
+        upstream.agent,
+        person,
+        login_id,
+        version,
+        now,
+    )
+    return taken == 1
+
+
+def leave_turn(
+    db: StoreDb, upstream: UpstreamKey, person: str, *, login_id: str, version: int, node: str
+) -> None:
+    """A job: they were not refreshed, and another one may try."""
+    db.execute(
+        "UPDATE upstream_tokens SET refresher = NULL, refreshing_until = 0"
+        " WHERE server = ? AND agent = ? AND person = ? AND login_id = ? AND version = ? AND refresher = ?",
+        upstream.server,
+        upstream.agent,
+        person,
+        login_id,
+        version,
+        node,
+    )
+
+
 def renew(
     db: StoreDb, upstream: UpstreamKey, person: str, *, sealed: str, login_id: str, version: int
 ) -> bool:
     """A job: the tokens after a refresh, unless somebody logged in anew, or out, meanwhile."""
     return (
         db.execute(
-            "UPDATE upstream_tokens SET sealed = ?, version = version + 1"
+            "UPDATE upstream_tokens SET sealed = ?, version = version + 1, refresher = NULL, refreshing_until = 0"
             " WHERE server = ? AND agent = ? AND person = ? AND login_id = ? AND version = ?",
             sealed,
             upstream.server,
@@ -183,10 +228,15 @@ def end(
     return gone == 1
 
 
+def whose(change: Change) -> tuple[str, str] | None:
+    """Of the account of a person at an upstream: which upstream, and which person."""
+    upstream, _, person = change.entity_id.partition(_OF)
+    return (upstream, person) if change.kind == CHANGE and person else None
+
+
 def _tell(db: StoreDb, upstream: UpstreamKey, person: str) -> None:
-    """Other processes, of the login that is the owner's."""
-    if person == OURS:
-        db.changed(CHANGE, str(upstream))
+    """Other processes."""
+    db.changed(CHANGE, str(upstream) if person == OURS else f"{upstream}{_OF}{person}")
 
 
 def _bound_to(upstream: UpstreamKey, person: str) -> str:

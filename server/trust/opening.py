@@ -56,8 +56,9 @@ def open_desk(
     *,
     clock: Callable[[], Millis],
     connections: PersonConnections | None = None,
+    node: str = "",
 ) -> TrustDesk:
-    """`issuer` None: nothing is kept beyond this process."""
+    """`issuer` None: nothing is kept beyond this process. `node`: the boot id of this one, where others may use the same database."""
     return TrustDesk(
         store,
         clock=clock,
@@ -67,6 +68,7 @@ def open_desk(
         issuer=issuer,
         tokens=TokenEndpoints(ProviderClient(), clock),
         connections=connections,
+        node=node,
     )
 
 

@@ -1,12 +1,14 @@
 """The server's own login at an upstream (`ostiary upstream login`): shown with every call, refreshed when it runs out.
 
-However many calls want it at once, one refreshes. The refresh token is single use almost everywhere, so between the answer and our row
+However many calls want it at once, one refreshes; and where several nodes have it, one of them, which is written down before the
+authorization server is asked: the others wait for what it brings. The refresh token is single use almost everywhere, so between the answer and our row
 nothing may come: the refresh ignores cancellation for its bounded time, and what it brought is written before it is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from shlex import quote
 from types import MappingProxyType
@@ -28,6 +30,11 @@ from server.trust.token_endpoint import AskForTokens, TokenDenied, UpstreamToken
 TRIES: Final = (
     2  # one whose answer was lost is repeated at once: servers give the same answer again within a minute
 )
+# Two tries take 20 seconds at most. Whoever takes longer has died, or could not write what it got.
+TURN_MILLIS: Final[Millis] = 30_000
+# So long a call waits for the turn of another node: what a node left that died is free after ten seconds.
+TURN_SECONDS: Final = 35.0
+_LOOK_SECONDS: Final = 0.25
 # A token that was refused so soon after it was made is not refused for its age.
 JUST_NOW: Final[Millis] = 60_000
 # Of calls that were sent together with an old token, the later ones are refused after the first has refreshed it.
@@ -52,8 +59,10 @@ class OwnerLogin:
         log: Logger,
         person: str = OURS,
         url: str = "",
+        node: str = "",
     ) -> None:
-        """`url`: where the upstream is. A login at another place is none, however the two are called here."""
+        """`url`: where the upstream is. A login at another place is none, however the two are called here. `node`: the boot id of this one,
+        where others may use the same database."""
         self._upstream = upstream
         self._store = store
         self._vault = vault
@@ -62,6 +71,7 @@ class OwnerLogin:
         self._log = log
         self._person = person
         self._place = _place(url) if url else None
+        self._node = node
         self._kept: KeptLogin | None = None
         self._read = False  # the row; from then on it changes by way of us alone
         self._renewed_at: Millis = 0
@@ -162,10 +172,54 @@ class OwnerLogin:
                 kept = newer
                 if kept.login.fresh(self._clock()):
                     return kept.login
+            if self._node and (theirs := await self._wait_for_turn(kept)) is not None:
+                return theirs.login
             done: list[UpstreamLogin] = []
             with trio.CancelScope(shield=True):  # bounded by the exchanges within
                 done.append(await self._rotate(kept))
             return done[0]
+
+    async def _wait_for_turn(self, kept: KeptLogin) -> KeptLogin | None:
+        """None: it is this node's. Else what another one has made of it meanwhile. Raises `BackendError`."""
+        job = partial(
+            logins.take_turn,
+            upstream=self._upstream,
+            person=self._person,
+            login_id=kept.login_id,
+            version=kept.version,
+            node=self._node,
+            millis=TURN_MILLIS,
+        )
+        with trio.move_on_after(TURN_SECONDS):
+            while True:
+                try:
+                    if await self._store.write(partial(job, now=self._clock())):
+                        return None
+                    row = await self._store.read(
+                        partial(logins.fetch, upstream=self._upstream, person=self._person)
+                    )
+                except StoreError:
+                    # Another one may be at it: to spend the token now could end the login.
+                    raise self._unusable() from None
+                if row is None or row[1] != kept.login_id:  # logged out, or in anew
+                    self.changed()
+                    raise self._unusable()
+                if (newer := await self._refreshed_elsewhere(kept)) is not None:
+                    return newer
+                await trio.sleep(_LOOK_SECONDS)
+        raise self._unusable()
+
+    async def _leave_turn(self, kept: KeptLogin) -> None:
+        job = partial(
+            logins.leave_turn,
+            upstream=self._upstream,
+            person=self._person,
+            login_id=kept.login_id,
+            version=kept.version,
+            node=self._node,
+        )
+        with suppress(StoreError):  # then it is over in half a minute
+            await self._store.write(job)
 
     async def _rotate(self, kept: KeptLogin) -> UpstreamLogin:
         before = kept.login
@@ -179,6 +233,8 @@ class OwnerLogin:
             if denied.final:
                 # Final, whatever the reason: a spent refresh token never comes back.
                 await self._end(kept, "its refresh was refused")
+            elif self._node:
+                await self._leave_turn(kept)
             said = "does not accept its login any more" if denied.final else "could not refresh its login"
             self._fail(f"{said}: {host_of(before.token_endpoint)} {denied}")
             raise self._unusable() from None

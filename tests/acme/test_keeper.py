@@ -5,7 +5,7 @@ that jumps.
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ from structlog.testing import CapturingLogger
 
 from server.acme.certificates import key_pem
 from server.acme.envelope import ExternalAccount
-from server.acme.files import AcmeFileError, AcmeFiles, KeptOrder
+from server.acme.files import AcmeFiles, KeptInFiles
 from server.acme.keeper import LOOK_SECONDS, PAUSES, CertificateKeeper, CertificatePlan
-from server.acme.proofs import Proofs
+from server.acme.keeping import CannotKeep, IssuedCertificate, KeptOrder
+from server.acme.proofs import Proofs, ShownProof
 from server.acme.troubles import CertificateTrouble
 from tests.acme.fake_authority import DAY, DIRECTORY, FakeAuthority, looking_at, pem_blocks, serial_of
 
@@ -55,16 +56,15 @@ class Office:
         log: Any = structlog.wrap_logger(
             self.logged, processors=[], wrapper_class=wrapper, context_class=dict
         )
-        files = AcmeFiles(self.home)
 
-        def take(file: Path) -> None:
+        def take(issued: IssuedCertificate) -> None:
             if self.cannot_take:
-                raise AcmeFileError("cannot be taken")
-            self.served.append(serial_of(file.read_bytes()[file.read_bytes().index(b"-----BEGIN CERT") :]))
+                raise CannotKeep("cannot be taken")
+            self.served.append(serial_of(issued.chain))
 
         self.keeper = CertificateKeeper(
             CertificatePlan(**self.plan),
-            files,
+            KeptInFiles(AcmeFiles(self.home)),
             self.proofs,
             self.authority,
             log,
@@ -128,7 +128,7 @@ def office(tmp_path: Path, clock: trio.testing.MockClock) -> Office:
 async def test_the_first_certificate_is_got_at_once_and_kept_for_its_owner_alone(
     office: Office, clock: Clock
 ) -> None:
-    office.keeper.begin()
+    await office.keeper.begin()
     assert office.keeper.note() == f"certificate: none for {NAME} yet: it is being got"
     await office.runs(60)
     assert len(office.served) == 1
@@ -150,7 +150,7 @@ async def test_after_a_restart_the_certificate_is_served_without_asking_anybody(
 ) -> None:
     await office.runs(60)
     asked = len(office.authority.asked)
-    office.another().begin()
+    await office.another().begin()
     assert len(office.served) == 2 and office.served[0] == office.served[1]
     await office.runs(30)
     assert set(office.authority.asked[asked:]) <= {"/directory"}
@@ -178,7 +178,7 @@ async def test_each_certificate_has_a_moment_of_its_own(office: Office, clock: C
     for _ in range(4):
         await office.runs(60)
         moments.add(office.state.renews_at - office.state.serving.not_before)
-        office.keeper.renew()
+        office.keeper.hurry()
     assert len(moments) == 4
 
 
@@ -215,12 +215,12 @@ async def test_another_name_in_the_settings_is_another_certificate_and_one_less_
     office = Office(tmp_path)
     await office.runs(60)
     office.plan["names"] = (NAME, "mcp.example.org")
-    office.another().begin()
+    await office.another().begin()
     assert office.served[0] == office.served[1], "the one of before is served meanwhile"
     await office.runs(60)
     assert office.state.serving.names == (NAME, "mcp.example.org")
     office.plan["names"] = ("mcp.example.org",)
-    office.another().begin()
+    await office.another().begin()
     await office.runs(60)
     assert len(office.authority.orders) == 2
 
@@ -304,14 +304,14 @@ async def test_who_asked_too_often_waits_as_long_as_it_is_told_also_after_a_rest
     office.authority.fault("/order", "rateLimited", 429, retry_after=says, detail="too many certificates")
     await office.runs(60)
     assert "too many requests" in office.state.trouble.words
-    office.another().begin()
+    await office.another().begin()
     assert "too many requests" in office.state.trouble.words
     asked = len(office.authority.asked)
     await office.runs(wait * 0.85)
     assert len(office.authority.asked) == asked
     await office.runs(wait * 0.3)
     assert len(office.served) == 1
-    office.another().begin()
+    await office.another().begin()
     assert office.state.trouble is None, "what is over is forgotten"
 
 
@@ -329,7 +329,7 @@ async def test_a_date_may_say_how_long_to_wait(office: Office, clock: Clock) -> 
 
 async def test_pauses_grow_and_are_never_longer_than_some_hours(office: Office, clock: Clock) -> None:
     office.authority.down = True
-    office.keeper.begin()
+    await office.keeper.begin()
     await office.runs(3 * DAY)
     logged = [each["again_in_seconds"] for each in office.said("certificate.failed")]
     assert logged[: len(PAUSES)] == [round(pause) for pause in PAUSES]
@@ -404,7 +404,7 @@ async def test_an_answer_that_is_no_acme_is_called_that(office: Office, clock: C
 async def test_an_account_that_the_authority_forgot_is_made_again(office: Office, clock: Clock) -> None:
     await office.runs(60)
     office.authority.accounts.clear()
-    office.keeper.renew()
+    office.keeper.hurry()
     await office.runs(60)
     assert len(office.served) == 2 and office.state.trouble is None
     assert "certificate.account_gone" in office.events()
@@ -416,7 +416,7 @@ async def test_an_account_that_was_closed_is_followed_by_another_with_another_ke
     await office.runs(60)
     (first,) = office.authority.accounts.values()
     first["status"] = "deactivated"
-    office.keeper.renew()
+    office.keeper.hurry()
     await office.runs(60)
     assert len(office.served) == 2
     second = list(office.authority.accounts.values())[1]
@@ -447,7 +447,7 @@ async def test_another_authority_has_an_account_of_its_own_and_gives_another_cer
 
     office.another()
     office.keeper._ask = other  # pyright: ignore[reportPrivateUsage]
-    office.keeper.begin()
+    await office.keeper.begin()
     await office.runs(60)
     assert len(office.authority.accounts) == 2
     assert office.served[0] == office.served[1] != office.served[2]
@@ -478,7 +478,7 @@ async def test_an_order_is_taken_up_again_where_it_was_left(
     with pytest.raises(Killed):
         await office.runs(60)
     assert office.served == []
-    office.another().begin()
+    await office.another().begin()
     await office.runs(60)
     assert len(office.served) == 1
     assert len(office.authority.orders) == 1, "the same order, not a second one"
@@ -489,12 +489,12 @@ async def test_an_order_that_is_gone_or_for_other_names_is_begun_anew(tmp_path: 
     office.authority.fault("/finalize/", "serverInternal", 500)
     await office.runs(10)
     office.plan["names"] = (NAME, "mcp.example.org")
-    office.another().begin()
+    await office.another().begin()
     office.authority.fault("/finalize/", "serverInternal", 500)
     await office.runs(10)
     assert len(office.authority.orders) == 2
     office.authority.orders[1].status = "invalid"
-    office.another().begin()
+    await office.another().begin()
     await office.runs(60)
     assert len(office.served) == 1 and len(office.authority.orders) == 3
 
@@ -516,7 +516,7 @@ async def test_a_certificate_for_another_key_or_name_is_not_served(office: Offic
         from server.acme.wire import AcmeReply
 
         office.authority.faults.append(("/certificates/", AcmeReply(status=200, body=chain)))
-        office.another().begin()
+        await office.another().begin()
         await office.runs(30)
         assert "the certificate that the authority gave" in office.state.trouble.words
     assert office.served == []
@@ -525,15 +525,15 @@ async def test_a_certificate_for_another_key_or_name_is_not_served(office: Offic
 async def test_files_that_cannot_be_used_are_named_and_end_nothing(office: Office, clock: Clock) -> None:
     await office.runs(60)
     (office.home / "acme" / "account.json").write_text("{", "ascii")
-    office.keeper.renew()
+    office.keeper.hurry()
     await office.runs(30)
     assert "account.json" in office.state.trouble.words
     (office.home / "acme" / "certificate.pem").write_text("junk", "ascii")
-    with pytest.raises(AcmeFileError, match=r"certificate\.pem"):
-        office.another().begin()
+    with pytest.raises(CannotKeep, match=r"certificate\.pem"):
+        await office.another().begin()
     (office.home / "acme" / "certificate.pem").chmod(0o644)
-    with pytest.raises(AcmeFileError, match="others"):
-        office.another().begin()
+    with pytest.raises(CannotKeep, match="others"):
+        await office.another().begin()
 
 
 async def test_an_error_of_our_own_ends_nothing(office: Office, clock: Clock) -> None:
@@ -552,7 +552,7 @@ async def test_with_a_wrong_clock_certificates_are_not_got_again_and_again_and_t
 ) -> None:
     office.wrong_by = days * DAY
     await office.runs(60)
-    office.another().begin()
+    await office.another().begin()
     await office.runs(20 * DAY)
     assert len(office.authority.orders) == 1
     assert abs(office.state.ahead_seconds + days * DAY) < 5
@@ -597,7 +597,7 @@ async def test_where_no_other_can_be_had_nothing_is_revoked_until_there_is_one(
     await office.keeper.revoke(1, at_once=False)
     await office.runs(HOUR)
     assert office.authority.revoked == []
-    office.another().begin()
+    await office.another().begin()
     assert office.state.revoking
     await office.runs(3 * HOUR)
     assert office.authority.revoked == [(office.served[0], 1, "account")]
@@ -623,7 +623,7 @@ async def test_a_crash_between_the_new_one_and_the_revocation_gets_no_third(
     await office.keeper.revoke(4, at_once=False)
     await office.runs(30)
     assert len(office.served) == 2 and office.authority.revoked == []
-    office.another().begin()
+    await office.another().begin()
     await office.runs(60)
     assert len(office.authority.orders) == 2
     assert office.authority.revoked == [(office.served[0], 4, "account")]
@@ -656,7 +656,7 @@ async def test_one_that_is_refused_is_not_forgotten_when_another_is_asked_for(
     await office.runs(30)
     assert len(office.served) == 2 and office.authority.revoked == []
     await office.keeper.revoke(1, at_once=False)
-    office.another().begin()
+    await office.another().begin()
     await office.runs(HOUR)
     assert sorted(office.authority.revoked) == sorted(
         [(office.served[0], 4, "account"), (office.served[1], 1, "account")]
@@ -665,19 +665,17 @@ async def test_one_that_is_refused_is_not_forgotten_when_another_is_asked_for(
 
 
 async def test_after_a_crash_the_key_that_is_served_is_not_used_for_the_next_one(
-    office: Office, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    office: Office, clock: Clock
 ) -> None:
     kept = list[KeptOrder]()
     files = AcmeFiles(office.home)
-    look = office.proofs.add
 
-    def remember(*proof: Any) -> None:
+    async def remember(shown: Sequence[ShownProof]) -> None:
         order = files.order()
-        assert order is not None
-        kept.append(order)
-        look(*proof)
+        if shown and order is not None:
+            kept.append(order)
 
-    monkeypatch.setattr(office.proofs, "add", remember)
+    office.proofs.tell = remember
     await office.runs(60)
     files.keep_order(kept[0])  # as it stands when it ends between the two writes
     first = files.certificate()
@@ -727,7 +725,7 @@ async def test_somebody_who_asks_is_not_made_to_wait_for_the_next_attempt(
     office.authority.down = True
     await office.runs(10 * HOUR)
     office.authority.down = False
-    attempt = office.keeper.renew()
+    attempt = office.keeper.hurry()
     await office.runs(30)
     assert len(office.served) == 1 and office.state.attempts == attempt
 

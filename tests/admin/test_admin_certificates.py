@@ -14,10 +14,10 @@ from tests.auth.identity_fakes import open_identity
 
 class FakeKeeper:
     def __init__(self, serving: Any = "one") -> None:
-        self.state = type("State", (), {"serving": serving})()
+        self.has_one = serving is not None
         self.asked: list[tuple[int, bool] | str] = []
 
-    def renew(self) -> int:
+    async def renew(self) -> int:
         self.asked.append("renew")
         return 3
 

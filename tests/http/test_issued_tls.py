@@ -68,8 +68,8 @@ async def test_an_authority_is_shown_the_proof_and_everybody_else_the_certificat
     file, trust = in_one_file(tmp_path, "one")
     tls.take(file)
     async with running(Echo(), tls=tls) as server:
-        with proofs.shown():
-            proofs.add(TLS_ALPN, NAME, "token", AUTHORIZED)
+        async with proofs.shown():
+            await proofs.show(TLS_ALPN, NAME, "token", AUTHORIZED)
             assert fit_proof(await proof_at(server), NAME, AUTHORIZED)
             assert proofs.was_seen(NAME)
             async with await server.connect(tls=trust) as peer:
@@ -85,8 +85,8 @@ async def test_an_authority_is_shown_the_proof_and_everybody_else_the_certificat
 async def test_a_client_that_says_hello_in_small_pieces_is_heard_out(tmp_path: Path) -> None:
     proofs = Proofs()
     tls = IssuedTls(proofs)
-    with proofs.shown():
-        proofs.add(TLS_ALPN, NAME, "token", AUTHORIZED)
+    async with proofs.shown():
+        await proofs.show(TLS_ALPN, NAME, "token", AUTHORIZED)
         async with running(Echo(), tls=tls) as server, await server.connect() as peer:
             answers, hello = ssl.MemoryBIO(), ssl.MemoryBIO()
             client = proof_client().wrap_bio(answers, hello, server_hostname=NAME)

@@ -104,10 +104,10 @@ def resolved(tmp_path: Path, **flags: str) -> Resolved:
     return resolve(load(None, {}, {"data_dir": str(tmp_path / "data"), **flags}))
 
 
-def test_without_a_domain_nothing_of_it_is_there(tmp_path: Path) -> None:
+async def test_without_a_domain_nothing_of_it_is_there(tmp_path: Path) -> None:
     log, _ = logging()
     assert of_files(resolved(tmp_path), log) is None
-    assert of_an_authority(resolved(tmp_path), tmp_path, log) is None
+    assert await of_an_authority(resolved(tmp_path), tmp_path, log) is None
     assert waits_for(None) is None
     assert not (tmp_path / "acme").exists()
 
@@ -115,12 +115,12 @@ def test_without_a_domain_nothing_of_it_is_there(tmp_path: Path) -> None:
 async def test_where_there_is_none_yet_the_start_says_from_whom_it_comes(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     log, _ = logging()
-    certificate = of_an_authority(resolved(tmp_path, domain=NAME, accept_terms="true"), tmp_path, log)
+    certificate = await of_an_authority(resolved(tmp_path, domain=NAME, accept_terms="true"), tmp_path, log)
     assert waits_for(certificate) == (
         "waiting for one from acme-v02.api.letsencrypt.org; https answers once it is here"
     )
     (tmp_path / "acme" / "certificate.pem").write_text("junk", "ascii")
     (tmp_path / "acme" / "certificate.pem").chmod(0o600)
     with pytest.raises(CannotStart, match=r"certificate\.pem holds no certificate") as refused:
-        of_an_authority(resolved(tmp_path, domain=NAME, accept_terms="true"), tmp_path, log)
+        await of_an_authority(resolved(tmp_path, domain=NAME, accept_terms="true"), tmp_path, log)
     assert "move it away" in refused.value.hint

@@ -112,16 +112,23 @@ class Connecting:
         self.house.add_user("usr_bob", "bob")
         self.issuer = FakeIssuer()
         self.log = EventLog()
-        parts, store = self.house.parts, self.house.store
+        parts = self.house.parts
         self.tokens = TokenEndpoints(self.issuer, parts.clock)
-        self.connections = PersonConnections(
+        self._identity = identity
+        self.connections, self.credential = self.node()
+        self.house.parts = replace(parts, connections=self.connections)
+
+    def node(self) -> tuple[PersonConnections, PersonCredential]:
+        """As one process has them."""
+        parts, store = self.house.parts, self.house.store
+        connections = PersonConnections(
             [
                 PersonalUpstream(
                     key=KEY,
                     resource="https://mail.example/mcp",
                     issuer=ISSUER,
                     scope="mail",
-                    identity=identity,
+                    identity=self._identity,
                 )
             ],
             store,  # type: ignore[arg-type]
@@ -132,11 +139,11 @@ class Connecting:
             entropy=self.house.entropy,
             log=self.log,
         )
-        self.house.parts = replace(parts, connections=self.connections)
-        self.credential = PersonCredential(
+        credential = PersonCredential(
             "login.example", LOOPBACK + PATH, ours=self._login(""), login_of=self._login
         )
-        self.connections.listen(KEY, self.credential.changed)
+        connections.listen(KEY, credential.changed)
+        return connections, credential
 
     def _login(self, person: str) -> OwnerLogin:
         parts, store = self.house.parts, self.house.store

@@ -285,3 +285,28 @@ async def test_an_account_in_wrong_hands_loses_what_was_connected_to_it_at_once(
     there.connections.apply_changes([Change(seq=1, kind="user", entity_id="usr_bob")])
     with pytest.raises(AccountNeeded):
         await there.credential.headers(call_of("usr_bob"))
+
+
+async def test_an_account_that_was_connected_or_taken_away_at_another_node_is_so_at_this_one() -> None:
+    there = Connecting()
+    owner = there.house.owner_id
+    connections, credential = there.node()
+    heard = 0
+
+    def hear() -> None:
+        nonlocal heard
+        rows = [row for row in there.house.rows("changes") if row["seq"] > heard]
+        connections.apply_changes([Change(row["seq"], row["kind"], row["entity_id"]) for row in rows])
+        heard = max((row["seq"] for row in rows), default=heard)
+
+    with pytest.raises(AccountNeeded):
+        await credential.headers(call_of(owner))
+    await there.connect(await there.browser())
+    hear()
+    assert await credential.headers(call_of(owner)) == {"Authorization": "Bearer access-1"}
+    assert await there.connections.end("agent", "mail", user_id=owner)
+    hear()
+    with pytest.raises(AccountNeeded):
+        await credential.headers(call_of(owner))
+    with pytest.raises(AccountNeeded):
+        await credential.headers(call_of("usr_bob"))

@@ -1,0 +1,273 @@
+"""A login at an upstream that several nodes have: its refresh token is good for one use, and whoever shows it a second time ends the login."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+
+from server.backends.base import BackendError
+from server.store import keyfile, nodes
+from server.store.nodes import MemberNode
+from server.store.postgres import open_postgres_store
+from server.store.threads import ThreadedStore
+from server.trust import logins
+from server.trust.logins import LoginVault
+from server.trust.owner_login import TURN_MILLIS, TURN_SECONDS, OwnerLogin
+from tests.auth.identity_fakes import START, subkey
+from tests.trust.test_owner_login import HOUR, login
+from tests.trust.trust_fakes import FILES, EventLog, FakeAuthorizationServer, open_house, tokens
+
+PATIENCE = 60
+
+
+class OnceOnly:
+    """An authorization server that gives a new refresh token for each, and revokes all of them where one is shown again (RFC 9700 §4.14.2)."""
+
+    def __init__(self) -> None:
+        self.newest = 1
+        self.revoked = False
+        self.shown: list[str] = []
+
+    def __call__(self, form: Mapping[str, str]) -> Mapping[str, Any]:
+        self.shown.append(form["refresh_token"])
+        if self.revoked or form["refresh_token"] != f"refresh-{self.newest}":
+            self.revoked = True
+            return {"error": "invalid_grant"}
+        self.newest += 1
+        return tokens(f"access-{self.newest}", refresh=f"refresh-{self.newest}", lives=3600)
+
+
+class Hand:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def member(name: str) -> MemberNode:
+    return MemberNode(boot_id=name, name=name, home=name, address="", version="1", started_at=1)
+
+
+class Branch:
+    """One node: a store of its own, and what it remembers."""
+
+    def __init__(self, store: Any, name: str, server: FakeAuthorizationServer, clock: Hand) -> None:
+        self.store = store
+        self.log = EventLog()
+        self.vault = LoginVault(subkey, os.urandom)
+        self.login = OwnerLogin(
+            FILES, store, self.vault, server.endpoints(clock), clock=clock, log=self.log, node=name  # type: ignore[arg-type]
+        )  # fmt: skip
+
+
+@asynccontextmanager
+async def two(
+    database: Mapping[str, str], server: FakeAuthorizationServer, clock: Hand
+) -> AsyncGenerator[tuple[Branch, Branch]]:
+    def wall() -> int:
+        return time.time_ns() // 1_000_000
+
+    async with (
+        open_postgres_store(database, clock=wall) as one,
+        open_postgres_store(database, clock=wall) as other,
+    ):
+        for name, store in (("one", one), ("other", other)):
+            store.chain_audit(b"of the trail")
+            store.chain_ledger(b"of the ledger")
+            await store.write(partial(keyfile.bind_key, fingerprint="of the key"))
+            await store.write(partial(nodes.enter, node=member(name)))
+        found = (Branch(one, "one", server, clock), Branch(other, "other", server, clock))
+        await log_in(found[0])
+        for each in found:
+            assert await each.login.headers(None) == {"Authorization": "Bearer access-1"}
+        yield found
+
+
+async def log_in(branch: Branch, login_id: str = "ul_1") -> None:
+    sealed = branch.vault.seal(FILES, "", login())
+    await branch.store.write(
+        partial(
+            logins.put, upstream=FILES, person="", sealed=sealed, login_id=login_id, by="local:7", now=START
+        )
+    )
+
+
+@pytest.fixture
+def in_vain(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Who was refused a turn."""
+    found: list[str] = []
+    take = logins.take_turn
+
+    def watched(db: Any, upstream: Any, person: str, *, node: str, **other: Any) -> bool:
+        taken = take(db, upstream, person, node=node, **other)
+        if not taken:
+            found.append(node)
+        return taken
+
+    monkeypatch.setattr(logins, "take_turn", watched)
+    return found
+
+
+async def until(there: Callable[[], bool]) -> None:
+    while not there():  # what is waited for happens in threads of the stores
+        await trio.sleep(0.01)
+
+
+async def turns(store: ThreadedStore) -> list[tuple[str | None, int]]:
+    rows = await store.read(
+        lambda db: db.fetch_all("SELECT refresher, refreshing_until FROM upstream_tokens")
+    )
+    return [(row["refresher"], row["refreshing_until"]) for row in rows]
+
+
+async def test_of_two_nodes_that_need_it_in_the_same_moment_one_spends_the_token_and_the_other_takes_the_new_one(
+    postgres_database: dict[str, str], in_vain: list[str]
+) -> None:
+    family, clock = OnceOnly(), Hand()
+    server = FakeAuthorizationServer(family)
+    async with two(postgres_database, server, clock) as branches:
+        for turn in range(2, 6):
+            clock.now += HOUR
+            server.gate = trio.Event()
+            in_vain.clear()
+            seen: list[Mapping[str, str]] = []
+
+            async def call(branch: Branch, seen: list[Mapping[str, str]] = seen) -> None:
+                seen.append(await branch.login.headers(None))
+
+            with trio.fail_after(PATIENCE):
+                async with trio.open_nursery() as nursery:
+                    for branch in branches:
+                        for _ in range(5):
+                            nursery.start_soon(call, branch)
+                    # One of them is at the authorization server, whose answer waits until the other one was refused its turn.
+                    await until(lambda turn=turn: len(server.forms) == turn - 1 and bool(in_vain))
+                    assert len(family.shown) == turn - 2
+                    server.gate.set()
+            assert seen == [{"Authorization": f"Bearer access-{turn}"}] * 10
+        assert family.shown == [f"refresh-{number}" for number in range(1, 5)]
+        assert not family.revoked
+        assert await turns(branches[0].store) == [(None, 0)]
+
+
+async def test_the_turn_of_a_node_that_died_is_taken_over_once_it_is_found_dead(in_vain: list[str]) -> None:
+    async with open_house() as house:
+        family, clock = OnceOnly(), Hand()
+        server = FakeAuthorizationServer(family)
+        one = Branch(house.store, "one", server, clock)
+        await house.store.write(partial(enter, name="dead"))
+        await house.store.write(partial(enter, name="one"))
+        await log_in(one)
+        await one.login.headers(None)
+        assert await house.store.write(partial(turn_of, name="dead", now=clock.now + HOUR))
+        clock.now += HOUR
+        with trio.fail_after(PATIENCE):
+            async with trio.open_nursery() as nursery:
+
+                async def call() -> None:
+                    assert await one.login.headers(None) == {"Authorization": "Bearer access-2"}
+
+                nursery.start_soon(call)
+                await until(lambda: bool(in_vain))
+                assert family.shown == []
+                await house.store.write(lambda db: db.execute("DELETE FROM nodes WHERE boot_id = 'dead'"))
+        assert family.shown == ["refresh-1"]
+
+
+@pytest.mark.parametrize("beyond", [False, True])
+async def test_a_node_that_lives_and_says_nothing_has_its_turn_for_half_a_minute_and_no_longer(
+    beyond: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with open_house() as house:
+        family, clock = OnceOnly(), Hand()
+        one = Branch(house.store, "one", FakeAuthorizationServer(family), clock)
+        for name in ("one", "hung"):
+            await house.store.write(partial(enter, name=name))
+        await log_in(one)
+        await one.login.headers(None)
+        assert await house.store.write(partial(turn_of, name="hung", now=clock.now + HOUR))
+        clock.now += HOUR + (TURN_MILLIS if beyond else TURN_MILLIS - 1)
+        began = trio.current_time()
+        if beyond:
+            assert await one.login.headers(None) == {"Authorization": "Bearer access-2"}
+            return
+        with pytest.raises(BackendError):
+            await one.login.headers(None)
+        assert trio.current_time() - began == pytest.approx(TURN_SECONDS)
+        assert family.shown == []
+        clock.now += 1
+        assert await one.login.headers(None) == {"Authorization": "Bearer access-2"}
+
+
+async def test_an_authorization_server_that_does_not_answer_leaves_the_turn_to_the_next_node(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with open_house() as house:
+        family, clock = OnceOnly(), Hand()
+        away = FakeAuthorizationServer(family)
+        away.down = True
+        one = Branch(house.store, "one", away, clock)
+        other = Branch(house.store, "other", FakeAuthorizationServer(family), clock)
+        for name in ("one", "other"):
+            await house.store.write(partial(enter, name=name))
+        await log_in(one)
+        for branch in (one, other):
+            await branch.login.headers(None)
+        clock.now += HOUR
+        with pytest.raises(BackendError):
+            await one.login.headers(None)
+        began = trio.current_time()
+        assert await other.login.headers(None) == {"Authorization": "Bearer access-2"}
+        assert trio.current_time() == began
+        assert await one.login.headers(None) == {"Authorization": "Bearer access-2"}
+
+
+async def test_whoever_logs_in_anew_meanwhile_wins_against_both(in_vain: list[str]) -> None:
+    async with open_house() as house:
+        family, clock = OnceOnly(), Hand()
+        server = FakeAuthorizationServer(family)
+        one = Branch(house.store, "one", server, clock)
+        for name in ("one", "hung"):
+            await house.store.write(partial(enter, name=name))
+        await log_in(one)
+        await one.login.headers(None)
+        assert await house.store.write(partial(turn_of, name="hung", now=clock.now + HOUR))
+        clock.now += HOUR
+        with trio.fail_after(PATIENCE):
+            async with trio.open_nursery() as nursery:
+
+                async def call() -> None:
+                    with pytest.raises(BackendError):
+                        await one.login.headers(None)
+
+                nursery.start_soon(call)
+                await until(lambda: bool(in_vain))
+                await log_in(one, "ul_2")
+        assert family.shown == []
+        row = await house.store.read(partial(logins.fetch, upstream=FILES, person=""))
+        assert row is not None and row[1:] == ("ul_2", 1)
+        assert await turns(house.store) == [(None, 0)]  # type: ignore[arg-type]
+
+
+def enter(db: Any, name: str) -> None:
+    db.execute(
+        "INSERT INTO nodes (boot_id, name, home, address, version, started_at, alive_until)"
+        " VALUES (?, ?, ?, '', '', 0, 0)",
+        name,
+        name,
+        name,
+    )
+
+
+def turn_of(db: Any, name: str, *, now: int) -> bool:
+    return logins.take_turn(db, FILES, "", login_id="ul_1", version=1, node=name, now=now, millis=TURN_MILLIS)
