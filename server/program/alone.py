@@ -32,7 +32,8 @@ from server.store.clock_doubt import ClockDoubt
 from server.store.inline import open_inline_store
 from server.store.jobs import CannotOpen, Store, StoreError
 from server.store.keyfile import MasterKey
-from server.store.maintenance import Retention, keep_sweeping
+from server.store.maintenance import keep_sweeping
+from server.store.retention import Retention
 
 # One Ctrl-C reaches the one-file program twice: from the terminal, and passed on by its launcher.
 ECHO_SECONDS: Final = 0.5

@@ -66,7 +66,8 @@ from server.store import clock_doubt
 from server.store.ballast import Ballast
 from server.store.clock_doubt import ClockDoubt
 from server.store.jobs import CannotOpen, StoreError
-from server.store.maintenance import Retention, keep_sweeping
+from server.store.maintenance import keep_sweeping
+from server.store.retention import Retention
 
 # How often signing keys are looked at: their times are days, and an hour's delay is in their margin.
 KEYS_SECONDS: Final = 3600

@@ -1,13 +1,13 @@
 """Sweeping away rows that nobody needs any more: in small pieces, by one node at a time.
 
 What is looked for is found by reads, which hold nobody up; each piece is then deleted by one small write, which checks the
-lease and the age again. Nothing here decides anything: a row that has expired is refused long before it is swept.
+lease and the age again. What is over, and when, is retention.py's.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import takewhile
 from typing import Final, cast
@@ -20,197 +20,21 @@ from server.store.audit_chain import REFUSED_STRANGERS
 from server.store.clock_doubt import ClockDoubt
 from server.store.jobs import Store, StoreDb, StoreError
 from server.store.leases import Lease, LeasedTable
+from server.store.retention import DAY, PIECE, SWEPT, Retention, SweptTable
 
 CHORE: Final = "sweep"
 
-# Rows per write: about a millisecond of the writer's time, so that a login never waits for the broom.
-PIECE: Final = 200
 # Keys that are read at once: a look may go through the whole table, so there are few of them.
 FOUND: Final = 5_000
 
 # Longer than any piece takes even on a slow disk; a node that dies is replaced after this.
 LEASE_MILLIS: Final = 60_000
 
-_HOUR: Final = 3_600_000
-_DAY: Final = 24 * _HOUR
-
-
-class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How long rows stay after their end, in milliseconds. `docs/storage.md` tells the same numbers."""
-
-    device_codes: int = _HOUR  # a late poll is told "expired" or "used", not "unknown"
-    attempts: int = 2 * _HOUR  # the longest throttling window, and room for a clock set back
-    browser_sessions: int = 0
-    browser_sessions_unused: int = 12 * _HOUR  # when a session that nobody uses ends
-    one_time_links: int = _DAY  # one that is tried again is told "used"
-    authorization_codes: int = _HOUR  # a replayed code still ends the login that it made
-    pushed_requests: int = 0
-    sign_ins: int = 0  # challenges of passkeys, and sign-ins under way at a provider
-    client_assertions: int = 60_000  # a clock set back by less brings none back
-    consents: int = 0
-    clients_unused: int = 7 * _DAY  # of those that registered themselves: never let in (RegistrationPolicy)
-    clients_idle: int = 90 * _DAY  # let in, and not used since
-    client_documents: int = 7 * _DAY
-    # Without their secret part. Receipts that they signed are checked for as long as receipts are kept.
-    signing_keys: int = 3_650 * _DAY
-    refresh_keys: int = 90 * _DAY  # the same; `ostiary keys list` still shows them
-    grants: int = 90 * _DAY  # the owner still sees who was logged in; a late reuse is still recognised
-    api_keys: int = 90 * _DAY  # one that is still used is refused by its name
-    ended_sessions: int = 0
-    shared_sessions: int = 0
-    letters: int = _HOUR  # each node deletes its own; these are of nodes that are gone
-    silent_nodes: int = _DAY  # a node that died in the night is named in the morning
-    tasks: int = 0  # how long is the task's own affair: its time to live
-    charges: int = 0  # how long the same call leads to its charge is said by the charge, and by the payment how long it may be tried
-    kept_calls: int = 0  # the same of those that cost nothing
-    payments: int = 0
-    meters: int = 0
-    vouchers: int = 90 * _DAY  # the owner still sees who used them; one that is tried again is told "expired"
-    calls: int = 30 * _DAY  # `call_days`
-    call_hours: int = 400 * _DAY  # as long as the trail
-    tool_uses: int = 400 * _DAY  # the same
-    changes: int = _DAY  # a process that slept longer drops all it caches
-    audit: int = 400 * _DAY  # a year and a month: who was let in, and by whom, can still be looked up
-    # Of nobody in particular: anybody on the network can cause as many as the limits allow.
-    audit_refusals: int = 30 * _DAY
-
-    interval_seconds: float = 3600
-
-
-_Kept = Callable[[Retention], int]
-
-
-class _Sweep(msgspec.Struct, frozen=True):
-    """One table: its key, and the times of which any one, long enough ago, ends a row."""
-
-    table: str
-    key: tuple[str, ...]
-    ends: tuple[tuple[str, _Kept], ...]
-    piece: int = PIECE  # rows per write
-    unless: str = ""  # what keeps a row whatever its age
-    # Of an end that has no index, because it is written too often: a time that is never later and has one; and what else that index says.
-    by: Mapping[str, tuple[str, str]] = {}
-    in_order: bool = False  # rows end in the order of their key: the first ones alone are looked at
-
-    @property
-    def over(self) -> str:
-        over = "(" + " OR ".join(f"{column} <= ?" for column, _ in self.ends) + ")"
-        return f"{over} AND NOT ({self.unless})" if self.unless else over
-
-    def looked_for(self, end: int, *, further: bool) -> str:
-        """By the index of this end, from its earliest row on; `further`: from a place in it."""
-        column, _ = self.ends[end]
-        by, also = self.by.get(column, (column, ""))
-        tests = [f"{column} <= ?", *([f"{by} <= ?"] if by != column else []), *filter(None, (also,))]
-        if self.unless:
-            tests.append(f"NOT ({self.unless})")
-        if further:
-            tests.append(f"{by} >= ?")
-        return (
-            f"SELECT {', '.join(self.key)}, {by} AS place FROM {self.table} WHERE {' AND '.join(tests)}"
-            f" ORDER BY {by} LIMIT ?"
-        )
-
-    def looked_for_first(self, *, further: bool) -> str:
-        ((column, _),), (key,) = self.ends, self.key
-        since = f" WHERE {key} >= ?" if further else ""
-        return (
-            f"SELECT {key}, {key} AS place, {column} AS ended FROM {self.table}{since} ORDER BY {key} LIMIT ?"
-        )
-
-    def limits(self, retention: Retention, now: int) -> tuple[int, ...]:
-        return tuple(now - kept(retention) for _, kept in self.ends)
-
-
-_SWEEPS: Final = (
-    _Sweep("device_codes", ("id",), (("expires_at", lambda keep: keep.device_codes),)),
-    _Sweep("attempts", ("bucket", "at", "sequence"), (("at", lambda keep: keep.attempts),)),
-    _Sweep(
-        "browser_sessions",
-        ("id_hash",),
-        (
-            ("expires_at", lambda keep: keep.browser_sessions),
-            ("last_used_at", lambda keep: keep.browser_sessions_unused),
-        ),
-        by={"last_used_at": ("created_at", "")},
-    ),
-    _Sweep("one_time_links", ("token_hash",), (("expires_at", lambda keep: keep.one_time_links),)),
-    _Sweep("authorization_codes", ("id",), (("expires_at", lambda keep: keep.authorization_codes),)),
-    _Sweep("pushed_requests", ("uri_hash",), (("expires_at", lambda keep: keep.pushed_requests),)),
-    _Sweep("passkey_challenges", ("challenge_hash",), (("expires_at", lambda keep: keep.sign_ins),)),
-    _Sweep("upstream_logins", ("state_hash",), (("expires_at", lambda keep: keep.sign_ins),)),
-    _Sweep("upstream_trips", ("state_hash",), (("expires_at", lambda keep: keep.sign_ins),)),
-    _Sweep(
-        "client_assertions", ("client_id", "jti_hash"), (("expires_at", lambda keep: keep.client_assertions),)
-    ),
-    _Sweep(
-        "consents",
-        ("user_id", "client_id", "redirect_host", "server"),
-        (("expires_at", lambda keep: keep.consents),),
-    ),
-    _Sweep("client_documents", ("url",), (("stale_until", lambda keep: keep.client_documents),)),
-    _Sweep("signing_keys", ("kid",), (("retires_at", lambda keep: keep.signing_keys),)),
-    _Sweep("refresh_keys", ("version",), (("accepted_until", lambda keep: keep.refresh_keys),)),
-    _Sweep(
-        "grants",
-        ("id",),
-        (
-            ("expires_at", lambda keep: keep.grants),
-            ("idle_until", lambda keep: keep.grants),
-            ("revoked_at", lambda keep: keep.grants),
-        ),
-        by={"idle_until": ("created_at", "revoked_at IS NULL")},
-    ),
-    _Sweep(
-        "api_keys",
-        ("id",),
-        (("expires_at", lambda keep: keep.api_keys), ("revoked_at", lambda keep: keep.api_keys)),
-    ),
-    _Sweep("ended_sessions", ("id_hash",), (("expires_at", lambda keep: keep.ended_sessions),)),
-    _Sweep("shared_sessions", ("id_hash",), (("expires_at", lambda keep: keep.shared_sessions),)),
-    _Sweep("letters", ("seq",), (("at", lambda keep: keep.letters),)),
-    _Sweep("silent_nodes", ("boot_id",), (("heard_at", lambda keep: keep.silent_nodes),)),
-    # With its parts, a task may be megabytes.
-    _Sweep("tasks", ("id_hash",), (("expires_at", lambda keep: keep.tasks),), piece=10),
-    # What they were paid for stays in the ledger. An answer that is kept may be large.
-    _Sweep(
-        "charges",
-        ("id",),
-        (("expires_at", lambda keep: keep.charges),),
-        piece=20,
-        unless="owner IS NOT NULL OR state IN ('running', 'settling')",
-    ),
-    _Sweep("kept_calls", ("id",), (("expires_at", lambda keep: keep.kept_calls),), piece=20),
-    # Of one whose end is not known the money may have moved.
-    _Sweep(
-        "payments",
-        ("id",),
-        (("expires_at", lambda keep: keep.payments),),
-        unless="owner IS NOT NULL OR state IN ('settling', 'unknown')",
-    ),
-    _Sweep("meters", ("subject", "period"), (("expires_at", lambda keep: keep.meters),)),
-    # Found by their age, and the newest stays, so that no number is given twice.
-    _Sweep(
-        "calls",
-        ("seq",),
-        (("at", lambda keep: keep.calls),),
-        piece=1_000,
-        unless="seq = (SELECT max(seq) FROM calls)",
-    ),
-    _Sweep(
-        "call_hours",
-        ("hour", "server", "tool", "caller", "outcome"),
-        (("hour", lambda keep: keep.call_hours),),
-    ),
-    _Sweep("tool_uses", ("server", "tool"), (("called_at", lambda keep: keep.tool_uses),)),
-    _Sweep("vouchers", ("code_hash",), (("expires_at", lambda keep: keep.vouchers),)),
-    _Sweep("changes", ("seq",), (("at", lambda keep: keep.changes),), in_order=True),
-)
 # Swept by the store itself, oldest first: its rows are a chain (`audit_chain.py`).
 _AUDIT: Final = "audit"
 _REFUSALS: Final = "audit_refusals"  # rows of the same table, out of its middle
 # As much of the trail as one run sweeps, from its oldest row on: what a wrong clock that is believed takes in an hour.
-_AUDIT_PER_RUN: Final = 3 * _DAY
+_AUDIT_PER_RUN: Final = 3 * DAY
 # Bounded in number rather than in age (`client_sweep.py`).
 _DOCUMENT_CLIENTS: Final = "document_clients"
 # With what is left of their logins (`reaping.py`).
@@ -233,7 +57,7 @@ async def sweep(
         return None
     swept: dict[str, int] = {}
     try:
-        for each in _SWEEPS:
+        for each in SWEPT:
             swept[each.table] = await _sweep_table(store, each, lease, clock=clock, retention=retention)
         swept[_CLIENTS] = await _sweep_clients(store, lease, clock=clock, retention=retention)
         swept[_AUDIT] = await _sweep_audit(store, lease, clock=clock, kept=retention.audit)
@@ -275,7 +99,7 @@ async def keep_sweeping(
 
 
 async def _sweep_table(
-    store: Store, each: _Sweep, lease: Lease, *, clock: Callable[[], int], retention: Retention
+    store: Store, each: SweptTable, lease: Lease, *, clock: Callable[[], int], retention: Retention
 ) -> int:
     total = 0
     for end in range(len(each.ends)):
@@ -411,7 +235,7 @@ class _Found(msgspec.Struct, frozen=True):
     last: int | None  # the place of the last of them
 
 
-def _find(db: StoreDb, *, sweep: _Sweep, end: int, limits: tuple[int, ...], since: int | None) -> _Found:
+def _find(db: StoreDb, *, sweep: SweptTable, end: int, limits: tuple[int, ...], since: int | None) -> _Found:
     place = () if since is None else (since,)
     if sweep.in_order:
         first = db.fetch_all(sweep.looked_for_first(further=since is not None), *place, FOUND)
@@ -427,7 +251,7 @@ def _find(db: StoreDb, *, sweep: _Sweep, end: int, limits: tuple[int, ...], sinc
 def _delete(
     db: StoreDb,
     *,
-    sweep: _Sweep,
+    sweep: SweptTable,
     keys: Sequence[tuple[object, ...]],
     limits: tuple[int, ...],
     lease: Lease,

@@ -7,9 +7,10 @@ axe runs beside the page, not in it: our content policy stays in force. Pictures
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from playwright.sync_api import Browser, Page
@@ -19,7 +20,7 @@ from server.overview.look import RunningParts
 from tests.auth.browser_fakes import House
 from tests.auth.routed_pages import route_of, site_for
 from tests.e2e.chromium import LIGHTS, PICTURES, SIZES, Server, serving, tab
-from tests.e2e.page_states import SERVERS, TOURS
+from tests.e2e.page_states import SERVERS, TOURS, Tour
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.peers]
 
@@ -62,54 +63,81 @@ LOOK = """() => {
 }"""
 
 
-@pytest.fixture
-def rendered(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The templates that were filled in."""
-    seen: set[str] = set()
+class Walks:
+    """The tours, each gone once, by whichever test comes first."""
+
+    def __init__(self, browser: Browser) -> None:
+        self.rendered: set[str] = set()  # the templates that were filled in
+        self.answered: set[tuple[str | None, str]] = set()
+        self.faults: dict[int, dict[str, list[str]]] = {}  # by the tour's place, and by the name of a state
+        self.site: Final = site_for(House().parts, running=RunningParts())
+        self._browser = browser
+
+    def walk(self, place: int) -> dict[str, list[str]]:
+        if place not in self.faults:
+            self.faults[place] = self._walk(TOURS[place])
+        return self.faults[place]
+
+    def _walk(self, tour: Tour) -> dict[str, list[str]]:
+        folder = PICTURES / "pages"
+        folder.mkdir(parents=True, exist_ok=True)
+        axe = AXE.read_text("utf-8")
+        faults: dict[str, list[str]] = {}
+        with (
+            serving(servers=SERVERS) as server,
+            tab(self._browser, size="desk", javascript=True, device_scale_factor=1) as page,
+        ):
+            for name in tour(server, page):
+                assert name not in faults
+                faults[name] = _look(page, name, folder, axe) + _too_heavy(server)
+            self.answered |= {(route_of(self.site, each), each.method) for each in server.requests}
+        return faults
+
+
+@pytest.fixture(scope="module")
+def walks(chromium: Browser) -> Iterator[Walks]:
+    made = Walks(chromium)
     render = pages.render
 
     def noting(template: str, *args: Any, **more: Any) -> Any:
-        seen.add(template)
+        made.rendered.add(template)
         return render(template, *args, **more)
 
-    monkeypatch.setattr(pages, "render", noting)
-    return seen
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages, "render", noting)
+        yield made
 
 
-def test_every_page_in_every_state_is_there_for_everybody(chromium: Browser, rendered: set[str]) -> None:
-    folder = PICTURES / "pages"
-    folder.mkdir(parents=True, exist_ok=True)
-    axe = AXE.read_text("utf-8")
-    faults: dict[str, list[str]] = defaultdict(list)
-    answered: set[tuple[str | None, str]] = set()
-    site = site_for(House().parts, running=RunningParts())
-    names: list[str] = []
-    for tour in TOURS:
-        with (
-            serving(servers=SERVERS) as server,
-            tab(chromium, size="desk", javascript=True, device_scale_factor=1) as page,
-        ):
-            for name in tour(server, page):
-                names.append(name)
-                faults[name] += _look(page, name, folder, axe)
-                faults[name] += _too_heavy(server)
-            answered |= {(route_of(site, each), each.method) for each in server.requests}
+def name_of(place: int) -> str:
+    tour = TOURS[place]
+    if isinstance(tour, partial):
+        return "-".join((tour.func.__name__, *(str(each) for each in tour.keywords.values())))
+    return tour.__name__
 
-    assert len(names) == len(set(names))
+
+@pytest.mark.parametrize("place", range(len(TOURS)), ids=name_of)
+def test_every_page_in_every_state_is_there_for_everybody(walks: Walks, place: int) -> None:
+    faults = walks.walk(place)
+    assert faults
     assert not any(faults.values()), "\n".join(
-        f"{name}: {fault}" for name in names for fault in dict.fromkeys(faults[name])
+        f"{name}: {fault}" for name, found in faults.items() for fault in dict.fromkeys(found)
     )
+
+
+def test_every_page_has_a_tour_that_leads_to_it(walks: Walks) -> None:
+    names = [name for place in range(len(TOURS)) for name in walks.walk(place)]
+    assert len(names) == len(set(names))
     table = {
         (rule.rule, method)
-        for rule in site.url_map.iter_rules()
+        for rule in walks.site.url_map.iter_rules()
         for method in (rule.methods or set()) - {"HEAD"}
         if rule.rule != "/"
     }
-    assert answered >= table, f"no tour in page_states.py leads to {sorted(table - answered)}"
+    assert walks.answered >= table, f"no tour in page_states.py leads to {sorted(table - walks.answered)}"
     whole = {
         each.name for each in TEMPLATES.glob("*.html") if '{% extends "shell.html" %}' in each.read_text()
     }
-    assert rendered >= whole, f"no tour in page_states.py shows {sorted(whole - rendered)}"
+    assert walks.rendered >= whole, f"no tour in page_states.py shows {sorted(whole - walks.rendered)}"
 
 
 def _look(page: Page, name: str, folder: Path, axe: str) -> list[str]:

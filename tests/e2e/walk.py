@@ -24,6 +24,8 @@ BLOCK = re.compile(
     r"<!-- walk-through: (\w+) -->\n(?:```sh\n(?P<typed>.*?)```\n)?(?:(?:<!-- shown -->\n)?```text\n(?P<shown>.*?)```)?",
     re.DOTALL,
 )
+# What a line shows before the program's name: a path to it, or what runs it (`uv run`).
+STARTED = r"(?:[^\s;]+\ )*?(?:[^\s;]*/)?"
 
 
 @dataclass(kw_only=True)
@@ -129,4 +131,6 @@ def check_page(block: Block, page: str, code: str) -> None:
 
 
 def _pattern(line: str) -> str:
-    return re.escape(USER_CODE.sub("CODE", line)).replace("CODE", USER_CODE.pattern).replace("…", ".*?")
+    """… is something; before the program's name it is how the program is started, which may be nothing but its name."""
+    words = re.escape(USER_CODE.sub("CODE", line)).replace("CODE", USER_CODE.pattern)
+    return words.replace(r"…ostiary\ ", rf"{STARTED}ostiary\ ").replace("…", ".+?")

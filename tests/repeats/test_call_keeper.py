@@ -33,7 +33,8 @@ from server.repeats.kept_answers import GRACE_MS, AnswerRoom, KeptSum
 from server.repeats.kept_calls import KEPT_CALLS, KEY_KEPT_MS
 from server.store.inline import InlineStore, open_inline_store
 from server.store.jobs import StatementFailed, StoreBroken, StoreUnavailable
-from server.store.maintenance import Retention, sweep
+from server.store.maintenance import sweep
+from server.store.retention import Retention
 
 NOW = 1_800_000_000_000
 ANN = "user:ann:cli"

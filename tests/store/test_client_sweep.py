@@ -9,7 +9,8 @@ from store_engines import NOW, AnyStore
 
 from server.store import client_sweep
 from server.store.jobs import StoreDb
-from server.store.maintenance import Retention, sweep
+from server.store.maintenance import sweep
+from server.store.retention import Retention
 
 KEEP = 3
 

@@ -12,7 +12,8 @@ from auth.values.db import AuditEntry
 from server.store import clock_doubt
 from server.store.clock_doubt import BEYOND_MILLIS, TRIAL_MILLIS, ClockDoubt
 from server.store.jobs import StoreDb, StoreError
-from server.store.maintenance import Retention, keep_sweeping, sweep
+from server.store.maintenance import keep_sweeping, sweep
+from server.store.retention import Retention
 
 HOUR = 3_600_000
 DAY = 24 * HOUR

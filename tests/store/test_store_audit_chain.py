@@ -18,7 +18,8 @@ from server.store.audit_chain import AuditChain
 from server.store.chains import Break, Piece, Record
 from server.store.engine import CommitInDoubt, EngineConnection
 from server.store.jobs import ConstraintFailed, Position, StatementRefused, StoreDb, StoreError
-from server.store.maintenance import PIECE, Retention, sweep
+from server.store.maintenance import sweep
+from server.store.retention import PIECE, Retention
 
 KEY = b"a key of this chain alone"
 KEEP = Retention(audit=100)

@@ -20,8 +20,9 @@ from server.store.clock_doubt import ClockDoubt
 from server.store.connect import connect_writer
 from server.store.jobs import DiskFull, OnAudit, OnChanges, OnTrust, StoreDb, StoreError
 from server.store.leases import LeasedTable
-from server.store.maintenance import CHORE, LEASE_MILLIS, PIECE, Retention, keep_sweeping, sweep
+from server.store.maintenance import CHORE, LEASE_MILLIS, keep_sweeping, sweep
 from server.store.migrate import migrate, packaged_migrations
+from server.store.retention import PIECE, Retention
 
 T = TypeVar("T")
 

@@ -9,9 +9,10 @@ from store_engines import NOW, AnyStore
 from test_store_maintenance import FAR, ids, insert
 
 from auth.values.policy import RegistrationPolicy
-from server.store import maintenance, reaping
+from server.store import reaping
 from server.store.jobs import StoreDb
-from server.store.maintenance import Retention, sweep
+from server.store.maintenance import sweep
+from server.store.retention import Retention
 
 UNUSED, IDLE = 100, 1_000
 KEEP = Retention(clients_unused=UNUSED, clients_idle=IDLE)
@@ -131,6 +132,6 @@ async def test_one_that_was_let_in_between_the_look_and_the_write_stays(store: A
 
 
 def test_the_policy_and_the_broom_agree() -> None:
-    policy, keep = RegistrationPolicy(), maintenance.Retention()
+    policy, keep = RegistrationPolicy(), Retention()
     assert (keep.clients_unused, keep.clients_idle) == (policy.unused_ms, policy.idle_ms)
     assert keep.attempts >= policy.per_network_ms

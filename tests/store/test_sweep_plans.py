@@ -13,8 +13,9 @@ from store_engines import NOW
 
 from server.store.inline import InlineStore, open_inline_store
 from server.store.jobs import StoreDb
-from server.store.maintenance import Retention, sweep
+from server.store.maintenance import sweep
 from server.store.postgres import open_inline_postgres_store
+from server.store.retention import Retention
 from tests.moving.filled import fill
 
 # Few rows, whatever happens: bounded by the settings, by hand, or by how often keys change.

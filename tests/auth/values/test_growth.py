@@ -12,7 +12,7 @@ from auth.values.policy import DAY, MINUTE, REFUSALS_PER_MINUTE, Policy
 from auth.values.site import Site
 from server.outgoing import pinned
 from server.store import client_sweep
-from server.store.maintenance import Retention
+from server.store.retention import Retention
 from tests.auth.identity_fakes import open_identity, post
 from tests.auth.registration_fakes import SEEN, ask, sent
 
