@@ -10,13 +10,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 import psycopg
 from psycopg.errors import LockNotAvailable, error_from_result
 from psycopg.generators import execute
-from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
 
 from server.store.engine import CommitInDoubt, StoreEngine
 from server.store.jobs import (
@@ -59,6 +60,9 @@ _PREDECESSOR_MILLIS: Final = 2_000
 # Whoever reads holds nobody up. Whoever has the turn to write and says nothing more loses it, before those who wait have waited too long.
 _SILENT_READER_MILLIS: Final = 30_000
 _SILENT_WRITER_MILLIS: Final = 3_000
+
+# Of a connection that was ended: looks at what came of it. It is read in pieces, and its end by itself.
+_LAST_WORDS: Final = 3
 
 # Statements are constants of the program, some hundreds.
 _PREPARED: Final = 1_000
@@ -140,7 +144,7 @@ class PostgresConnection:
         if control is not None:
             return control()
         if self.is_late():
-            raise PostgresRefused(JobTooSlow, "the database work took too long and was stopped")
+            raise self._too_late()
         cursor = self._connection.cursor()
         try:
             # Prepared also because several statements in one are refused then.
@@ -285,6 +289,18 @@ class PostgresConnection:
                     raise error_from_result(result)
         except psycopg.Error as error:
             raise self._refused(error) from None
+
+    def _too_late(self) -> PostgresRefused:
+        """A process that stood still for so long (its machine was moved, say) has lost its turn and its connection, and the job is not at fault."""
+        with suppress(psycopg.Error):
+            for _ in range(_LAST_WORDS):  # why it was ended, and then its end
+                self._connection.pgconn.consume_input()
+        if self._connection.pgconn.status == ConnStatus.OK:
+            return PostgresRefused(JobTooSlow, "the database work took too long and was stopped")
+        self._connection.close()
+        return PostgresRefused(
+            StoreUnreachable, "the database has ended a connection that was silent for too long"
+        )
 
     def _refused(self, error: psycopg.Error) -> PostgresRefused:
         if isinstance(error, ServerSilent):
