@@ -17,6 +17,7 @@ from cables import Cables
 from caller import Answer, Caller, Lost, Unheard
 from databases import Databases
 from mortal import Mortal, lasting_port
+from witnesses import is_not_now
 
 UPSTREAM_PORT = 19_700
 ANSWER_SECONDS = 25.0  # longer than a node may take to say that it cannot
@@ -126,10 +127,14 @@ class RovingCaller(Caller):
         except Lost:
             self._tally.note(kind, "connection lost")
             raise
-        self._tally.note(
-            kind, {200: "acknowledged", 503: "refused, 503"}.get(answer.status, f"answered, {answer.status}")
-        )
+        self._tally.note(kind, outcome_of(answer))
         return answer
+
+
+def outcome_of(answer: Answer) -> str:
+    if answer.status == 200:
+        return "refused in words" if is_not_now(answer) else "acknowledged"
+    return "refused, 503" if answer.status == 503 else f"answered {answer.status}"
 
 
 def kind_of(path: str, headers: Mapping[str, str], body: bytes) -> str:

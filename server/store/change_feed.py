@@ -27,6 +27,8 @@ from server.store.transactions import PendingJob, Transactions
 # Whoever was told "revoked" by one process meets another that still lets the login in for as long as a wake-up takes; if that is
 # lost, for this long; if the database is out of reach, for five seconds at most.
 LOOK_SECONDS: Final = 0.5
+# After a look that failed. How often a connection is tried then is its own to say (`postgres_wire.py`).
+AGAIN_SECONDS: Final = 0.1
 CONFIRMED_SECONDS: Final = 5.0
 PAGE: Final = 1_000
 # A connection that hangs holds up the end no longer.
@@ -82,6 +84,7 @@ class ChangeFeed:
         self._number = after
         self._tell: Callable[[News], None] = lambda _: None
         self._ending = False
+        self._heard = True  # at the last look
         self._thread = threading.Thread(target=self._run, name="store-changes", daemon=True)
 
     @property
@@ -103,7 +106,7 @@ class ChangeFeed:
         try:
             while not self._ending:
                 if not self.look():
-                    self._connection.wait_for_notice(LOOK_SECONDS)
+                    self._connection.wait_for_notice(LOOK_SECONDS if self._heard else AGAIN_SECONDS)
         finally:
             self._transactions.close()
 
@@ -112,6 +115,7 @@ class ChangeFeed:
         asked_at = running_seconds()
         work = PendingJob(partial(look, after=self._number))
         self._transactions.run_read(work)
+        self._heard = work.error is None
         if work.error is not None:  # it is tried again; what is cached is believed for a while
             return False
         changes, up_to, complete, letters = work.result()

@@ -11,12 +11,13 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import psycopg
 from psycopg.errors import DivisionByZero, error_from_result
 from psycopg.generators import execute
-from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 
 from server.store.engine import Begun, CommitInDoubt
@@ -36,6 +37,9 @@ BEGIN_MIGRATION: Final = "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE"
 # Also to those on the other end of a database: a word, which says only that there is something to read.
 COMMIT_TELLING: Final = "NOTIFY ostiary_changes; COMMIT"
 BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+# Of a connection that was ended: looks at what came of it. It is read in pieces, and its end by itself.
+_LAST_WORDS: Final = 3
 
 _SAVE: Final = Statement(b"SAVEPOINT job")
 _RELEASE: Final = Statement(b"RELEASE job")
@@ -141,7 +145,7 @@ class PostgresTransactions(ABC):
 
     def _stated(self, sql: str, parameters: Sequence[Any]) -> Statement:
         if self.is_late():
-            raise PostgresRefused(JobTooSlow, "the database work took too long and was stopped")
+            raise self._too_late()
         try:
             # Prepared also because several statements in one are refused then.
             return self._trips.statement(numbered(sql), parameters)
@@ -207,6 +211,18 @@ class PostgresTransactions(ABC):
                 StoreBusy, "others have been writing for too long, it was not this one's turn"
             )
         return trouble, trouble
+
+    def _too_late(self) -> PostgresRefused:
+        """A process that stood still for so long (its machine was moved, say) has lost its turn and its connection, and the job is not at fault."""
+        with suppress(psycopg.Error):
+            for _ in range(_LAST_WORDS):  # why it was ended, and then its end
+                self._connection.pgconn.consume_input()
+        if self._connection.pgconn.status == ConnStatus.OK:
+            return PostgresRefused(JobTooSlow, "the database work took too long and was stopped")
+        self._connection.close()
+        return PostgresRefused(
+            StoreUnreachable, "the database has ended a connection that was silent for too long"
+        )
 
     def _found(self, failed: TripFailed, whole: Sequence[Statement]) -> PostgresRefused:
         """Why a trip failed, to whoever made it. What a job before left to be found out now is the loss of the transaction."""

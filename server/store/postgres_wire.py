@@ -59,6 +59,10 @@ PROVED: Final = "scram-sha-256"
 
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 5.0
+# While what is remembered is still believed (`change_feed.py`), and a little longer: a database that was restarted is found soon enough for
+# whatever others have ended there meanwhile.
+_EAGER_SECONDS: Final = 6.0
+_LONGEST_EAGER_PAUSE_SECONDS: Final = 0.3
 # So many tries hang somewhere without an end, and no more are begun.
 _MOST_HANGING: Final = 4
 
@@ -91,6 +95,7 @@ class Outage:
         self._clock = clock
         self._lock = threading.Lock()
         self._pause = 0.0  # 0: there is none
+        self._began = 0.0  # if there is one
         self._tries_at = 0.0
         self._trying = False
         self._hanging: list[threading.Thread] = []
@@ -117,9 +122,14 @@ class Outage:
     def failed(self) -> None:
         """The pauses grow, and are drawn by lot: others have lost their connections at the same moment."""
         with self._lock:
+            now = self._clock()
+            if not self._pause:
+                self._began = now
+            eager = now < self._began + _EAGER_SECONDS
+            longest = _LONGEST_EAGER_PAUSE_SECONDS if eager else _LONGEST_PAUSE_SECONDS
             self._trying = False
-            self._pause = min(_LONGEST_PAUSE_SECONDS, max(_FIRST_PAUSE_SECONDS, 2 * self._pause))
-            self._tries_at = self._clock() + self._pause * (0.5 + random.random() / 2)
+            self._pause = min(longest, max(_FIRST_PAUSE_SECONDS, 2 * self._pause))
+            self._tries_at = now + self._pause * (0.5 + random.random() / 2)
 
     def note_hanging(self, thread: threading.Thread) -> None:
         with self._lock:

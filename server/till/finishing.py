@@ -98,6 +98,9 @@ class Finishing:
                 meta=meta,
             )
             return Served(charge_id=started.id, meta=meta)
+        except claims.NotClaimed:
+            # This process was cut off for so long that others have let its calls go: whoever makes the call again is served by any of them.
+            return words.not_written()
         finally:
             self._under_way.end(started.id, earlier)
 

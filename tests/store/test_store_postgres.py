@@ -19,6 +19,7 @@ from server.store.jobs import (
     Change,
     ConstraintFailed,
     ForeignDatabase,
+    JobTooSlow,
     NewerSchema,
     StatementFailed,
     StoreBroken,
@@ -28,6 +29,8 @@ from server.store.jobs import (
 from server.store.migrate import OtherSchema, migrate, packaged_migrations
 from server.store.placeholders import numbered
 from server.store.postgres import open_postgres_store
+from server.store.postgres_connection import BEGIN_WRITE, PostgresAccess, PostgresConnection
+from server.store.postgres_errors import PostgresRefused
 from server.store.threads import StoreLimits, ThreadedStore
 from tests.postgres_server import PostgresServer
 
@@ -278,3 +281,24 @@ def test_nothing_of_it_is_loaded_for_a_store_in_a_file() -> None:
     code = "import sys, server.program.app, server.cli.serve; print([name for name in sys.modules if 'psycopg' in name])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_whoever_stood_still_until_its_connection_was_ended_has_not_been_slow(
+    postgres_server: PostgresServer, postgres_database: dict[str, str]
+) -> None:
+    """As a machine that is moved while it works: its jobs run again, on a connection that is made anew."""
+    access = PostgresAccess(parameters=postgres_database, job_seconds=10)
+    with closing(PostgresConnection(access, writes=True)) as connection:
+        connection.execute(BEGIN_WRITE)
+        pid = connection.execute("SELECT pg_backend_pid() AS pid").fetchone()[0]
+        connection.is_late = lambda: True
+        with pytest.raises(PostgresRefused) as caught:
+            connection.execute("SELECT 1")
+        assert caught.value.kind is JobTooSlow
+        postgres_server.said(f"SELECT pg_terminate_backend({pid}, 60000)")  # and waits until it is gone
+        with pytest.raises(PostgresRefused) as caught:
+            connection.execute("SELECT 1")
+        assert caught.value.kind is StoreUnreachable
+        connection.is_late = lambda: False
+        connection.execute(BEGIN_WRITE)
+        assert connection.execute("SELECT pg_backend_pid() AS pid").fetchone()[0] != pid

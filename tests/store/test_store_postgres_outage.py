@@ -31,21 +31,25 @@ class Clock:
 
 
 def test_the_pauses_grow_to_five_seconds_and_only_one_tries_after_each() -> None:
+    """While others may end what is believed here they stay short."""
     clock = Clock()
     outage = Outage(clock=clock)
     assert [outage.begin_try(), outage.begin_try(), outage.refuses] == [True, True, False]
-    longest = 0.0
-    for _ in range(12):
-        outage.failed()
-        assert (outage.refuses, outage.begin_try()) == (True, False)
-        before = clock.now
-        while outage.refuses:
-            clock.now += 0.01
-        longest = max(longest, clock.now - before)
-        assert (outage.begin_try(), outage.begin_try(), outage.refuses) == (True, False, True)
-    assert 2.5 <= longest <= 5.1
-    outage.succeeded()
-    assert (outage.refuses, outage.begin_try(), outage.begin_try()) == (False, True, True)
+    for _ in range(2):  # the second time as the first
+        began, longest = clock.now, {True: 0.0, False: 0.0}
+        for _ in range(60):
+            outage.failed()
+            assert (outage.refuses, outage.begin_try()) == (True, False)
+            before = clock.now
+            while outage.refuses:
+                clock.now += 0.01
+            eager = before < began + 6
+            longest[eager] = max(longest[eager], clock.now - before)
+            assert (outage.begin_try(), outage.begin_try(), outage.refuses) == (True, False, True)
+        assert 0.15 <= longest[True] <= 0.32
+        assert 2.5 <= longest[False] <= 5.1
+        outage.succeeded()
+        assert (outage.refuses, outage.begin_try(), outage.begin_try()) == (False, True, True)
 
 
 def test_tries_that_hang_for_ever_are_not_made_more_and_more() -> None:

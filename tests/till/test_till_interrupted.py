@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ import trio
 
 from server.mcp.results import ToolResult
 from server.store.jobs import StoreBroken, StoreUnavailable
+from server.till import claims
 from server.till.calls import Earlier, Refusal, Served, Shown, Started
-from tests.till.open_till import ANSWER, OpenTill, a_call, an_offer, open_till
+from tests.till.open_till import ANSWER, OpenTill, a_call, an_offer, open_till, reason
 
 # More than a call has, with all that it waits for.
 STEPS = range(1, 16)
@@ -124,3 +126,20 @@ async def test_by_a_store_that_does_not_know_whether_it_wrote(
             pass
         at.store.after = lambda number: None
         await _is_answered_and_paid_for_once(at, shown, upfront=upfront)
+
+
+@pytest.mark.parametrize("paying", [False, True])
+async def test_by_others_who_took_its_process_for_dead(paying: bool) -> None:
+    """They have let the call go, and it answers nevertheless: nothing is served that is not paid for."""
+    async with open_till() as at:
+        await at.give(50_000)
+        shown = _shown(at, paying=paying, upfront=False)
+        begun = await at.till.begin(a_call(), an_offer(), shown)
+        assert isinstance(begun, Started)
+        payment_id = begun.charge.payment_id
+        let_go = partial(
+            claims.release, charge_id=begun.id, payment_id=payment_id, now=at.now, expires_at=at.now
+        )
+        await at.store.write(let_go)
+        assert reason(await at.till.finish(begun, ANSWER)) == "temporarily_unavailable"
+        await _is_answered_and_paid_for_once(at, shown, upfront=False)
