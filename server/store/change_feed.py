@@ -34,7 +34,9 @@ _END_SECONDS: Final = 1.0
 
 
 # Of a clock that nobody sets, and that goes on while the machine sleeps. Asked at each turn of the event loop, so without a function of ours.
-running_seconds: Final[Callable[[], float]] = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+running_seconds: Final[Callable[[], float]] = partial(
+    time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+)
 
 
 class NoticedConnection(Protocol):

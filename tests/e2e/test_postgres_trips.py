@@ -28,7 +28,7 @@ from tests.till.till_fakes import NOW
 from tests.trip_counter import TripCounter, counted
 
 READ = 1
-REFRESH = 4
+REFRESH = 3
 REVOCATION = 6
 # For each of what are several jobs.
 LOGIN = 28
