@@ -69,6 +69,9 @@ class _AskedFrom:
     def fetch_all(self, sql: str, *params: object) -> list[Row]:
         return self._db.fetch_all(sql, *params)
 
+    def foresee(self, sql: str, *params: object) -> None:
+        self._db.foresee(sql, *params)
+
     def changed(self, kind: str, entity_id: str) -> None:
         self._db.changed(kind, entity_id)
 

@@ -43,11 +43,12 @@ from auth import audit
 from auth.clients import registry as clients
 from auth.clients.registry import AUTH_METHODS, PRIVATE_KEY, SECRET_METHODS, ClientCredentials
 from auth.grants.exchange import GrantRequest, Issue, record
+from auth.grants.refresh import look_ahead
 from auth.grants.table import GRANTS, offered
 from auth.tokens import dpop
 from auth.values.db import Db
 from auth.values.errors import OAuthRefusal
-from auth.values.model import Client, Millis
+from auth.values.model import REFRESH_TOKEN, Client, Millis
 from auth.values.requester import Requester
 
 # T13: never looked at, but Authlib refuses to build a request from a plain http URL.
@@ -79,6 +80,8 @@ def exchange_token(db: Db, exchange: GrantRequest) -> Issue | OAuthRefusal:
         if form.grant_type not in offered(exchange.policy):
             raise UnsupportedGrantTypeError(form.grant_type)
         grant = _SERVER.get_token_grant(request)
+        if form.grant_type == REFRESH_TOKEN:
+            look_ahead(db, form.refresh_token)
         # 2. Who asks, by the one method that fits what was shown?
         shown: Any = grant.authenticate_token_endpoint_client()
         # 3. Is the client registered for this grant type?

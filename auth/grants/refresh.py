@@ -115,6 +115,13 @@ def decide(
     return RepeatedRefresh(scope=given) if repeated else Rotate(scope=given)
 
 
+def look_ahead(db: Db, token: str | None) -> None:
+    """What `refresh` asks first, once it is known whose client asks."""
+    grant_id = None if token is None else chain.names(token)
+    if grant_id is not None:
+        db.foresee(_GRANT, REFRESH_EPOCH, grant_id)
+
+
 def refresh(db: Db, client: Client, exchange: GrantRequest) -> Issue | OAuthRefusal:
     """A job. The client is authenticated, enabled, and registered for this grant type."""
     if exchange.form.refresh_token is None:

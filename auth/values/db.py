@@ -41,6 +41,10 @@ class Db(Protocol):
 
     def fetch_all(self, sql: str, *params: object) -> list[Row]: ...
 
+    def foresee(self, sql: str, *params: object) -> None:
+        """Say what will be fetched soon, if nothing is written before: an engine may ask it together with the next statement."""
+        ...
+
     def changed(self, kind: str, entity_id: str) -> None:
         """Append to `changes`, so that every process drops what it caches of this entity (kinds: grant, user, client, key, api_key, epoch)."""
         ...

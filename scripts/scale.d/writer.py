@@ -107,6 +107,7 @@ def _now() -> int:
 
 def _refresh(db: StoreDb, *, login: str) -> Any:
     now = _now()
+    db.foresee(GRANT, REFRESH_EPOCH, login)
     db.fetch_one("SELECT * FROM clients WHERE id = ?", "ostiary-cli")
     row = db.fetch_one(GRANT, REFRESH_EPOCH, login)
     if row is None:

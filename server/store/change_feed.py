@@ -35,9 +35,10 @@ PAGE: Final = 1_000
 _END_SECONDS: Final = 1.0
 
 
-def running_seconds() -> float:
-    """Of a clock that nobody sets, and that goes on while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+# Of a clock that nobody sets, and that goes on while the machine sleeps. Asked at each turn of the event loop, so without a function of ours.
+running_seconds: Final[Callable[[], float]] = partial(
+    time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+)
 
 
 class NoticedConnection(Protocol):

@@ -69,8 +69,11 @@ class StoreEngine(msgspec.Struct, frozen=True, kw_only=True):
     only_reading: tuple[str, str] | None
     # Have a connection ask, while statements run, whether they are to be stopped; and tell of a transaction that begins with its first one.
     watch: Callable[[Any, Callable[[], bool], Begun], None]
-    # Ask, with the first statement of a transaction, what it will ask later on, most likely. None: there is nothing to be gained.
+    # Ask, with the next statement, what will be asked soon, most likely; the answer counts until something is written. None: there is
+    # nothing to be gained.
     foresee: Callable[[Any, str, Sequence[Any]], None] | None
+    # The same where the answer counts to the end of the transaction.
+    foresee_for_all: Callable[[Any, str, Sequence[Any]], None] | None
     # Run a statement that nobody waits for: before the next one, or before the commit, which are refused if it is. None: there is nothing to
     # be gained, and it is run as any other.
     later: Callable[[Any, str, Sequence[Any]], None] | None

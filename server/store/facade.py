@@ -102,6 +102,14 @@ class Facade:
         except self._engine.errors as error:
             raise self._spoil(self._engine.translate(error)) from error
 
+    def foresee(self, sql: str, *params: object) -> None:
+        if self._engine.foresee is None:
+            return
+        try:
+            self._run(sql, params, self._engine.foresee)
+        except self._engine.errors as error:
+            raise self._spoil(self._engine.translate(error)) from error
+
     def fetch_one(self, sql: str, *params: object) -> Row | None:
         try:
             cursor = self._run(sql, params)

@@ -45,6 +45,10 @@ class StoreDb(Protocol):
 
     def fetch_all(self, sql: str, *params: object) -> list[Row]: ...
 
+    def foresee(self, sql: str, *params: object) -> None:
+        """Say what will be fetched soon, if nothing is written before: an engine may ask it together with the next statement."""
+        ...
+
     def changed(self, kind: str, entity_id: str) -> None:
         """Append to `changes`, so that every process drops what it caches of this entity (`CHANGE_KINDS`).
 

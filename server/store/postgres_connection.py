@@ -264,6 +264,10 @@ def _foresee(connection: PostgresConnection, sql: str, parameters: Sequence[Any]
     connection.foresee(sql, parameters)
 
 
+def _foresee_for_all(connection: PostgresConnection, sql: str, parameters: Sequence[Any]) -> None:
+    connection.foresee(sql, parameters, lasting=True)
+
+
 def _later(connection: PostgresConnection, sql: str, parameters: Sequence[Any]) -> None:
     connection.later(sql, parameters)
 
@@ -292,6 +296,7 @@ POSTGRES: Final = StoreEngine(
     only_reading=None,
     watch=_watch,
     foresee=_foresee,
+    foresee_for_all=_foresee_for_all,
     later=_later,
     one_row_later=_one_row_later,
 )

@@ -49,12 +49,13 @@ _ONE_ROW: Final = "WITH touched AS ({sql} RETURNING 1) SELECT 1 / (count(*) = 1)
 
 
 class Foreseen:
-    """A question that a transaction will ask, and the answer that came with that to its first."""
+    """A question that will be asked, and the answer that came with that to another."""
 
-    __slots__ = ("outcome", "parameters", "statement")
+    __slots__ = ("lasting", "outcome", "parameters", "statement")
 
-    def __init__(self, parameters: tuple[Any, ...], statement: Statement) -> None:
+    def __init__(self, parameters: tuple[Any, ...], statement: Statement, *, lasting: bool) -> None:
         self.parameters = parameters
+        self.lasting = lasting  # nothing that a job writes makes it another
         self.statement = statement
         self.outcome: PGresult | None = None
 
@@ -108,6 +109,8 @@ class PostgresTransactions(ABC):
         result = self._foresaid(sql, parameters) if self._foreseen else None
         if result is None:
             (result,) = self._go(self._stated(sql, parameters))
+            if self._foreseen and not (result.command_status or b"").startswith(b"SELECT"):
+                self._forget_foreseen()
         try:
             description = self._descriptions[sql]
         except KeyError:
@@ -117,10 +120,12 @@ class PostgresTransactions(ABC):
     def later(self, sql: str, parameters: Sequence[Any]) -> None:
         """With the next that is waited for. That it failed is the failure of the job, if it goes on, else of the transaction."""
         self._put_off.append(self._stated(sql, parameters))
+        self._forget_foreseen()
 
-    def foresee(self, sql: str, parameters: Sequence[Any]) -> None:
-        """It goes along as well; whoever asks for it later in this transaction has the answer at once."""
-        self._foreseen[sql] = Foreseen(tuple(parameters), self._stated(sql, parameters))
+    def foresee(self, sql: str, parameters: Sequence[Any], *, lasting: bool = False) -> None:
+        """It goes along with the next; whoever asks for it then has the answer at once."""
+        statement = self._stated(sql, parameters)
+        self._foreseen[sql] = Foreseen(tuple(parameters), statement, lasting=lasting)
 
     def one_row_later(self, sql: str, parameters: Sequence[Any]) -> None:
         """The same for what touches exactly one row: if it does not, nothing of the transaction may stay."""
@@ -143,6 +148,9 @@ class PostgresTransactions(ABC):
         del self._foreseen[sql]
         return found.outcome
 
+    def _forget_foreseen(self) -> None:
+        self._foreseen = {sql: each for sql, each in self._foreseen.items() if each.lasting}
+
     def _stated(self, sql: str, parameters: Sequence[Any]) -> Statement:
         if self.is_late():
             raise self._too_late()
@@ -154,19 +162,20 @@ class PostgresTransactions(ABC):
 
     def _go(self, *statements: Statement) -> Sequence[PGresult]:
         """What came of these, with all that was put off before them."""
-        whole, beginning = (*self._put_off, *statements), self._beginning
-        self._put_off, self._beginning = [], 0
+        foreseen = [each for each in self._foreseen.values() if each.outcome is None]
+        whole = (*self._put_off, *statements, *(each.statement for each in foreseen))
+        beginning, self._put_off, self._beginning = self._beginning, [], 0
         if beginning:
-            foreseen = tuple(self._foreseen.values())
-            outcomes = self._go_first((*whole, *(each.statement for each in foreseen)), beginning)
-            own = len(outcomes) - len(foreseen)
-            for each, outcome in zip(foreseen, outcomes[own:], strict=True):
-                each.outcome = outcome
-            return outcomes[own - len(statements) : own]
-        try:
-            return self._trips.go(whole)[-len(statements) :]
-        except TripFailed as failed:
-            raise self._found(failed, whole) from None
+            outcomes = self._go_first(whole, beginning)
+        else:
+            try:
+                outcomes = self._trips.go(whole)
+            except TripFailed as failed:
+                raise self._found(failed, whole) from None
+        own = len(outcomes) - len(foreseen)
+        for each, outcome in zip(foreseen, outcomes[own:], strict=True):
+            each.outcome = outcome
+        return outcomes[own - len(statements) : own]
 
     def _go_first(self, whole: Sequence[Statement], beginning: int) -> Sequence[PGresult]:
         """The connection may have been lost since it was used last, of which nobody was told. Until there is an answer nothing was done."""
@@ -234,6 +243,7 @@ class PostgresTransactions(ABC):
 
     def _settle(self) -> None:
         """Nothing is put off any more, and nothing under way."""
+        self._foreseen.clear()
         if self._put_off:
             self._go()
         try:
@@ -242,10 +252,12 @@ class PostgresTransactions(ABC):
             raise self._refused(failed.error) from None
 
     def _save(self) -> None:
+        self._forget_foreseen()
         self._put_off.append(_SAVE)
         self._saved = True
 
     def _undo(self) -> None:
+        self._forget_foreseen()
         if _SAVE in self._put_off:  # and nothing was asked since
             while self._put_off.pop() is not _SAVE:
                 pass
@@ -273,6 +285,7 @@ class PostgresTransactions(ABC):
             raise self._no_transaction()
         if self._put_off and self._put_off[-1] is _RELEASE:
             self._put_off.pop()
+        self._foreseen.clear()
         try:
             self._go(*_parts(how))
         except PostgresRefused as trouble:

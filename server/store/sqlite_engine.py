@@ -30,6 +30,7 @@ SQLITE: Final = StoreEngine(
     only_reading=("PRAGMA query_only = ON", "PRAGMA query_only = OFF"),
     watch=_watch,
     foresee=None,
+    foresee_for_all=None,
     later=None,
     one_row_later=None,
 )

@@ -51,7 +51,7 @@ class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
     # Beyond this the sync is shared by so many that sharing more gains nothing.
     batch: int = 64
     # The first of a batch waits no longer than this for the others' work; where a turn of the writer costs more by itself (a slow disk, a
-    # database over a network, other processes that write), as long as that, so that a crowd shares it and nobody waits twice as long.
+    # database over a network, other processes that write), some times as long as that, so that it is the lesser part of what a crowd waits.
     batch_seconds: float = 0.005
     longest_batch_seconds: float = 0.1
     job_seconds: float = JOB_SECONDS
@@ -64,6 +64,7 @@ class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
     close_seconds: float = 30.0
 
 
+TURNS_OF_WORK: Final = 4
 # A read waits for a database that is out of reach no longer than that.
 SILENT_SECONDS: Final = 5.0
 READS_LOOKED_AT_SECONDS: Final = 0.5
@@ -345,7 +346,8 @@ class ThreadedStore:
     def _serve_writes(self, writer: Transactions) -> None:
         shortest, longest = self._limits.batch_seconds, self._limits.longest_batch_seconds
         while True:
-            group = _Group(self._writes, self._limits, max(shortest, min(writer.turn_seconds, longest)))
+            shared = min(TURNS_OF_WORK * writer.turn_seconds, longest)
+            group = _Group(self._writes, self._limits, max(shortest, shared))
             effects: list[Effect] = []
             began = time.monotonic()
             try:

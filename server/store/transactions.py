@@ -304,9 +304,9 @@ class Transactions:
 
     def _look_ahead(self) -> None:
         self._ends.begin()
-        if self._engine.foresee is not None:
+        if self._engine.foresee_for_all is not None:
             for sql, *parameters in self._ends.will_ask():
-                self._engine.foresee(self._connection, sql, parameters)
+                self._engine.foresee_for_all(self._connection, sql, parameters)
 
     def _write_record(self, sql: str, *parameters: str) -> int:
         if self._engine.one_row_later is None:

@@ -60,7 +60,7 @@ _COLUMNS: Final = ", ".join(Charge.__struct_fields__)
 
 
 def insert(db: StoreDb, charge: Charge) -> None:
-    db.execute(
+    db.put_in(
         _INSERT,
         charge.id,
         charge.call_key,

@@ -86,6 +86,9 @@ class MemoryDb:
     def put_in(self, sql: str, *params: object) -> None:
         self.execute(sql, *params)
 
+    def foresee(self, sql: str, *params: object) -> None:
+        """It is asked when it is."""
+
     def takes_away(self) -> None:
         self._room = True
 

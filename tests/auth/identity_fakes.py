@@ -98,6 +98,9 @@ class PlainDb:
     def put_in(self, sql: str, *params: object) -> None:
         self.execute(sql, *params)
 
+    def foresee(self, sql: str, *params: object) -> None:
+        """It is asked when it is."""
+
     def takes_away(self) -> None:
         """A disk in memory is not full."""
 

@@ -6,6 +6,7 @@ import json
 import socket
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from urllib.parse import urlencode
 import pytest
 
 from server.admin import control
-from tests.call_counts import WARM, Counted, Talk, counting, tool_call
+from tests.call_counts import WARM, Calls, Counted, Talk, counting, tool_call
 
 DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code"
 CLIENT = "ostiary-cli"
@@ -233,6 +234,33 @@ def test_an_mcp_upstream_that_is_a_command_costs_little_more_than_the_way_to_it(
     agent = f'kind = "mcp"\ncommand = {command}\ntrust = "always"'
     with counting(tmp_path, configured(tmp_path, agent)) as server, closing(Talk(server.port)) as talk:
         held(server, called(talk, tool_call(server.port, "echo", {"text": "hello"})), GATEWAY_COMMAND)
+
+
+def test_a_call_that_touches_no_row_costs_as_much_on_a_database_that_others_use(
+    tmp_path: Path, postgres_database: dict[str, str]
+) -> None:
+    """Its login was read once; that others may have ended it meanwhile is heard of, and not asked. Only the event loop looks, at each of
+    its turns, whether what is heard is still all there is."""
+    address = tmp_path / "address"
+    address.write_text(
+        f"postgresql://{postgres_database['user']}@/{postgres_database['dbname']}?host={postgres_database['host']}\n"
+    )
+    found: list[Calls] = []
+    for name, arguments in (("file", []), ("postgres", ["--store", f"file:{address}"])):
+        folder = tmp_path / name
+        folder.mkdir()
+        with counting(folder, arguments) as server, closing(Talk(server.port)) as talk:
+            tokens = log_in(talk, server.port, folder / "data")
+            request = tool_call(server.port, "echo", {"text": "hello"}, token=tokens["access_token"])
+            found.append(server.calls(called(talk, request)))
+    file, postgres = found
+    more = Counter(postgres.by_function)
+    more.subtract(file.by_function)
+    assert sorted(name.rpartition(":")[2] for name in (+more).elements()) == [
+        "Confirmation.after_io_wait",
+        "Instruments.call",
+    ]
+    assert postgres.total <= BEARER
 
 
 def test_what_is_counted_is_there(tmp_path: Path) -> None:

@@ -164,3 +164,38 @@ async def test_a_job_that_fails_among_others_takes_along_what_it_put_in_and_noth
     assert [type(each) for each in became] == [str, LookupError, LookupError, str]
     assert await store.read(events) == ["test.first", "test.a", "test.b"]
     assert await is_whole(store)
+
+
+async def test_what_was_foreseen_is_no_answer_once_anything_was_written(store: ThreadedStore) -> None:
+    asks = "SELECT value FROM meta WHERE key = ?"
+
+    def put(db: StoreDb, value: str) -> int:
+        return db.execute(
+            "INSERT INTO meta (key, value) VALUES ('a', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            value,
+        )
+
+    def job(db: StoreDb, *, number: int, fails: bool = False) -> list[Any]:
+        db.foresee(asks, "a")
+        before = db.fetch_one("SELECT count(*) AS n FROM changes")
+        found = [db.fetch_one(asks, "a")]  # as it was foreseen
+        db.foresee(asks, "a")
+        assert before == db.fetch_one("SELECT count(*) AS n FROM changes")
+        assert put(db, f"{number}") == 1
+        found.append(db.fetch_one(asks, "a"))
+        db.foresee(asks, "a")
+        db.foresee("SELECT 1 AS one WHERE ? = 'x'", "y")  # and is never asked
+        found += [db.fetch_one(asks, "a"), db.fetch_one(asks, "b")]
+        if fails:
+            raise LookupError
+        return [row and row["value"] for row in found]
+
+    became = await together(
+        store,
+        partial(job, number=1),
+        partial(job, number=2, fails=True),
+        partial(job, number=3),
+    )
+    assert became[0] == [None, "1", "1", None]
+    assert isinstance(became[1], LookupError)
+    assert became[2] == ["1", "3", "3", None]
