@@ -20,9 +20,8 @@ from late import LateLibraries
 from unpacked import clear_abandoned, hold
 
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
-WORKER = (
-    "OSTIARY_WORKER"  # in the environment of one of several processes that serve (server/workers/handed.py)
-)
+# In the environment of one of several processes that serve (server/workers/handed.py).
+WORKER = "OSTIARY_WORKER"
 
 
 def end_with(launcher: int) -> None:

@@ -13,6 +13,9 @@ from server.observe.exposition import MetricFamily
 # What all are asked together, for one of them to tell it on.
 METRICS: Final = "metrics"
 READINESS: Final = "readiness"
+# That its event loop goes round.
+BEAT: Final = "beat"
+BEAT_SECONDS: Final = 5.0
 
 
 class WorkerRefusal(msgspec.Struct, frozen=True, kw_only=True):
