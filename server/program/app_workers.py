@@ -138,6 +138,7 @@ class Parent:
                 def reload() -> None:
                     background.start_soon(partial(self._reload, workers, renew=True))
 
+                background.start_soon(self._supervisor.keep_saying_well, lambda: workers.all_beat)
                 await background.start(partial(heed_signals, drain=drain, end=end, reload=reload))
                 await background.start(
                     control.serve_commands,

@@ -31,6 +31,8 @@ from server.store.home import DataDirectory, share_home
 from server.workers.channel import Answering, ChannelGone, WorkerChannel, last_news
 from server.workers.handed import HandedOver, take_over
 from server.workers.words import (
+    BEAT,
+    BEAT_SECONDS,
     METRICS,
     READINESS,
     WORKERS,
@@ -133,6 +135,7 @@ class OneOfSeveral:
                     task_status=task_status,
                 )
             )
+            nursery.start_soon(_beat, channel)
             await channel.run()
             steering.draining.set()  # there is no parent any more
 
@@ -203,6 +206,13 @@ class OneOfSeveral:
             except ChannelGone:
                 pass
         return None
+
+
+async def _beat(channel: WorkerChannel) -> None:
+    """From the loop that serves, so that it says nothing else than that this goes round."""
+    while True:
+        channel.tell(BEAT)
+        await trio.sleep(BEAT_SECONDS)
 
 
 def place_of(environ: MutableMapping[str, str]) -> OneOfSeveral:

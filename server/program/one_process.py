@@ -67,6 +67,7 @@ class OneProcess:
                     nursery.start_soon(partial(steering.reloading.reload, renew=True))
 
             nursery.start_soon(steering.reloading.run)
+            nursery.start_soon(self._supervisor.keep_saying_well)
             await heed_signals(
                 drain=steering.draining.set,
                 end=steering.everything.cancel,

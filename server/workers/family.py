@@ -18,7 +18,7 @@ import trio
 from server.observe.log import Logger
 from server.workers.channel import Answering, ChannelGone, Hearing
 from server.workers.pauses import Pauses
-from server.workers.words import WorkerRefusal, WorkerSeen, how_it_ended
+from server.workers.words import BEAT, BEAT_SECONDS, WorkerRefusal, WorkerSeen, how_it_ended
 
 # Its process has ended: what it still said is read, however many others hold its pipe.
 LAST_WORDS_SECONDS: Final = 1.0
@@ -26,6 +26,11 @@ LAST_WORDS_SECONDS: Final = 1.0
 ENDING_SECONDS: Final = 10.0
 # So often another one is tried again that cannot start while the first serves: half a minute, which a database needs to come back.
 AT_START: Final = 5
+# So many beats in a row that did not come are no pause of a busy machine: its loop stands still, and with it whoever is connected there.
+MISSED_BEATS: Final = 6
+HANGS_SECONDS: Final = MISSED_BEATS * BEAT_SECONDS
+# A supervisor is not told that all is well while one of them is late by so many.
+_LATE_BEATS: Final = 2
 
 
 class ChannelToWorker(Protocol):
@@ -76,6 +81,8 @@ class WorkerSlot:
         self.channel: ChannelToWorker | None = None  # while there is one
         self.ready = trio.Event()  # of its first process that became ready
         self.serves = False
+        self.beats = 0  # of its process
+        self.missed = 0  # in a row
         self.refusal: WorkerRefusal | None = None
         self.started: msgspec.Raw | None = None  # what it said when it was ready
         self.seen = WorkerSeen(worker=number, state="starting")
@@ -112,6 +119,11 @@ class Workers:
     @property
     def serving(self) -> list[WorkerSlot]:
         return [worker for worker in self.all if worker.serves]
+
+    @property
+    def all_beat(self) -> bool:
+        """Of those that serve; who is being started again is seen to."""
+        return all(worker.missed < _LATE_BEATS for worker in self.serving)
 
     async def run(
         self, *, task_status: trio.TaskStatus[msgspec.Raw | None] = trio.TASK_STATUS_IGNORED
@@ -216,7 +228,7 @@ class Workers:
 
     async def _live(self, worker: WorkerSlot) -> str:
         """One process, from its start to its end: how it ended."""
-        worker.refusal = None
+        worker.refusal, worker.beats, worker.missed = None, 0, 0
         try:
             process = worker.process = await self._start(worker.number, not worker.ready.is_set())
         except OSError as error:  # for want of memory, of processes, of descriptors
@@ -230,13 +242,17 @@ class Workers:
                 hearing={
                     "ready": partial(self._hear_ready, worker),
                     "refusal": partial(_hear_refusal, worker),
+                    BEAT: partial(_hear_beat, worker),
                 },
             )
             async with trio.open_nursery() as beside:
                 beside.start_soon(channel.run)
                 async with trio.open_nursery() as listening:
                     listening.start_soon(process.pass_on_its_log)
-                    code = await process.wait()
+                    async with trio.open_nursery() as watching:
+                        watching.start_soon(self._watch, worker, process)
+                        code = await process.wait()
+                        watching.cancel_scope.cancel()
                     worker.serves = False
                     listening.cancel_scope.deadline = trio.current_time() + LAST_WORDS_SECONDS
                 beside.cancel_scope.deadline = trio.current_time() + LAST_WORDS_SECONDS
@@ -245,7 +261,21 @@ class Workers:
             raise
         finally:
             worker.serves, worker.process, worker.channel = False, None, None
+        if worker.missed >= MISSED_BEATS:
+            return f"it hung for {HANGS_SECONDS:.0f} seconds, and was killed"
         return how_it_ended(code)
+
+    async def _watch(self, worker: WorkerSlot, process: WorkerProcess) -> None:
+        """Beats are counted, not timed: a parent that was stopped for a while finds all of them when it goes on. A process that has not
+        beaten yet is starting, which takes as long as it takes."""
+        heard = 0
+        while worker.missed < MISSED_BEATS:
+            await trio.sleep(BEAT_SECONDS)
+            worker.missed = 0 if worker.beats != heard or not worker.beats else worker.missed + 1
+            heard = worker.beats
+        self._log.error("worker.hangs", worker=worker.number, pid=process.pid, seconds=HANGS_SECONDS)
+        worker.serves = False
+        process.signal(signal.SIGKILL)
 
     def _hear_ready(self, worker: WorkerSlot, body: msgspec.Raw) -> None:
         worker.started, worker.serves = body, True
@@ -263,3 +293,7 @@ class Workers:
 
 def _hear_refusal(worker: WorkerSlot, body: msgspec.Raw) -> None:
     worker.refusal = msgspec.json.decode(body, type=WorkerRefusal)
+
+
+def _hear_beat(worker: WorkerSlot, body: msgspec.Raw) -> None:
+    worker.beats += 1

@@ -15,6 +15,9 @@ METRICS: Final = "metrics"
 READINESS: Final = "readiness"
 # How they stand: the parent knows, and asks nobody.
 WORKERS: Final = "workers"
+# That its event loop goes round.
+BEAT: Final = "beat"
+BEAT_SECONDS: Final = 5.0
 
 
 class WorkerRefusal(msgspec.Struct, frozen=True, kw_only=True):

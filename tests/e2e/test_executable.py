@@ -7,7 +7,7 @@ import hashlib
 import os
 import shutil
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -137,6 +137,28 @@ def test_a_first_day_from_serve_to_sigterm_leaves_no_secret_in_any_log(ostiary: 
         assert secret not in "".join(ostiary.said), f"a command's talk holds the {name}"
         # Tokens are dotted: neither is their telling part alone anywhere.
         assert secret.rpartition(".")[2] not in log, f"the server's log holds the end of the {name}"
+
+
+def test_several_processes_of_it_serve_from_one_database_and_end_when_they_are_told(
+    ostiary: Program, postgres_database: Mapping[str, str]
+) -> None:
+    where = postgres_database
+    (ostiary.home / "address").write_text(
+        f"postgresql://{where['user']}@/{where['dbname']}?host={where['host']}\n", "utf-8"
+    )
+    (ostiary.home / "ostiary.toml").write_text('store = "file:address"\nworkers = 2\n', "utf-8")
+    with ostiary.serving() as server:
+        server.await_words(r'"event":"server.started"')
+        assert server.said().count('"event":"worker.ready"') == 2
+        ostiary.log_in(server)
+        for text in ("one", "two", "three", "four"):
+            assert text in ostiary.run("call", server.endpoint, "echo", f"text={text}").stdout
+        assert [each["worker"] for each in ostiary.at_machine("status")["server"]["workers"]] == [1, 2]
+        assert ostiary.at_machine("verify")["broken"] is None
+        assert server.end(signal.SIGTERM) == 0
+    assert server.said().count('"event":"server.stopped"') == 1
+    assert '"event":"worker.killed"' not in server.said()
+    assert not unpacked(ostiary)
 
 
 def test_the_pages_are_in_the_file(ostiary: Program) -> None:

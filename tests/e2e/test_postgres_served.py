@@ -108,7 +108,9 @@ def looked_at(program: Program) -> tuple[str, set[str], list[str], set[str], lis
         status = program.at_machine("status")
         return (
             re.sub(r"node \S+:\d+, 0 others alive\n", "", ready.text),
-            set(re.findall(r"^# TYPE (?!ostiary_letters_)(\w+ \w+)$", metrics, re.MULTILINE)),  # between nodes
+            set(
+                re.findall(r"^# TYPE (?!ostiary_letters_)(\w+ \w+)$", metrics, re.MULTILINE)
+            ),  # between nodes
             sorted(re.findall(r"^(ostiary_store\S+) ", metrics, re.MULTILINE)),
             {*status, *status["server"]},
             sorted(status["server"]["store"]),

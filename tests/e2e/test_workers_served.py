@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 from handmade import Handmade
-from programs import SOURCE, Background, Program, Server, until
+from programs import SOURCE, WAIT_SECONDS, Background, Program, Server, until
 from prometheus_client.parser import text_string_to_metric_families
 from walk import blocks
 
@@ -175,6 +175,43 @@ def test_one_that_is_killed_under_load_is_replaced_and_each_call_is_answered_or_
         assert 0 <= first["again_in_seconds"] < second["again_in_seconds"] or first["lived_seconds"] >= 60
         assert len({each["pid"] for each in events(server, "worker.ready")}) == COUNT + 2
     assert server.process.returncode == 0
+
+
+def test_one_that_stands_still_is_killed_and_replaced_and_the_others_serve(program: Program) -> None:
+    with serving(program, "--auth", "none") as server:
+        stuck = pid_of(server, 2)
+        os.kill(stuck, signal.SIGSTOP)
+        until("it is noticed", lambda: events(server, "worker.hangs") or None, 10 * WAIT_SECONDS)
+        until("another", lambda: len(events(server, "worker.ready")) == COUNT + 1 or None)
+        (ended,) = events(server, "worker.ended")
+        assert (ended["worker"], ended["ended"]) == (2, "it hung for 30 seconds, and was killed")
+        assert pid_of(server, 2) != stuck and not lives(stuck)
+        assert called(port_of(server), "after all") == "after all"
+    assert server.process.returncode == 0
+
+
+def test_a_supervisor_is_told_once_that_all_are_ready_and_again_and_again_that_they_are_well(
+    program: Program,
+) -> None:
+    address = program.home / "notify"
+    told: list[str] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.bind(str(address))
+        supervisor.settimeout(WAIT_SECONDS)
+        program.settings = {**program.settings, "NOTIFY_SOCKET": str(address), "WATCHDOG_USEC": "2000000"}
+        with serving(program, "--drain-seconds", "4") as server:
+            while "READY=1" not in told:
+                told += supervisor.recv(4096).decode().splitlines()
+            assert len(events(server, "worker.ready")) == COUNT, "of the first, nobody heard anything"
+            assert told[-1] == f"STATUS=serving {server.url} with {COUNT} processes"
+            for _ in range(3):
+                told += supervisor.recv(4096).decode().splitlines()
+            assert told[-3:] == ["WATCHDOG=1"] * 3
+            assert server.end(signal.SIGTERM) == 0
+            while "STOPPING=1" not in told:
+                told += supervisor.recv(4096).decode().splitlines()
+        assert told[-1] == "EXTEND_TIMEOUT_USEC=34000000"
+        assert told.count("READY=1") == 1
 
 
 def test_a_login_made_at_one_of_them_is_good_at_all_and_its_end_is_an_end_at_all(program: Program) -> None:

@@ -16,8 +16,15 @@ import trio.testing
 
 from server.observe.logs import make_logger
 from server.workers.channel import ChannelGone, Hearing
-from server.workers.family import AT_START, ENDING_SECONDS, LAST_WORDS_SECONDS, Workers, WorkersCannotStart
-from server.workers.words import WorkerRefusal
+from server.workers.family import (
+    AT_START,
+    ENDING_SECONDS,
+    HANGS_SECONDS,
+    LAST_WORDS_SECONDS,
+    Workers,
+    WorkersCannotStart,
+)
+from server.workers.words import BEAT, BEAT_SECONDS, WorkerRefusal
 
 PATIENCE = 10_000  # of a clock that jumps
 SIGKILLED = -signal.SIGKILL
@@ -42,6 +49,15 @@ class FakeWorker:
 
     def say_ready(self) -> None:
         self.hearing["ready"](msgspec.Raw(msgspec.json.encode({"by": self.pid})))
+
+    def beat(self) -> None:
+        self.hearing[BEAT](msgspec.Raw(b"null"))
+
+    async def beat_on(self) -> None:
+        """As long as its loop goes round."""
+        while not self.hangs and not self._ended.is_set():
+            self.beat()
+            await trio.sleep(BEAT_SECONDS)
 
     def refuse(self, problem: str, *, lasting: bool = False) -> None:
         refusal = WorkerRefusal(problem=problem, hint="mend it", lasting=lasting)
@@ -339,3 +355,76 @@ async def test_all_are_asked_and_one_that_hangs_is_left_out(autojump_clock: trio
             3: ["how", 5, 3],
         }
         family.of(2).hangs = False
+
+
+def beating(worker: FakeWorker) -> None:
+    trio.lowlevel.spawn_system_task(worker.beat_on)
+    worker.say_ready()
+
+
+async def test_one_whose_loop_stands_still_is_killed_and_another_takes_its_place_while_the_others_serve(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with at_work(3, beating) as family:
+        await trio.sleep(600)
+        assert len(family.born) == 3 and family.workers.all_beat
+        stuck = family.of(2)
+        stuck.hangs, began = True, trio.current_time()
+        while not family.said("worker.ended"):
+            await trio.sleep(1)
+        assert HANGS_SECONDS <= trio.current_time() - began <= HANGS_SECONDS + 2 * BEAT_SECONDS
+        assert stuck.signals == [signal.SIGKILL]
+        assert [line["worker"] for line in family.said("worker.hangs")] == [2]
+        (ended,) = family.said("worker.ended")
+        assert ended["ended"] == f"it hung for {HANGS_SECONDS:.0f} seconds, and was killed"
+        await trio.sleep(5)
+        assert [worker.number for worker in family.workers.serving] == [1, 2, 3]
+        assert family.workers.seen[1].ended == ended["ended"]
+        await trio.sleep(600)
+        assert len(family.born) == 4 and family.of(1).signals == family.of(3).signals == []
+
+
+async def test_one_that_was_late_for_a_while_goes_on_and_a_supervisor_hears_nothing_good_meanwhile(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with at_work(2, beating) as family:
+        await trio.sleep(60)
+        family.of(1).hangs = True
+        await trio.sleep(HANGS_SECONDS - 2 * BEAT_SECONDS)
+        assert not family.workers.all_beat
+        family.of(1).hangs = False
+        trio.lowlevel.spawn_system_task(family.of(1).beat_on)
+        await trio.sleep(2 * BEAT_SECONDS)
+        assert family.workers.all_beat
+        await trio.sleep(600)
+        assert len(family.born) == 2 and family.said("worker.hangs") == []
+
+
+async def test_one_that_takes_long_to_start_is_waited_for(autojump_clock: trio.testing.MockClock) -> None:
+    def slowly(worker: FakeWorker) -> None:
+        async def start() -> None:
+            await trio.sleep(20 * HANGS_SECONDS)
+            beating(worker)
+
+        trio.lowlevel.spawn_system_task(start)
+
+    async with at_work(1, slowly) as family:
+        assert len(family.born) == 1 and family.workers.all_beat
+
+
+async def test_a_parent_that_was_stopped_itself_takes_nobody_for_stuck(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    family = Family(1, FakeWorker.say_ready)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(family.workers.run)
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.jump(1)
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(20):
+            family.of(1).beat()
+            mock_clock.jump(100 * HANGS_SECONDS)  # and what was said meanwhile is read after that
+            await trio.testing.wait_all_tasks_blocked()
+        assert family.of(1).signals == [] and family.said("worker.hangs") == []
+        mock_clock.autojump_threshold = 0
+        family.workers.drain()
