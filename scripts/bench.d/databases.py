@@ -35,9 +35,10 @@ class Databases:
 
     def make(self) -> None:
         self.primary.make()
+        authority = Authority(self._home)
         if self._cables.database_hosts:
             # Its files are copied to the standby with everything else.
-            certificate = Authority(self._home).issue("*.database.test")
+            certificate = authority.issue("*.database.test")
             self.primary.listen(self._cables.database_hosts[0], PORT, tls=certificate)
             self.standby.settings = {
                 **self.primary.settings, "listen_addresses": self._cables.database_hosts[1]
