@@ -24,7 +24,9 @@ Cause: TypeAlias = Literal["charge_id", "payment_id"]
 T = TypeVar("T")
 
 # What `changed` may name. A kind that nobody listens for would be a revocation that nobody applies, so others are refused.
-CHANGE_KINDS: Final = frozenset({"grant", "user", "client", "key", "api_key", "epoch", "upstream", "certificate"})
+CHANGE_KINDS: Final = frozenset(
+    {"grant", "user", "client", "key", "api_key", "epoch", "upstream", "certificate"}
+)
 
 
 class StoreDb(Protocol):
