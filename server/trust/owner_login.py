@@ -83,8 +83,8 @@ class OwnerLogin:
         return self._trouble
 
     def changed(self) -> None:
-        """Somebody logged in, or out."""
-        self._read, self._kept, self._trouble, self._renewed_at = False, None, None, 0
+        """Somebody logged in, or out. Why the last one ended is said until there is another."""
+        self._read, self._kept, self._renewed_at = False, None, 0
         self._shown = None
 
     @property
@@ -122,7 +122,8 @@ class OwnerLogin:
     async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
         kept = self._kept if self._read else await self._load()
         if kept is None:
-            self._fail("wants a login")
+            if self._trouble is None:
+                self._fail("wants a login")
             return False
         age = self._clock() - self._renewed_at
         if 0 <= age < JUST_NOW:
@@ -154,6 +155,8 @@ class OwnerLogin:
                 else KeptLogin(login=login, login_id=row[1], version=row[2])
             )
             self._read = True
+            if self._kept is not None:
+                self._trouble = None
             return self._kept
 
     async def _refresh(self, seen: KeptLogin) -> UpstreamLogin:

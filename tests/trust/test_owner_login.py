@@ -160,6 +160,11 @@ async def test_a_refresh_that_is_refused_for_good_ends_the_login_and_says_so_wit
         trouble = credential.trouble()
         assert trouble is not None
         assert "gave no token (invalid_grant)" in trouble.words
+        # That it has ended comes back as news; why it did is said until there is another.
+        credential.changed()
+        assert await credential.headers(None) == {}
+        assert await credential.refused(None, "Bearer") is False
+        assert credential.trouble() == trouble
         assert await owner(house, desk, server).current() is None
         assert (await house.trail())[-1] == (
             "upstream.logged_out",
