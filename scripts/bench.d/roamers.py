@@ -16,12 +16,28 @@ from typing import Any
 from caller import Answer, Caller, Lost
 from cluster import Entrance, Node
 from targets import Broken
-from witnesses import OVER, PAUSE_SECONDS, Book, Door, Keeper, Login, Newcomer, Refresher, Witness
+from witnesses import (
+    DAY_MS,
+    NOBODY_THERE,
+    OVER,
+    PAUSE_SECONDS,
+    RETRY_SECONDS,
+    Book,
+    Door,
+    Keeper,
+    Login,
+    Newcomer,
+    Refresher,
+    Witness,
+)
+
+from server.admin.control import CommandRefused
 
 ASKABLE: Mapping[str, Any] = {"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
 KEY, SIGNED_RECEIPT = "x402/idempotency-key", "io.ostiary/receipt"
 # Of a call that is under way elsewhere, and may be asked for again; and of one of which nobody knows how far it came.
 IN_FLIGHT, INTERRUPTED = "in_flight", "interrupted"
+TOO_MANY_TASKS = b"you have too many tasks"
 RESTARTED = "the server was restarted while this was running"
 TASK_SECONDS = 120.0  # within which one that was answered has ended, whatever happens to whom
 LOOK_SECONDS = 0.05
@@ -123,22 +139,31 @@ class Poster(Payer):
     runs_again = False
 
 
-class Asker(Walker):
-    """Begins tasks that ask, answers wherever the answer comes to, and waits for their end."""
+class Asker(Witness):
+    """Begins tasks that ask, answers wherever the answer comes to, and waits for their end: with an API key for as many tasks as one caller
+    may have, and then with another."""
 
     def __init__(self, server: Door, dice: Random, over: Event, name: str) -> None:
         super().__init__(server, dice, over, name)
         self.books["questions"] = Book()
         self.interrupted = 0
+        self.lost = 0
         self.longest = 0.0  # from the acknowledged answer to the end
-        self._number = 0
+        self._key, self._keys, self._number = "", 0, 0
+
+    def settle(self) -> None:
+        if self._key and not self.echoed(self._key):
+            self.books["API keys"].missing.append(f"the key of {self.name} is not let in")
 
     def turn(self) -> None:
-        if self.login is None:
-            self.login = self.log_in()
+        if not self._key:
+            self._key = self._made_key()
+            return
+        begun = self._begun()
+        if begun is None:
             return
         book = self.books["questions"]
-        name, task_id, doubt = self._begun()
+        name, task_id, doubt = begun
         book.in_doubt += doubt
         until, answered, colour = time.monotonic() + TASK_SECONDS, 0.0, f"colour {self._dice.random()}"
         while True:
@@ -172,29 +197,54 @@ class Asker(Walker):
         else:
             book.missing.append(f"{name} has ended as {str(found)[:300]}")
 
-    def _begun(self) -> tuple[str, str, int]:
-        name = ""
+    def _made_key(self) -> str:
+        """Empty: nobody was there to make it, or to say so."""
+        self._keys += 1
+        book = self.books["API keys"]
+        try:
+            made = self.command("api_keys.make", {"name": f"{self.name}-{self._keys}", "lasts_ms": DAY_MS})
+        except CommandRefused as refusal:
+            book.in_doubt += not str(refusal).startswith(NOBODY_THERE)
+            time.sleep(RETRY_SECONDS)
+            return ""
+        book.acknowledged += 1
+        return made["key"]
 
-        def ask() -> Answer:
-            nonlocal name
-            self._number += 1  # each try is another task
-            name = f"{self.name}-{self._number}"
-            call = {"name": "curious", "arguments": {"name": name}}
-            return self._caller.call(
-                "tools/call", call, token=self._token, name="curious", capabilities=ASKABLE
-            )
-
+    def _begun(self) -> tuple[str, str, int] | None:
+        """One call with a key of its own, made until it is answered. None: there is no task of it."""
+        self._number += 1
+        name, doubts = f"{self.name}-{self._number}", 0
+        call = {"name": "curious", "arguments": {"name": name}, "_meta": {KEY: f"key-{name}"}}
         while True:
-            answer, doubt = self.surely(ask)
+            answer, doubt = self.surely(
+                lambda: self._caller.call(
+                    "tools/call", call, token=self._key, name="curious", capabilities=ASKABLE
+                )
+            )
+            doubts += doubt
             result = _result(answer)
             if result.get("resultType") == "task":
-                return name, result["taskId"], doubt
-            time.sleep(LOOK_SECONDS)  # its agent is not there yet, or as many are kept as may be
+                return name, result["taskId"], doubts
+            if TOO_MANY_TASKS in answer.body:
+                self._key = ""  # the next one is another caller's
+                return None
+            if _reason(result) != IN_FLIGHT:
+                break
+            time.sleep(LOOK_SECONDS)
+        if _reason(result) == INTERRUPTED:
+            self.lost += (
+                1  # perhaps a task was begun, and nobody will ever ask for it; the next one has another key
+            )
+        else:
+            self.books["questions"].missing.append(
+                f"{name} was answered {answer.status}: {answer.body[:300]!r}"
+            )
+        return None
 
     def _asked(self, method: str, task_id: str, **more: Any) -> dict[str, Any] | None:
         params = {"taskId": task_id, **more}
         answer, _ = self.surely(
-            lambda: self._caller.call(method, params, token=self._token, name=task_id, capabilities=ASKABLE)
+            lambda: self._caller.call(method, params, token=self._key, name=task_id, capabilities=ASKABLE)
         )
         return answer.json.get("result")
 

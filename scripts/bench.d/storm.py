@@ -6,8 +6,10 @@ After each it is waited until every node writes again; then everybody pauses, an
 from __future__ import annotations
 
 import re
+import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -32,6 +34,7 @@ PAUSE_SECONDS = 150.0  # until nobody has anything under way
 HEARD_SECONDS, FORGIVEN_SECONDS = 1.0, 5.0
 GRANTED, CENT = 1_000_000, 10_000  # dollars; and micros
 SHOWN = 8
+MOST_FRAMES = 8
 # Of a worker that was killed, or could not start while there was no database. That another takes its place is waited for.
 EXPECTED = re.compile(r'"event":"worker\.ended"|"worker":.*"event":"store\.stopped"')
 
@@ -199,12 +202,21 @@ class Storm:
         with self._gate.closed(len(self._witnesses), PAUSE_SECONDS) as still:
             self._look_at_witnesses()
             if not still:
-                raise Broken(f"after {when}: somebody still waits for an answer")
+                raise Broken(f"after {when}: somebody still waits for an answer\n{self._who_waits()}")
             self._compare(when)
             self._judge_accepted()
             for canary in self._canaries:
                 canary.forget()
         return len(self._wrong) - before
+
+    def _who_waits(self) -> str:
+        """Where each of them is that is not at the gate."""
+        frames, said = sys._current_frames(), list[str]()  # pyright: ignore[reportPrivateUsage]
+        for witness, thread in zip(self._witnesses, self._threads, strict=False):
+            lines = traceback.format_stack(frames[thread.ident or 0]) if thread.is_alive() else []
+            if lines and not any(" in go_through" in line for line in lines):
+                said.append(f"{witness.name}:\n{''.join(lines[-MOST_FRAMES:])}")
+        return "\n".join(said)
 
     def _compare(self, when: str) -> dict[str, accounts.Book]:
         books = sum_books(self._witnesses)
@@ -316,5 +328,6 @@ class Storm:
         )
         print(
             f"tasks that were at work when their node was killed, and say so: {sum(each.interrupted for each in askers)};"
+            f" of which nobody knows whether they were begun: {sum(each.lost for each in askers)};"
             f" longest from an answer to the end of its task {max(each.longest for each in askers):.1f} s"
         )

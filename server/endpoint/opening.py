@@ -229,7 +229,7 @@ async def open_servers(
     node = "" if letters is None else boot_id
     trust = _desk_place(store, subkey, log, issuer, connections, background, node)
     await trust.start(servers)
-    keeper = cache(partial(_open_keeper, store, subkey, boot_id, log))
+    keeper = cache(partial(_open_keeper, store, subkey, boot_id, log, background))
     policies = PolicyMaker(store, subkey, log, clock=now_millis, audits=issuer is not None)
     try:
         for server in servers:
@@ -314,11 +314,13 @@ def _elsewhere(letters: Letters, server: str) -> ChangesElsewhere:
     return ChangesElsewhere(letters, server)
 
 
-def _open_keeper(store: Store, subkey: Subkey, boot_id: str, log: Logger) -> CallKeeper:
+def _open_keeper(
+    store: Store, subkey: Subkey, boot_id: str, log: Logger, background: trio.Nursery
+) -> CallKeeper:
     from server.repeats.answers import AnswerVault
     from server.repeats.keeper import CallKeeper
 
-    return CallKeeper(
+    keeper = CallKeeper(
         store=store,
         vault=AnswerVault(subkey("kept-answers"), secrets.token_bytes),
         key=subkey("kept-calls"),
@@ -327,6 +329,8 @@ def _open_keeper(store: Store, subkey: Subkey, boot_id: str, log: Logger) -> Cal
         boot_id=boot_id,
         log=log,
     )
+    background.start_soon(keeper.run)
+    return keeper
 
 
 def _desk_place(

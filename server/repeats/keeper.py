@@ -22,7 +22,8 @@ from server.repeats.kept_answers import AnswerRoom, KeptSum
 from server.repeats.kept_calls import KEPT_CALLS, KEY_KEPT_MS, CallEnding, KeptCall
 from server.repeats.keys import call_key
 from server.repeats.under_way import UnderWay
-from server.store.jobs import JobError, Store, StoreBroken, StoreError
+from server.store.arrears import Arrears
+from server.store.jobs import Store, StoreBroken, StoreDb, StoreError
 
 # Whoever waits for somebody else's call is told so before its own time is over.
 MARGIN_SECONDS: Final = 2.0
@@ -89,7 +90,7 @@ _decode: Final = msgspec.json.Decoder(KeptAnswer).decode
 
 
 class CallKeeper:
-    """Of the whole process."""
+    """Of the whole process. `run` writes what could not be written when it happened."""
 
     def __init__(
         self,
@@ -114,7 +115,9 @@ class CallKeeper:
             store, clock, of_caller=OF_CALLER, of_strangers=OF_STRANGERS, rows=KEPT_CALLS
         )
         self._under_way = UnderWay[KeptAnswer]()
-        self._later: list[CallEnding] = []
+        # Ends that could not be written when they happened.
+        self._arrears = Arrears(store, log, "call.not_kept")
+        self.run: Final = self._arrears.run
 
     async def begin(self, call: OnceCall) -> OnceBegun | KeptAnswer | NotMadeAgain:
         """Raises `NotComparable`, and what the store raises: then nothing was begun."""
@@ -158,7 +161,7 @@ class CallKeeper:
 
     async def _claim(self, wanted: KeptCall, room: bool) -> KeptCall | None:
         """Under way from before the row is there, so that nobody finds it and not us."""
-        await self._catch_up()
+        await self._arrears.settle()
         job = partial(kept_calls.claim, wanted=wanted, room=room, now=self._clock())
         self._under_way.begin(wanted.id)
         ours = False
@@ -167,21 +170,11 @@ class CallKeeper:
             ours = found is not None and found.id == wanted.id
             return found
         except StoreBroken:  # it may be there, and nobody makes it
-            self._later.append(CallEnding(id=wanted.id, state=None))
+            self._arrears.owe(self._ending(CallEnding(id=wanted.id, state=None)))
             raise
         finally:
             if not ours:
                 self._under_way.end(wanted.id)
-
-    async def _catch_up(self) -> None:
-        """What could not be written when it happened, before anybody looks. Raises `StoreUnavailable`."""
-        while self._later:
-            job = partial(kept_calls.end, ended=self._later[0], owner=self._boot_id, now=self._clock())
-            try:
-                await self._store.write(job)
-            except JobError:  # nor would it be another time
-                self._log.exception("call.not_kept")
-            self._later.pop(0)
 
     async def _earlier(
         self, found: KeptCall, call: OnceCall, digest: str
@@ -198,7 +191,7 @@ class CallKeeper:
             again = await self._store.read(partial(kept_calls.find, call_id=found.id, boot_id=self._boot_id))
             # Nobody runs it, and its end could not be written.
             lost = again is not None and again[0].runs(self._boot_id) and found.id not in self._under_way
-            return NotMadeAgain(INTERRUPTED) if lost and not self._later else None
+            return NotMadeAgain(INTERRUPTED) if lost and not self._arrears else None
         if found.runs_elsewhere(self._boot_id):
             return await self._elsewhere(found, call)
         if found.state != "done":
@@ -233,7 +226,7 @@ class CallKeeper:
             taken = await self._store.write(job)
         except StoreBroken:
             until = self._clock() + KEY_KEPT_MS
-            self._later.append(CallEnding(id=found.id, state="interrupted", expires_at=until))
+            self._arrears.owe(self._ending(CallEnding(id=found.id, state="interrupted", expires_at=until)))
             raise
         finally:
             if not taken:
@@ -266,14 +259,17 @@ class CallKeeper:
         return await self._end(ended, None)
 
     async def _end(self, ended: CallEnding, answer: KeptAnswer | None) -> None:
-        """The call was made whatever the store says: what it cannot write now is written with the next claim. A crash before that
-        leaves a call that was interrupted."""
-        job = partial(kept_calls.end, ended=ended, owner=self._boot_id, now=self._clock())
+        """The call was made whatever the store says: what it cannot write now is written as soon as it can. A crash before that leaves
+        a call that was interrupted."""
+        job = self._ending(ended)
         with trio.CancelScope(shield=True):  # bounded by the store, which gives up by itself
             try:
                 await self._store.write(job)
             except StoreError as problem:
-                self._later.append(ended)
+                self._arrears.owe(job)
                 self._log.warning("call.not_kept", reason=str(problem)[:200])
             finally:
                 self._under_way.end(ended.id, answer)
+
+    def _ending(self, ended: CallEnding) -> Callable[[StoreDb], None]:
+        return partial(kept_calls.end, ended=ended, owner=self._boot_id, now=self._clock())

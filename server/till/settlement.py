@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 import trio
@@ -18,7 +18,8 @@ from server.observe.log import Logger
 from server.repeats.answers import AnswerVault
 from server.repeats.kept_answers import AnswerRoom
 from server.repeats.under_way import UnderWay
-from server.store.jobs import JobError, Store, StoreDb, StoreError, StoreUnavailable
+from server.store.arrears import Arrears, Job
+from server.store.jobs import Store, StoreError, StoreUnavailable
 from server.till import claims, payments
 from server.till.calls import Earlier
 from server.till.counts import TillCounts
@@ -45,8 +46,6 @@ MOST_MARKS: Final = 500
 
 # Of an authorization that was used before it was sent: not by us, and perhaps to cancel it. What is said of it later means no more.
 USED_ELSEWHERE: Final = "the authorization was used before it was sent"
-
-Job: TypeAlias = Callable[[StoreDb], object]
 
 
 class Settlements:
@@ -82,7 +81,9 @@ class Settlements:
         self._nursery: trio.Nursery | None = None
         self._counted_again_at = float("-inf")
         self._marks: list[Mark] = []
-        self._later: list[Job] = []
+        self._arrears = Arrears(store, log, "payment.job_failed")
+        # The store could not do it now.
+        self.later: Final = self._arrears.owe
         self._left = False
         # Of the tills: what they look after themselves, as often.
         self.each_look: Final[list[Callable[[], Awaitable[None]]]] = []
@@ -257,10 +258,6 @@ class Settlements:
         except Exception:  # whatever it is, it is no reason to look after no payment any more
             self._log.exception("payment.look_failed")
 
-    def later(self, job: Job) -> None:
-        """The store could not do it now."""
-        self._later.append(job)
-
     def mark(self, mark: Mark) -> None:
         self._marks.append(mark)
 
@@ -274,14 +271,7 @@ class Settlements:
 
     async def _flush(self) -> None:
         """Raises `StoreUnavailable`; then all that is not written is still there."""
-        while self._later:
-            try:
-                await self._store.write(self._later[0])
-            except (
-                JobError
-            ):  # nor would it be another time; what is left of it is found when the next process begins
-                self._log.exception("payment.job_failed")
-            self._later.pop(0)
+        await self._arrears.settle()
         while self._marks:
             marks = self.take_marks()
             try:

@@ -68,6 +68,7 @@ class Kept:
         self._boots = itertools.count(1)
 
     async def write(self, job: Any) -> Any:
+        await trio.lowlevel.checkpoint()
         if error := self.refuses(getattr(job, "func", job).__name__):
             raise error
         done = await self.store.write(job)
@@ -264,6 +265,44 @@ async def test_an_end_that_could_not_be_written_is_written_before_anybody_asks_a
             await keeper.begin(a_call())
         at.refuses = lambda _: None
         assert await keeper.begin(a_call()) == says("sent")
+
+
+async def test_an_end_that_could_not_be_written_is_written_without_another_claim(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Or whoever waits for it in another process would wait until it is too late."""
+    async with kept() as at, trio.open_nursery() as background:
+        keeper = at.process()
+        background.start_soon(keeper.run)
+        first = await begun(keeper, a_call())
+        at.refuses = lambda name: StoreUnavailable("away") if name == "end" else None
+        await keeper.finish(first, says("sent"))
+        assert [row["state"] for row in await at.rows()] == ["running"]
+        at.refuses = lambda _: None
+        with trio.fail_after(1):
+            while [row["state"] for row in await at.rows()] != ["done"]:
+                await trio.sleep(0.05)
+        background.cancel_scope.cancel()
+
+
+async def test_of_ends_that_could_not_be_written_none_is_lost_because_many_claim_at_once() -> None:
+    async with kept() as at:
+        keeper = at.process()
+        calls = [await begun(keeper, a_call(key=f"k-{number}")) for number in range(6)]
+        at.refuses = lambda name: StoreUnavailable("away") if name == "end" else None
+        for number, call in enumerate(calls):
+            await keeper.finish(call, says(str(number)))
+        at.refuses = lambda _: None
+        found: dict[int, object] = {}
+
+        async def ask(number: int) -> None:
+            found[number] = await keeper.begin(a_call(key=f"k-{number}"))
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                for number in range(6):
+                    nursery.start_soon(ask, number)
+        assert found == {number: says(str(number)) for number in range(6)}
 
 
 async def test_a_call_that_may_have_been_begun_is_made_when_it_comes_again() -> None:

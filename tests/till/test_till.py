@@ -8,7 +8,7 @@ import trio.testing
 
 from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
-from server.store.jobs import JobTooSlow, StoreUnavailable
+from server.store.jobs import JobTooSlow, StatementFailed, StoreUnavailable
 from server.till.calls import Earlier, Refusal, Served, Shown, Started
 from server.till.refunds import RefundOrder, refund
 from server.x402.facilitators import FacilitatorDown
@@ -190,10 +190,24 @@ async def test_a_job_that_can_never_be_done_holds_up_nothing_else() -> None:
         at.store.failing = no_room("release")
         await at.till.release(first)
         await at.till.release(second)
-        errors: list[Exception] = [JobTooSlow("too slow")]
+        errors: list[Exception] = [StatementFailed("no")]
         at.store.failing = lambda name: errors.pop() if name == "release" and errors else None
         await at.look()
         assert [row["id"] for row in await at.rows("charges")] == [first.id]
+
+
+async def test_a_job_that_was_slow_once_is_done_with_the_next_look() -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        begun = await at.till.begin(a_call(), an_offer(), Shown())
+        assert isinstance(begun, Started)
+        errors: list[Exception] = [JobTooSlow("too slow"), StoreUnavailable("no room")]
+        at.store.failing = lambda name: errors.pop() if name == "release" and errors else None
+        await at.till.release(begun)
+        await at.look()
+        assert (await at.wallet())["held"] == 10_000
+        await at.look()
+        await _nothing_is_left(at)
 
 
 async def test_the_end_of_the_server_is_no_crash_where_nothing_can_be_written() -> None:
