@@ -42,6 +42,11 @@ class Cables(Protocol):
         ...
 
     @property
+    def switch_host(self) -> str:
+        """Where whoever started all this is, for the nodes; empty: at the same machine as they."""
+        ...
+
+    @property
     def database_hosts(self) -> Sequence[str]:
         """Where the two databases listen; none: at a socket in their folders."""
         ...
@@ -81,6 +86,7 @@ class NamespaceCables:
     how = "a network namespace for each node, and two cables to it"
     kinds: Sequence[Cable] = ("database", "load")
     trusted = "10.77.2.0/24"
+    switch_host = "10.77.2.1"
     database_hosts = ("10.77.1.1", _SECOND_HOST)
 
     def __init__(self, nodes: Sequence[str]) -> None:
@@ -144,6 +150,7 @@ class ProxyCables:
     how = "a proxy for each node on its way to the database (no network namespace may be made here)"
     kinds: Sequence[Cable] = ("database",)
     trusted = "127.0.0.0/8"
+    switch_host = ""
     database_hosts: Sequence[str] = ()
 
     def __init__(self, nodes: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 
+from buyers import NETWORK, PAY_TO
 from cables import Cables
 from caller import Answer, Caller, Lost, Unheard
 from databases import Databases
@@ -34,8 +35,17 @@ drain_seconds = 2
 address = ""
 caller = ""
 
+[payments]
+pay_to = "{pay_to}"
+networks = ["{network}"]
+[[payments.facilitator]]
+url = "{facilitator}"
+timeout_seconds = 5
+settle_timeout_seconds = 5
+
 [[server]]
 name = "main"
+anonymous_pay = true
 [server.tools.sold]
 price = "$0.01"
 [[server.agent]]
@@ -195,9 +205,9 @@ class Entrance:
 
 class Cluster:
     def __init__(
-        self, command: Sequence[str], home: Path, databases: Databases, cables: Cables, workers: Mapping[str, int]
+        self, command: Sequence[str], home: Path, databases: Databases, cables: Cables, workers: Mapping[str, int], facilitator: str
     ) -> None:  # fmt: skip
-        """`workers`: how many each node has, by its name."""
+        """`workers`: how many each node has, by its name. `facilitator`: where each of them finds it."""
         self.notes, self.journal = home / "notes", home / "journal"
         self._upstreams: list[subprocess.Popen[bytes]] = []
         self.nodes: list[Node] = []
@@ -212,6 +222,7 @@ class Cluster:
             settings = SETTINGS.format(
                 home=folder, common=home, authority=databases.authority, trusted=cables.trusted, host=cables.host(name), port=port, scripts=scripts,
                 python=sys.executable, workers=f"workers = {count}" if count > 1 else "", upstream_port=UPSTREAM_PORT + number,
+                pay_to=PAY_TO, network=NETWORK, facilitator=facilitator,
             )  # fmt: skip
             inside = cables.inside(name)
             self._upstreams.append(

@@ -19,6 +19,7 @@ from threading import Event, Thread
 
 import accounts
 from accounts import Rows
+from buyers import Buyer, TestFacilitator
 from cables import Cables, cables, enter_namespace
 from cluster import Cluster, Entrance, Gate, Tally
 from databases import Databases
@@ -65,24 +66,28 @@ def run(
         databases = Databases(home, network)
         stack.callback(databases.close)
         databases.make()
-        cluster = Cluster(command, home, databases, network, workers)
+        facilitator = TestFacilitator(command, home, network, names)
+        stack.callback(facilitator.close)
+        cluster = Cluster(command, home, databases, network, workers, facilitator.url)
         stack.callback(cluster.close)
-        storm = Storm(cluster, databases, network, seed)
+        storm = Storm(cluster, databases, network, facilitator, seed)
         storm.begin()
         storm.pass_over(plan(faults, seed, workers, network), time.monotonic() + seconds)
         return 0 if storm.end() else 1
 
 
 class Storm:
-    def __init__(self, cluster: Cluster, databases: Databases, network: Cables, seed: int) -> None:
-        self._cluster, self._databases = cluster, databases
+    def __init__(
+        self, cluster: Cluster, databases: Databases, network: Cables, facilitator: TestFacilitator, seed: int
+    ) -> None:
+        self._cluster, self._databases, self._facilitator = cluster, databases, facilitator
         self._turmoil = Turmoil(cluster, databases, network)
         self._gate, self._over, self._notices, self._tally = Gate(), Event(), Notices(), Tally()
         dice = [Random(f"{seed} {number}") for number in range(40)]
         entrance = Entrance(cluster.nodes, dice.pop(), self._tally)
         self._witnesses: list[Witness] = []
         kinds: tuple[tuple[Callable[..., Witness], int], ...] = (
-            (Refresher, 3), (Walker, 2), (Payer, 2), (Poster, 1), (Asker, 2), (Tasker, 1)
+            (Refresher, 3), (Walker, 2), (Payer, 2), (Poster, 1), (Buyer, 2), (Asker, 2), (Tasker, 1)
         )  # fmt: skip
         for kind, count in kinds:
             for number in range(count):
@@ -224,6 +229,7 @@ class Storm:
             rows = Rows(lambda query: connection.execute(query.encode()))
             books["audit rows"] = accounts.compare(rows, self._cluster.notes, self._witnesses, books)
             self._compare_money(rows, books["paid calls"])
+            self._compare_payments(rows, books[Buyer.noun])
         self._compare_journal(books)
         for noun, book in books.items():
             for what in (
@@ -257,6 +263,33 @@ class Storm:
         if total:
             book.doubled.append(f"the ledger comes to {total}, not to nothing")
 
+    def _compare_payments(self, rows: Rows, book: accounts.Book) -> None:
+        """Each call that was served is paid for, nothing else is, and the books say what moved."""
+        settled = {(each.payer, each.nonce): each.amount for each in self._facilitator.settled()}
+        for buyer in self._buyers():
+            payer = buyer.wallet.address.lower()
+            paid = {nonce for found, nonce in settled if found == payer}
+            book.missing += [
+                f"{name} was served, and its payment was not settled"
+                for name, nonce in buyer.served.items()
+                if nonce not in paid
+            ]
+            accounts.differ(len(paid), len(buyer.served), book, f"settled payments of {buyer.name}")
+        booked = rows.counted(
+            "SELECT p.payer || ' ' || p.nonce, COUNT(*) FROM movements m JOIN payments p ON p.id = m.payment_id"
+            " GROUP BY p.payer, p.nonce"
+        )
+        for payer, nonce in settled:
+            accounts.differ(
+                booked.pop(f"{payer} {nonce}", 0), 1, book, f"movements of {nonce}, beside what was settled,"
+            )
+        book.doubled += [f"{each} is in the books, and was not settled" for each in booked]
+        unsettled = rows.one("SELECT COUNT(*) FROM payments WHERE state IN ('settling', 'unknown')")
+        accounts.differ(int(unsettled), 0, book, "payments without an outcome")
+
+    def _buyers(self) -> Sequence[Buyer]:
+        return [each for each in self._witnesses if isinstance(each, Buyer)]
+
     def _compare_journal(self, books: dict[str, accounts.Book]) -> None:
         text = self._cluster.journal.read_text("utf-8") if self._cluster.journal.exists() else ""
         done = Counter(re.findall(r"(?m)^(\S+) (?:sold|posted)$", text))
@@ -270,6 +303,15 @@ class Storm:
                     if done[name] > 1 and not (witness.runs_again and name in witness.doubted):
                         book.doubled.append(f"{name} was run {done[name]} times")
                 book.missing += witness.failed
+
+        book = books[Buyer.noun]
+        for buyer in self._buyers():
+            book.missing += [f"{name} was served, and not run" for name in buyer.served if not done[name]]
+            book.doubled += [
+                f"{name} was run {done[name]} times"
+                for name in buyer.served
+                if done[name] > 1 and name not in buyer.doubted
+            ]
 
     def _judge_accepted(self) -> None:
         with self._notices.lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -13,7 +14,18 @@ from programs import ROOT
 
 pytestmark = pytest.mark.slow
 
+FAULTS_SEED = "786"  # of three faults: the standby promoted, a node killed, a worker killed
 SECONDS = "120"  # a bound for a machine that is busy with other things
+
+
+def unreliable(home: Path, *ways: str) -> Path:
+    """A program that does not keep its word in these ways."""
+    program = home / "unreliable"
+    server = Path(__file__).with_name("unreliable_server.py")
+    words = (sys.executable, "-P", str(server), ",".join(ways))
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', "utf-8")
+    program.chmod(0o700)
+    return program
 
 
 def chaos(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -40,12 +52,31 @@ def test_nothing_that_was_acknowledged_is_missing_or_doubled_after_kills() -> No
     ("way", "noticed"), [("forgets", "MISSING grt_"), ("repeats", "DOUBLED device.redeemed")]
 )
 def test_a_server_that_does_not_keep_its_word_is_noticed(tmp_path: Path, way: str, noticed: str) -> None:
-    program = tmp_path / "unreliable"
-    server = Path(__file__).with_name("unreliable_server.py")
-    program.write_text(
-        f'#!/bin/sh\nexec {shlex.join((sys.executable, "-P", str(server), way))} "$@"\n', "utf-8"
-    )
-    program.chmod(0o700)
+    program = unreliable(tmp_path, way)
     done = chaos("--kills", "1", "--seed", "1", "--executable", str(program))
     assert done.returncode == 1, done.stdout + done.stderr
     assert noticed in done.stdout
+
+
+# How late it was depends on what else the machine does. Of what is missing or doubled nothing does.
+LATE = re.compile(r"(?m)^VIOLATED .* was let in at .*\n")
+
+
+def test_several_nodes_lose_and_double_nothing() -> None:
+    done = chaos("--nodes", "2", "--faults", "3", "--seed", FAULTS_SEED)
+    assert "VIOLATED" not in LATE.sub("", done.stdout), done.stdout + done.stderr
+    assert "\nverdict: " in done.stdout, done.stdout + done.stderr
+    for kind in ("node killed", "worker killed", "standby promoted"):
+        assert f", {kind} … " in done.stdout
+    said = dict(re.findall(r"(?m)^([A-Za-z ]+?) +(\d+) +\d+ +\d+ +\d+$", done.stdout))
+    for noun in ("logins", "refreshes", "revocations", "tasks", "paid calls", "bought calls", "questions"):
+        assert int(said[noun]) > 0, done.stdout
+
+
+def test_what_several_nodes_do_wrong_is_noticed(tmp_path: Path) -> None:
+    """They write down twice what happened, and tell nobody whose login has ended."""
+    program = unreliable(tmp_path, "repeats", "keeps-to-itself")
+    done = chaos("--nodes", "2", "--faults", "1", "--seed", FAULTS_SEED, "--executable", str(program))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "DOUBLED device.redeemed" in done.stdout, done.stdout + done.stderr
+    assert LATE.search(done.stdout), done.stdout + done.stderr

@@ -1,6 +1,7 @@
 """The program as it is, but that it does not keep its word: what scripts/chaos must notice. Run by test_chaos.py.
 
-`forgets`: every tenth refresh is answered and not kept. `repeats`: every login by code is written down twice.
+`forgets`: every tenth refresh is answered and not kept. `repeats`: every login by code is written down twice. `keeps-to-itself`: no other
+process hears that a login has ended.
 """
 
 from __future__ import annotations
@@ -47,8 +48,23 @@ def repeat() -> None:
     Facade.audit = audit
 
 
-WAYS: dict[str, Callable[[], None]] = {"forgets": forget, "repeats": repeat}
+def keep_to_itself() -> None:
+    real_changed = Facade.changed
+
+    def changed(self: Facade, kind: str, entity_id: str) -> None:
+        if kind != "grant":
+            real_changed(self, kind, entity_id)
+
+    Facade.changed = changed
+
+
+WAYS: dict[str, Callable[[], None]] = {
+    "forgets": forget,
+    "repeats": repeat,
+    "keeps-to-itself": keep_to_itself,
+}
 
 if __name__ == "__main__":
-    WAYS[sys.argv[1]]()
+    for way in sys.argv[1].split(","):
+        WAYS[way]()
     sys.exit(run(sys.argv[2:]))
