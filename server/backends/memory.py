@@ -1,4 +1,5 @@
-"""What was said in each conversation, for agents that remember nothing themselves. It lives in this process only.
+"""What was said in each conversation, for agents that remember nothing themselves: as this process knows it. Where several serve, what
+the others know of it is in `shared_memory.py`.
 
 Bounded in every direction: turns and bytes of a conversation, conversations of a caller and of all, bytes of all, and
 idle time. What has to go goes oldest first, a caller's own before anybody else's, never one that a call is using. Calls
@@ -51,12 +52,17 @@ class ChatHistory:
         self.lock = trio.Lock()
         self.calls = 0  # holding or awaiting the lock
         self.used_at = 0.0
+        self.version = 0  # which of those that all processes share this is; 0: none
         self.size = 0
         self._exchanges: deque[ChatTurn] = deque()
 
     @property
     def exchanges(self) -> Sequence[ChatTurn]:
         return tuple(self._exchanges)
+
+    def forget(self) -> None:
+        self._exchanges.clear()
+        self.size = 0
 
     def add(self, exchange: ChatTurn, limits: MemoryLimits) -> int:
         """By how many bytes it grew. The oldest are forgotten until the rest fits; an exchange that is too large by
@@ -73,7 +79,7 @@ class ChatHistory:
 
 class Memory:
     def __init__(self, limits: MemoryLimits, *, clock: Callable[[], float] = trio.current_time) -> None:
-        self._limits = limits
+        self.limits = limits
         self._clock = clock
         self._kept: OrderedDict[Key, ChatHistory] = OrderedDict()  # the one used last is last
         self._owners = Counter[str]()  # how many of them each subject has
@@ -92,13 +98,21 @@ class Memory:
 
     def add(self, conversation: ChatHistory, said: str, answered: str) -> None:
         """To be called within the conversation's turn."""
-        self._size += conversation.add(ChatTurn(said, answered), self._limits)
-        while self._size > self._limits.total_bytes and (oldest := self._oldest()) is not None:
+        self._size += conversation.add(ChatTurn(said, answered), self.limits)
+        while self._size > self.limits.total_bytes and (oldest := self._oldest()) is not None:
             self._drop(oldest)
+
+    def replace(self, conversation: ChatHistory, exchanges: Sequence[ChatTurn], *, version: int) -> None:
+        """What is known elsewhere is what was said. To be called within the conversation's turn."""
+        self._size -= conversation.size
+        conversation.forget()
+        conversation.version = version
+        for exchange in exchanges:
+            self.add(conversation, exchange.said, exchange.answered)
 
     def enter(self, key: Key) -> ChatHistory:
         now = self._clock()
-        while (oldest := self._oldest()) is not None and now - oldest.used_at > self._limits.idle_seconds:
+        while (oldest := self._oldest()) is not None and now - oldest.used_at > self.limits.idle_seconds:
             self._drop(oldest)
         conversation = self._kept.get(key)
         if conversation is None:
@@ -121,11 +135,11 @@ class Memory:
 
     def _make_room(self, subject: str) -> None:
         own = self._owners[subject]
-        if own >= self._limits.sessions_per_subject:
+        if own >= self.limits.sessions_per_subject:
             if (oldest := self._oldest(subject)) is None:
                 raise BackendError(f"you have {own} conversations running at once, which is the limit")
             self._drop(oldest)
-        elif len(self._kept) >= self._limits.sessions:
+        elif len(self._kept) >= self.limits.sessions:
             if (oldest := self._oldest()) is None:
                 raise BackendError("too many conversations are running at once; try again later")
             self._drop(oldest)

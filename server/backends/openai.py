@@ -1,6 +1,7 @@
 """A model behind an OpenAI-compatible API: `POST <base_url>/v1/chat/completions`.
 
-The API remembers nothing, so the conversation of each (subject, session_id) is kept in `memory.py` and sent along. Calls
+The API remembers nothing, so the conversation of each (subject, session_id) is kept in `memory.py`, for several processes also in
+`shared_memory.py`, and sent along. Calls
 of one conversation run one after the other, because each needs the answer of the one before; calls without a session_id
 have a conversation each. A streamed answer becomes one result, with progress on the way; progress says how much has
 come, never what: a result may have to be paid for before it is seen.
@@ -12,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from urllib.parse import urlsplit
 
 import trio
@@ -52,7 +53,10 @@ from server.outgoing.failures import DeadlinePassed
 from server.settings.secret import Secret
 
 if TYPE_CHECKING:
+    from server.backends.shared_memory import AgentMemory
     from server.paying.payer import PaidCall, Payer
+
+MakeAgentMemory: TypeAlias = "Callable[[Memory], AgentMemory]"
 
 DESCRIPTION = (
     "Send one message to an AI model and get its reply. To continue a conversation, pass the session_id of the previous "
@@ -141,8 +145,10 @@ class OpenAIBackend:
         random: Callable[[int], bytes],
         progress_seconds: float = PROGRESS_SECONDS,
         payer: Payer | None = None,
+        shared: MakeAgentMemory | None = None,
     ) -> None:
-        """`api_key` and `headers` are the configured ones with their references read.
+        """`api_key` and `headers` are the configured ones with their references read; `shared`: where conversations are that other
+        processes go on with.
 
         Raises `ValueError` and `SecretUnreadable` for settings that turn out not to work."""
         bearer = {"Authorization": Secret(f"Bearer {api_key.reveal()}")} if api_key else {}
@@ -170,6 +176,7 @@ class OpenAIBackend:
                 idle_seconds=config.session_idle_minutes * 60,
             )
         )
+        self._shared = shared(self._memory) if shared is not None and config.max_turns else None
         self._tool = conversation_tool(
             name=config.tool_name,
             title=config.tool_title,
@@ -202,9 +209,14 @@ class OpenAIBackend:
         deadline = self._endpoint.deadline()
         try:
             async with self._memory.turn(call.subject, turn.session_id, deadline=deadline) as conversation:
+                if self._shared is not None and turn.session_id != fresh:
+                    await self._shared.recall(conversation)
                 known = conversation.exchanges
                 completion = await self._complete(self._request(turn, conversation), call, outlet, deadline)
-                self._memory.add(conversation, turn.message, completion.text)
+                if self._shared is None:
+                    self._memory.add(conversation, turn.message, completion.text)
+                else:
+                    await self._shared.add(conversation, turn.message, completion.text)
         except DeadlinePassed:
             return self._endpoint.too_slow()
         except UpstreamSaid as error:

@@ -47,12 +47,14 @@ def make_source(
     data_dir: Path,
     trust: DeskPlace | None = None,
     parked: Callable[[], ParkedElsewhere] | None = None,
+    conversations: Callable[[], SharedMemory] | None = None,
 ) -> Source:
-    """`data_dir` is where what an agent was paid is kept; `trust`: where what is known of upstreams is; `parked`: what passes between nodes. Raises `SecretUnreadable` and `ValueError` for settings that turn out not to work on this machine."""
+    """`data_dir` is where what an agent was paid is kept; `trust`: where what is known of upstreams is; `parked` and `conversations`:
+    what passes between processes, where there are several. Raises `SecretUnreadable` and `ValueError` for settings that turn out not to work on this machine."""
     short = f"{server}[{position}]"
     name = agent_name(server, position, agent)
     try:
-        source = _source(agent, short, subkey, log, data_dir, server, trust, parked)
+        source = _source(agent, short, subkey, log, data_dir, server, trust, parked, conversations)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
     except SecretUnreadable as error:
@@ -104,6 +106,7 @@ def _source(
     server: str,
     trust: DeskPlace | None,
     parked: Callable[[], ParkedElsewhere] | None,
+    conversations: Callable[[], SharedMemory] | None,
 ) -> Source:
     """`name` is for the log of the agent's own."""
     if isinstance(agent, DemoConfig):
@@ -145,6 +148,9 @@ def _source(
             session_key=session_key,
             random=secrets.token_bytes,
             payer=open_wallet(agent.pay, data_dir, agent=name, log=log),
+            shared=None
+            if conversations is None
+            else partial(conversations().of_agent, f"{server} {agent.tool_name} {agent.base_url}"),
         )
         return Source(name=name, backend=model, terms=_terms(agent.deadline_seconds))
     from server.backends.environment import child_environment

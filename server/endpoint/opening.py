@@ -57,6 +57,7 @@ from server.tasks.logins import Allowed, everybody
 from server.tasks.order import TaskOrder
 
 if TYPE_CHECKING:
+    from server.backends.shared_memory import SharedMemory
     from server.endpoint.elsewhere import ChangesElsewhere
     from server.gateway.parked_elsewhere import ParkedElsewhere
     from server.letters.letters import Letters
@@ -222,10 +223,12 @@ async def open_servers(
     await ended.load()
     shared = None
     parked = None
+    conversations = None
     if letters is not None:
         shared = _shared(letters, ended, endpoints, store, subkey, log)
         background.start_soon(shared.run)
         parked = cache(partial(_parked, letters, background, log))
+        conversations = cache(partial(_open_conversations, store, subkey, log))
     node = "" if letters is None else boot_id
     trust = _desk_place(store, subkey, log, issuer, connections, background, node)
     await trust.start(servers)
@@ -257,6 +260,7 @@ async def open_servers(
                 clients=clients,
                 letters=letters,
                 parked=parked,
+                conversations=conversations,
             )
     except CatalogError as error:
         raise _cannot_offer(error.problems) from error
@@ -306,6 +310,14 @@ def _parked(letters: Letters, background: trio.Nursery, log: Logger) -> ParkedEl
     parked = ParkedElsewhere(letters, log)
     background.start_soon(parked.run)
     return parked
+
+
+def _open_conversations(store: Store, subkey: Subkey, log: Logger) -> SharedMemory:
+    from server.backends.shared_memory import SharedMemory
+    from server.repeats.answers import AnswerVault
+
+    vault = AnswerVault(subkey("conversations"), secrets.token_bytes)
+    return SharedMemory(store, vault, key=subkey("conversation-names"), clock=now_millis, log=log)
 
 
 def _elsewhere(letters: Letters, server: str) -> ChangesElsewhere:
@@ -391,6 +403,7 @@ async def open_endpoint(
     clients: int = 0,
     letters: Letters | None = None,
     parked: Callable[[], ParkedElsewhere] | None = None,
+    conversations: Callable[[], SharedMemory] | None = None,
 ) -> tuple[Endpoint, RunningAgents]:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises what `open_offering` raises."""
     made: list[Endpoint] = []  # changes that come before it is made are in its first catalogue anyway
@@ -404,7 +417,14 @@ async def open_endpoint(
         resource=lambda uri: tell(lambda endpoint: endpoint.resource_changed(uri)),
     )
     make = partial(
-        make_source, settings.name, subkey=subkey, log=log, data_dir=data_dir, trust=trust, parked=parked
+        make_source,
+        settings.name,
+        subkey=subkey,
+        log=log,
+        data_dir=data_dir,
+        trust=trust,
+        parked=parked,
+        conversations=conversations,
     )
     agents = RunningAgents(make, announce, nursery, log)
     offering = await open_offering(

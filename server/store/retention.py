@@ -45,6 +45,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int = 0  # how long is the task's own affair: its time to live
     charges: int = 0  # how long the same call leads to its charge is said by the charge, and by the payment how long it may be tried
     kept_calls: int = 0  # the same of those that cost nothing
+    conversations: int = 0  # idle for longer than the agent's settings say
     payments: int = 0
     meters: int = 0
     vouchers: int = 90 * DAY  # the owner still sees who used them; one that is tried again is told "expired"
@@ -163,6 +164,7 @@ SWEPT: Final = (
         unless="owner IS NOT NULL OR state IN ('running', 'settling')",
     ),
     SweptTable("kept_calls", ("id",), (("expires_at", lambda keep: keep.kept_calls),), piece=20),
+    SweptTable("conversations", ("id_hash",), (("expires_at", lambda keep: keep.conversations),), piece=20),
     # Of one whose end is not known the money may have moved.
     SweptTable(
         "payments",

@@ -1,0 +1,122 @@
+"""What was said in conversations, where several processes serve: whichever of them is asked next knows it.
+
+Each exchange is written down when the model has answered, sealed, and a conversation is looked up before it goes on. Calls of one
+conversation take turns in one process (`memory.py`). Two that run in two processes at once know nothing of each other, and both are
+remembered.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from auth.values.model import Millis
+from server.backends import conversation_rows
+from server.backends.base import BackendError
+from server.backends.conversation_rows import ConversationRow, KeptConversation
+from server.backends.memory import ChatHistory, ChatTurn, Memory
+from server.observe.log import Logger
+from server.repeats.answers import AnswerVault
+from server.store.jobs import Store, StoreError
+
+# How often others may have gone on with it in the moment in which it is written.
+_TRIES: Final = 8
+_NOT_KNOWN: Final = (
+    "what was said in this conversation cannot be looked up right now, so the model was not asked: try again in a few seconds,"
+    " or leave session_id out"
+)
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(tuple[ChatTurn, ...]).decode
+
+
+class SharedMemory:
+    """Of all agents of an installation."""
+
+    def __init__(
+        self, store: Store, vault: AnswerVault, *, key: bytes, clock: Callable[[], Millis], log: Logger
+    ) -> None:
+        self.store = store
+        self.vault = vault
+        self.key = key
+        self.clock = clock
+        self.log = log
+
+    def of_agent(self, name: str, memory: Memory) -> AgentMemory:
+        """`name`: the same in each process, and after a restart. `memory`: what this process has of it."""
+        return AgentMemory(self, name, memory)
+
+
+class AgentMemory:
+    def __init__(self, shared: SharedMemory, agent: str, memory: Memory) -> None:
+        self._shared = shared
+        self._memory = memory
+        self._agent = self._hash("agent", agent)
+
+    async def recall(self, conversation: ChatHistory) -> None:
+        """What others have said in it meanwhile. To be called within the conversation's turn. Raises `BackendError`."""
+        shared = self._shared
+        id_hash = self._id_hash(conversation)
+        job = partial(
+            conversation_rows.look_up, id_hash=id_hash, known=conversation.version, now=shared.clock()
+        )
+        try:
+            self._take(conversation, id_hash, await shared.store.read(job))
+        except StoreError as problem:
+            shared.log.warning("conversation.not_known", reason=str(problem)[:200])
+            raise BackendError(_NOT_KNOWN) from problem
+
+    async def add(self, conversation: ChatHistory, said: str, answered: str) -> None:
+        """The same as `Memory.add`, for all. Where it cannot be written the reply is not held up by that."""
+        shared, memory = self._shared, self._memory
+        memory.add(conversation, said, answered)
+        id_hash = self._id_hash(conversation)
+        try:
+            for _ in range(_TRIES):
+                known, now = conversation.version, shared.clock()
+                row = ConversationRow(
+                    id_hash=id_hash,
+                    agent=self._agent,
+                    owner=self._hash("owner", self._agent, conversation.key[0]),
+                    sealed=shared.vault.seal_bytes(id_hash, _encode(conversation.exchanges)),
+                    expires_at=now + int(memory.limits.idle_seconds * 1000),
+                    owner_most=memory.limits.sessions_per_subject,
+                    agent_most=memory.limits.sessions,
+                )
+                job = partial(conversation_rows.keep, row=row, known=known, now=now)
+                meanwhile = await shared.store.write(job)
+                if meanwhile is None:
+                    conversation.version = known + 1
+                    return
+                self._take(conversation, id_hash, meanwhile)
+                memory.add(conversation, said, answered)
+            why = "others went on with it again and again"
+        except StoreError as problem:
+            why = str(problem)[:200]
+        shared.log.warning("conversation.not_kept", reason=why)
+        conversation.version = 0  # what is kept, whatever it is, is another one
+
+    def _take(self, conversation: ChatHistory, id_hash: str, kept: KeptConversation | None) -> None:
+        if kept is None:
+            self._memory.replace(conversation, (), version=0)
+        elif kept.sealed is not None:
+            self._memory.replace(conversation, self._open(id_hash, kept.sealed), version=kept.version)
+
+    def _open(self, id_hash: str, sealed: bytes) -> Sequence[ChatTurn]:
+        """What was sealed under another key, or has another form, is as if it had never been said."""
+        try:
+            return _decode(self._shared.vault.open_bytes(id_hash, sealed))
+        except ValueError as problem:  # msgspec's is one
+            self._shared.log.warning("conversation.unreadable", reason=str(problem)[:200])
+            return ()
+
+    def _id_hash(self, conversation: ChatHistory) -> str:
+        return self._hash("session", self._agent, *conversation.key)
+
+    def _hash(self, *names: str) -> str:
+        return hmac.digest(self._shared.key, _encode(names), "sha256").hex()
+
