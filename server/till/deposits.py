@@ -175,6 +175,9 @@ class Deposits:
                 sent = await self._store.write(job)
                 if sent:
                     self._settlements.begin(row.id)
+        except StoreBroken:  # it may have been written, and then nothing is let go
+            self._settlements.not_begun(row.id)
+            raise
         finally:
             if not sent:
                 await self._let_go(row.id)

@@ -140,8 +140,12 @@ class Finishing:
             )
             try:
                 await self._store.write(job)
-            except Exception:
+            except Exception as problem:
                 await self.release(started)
+                if isinstance(
+                    problem, StoreBroken
+                ):  # it may have been written, and then nothing was released
+                    self._settlements.not_begun(payment_id)
                 raise
             self._settlements.begin(payment_id)
             await self._under_way.wait(payment_id, within=SETTLE_SECONDS)

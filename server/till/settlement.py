@@ -117,9 +117,17 @@ class Settlements:
         self.under_way.begin(payment_id)
         self._nursery.start_soon(self._settle, payment_id)
 
+    def not_begun(self, payment_id: str) -> None:
+        """Its row may say that it is being settled, and nobody has sent it, nor will for minutes: the next look does."""
+        self.later(partial(payments.not_sent, payment_id=payment_id, problem="", next_try_at=self._clock()))
+
     async def _settle(self, payment_id: str) -> None:
         try:
-            row = await self._store.read(lambda db: payments.find(db, payment_id))
+            try:
+                row = await self._store.read(lambda db: payments.find(db, payment_id))
+            except StoreUnavailable:
+                self.not_begun(payment_id)
+                raise
             if row is not None and row.state in ("settling", "unknown"):
                 await self._try(row)
         except StoreUnavailable as problem:
@@ -170,7 +178,7 @@ class Settlements:
             problem=problem[:200],
             next_try_at=self._clock() + min(FIRST_LOOK_MS << min(row.tries - 1, 20), LONGEST_MS),
         )
-        await self._store.write(job)
+        await self._write_outcome(job)
         self.counts.payment("unknown")
         self._log.warning("payment.unknown", payment=row.id, tries=row.tries, reason=problem[:200])
         return None
@@ -185,7 +193,7 @@ class Settlements:
             problem=problem[:200],
             next_try_at=now + min(max(FIRST_LOOK_MS, (now - row.created_at) // 2), LONGEST_MS),
         )
-        await self._store.write(job)
+        await self._write_outcome(job)
         self._log.warning("payment.not_sent", payment=row.id, reason=problem[:200])
         return None
 

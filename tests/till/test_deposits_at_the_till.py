@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+import trio
+
+from server.store.jobs import StoreBroken
 from server.till.calls import Unpaid
 from server.till.deposits import Deposited, Depositor
 from server.till.offers import Offer
@@ -44,3 +48,27 @@ async def test_one_whose_time_is_over_and_that_nobody_has_seen_is_refused() -> N
         assert isinstance(refused, Unpaid)
         assert refused.challenge is not None
         assert at.facilitators.verified == 0
+
+
+@pytest.mark.parametrize("step", range(1, 7))
+async def test_one_whose_writing_was_in_doubt_is_deposited_once_within_seconds(step: int) -> None:
+    async with open_till() as at:
+        deposits, payment = at.deposits(), at.payment(OFFER, below="")
+        first = at.store.jobs
+
+        def lost(number: int) -> None:
+            if number == first + step:
+                raise StoreBroken("the connection was lost during a commit")
+
+        at.store.after = lost
+        try:
+            await deposits.take(AMOUNT, payment, WHO)
+        except StoreBroken:
+            pass
+        at.store.after = lambda number: None
+        at.now += 10_000
+        for _ in range(3):
+            await at.look()
+        with trio.fail_after(60):
+            assert isinstance(await deposits.take(AMOUNT, payment, WHO), Deposited)
+        assert (await at.wallet())["balance"] == AMOUNT

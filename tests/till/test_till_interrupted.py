@@ -41,7 +41,7 @@ def _shown(at: OpenTill, *, paying: bool, upfront: bool) -> Shown:
 
 
 async def _until_quiet(at: OpenTill) -> None:
-    at.now += 500_000
+    at.now += 10_000  # nobody comes back after minutes
     for _ in range(3):
         await at.look()
 
