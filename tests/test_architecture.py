@@ -58,8 +58,9 @@ FLOORS: dict[str, frozenset[str]] = {
     "tasks": frozenset({"backends", "letters", "mcp", "observe", "store"}),
     "repeats": frozenset({"mcp", "observe", "store"}),  # a call that is made again
     "till": frozenset({"backends", "mcp", "money", "observe", "repeats", "settings", "store", "x402"}),
+    "conversations": frozenset({"backends", "observe", "repeats", "store"}),  # with models, known to all processes
     "endpoint": frozenset({
-        "backends", "command", "gateway", "letters", "limits", "mcp", "mock", "observe", "openapi", "policy", "records", "repeats", "rights",
+        "backends", "command", "conversations", "gateway", "letters", "limits", "mcp", "mock", "observe", "openapi", "policy", "records", "repeats", "rights",
         "sessions", "settings", "skills", "store", "tasks", "telemetry", "till", "trust",
     }),
     "request": frozenset({

@@ -1,5 +1,5 @@
-"""What was said in each conversation, for agents that remember nothing themselves: as this process knows it. Where several serve, what
-the others know of it is in `shared_memory.py`.
+"""What was said in each conversation, for agents that remember nothing themselves: as this process knows it. Where several serve,
+what others know of it comes by a `CommonMemory`.
 
 Bounded in every direction: turns and bytes of a conversation, conversations of a caller and of all, bytes of all, and
 idle time. What has to go goes oldest first, a caller's own before anybody else's, never one that a call is using. Calls
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
+from typing import Protocol, TypeAlias
 
 import msgspec
 import trio
@@ -203,3 +204,18 @@ class MemoryTurn:
             await lock.acquire()
         if wait.cancelled_caught:
             raise DeadlinePassed
+
+
+class CommonMemory(Protocol):
+    """What all processes know of one agent's conversations. Both are called within the conversation's turn."""
+
+    async def recall(self, conversation: ChatHistory) -> None:
+        """What others have said in it meanwhile. Raises `BackendError`."""
+        ...
+
+    async def add(self, conversation: ChatHistory, said: str, answered: str) -> None:
+        """The same as `Memory.add`, for all."""
+        ...
+
+
+MakeCommonMemory: TypeAlias = Callable[[Memory], CommonMemory]

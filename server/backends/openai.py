@@ -1,7 +1,6 @@
 """A model behind an OpenAI-compatible API: `POST <base_url>/v1/chat/completions`.
 
-The API remembers nothing, so the conversation of each (subject, session_id) is kept in `memory.py`, for several processes also in
-`shared_memory.py`, and sent along. Calls
+The API remembers nothing, so the conversation of each (subject, session_id) is kept in `memory.py` and sent along. Calls
 of one conversation run one after the other, because each needs the answer of the one before; calls without a session_id
 have a conversation each. A streamed answer becomes one result, with progress on the way; progress says how much has
 come, never what: a result may have to be paid for before it is seen.
@@ -13,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import trio
@@ -46,17 +45,14 @@ from server.backends.endpoint import (
     empty_response,
     endpoint_problems,
 )
-from server.backends.memory import ChatHistory, Memory, MemoryLimits
+from server.backends.memory import ChatHistory, MakeCommonMemory, Memory, MemoryLimits
 from server.mcp.messages import TextContent, Tool
 from server.mcp.results import ToolResult
 from server.outgoing.failures import DeadlinePassed
 from server.settings.secret import Secret
 
 if TYPE_CHECKING:
-    from server.backends.shared_memory import AgentMemory
     from server.paying.payer import PaidCall, Payer
-
-MakeAgentMemory: TypeAlias = "Callable[[Memory], AgentMemory]"
 
 DESCRIPTION = (
     "Send one message to an AI model and get its reply. To continue a conversation, pass the session_id of the previous "
@@ -145,7 +141,7 @@ class OpenAIBackend:
         random: Callable[[int], bytes],
         progress_seconds: float = PROGRESS_SECONDS,
         payer: Payer | None = None,
-        shared: MakeAgentMemory | None = None,
+        shared: MakeCommonMemory | None = None,
     ) -> None:
         """`api_key` and `headers` are the configured ones with their references read; `shared`: where conversations are that other
         processes go on with.

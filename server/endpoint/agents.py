@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from server.settings.shapes import ServerConfig
 
 if TYPE_CHECKING:
     from server.backends.wallet import PayConfig
+    from server.conversations.shared_memory import SharedMemory
     from server.gateway.backend import MakeBuyer
     from server.gateway.parked_elsewhere import ParkedElsewhere
     from server.trust.desk import TrustDesk

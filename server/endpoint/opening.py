@@ -57,7 +57,7 @@ from server.tasks.logins import Allowed, everybody
 from server.tasks.order import TaskOrder
 
 if TYPE_CHECKING:
-    from server.backends.shared_memory import SharedMemory
+    from server.conversations.shared_memory import SharedMemory
     from server.endpoint.elsewhere import ChangesElsewhere
     from server.gateway.parked_elsewhere import ParkedElsewhere
     from server.letters.letters import Letters
@@ -313,7 +313,7 @@ def _parked(letters: Letters, background: trio.Nursery, log: Logger) -> ParkedEl
 
 
 def _open_conversations(store: Store, subkey: Subkey, log: Logger) -> SharedMemory:
-    from server.backends.shared_memory import SharedMemory
+    from server.conversations.shared_memory import SharedMemory
     from server.repeats.answers import AnswerVault
 
     vault = AnswerVault(subkey("conversations"), secrets.token_bytes)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from fake_agent import KEY, Bytes, Ear, Exchange, FakeAgent, Handler, Seen, fake_agent, tool_call
 
+from server.backends.memory import MakeCommonMemory
 from server.backends.openai import OpenAIBackend, OpenAIConfig, problems
 from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
@@ -23,6 +24,7 @@ async def against(
     api_key: Secret | None = None,
     headers: Mapping[str, Secret] | None = None,
     payer: Payer | None = None,
+    shared: MakeCommonMemory | None = None,
     **settings: Any,
 ) -> AsyncGenerator[tuple[FakeAgent, OpenAIBackend]]:
     async with fake_agent(handler) as agent:
@@ -38,6 +40,7 @@ async def against(
             random=Bytes(),
             progress_seconds=0,
             payer=payer,
+            shared=shared,
         )
         try:
             yield agent, under_test

@@ -7,7 +7,9 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import httpx2
@@ -80,6 +82,10 @@ name = "main"
 [[server.agent]]
 kind = "python"
 file = "agent.py"
+[[server.agent]]
+kind = "openai"
+base_url = "{model}"
+model = "small-1"
 """
 RED = {"action": "accept", "content": {"colour": "red"}}
 CAN = {"elicitation": {}}
@@ -200,13 +206,44 @@ class Roamer:
         return answer.json()["result"]
 
 
+class Model(BaseHTTPRequestHandler):
+    """It remembers nothing, and repeats what it is told of the people's part of the conversation."""
+
+    def do_POST(self) -> None:
+        told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"]
+        heard = ", ".join(each["content"] for each in told if each["role"] == "user")
+        choice = {"index": 0, "message": {"role": "assistant", "content": heard}, "finish_reason": "stop"}
+        body = json.dumps({"choices": [choice]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Nobody reads it."""
+
+
+@contextmanager
+def serving_model() -> Generator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Model) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 @pytest.fixture(scope="module")
 def two(
     tmp_path_factory: pytest.TempPathFactory, postgres_server: Any
 ) -> Iterator[tuple[ServedNode, ServedNode]]:
-    with postgres_server.database() as database:
+    with postgres_server.database() as database, serving_model() as model:
+        settings = SETTINGS.format(model=model)
         nodes = Nodes(
-            home=tmp_path_factory.mktemp("n"), database=database, settings=SETTINGS, files={"agent.py": AGENT}
+            home=tmp_path_factory.mktemp("n"), database=database, settings=settings, files={"agent.py": AGENT}
         )
         with nodes.serving("a") as a, nodes.serving("b") as b:
             # Each says so of the other as soon as it has heard of it.
@@ -338,3 +375,15 @@ def test_the_rest_of_a_stream_is_had_at_the_other_node(two: Two, client: Roamer)
     with client.listens(b, last_id) as rest:
         client.reply(b, question, RED)
         assert "red" in str(rest.until(id=called)["result"])
+
+
+def test_a_conversation_with_a_model_goes_on_at_either_node(two: Two, client: Roamer) -> None:
+    a, b = two
+    arguments = {"message": "one"}
+    for number, (node, message) in enumerate(((a, "one"), (b, "two"), (b, "three"), (a, "four"))):
+        arguments["message"] = message
+        call = {"name": "chat_with_agent", "arguments": arguments}
+        found = client.tells(node, "tools/call", "chat_with_agent", **call)["structuredContent"]
+        assert found["remembered_turns"] == number
+        arguments["session_id"] = found["session_id"]
+    assert found["reply"] == "one, two, three, four"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 import trio
 
@@ -61,10 +63,8 @@ async def test_one_whose_writing_was_in_doubt_is_deposited_once_within_seconds(s
                 raise StoreBroken("the connection was lost during a commit")
 
         at.store.after = lost
-        try:
+        with suppress(StoreBroken):
             await deposits.take(AMOUNT, payment, WHO)
-        except StoreBroken:
-            pass
         at.store.after = lambda number: None
         at.now += 10_000
         for _ in range(3):

@@ -1,7 +1,7 @@
 """What was said in conversations, where several processes serve: whichever of them is asked next knows it.
 
 Each exchange is written down when the model has answered, sealed, and a conversation is looked up before it goes on. Calls of one
-conversation take turns in one process (`memory.py`). Two that run in two processes at once know nothing of each other, and both are
+conversation take turns in one process (backends/memory.py). Two that run in two processes at once know nothing of each other, and both are
 remembered.
 """
 
@@ -15,10 +15,10 @@ from typing import Final
 import msgspec
 
 from auth.values.model import Millis
-from server.backends import conversation_rows
 from server.backends.base import BackendError
-from server.backends.conversation_rows import ConversationRow, KeptConversation
 from server.backends.memory import ChatHistory, ChatTurn, Memory
+from server.conversations import conversation_rows
+from server.conversations.conversation_rows import ConversationRow, KeptConversation
 from server.observe.log import Logger
 from server.repeats.answers import AnswerVault
 from server.store.jobs import Store, StoreError
@@ -119,4 +119,3 @@ class AgentMemory:
 
     def _hash(self, *names: str) -> str:
         return hmac.digest(self._shared.key, _encode(names), "sha256").hex()
-
