@@ -204,7 +204,7 @@ async def test_one_that_nobody_goes_on_with_is_forgotten_and_swept() -> None:
 
 @pytest.mark.parametrize("settings", [{"max_sessions_per_caller": 2}, {"max_sessions": 2}])
 async def test_so_many_are_kept_and_those_go_first_that_were_used_least_lately(
-    settings: dict[str, int],
+    settings: dict[str, Any],
 ) -> None:
     async with in_common() as common, two(common, **settings) as (first, second, _):
         for session in ("one", "two", "three"):

@@ -379,7 +379,7 @@ def test_the_rest_of_a_stream_is_had_at_the_other_node(two: Two, client: Roamer)
 
 def test_a_conversation_with_a_model_goes_on_at_either_node(two: Two, client: Roamer) -> None:
     a, b = two
-    arguments = {"message": "one"}
+    arguments, found = dict[str, Any](), dict[str, Any]()
     for number, (node, message) in enumerate(((a, "one"), (b, "two"), (b, "three"), (a, "four"))):
         arguments["message"] = message
         call = {"name": "chat_with_agent", "arguments": arguments}
