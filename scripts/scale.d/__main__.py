@@ -13,6 +13,7 @@ from typing import Final
 
 import balances
 import calls
+import nodes
 import people
 import streams
 import tools
@@ -33,6 +34,7 @@ GROUPS: Final[Mapping[str, Callable[[Ground], None]]] = {
     "streams": streams.measure,
     "writes": writes.measure,
     "writer": writer.measure,
+    "nodes": nodes.measure,
 }
 
 
