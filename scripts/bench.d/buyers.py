@@ -117,12 +117,16 @@ class TestFacilitator:
     def __init__(self, command: Sequence[str], home: Path, cables: Cables, nodes: Sequence[str]) -> None:
         port = lasting_port()
         self.url = f"http://127.0.0.1:{port}"
+        self._command, self._home, self._cables, self._nodes, self._port = command, home, cables, nodes, port
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._run((*command, "facilitator", "--test", "--port", str(port), "--coins", "$1000000"), home)
+
+    def start(self) -> None:
+        port, home, cables = self._port, self._home, self._cables
+        self._run((*self._command, "facilitator", "--test", "--port", str(port), "--coins", "$1000000"), home)
         if cables.switch_host:
             outside = f"{cables.switch_host}:{port}"
             self._run(_relay(outside, f"127.0.0.1:{port}"), home)
-            for node in nodes:
+            for node in self._nodes:
                 self._run((*cables.inside(node), *_relay(f"127.0.0.1:{port}", outside)), home)
         until = time.monotonic() + START_SECONDS
         while fetch_status("127.0.0.1", port, "/supported") != 200:

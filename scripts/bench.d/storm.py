@@ -68,6 +68,7 @@ def run(
         databases.make()
         facilitator = TestFacilitator(command, home, network, names)
         stack.callback(facilitator.close)
+        facilitator.start()
         cluster = Cluster(command, home, databases, network, workers, facilitator.url)
         stack.callback(cluster.close)
         storm = Storm(cluster, databases, network, facilitator, seed)

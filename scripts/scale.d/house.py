@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -108,14 +109,14 @@ class House:
         self.config.write_text(SETTINGS.format(store=store, settings=settings), "utf-8")
 
     @contextmanager
-    def serving(self, *, core: int, admin: int = 0) -> Generator[Running]:
-        """`admin`: the port of what is only for this machine."""
-        options = ("--port", "0", "--admin-port", str(admin), "--data-dir", str(self.home.path))
+    def serving(self, *, core: int, admin: int = 0, port: int = 0) -> Generator[Running]:
+        """`admin`: the port of what is only for this machine. `port`: where it listens, if that is not what it says of itself."""
+        options = ("--port", str(port), "--admin-port", str(admin), "--data-dir", str(self.home.path))
         command = (
             *ostiary_source(), "serve", "--config", str(self.config), "--log-level", "warning", *options
         )  # fmt: skip
         with running(Target(name="Ostiary", command=command), core=core) as server:
-            yield server
+            yield replace(server, port=port or server.port)
 
     @contextmanager
     def by_way_of(self, port: int) -> Generator[None]:

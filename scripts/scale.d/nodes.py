@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
 
 from echo import Sample
 from echo import measure as load
@@ -19,7 +19,19 @@ from targets import Running, free_port
 
 ROUNDS: Final = 5
 SECONDS: Final = 4
-SETTINGS: Final = 'issuer = "http://127.0.0.1:{port}"\n{more}\n[[server]]\n[[server.agent]]\nkind = "demo"\n'
+SETTINGS: Final = """
+issuer = "http://127.0.0.1:{issuer}"
+allowed_hosts = ["127.0.0.1:{port}"]
+{more}
+[[server]]
+[[server.agent]]
+kind = "demo"
+"""
+
+
+class NodeHouse(NamedTuple):
+    house: House
+    port: int
 
 
 def measure(ground: Ground) -> None:
@@ -27,13 +39,20 @@ def measure(ground: Ground) -> None:
     if ground.postgres is None:
         say("  nodes share a database: --store postgres")
         return
-    port = free_port()
-    first = ground.house("nodes", SETTINGS.format(port=port, more=""))
+    ports = [free_port() for _ in range(3)]
+
+    def settings(port: int, more: str = "") -> str:
+        return SETTINGS.format(issuer=ports[0], port=port, more=more)
+
+    first = ground.house("nodes", settings(ports[0]))
     # With a data directory of its own, and the key and the database of the first.
     common = f'store = "file:{first.folder / "address"}"\nkey_file = "{first.home.key_file}"'
-    second = House(ground.folder, None, name="nodes_second", settings=SETTINGS.format(port=port, more=common))
-    alone = House(ground.folder, None, name="alone", settings=SETTINGS.format(port=port, more=""))
-    ways = {"file": (alone,), "database": (first,), "two nodes": (first, second)}
+    second = House(ground.folder, None, name="nodes_second", settings=settings(ports[1], common))
+    alone = House(ground.folder, None, name="alone", settings=settings(ports[2]))
+    on_file, one, other = (
+        NodeHouse(house, port) for house, port in ((alone, ports[2]), (first, ports[0]), (second, ports[1]))
+    )
+    ways = {"file": (on_file,), "database": (one,), "two nodes": (one, other)}
     spent: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(2 if ground.quick else ROUNDS):
         for way, houses in ways.items():
@@ -41,14 +60,15 @@ def measure(ground: Ground) -> None:
     file, database, two = (median(spent[way]) for way in ways)
     ground.sheet.add("with a database, beside a file", file, database, "µs")
     ground.sheet.add("each of two nodes, beside one", database, two, "µs")
-    ground.sheet.add("two nodes with a core each serve, beside one", 1, 2 * database / two, "×")
+    ground.sheet.add("two nodes with a core each, beside one", 1, 2 * database / two, "×")
 
 
-def called(ground: Ground, houses: tuple[House, ...]) -> list[Sample]:
+def called(ground: Ground, houses: tuple[NodeHouse, ...]) -> list[Sample]:
     """Each of them at the same time."""
+    core = ground.cores.server
     with ExitStack() as held:
-        servers = [held.enter_context(house.serving(core=ground.cores.server)) for house in houses]
-        guest = Guest(servers[0], houses[0].home.path)
+        servers = [held.enter_context(each.house.serving(core=core, port=each.port)) for each in houses]
+        guest = Guest(servers[0], houses[0].house.home.path)
         held.callback(guest.close)
         token = guest.log_in()["access_token"]
 

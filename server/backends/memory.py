@@ -1,5 +1,5 @@
-"""What was said in each conversation, for agents that remember nothing themselves: as this process knows it. Where several serve,
-what others know of it comes by a `CommonMemory`.
+"""What was said in each conversation, for agents that remember nothing themselves. It is in this process only; a `CommonMemory` brings in what
+was said at others.
 
 Bounded in every direction: turns and bytes of a conversation, conversations of a caller and of all, bytes of all, and
 idle time. What has to go goes oldest first, a caller's own before anybody else's, never one that a call is using. Calls

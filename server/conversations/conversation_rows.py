@@ -10,7 +10,7 @@ from server.store.jobs import StoreDb
 
 class KeptConversation(msgspec.Struct, frozen=True):
     version: int
-    sealed: bytes | None  # None: whoever asked knows this version
+    sealed: bytes | None  # None: whoever asked knows what is in this version
 
 
 class ConversationRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,8 +37,9 @@ def look_up(db: StoreDb, id_hash: str, *, known: int, now: Millis) -> KeptConver
     return None if row is None else KeptConversation(row["version"], row["sealed"])
 
 
-def keep(db: StoreDb, row: ConversationRow, *, known: int, now: Millis) -> KeptConversation | None:
-    """What comes after version `known`. Something else than None: what somebody wrote meanwhile, and nothing is kept."""
+def keep(db: StoreDb, row: ConversationRow, *, known: int, now: Millis) -> KeptConversation:
+    """What comes after version `known`, and which version that is. With something sealed: what somebody wrote meanwhile, and nothing is
+    kept."""
     if known and db.execute(
         "UPDATE conversations SET version = version + 1, sealed = ?, used_at = ?, expires_at = ? WHERE id_hash = ? AND version = ?",
         row.sealed,
@@ -47,24 +48,26 @@ def keep(db: StoreDb, row: ConversationRow, *, known: int, now: Millis) -> KeptC
         row.id_hash,
         known,
     ):
-        return None
+        return KeptConversation(known + 1, None)
     found = look_up(db, row.id_hash, known=0, now=now)
     if found is not None:
         return found
     db.execute("DELETE FROM conversations WHERE id_hash = ?", row.id_hash)  # one that is over
     for column, whose, most in (("owner", row.owner, row.owner_most), ("agent", row.agent, row.agent_most)):
         _make_room(db, column, whose, most)
+    # Whoever still knows the one that was here before has no version of this one.
+    version = max(known + 1, now)
     db.execute(
         "INSERT INTO conversations (id_hash, agent, owner, version, sealed, used_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
         row.id_hash,
         row.agent,
         row.owner,
-        known + 1,
+        version,
         row.sealed,
         now,
         row.expires_at,
     )
-    return None
+    return KeptConversation(version, None)
 
 
 def _make_room(db: StoreDb, column: str, whose: str, most: int) -> None:

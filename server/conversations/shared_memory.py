@@ -71,34 +71,36 @@ class AgentMemory:
             raise BackendError(_NOT_KNOWN) from problem
 
     async def add(self, conversation: ChatHistory, said: str, answered: str) -> None:
-        """The same as `Memory.add`, for all. Where it cannot be written the reply is not held up by that."""
-        shared, memory = self._shared, self._memory
+        """The same as `Memory.add`, for all. Where it cannot be written the reply is given all the same, and what all know is what counts."""
+        shared, memory, id_hash = self._shared, self._memory, self._id_hash(conversation)
         memory.add(conversation, said, answered)
-        id_hash = self._id_hash(conversation)
+        known, conversation.version = conversation.version, 0  # until it is kept, this is none of those
         try:
             for _ in range(_TRIES):
-                known, now = conversation.version, shared.clock()
-                row = ConversationRow(
-                    id_hash=id_hash,
-                    agent=self._agent,
-                    owner=self._hash("owner", self._agent, conversation.key[0]),
-                    sealed=shared.vault.seal_bytes(id_hash, _encode(conversation.exchanges)),
-                    expires_at=now + int(memory.limits.idle_seconds * 1000),
-                    owner_most=memory.limits.sessions_per_subject,
-                    agent_most=memory.limits.sessions,
-                )
-                job = partial(conversation_rows.keep, row=row, known=known, now=now)
-                meanwhile = await shared.store.write(job)
-                if meanwhile is None:
-                    conversation.version = known + 1
+                kept = await self._kept(conversation, id_hash, known)
+                if kept.sealed is None:
+                    conversation.version = kept.version
                     return
-                self._take(conversation, id_hash, meanwhile)
+                self._take(conversation, id_hash, kept)
                 memory.add(conversation, said, answered)
+                known, conversation.version = kept.version, 0
             why = "others went on with it again and again"
         except StoreError as problem:
             why = str(problem)[:200]
         shared.log.warning("conversation.not_kept", reason=why)
-        conversation.version = 0  # what is kept, whatever it is, is another one
+
+    async def _kept(self, conversation: ChatHistory, id_hash: str, known: int) -> KeptConversation:
+        shared, limits, now = self._shared, self._memory.limits, self._shared.clock()
+        row = ConversationRow(
+            id_hash=id_hash,
+            agent=self._agent,
+            owner=self._hash("owner", self._agent, conversation.key[0]),
+            sealed=shared.vault.seal_bytes(id_hash, _encode(conversation.exchanges)),
+            expires_at=now + int(limits.idle_seconds * 1000),
+            owner_most=limits.sessions_per_subject,
+            agent_most=limits.sessions,
+        )
+        return await shared.store.write(partial(conversation_rows.keep, row=row, known=known, now=now))
 
     def _take(self, conversation: ChatHistory, id_hash: str, kept: KeptConversation | None) -> None:
         if kept is None:

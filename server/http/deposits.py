@@ -14,7 +14,6 @@ import msgspec
 from auth.values.model import PrincipalKind
 from auth.values.network import counted_as
 from auth.values.requester import USER_AGENT_LENGTH, Requester, clean
-from server.http.calls import NOT_NOW
 from server.http.demands import IDEMPOTENT, receipt_pairs
 from server.http.handler import Scope
 from server.http.plain import NOT_STORED, PlainHandler, PlainVisit
@@ -31,6 +30,7 @@ from server.x402.payments import BadPayment, read_payment
 # Makes tokens for whoever paid: the payer, the server, the payment. None: not at the moment.
 IssueTokens: TypeAlias = Callable[[str, str, str, Requester], Awaitable[Mapping[str, Any] | None]]
 
+NOT_WRITTEN: Final = "a deposit cannot be written down right now. Send the same payment again in a few seconds, and do not sign another: it is deposited once"
 NO_WALLET: Final = "nobody who calls this server has a balance here: each call is paid by itself"
 TOKEN_GIVEN: Final = (
     "This payment was deposited before, and its token was given with the first answer. To be given one again whenever an answer does not"
@@ -74,7 +74,7 @@ class DepositDesk:
             return await self._answer(visit, outcome, stranger)
         except StoreUnavailable as problem:
             self._threshold.log.warning("store.unavailable", method="deposit", reason=str(problem))
-            return await reply.say(503, "temporarily_unavailable", NOT_NOW, RETRY_LATER)
+            return await reply.say(503, "temporarily_unavailable", NOT_WRITTEN, RETRY_LATER)
 
     async def _deposit(
         self, visit: PlainVisit, amount: Micros, wallet: str | None, caller: str

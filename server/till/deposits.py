@@ -21,7 +21,7 @@ from auth.values.model import PAYER
 from server.money.amounts import Micros, shown
 from server.observe.log import Logger
 from server.repeats.answers import AnswerVault
-from server.store.jobs import Store, StoreBroken, StoreError
+from server.store.jobs import Store, StoreBroken, StoreError, StoreUnavailable
 from server.till import claims, payments, wallets, words
 from server.till.calls import Refusal, Unpaid
 from server.till.charges import KEPT_MS
@@ -164,27 +164,36 @@ class Deposits:
                 self._penalties.failed(who.caller, who.address)
                 return self._bad(amount, verdict.code, verdict.sentence)
             self._penalties.passed(who.caller, who.address)
+            until = self._clock() + SENT_MS
             job = partial(
                 claims.send_deposit,
                 payment_id=row.id,
                 caller=row.caller,
                 facilitator=verdict.facilitator,
-                next_try_at=self._clock() + SENT_MS,
+                next_try_at=until,
             )
             with trio.CancelScope(shield=True):
-                sent = await self._store.write(job)
+                try:
+                    sent = await self._store.write(job)
+                except (
+                    StoreBroken
+                ) as problem:  # it may have been written, and then nothing is let go, and it is sent soon
+                    self._settlements.not_begun(row.id, until)
+                    self._log.warning("payment.store_unavailable", payment=row.id, reason=str(problem))
+                    return Unpaid(refusal=words.unknown_outcome(row.id))
                 if sent:
-                    self._settlements.begin(row.id)
-        except StoreBroken:  # it may have been written, and then nothing is let go
-            self._settlements.not_begun(row.id)
-            raise
+                    self._settlements.begin(row.id, until)
         finally:
             if not sent:
                 await self._let_go(row.id)
                 self._under_way.end(row.id)
         if not sent:
             return Unpaid(refusal=words.in_flight())
-        outcome = await self._outcome(amount, row.id, fresh=True, known=True)
+        try:
+            outcome = await self._outcome(amount, row.id, fresh=True, known=True)
+        except StoreUnavailable as problem:
+            self._log.warning("payment.store_unavailable", payment=row.id, reason=str(problem))
+            outcome = None
         return outcome or Unpaid(refusal=words.unknown_outcome(row.id))
 
     async def _shown_before(self, amount: Micros, row: PaymentRow) -> Deposited | Unpaid | None:

@@ -130,13 +130,13 @@ class Finishing:
         assert payment_id is not None
         row: PaymentRow | None = None
         with trio.CancelScope(shield=True):
-            now = self._clock()
+            until = self._clock() + SENT_MS
             job = partial(
                 claims.send,
                 charge_id=started.id,
                 payment_id=payment_id,
                 answer=sealed,
-                next_try_at=now + SENT_MS,
+                next_try_at=until,
             )
             try:
                 await self._store.write(job)
@@ -145,9 +145,9 @@ class Finishing:
                 if isinstance(
                     problem, StoreBroken
                 ):  # it may have been written, and then nothing was released
-                    self._settlements.not_begun(payment_id)
+                    self._settlements.not_begun(payment_id, until)
                 raise
-            self._settlements.begin(payment_id)
+            self._settlements.begin(payment_id, until)
             await self._under_way.wait(payment_id, within=SETTLE_SECONDS)
             row = await self._store.read(lambda db: payments.find(db, payment_id))
         if started.call.patient:

@@ -136,7 +136,7 @@ def let_go(db: StoreDb, payment_id: str) -> bool:
 
 
 def settling(db: StoreDb, payment_id: str, *, next_try_at: int) -> bool:
-    """From here on it can move money."""
+    """From here on it can move money. `next_try_at`: until then it is the turn of whoever said so, and it tells the turn from any other."""
     return (
         db.execute(
             "UPDATE payments SET state = 'settling', tries = tries + 1, next_try_at = ? WHERE id = ? AND state = 'verified'",
@@ -161,28 +161,45 @@ def tried_again(db: StoreDb, payment_id: str, *, next_try_at: int, now: int) -> 
     )
 
 
-def unknown(db: StoreDb, payment_id: str, *, problem: str, next_try_at: int) -> bool:
-    """It was sent, and nobody can say yet what became of it."""
+def unknown(db: StoreDb, payment_id: str, *, until: int, problem: str, next_try_at: int) -> bool:
+    """It was sent, and nobody can say yet what became of it. `until`: whose turn it was; False: it is another's by now."""
     return (
         db.execute(
-            "UPDATE payments SET state = 'unknown', problem = ?, next_try_at = ? WHERE id = ? AND state IN ('settling', 'unknown')",
+            "UPDATE payments SET state = 'unknown', problem = ?, next_try_at = ?"
+            " WHERE id = ? AND state IN ('settling', 'unknown') AND next_try_at = ?",
             problem,
             next_try_at,
             payment_id,
+            until,
         )
         == 1
     )
 
 
-def not_sent(db: StoreDb, payment_id: str, *, problem: str, next_try_at: int) -> bool:
-    """Nobody could be reached, so this was no try."""
+def not_sent(db: StoreDb, payment_id: str, *, until: int, problem: str, next_try_at: int) -> bool:
+    """Nobody could be reached, so this was no try. False: that is known, or it is another's turn by now."""
     return (
         db.execute(
             "UPDATE payments SET state = 'unknown', tries = tries - 1, problem = ?, next_try_at = ?"
-            " WHERE id = ? AND state IN ('settling', 'unknown')",
+            " WHERE id = ? AND state IN ('settling', 'unknown') AND next_try_at = ?",
             problem,
             next_try_at,
             payment_id,
+            until,
+        )
+        == 1
+    )
+
+
+def not_begun(db: StoreDb, payment_id: str, *, until: int, now: int) -> bool:
+    """Whoever has the turn that ends then has not sent it, and will not: what is known of it stays as it was."""
+    return (
+        db.execute(
+            "UPDATE payments SET tries = tries - 1, next_try_at = ?"
+            " WHERE id = ? AND state IN ('settling', 'unknown') AND next_try_at = ?",
+            now,
+            payment_id,
+            until,
         )
         == 1
     )

@@ -19,7 +19,7 @@ from server.repeats.answers import AnswerVault
 from server.repeats.arrears import Arrears, Job
 from server.repeats.kept_answers import AnswerRoom
 from server.repeats.under_way import UnderWay
-from server.store.jobs import Store, StoreError, StoreUnavailable
+from server.store.jobs import Store, StoreBroken, StoreError, StoreUnavailable
 from server.till import claims, payments
 from server.till.calls import Earlier
 from server.till.counts import TillCounts
@@ -111,24 +111,24 @@ class Settlements:
 
     # ── one payment ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def begin(self, payment_id: str) -> None:
-        """Its row says that it is being settled (`claims.send`). Whoever waits for it waits by its id."""
+    def begin(self, payment_id: str, until: int) -> None:
+        """Its row says that it is being settled (`claims.send`), and `until` that it is our turn. Whoever waits for it waits by its id."""
         assert self._nursery is not None
         self.under_way.begin(payment_id)
-        self._nursery.start_soon(self._settle, payment_id)
+        self._nursery.start_soon(self._settle, payment_id, until)
 
-    def not_begun(self, payment_id: str) -> None:
-        """Its row may say that it is being settled, and nobody has sent it, nor will for minutes: the next look does."""
-        self.later(partial(payments.not_sent, payment_id=payment_id, problem="", next_try_at=self._clock()))
+    def not_begun(self, payment_id: str, until: int) -> None:
+        """Its row may say that it is our turn, and we shall not send it: with the next look somebody does, not in minutes."""
+        self.later(partial(payments.not_begun, payment_id=payment_id, until=until, now=self._clock()))
 
-    async def _settle(self, payment_id: str) -> None:
+    async def _settle(self, payment_id: str, until: int) -> None:
         try:
             try:
                 row = await self._store.read(lambda db: payments.find(db, payment_id))
-            except StoreUnavailable:
-                self.not_begun(payment_id)
+            except StoreError:
+                self.not_begun(payment_id, until)
                 raise
-            if row is not None and row.state in ("settling", "unknown"):
+            if row is not None and row.state in ("settling", "unknown") and row.next_try_at == until:
                 await self._try(row)
         except StoreUnavailable as problem:
             self._log.warning("payment.store_unavailable", payment=payment_id, reason=str(problem))
@@ -139,6 +139,8 @@ class Settlements:
 
     async def _try(self, row: PaymentRow) -> None:
         assert row.sealed is not None
+        until = row.next_try_at
+        assert until is not None
         first = row.tries == 1  # else it may have been carried out before, whatever is said of this time
         try:
             payment = read_payment(msgspec.json.decode(self._answers.open_bytes(row.id, row.sealed)))
@@ -149,7 +151,7 @@ class Settlements:
         except FacilitatorDown as error:
             # Nothing was sent this time; whether anything was before, only the chain can tell.
             if first:
-                return await self._not_sent(row, error.for_log)
+                return await self._not_sent(row, until, error.for_log)
             answer = Unknown(problem=error.for_log)
         match answer:
             case Settled(transaction=transaction):
@@ -175,6 +177,7 @@ class Settlements:
         job = partial(
             payments.unknown,
             payment_id=row.id,
+            until=until,
             problem=problem[:200],
             next_try_at=self._clock() + min(FIRST_LOOK_MS << min(row.tries - 1, 20), LONGEST_MS),
         )
@@ -183,13 +186,14 @@ class Settlements:
         self._log.warning("payment.unknown", payment=row.id, tries=row.tries, reason=problem[:200])
         return None
 
-    async def _not_sent(self, row: PaymentRow, problem: str) -> None:
+    async def _not_sent(self, row: PaymentRow, until: int, problem: str) -> None:
         now = self._clock()
         if now >= row.valid_before * 1000:
             return await self._refused(row, "It could not be sent in its time.")
         job = partial(
             payments.not_sent,
             payment_id=row.id,
+            until=until,
             problem=problem[:200],
             next_try_at=now + min(max(FIRST_LOOK_MS, (now - row.created_at) // 2), LONGEST_MS),
         )
@@ -235,7 +239,7 @@ class Settlements:
         """What is known is not asked for again because it could not be written: asked twice, few give an answer that is certain."""
         try:
             return await self._store.write(job)
-        except StoreUnavailable:
+        except StoreError:
             self.later(job)
             raise
 
@@ -254,11 +258,15 @@ class Settlements:
             for row in await self._store.read(partial(payments.due, now=now, at_most=AT_ONCE)):
                 if row.id in self.under_way:
                     continue
-                job = partial(payments.tried_again, payment_id=row.id, next_try_at=now + SENT_MS, now=now)
-                if await self._store.write(job):
-                    self.under_way.begin(row.id)
-                    assert self._nursery is not None
-                    self._nursery.start_soon(self._settle, row.id)
+                until = now + SENT_MS
+                job = partial(payments.tried_again, payment_id=row.id, next_try_at=until, now=now)
+                try:
+                    ours = await self._store.write(job)
+                except StoreBroken:
+                    self.not_begun(row.id, until)
+                    raise
+                if ours:
+                    self.begin(row.id, until)
             for look in self.each_look:
                 await look()
         except StoreUnavailable as problem:

@@ -39,8 +39,13 @@ class Common:
     now: int = NOW
     fails: set[str] = field(default_factory=set[str])
     log: StringIO = field(default_factory=StringIO)
+    leaving: trio.CancelScope | None = None  # whose caller leaves as something is to be written
 
     async def write(self, job: Any) -> Any:
+        if self.leaving is not None:
+            self.leaving.cancel()
+            self.leaving = None
+            await trio.lowlevel.checkpoint()
         if "write" in self.fails:
             raise StoreUnavailable("away")
         return await self.store.write(job)
@@ -144,6 +149,28 @@ async def test_two_calls_in_two_processes_at_once_are_both_remembered() -> None:
             go.set()
         await ask(second, "last", session_id="talk")
         assert contents(seen()[-1])[::2] == ["begin", "quick", "slow", "last"]
+
+
+async def test_one_that_was_forgotten_and_begun_anew_elsewhere_is_the_one_that_goes_on() -> None:
+    async with in_common() as common, two(common) as (first, second, seen):
+        await ask(first, "one", session_id="talk")
+        await common.store.write(lambda db: db.execute("DELETE FROM conversations"))
+        common.now += 1
+        await ask(second, "two", session_id="talk")
+        await ask(first, "three", session_id="talk")
+        await ask(second, "four", session_id="talk")
+        assert contents(seen()[-1])[::2] == ["two", "three", "four"]
+
+
+async def test_what_a_caller_did_not_wait_for_is_no_part_of_it() -> None:
+    async with in_common() as common, two(common) as (first, second, _):
+        await ask(first, "one", session_id="talk")
+        with trio.CancelScope() as leaving:
+            common.leaving = leaving
+            await ask(first, "two", session_id="talk")
+        assert leaving.cancelled_caught
+        for at in (first, second):
+            assert said(await ask(at, session_id="talk")) == ("talk", 1 if at is first else 2)
 
 
 async def test_where_it_cannot_be_looked_up_the_model_is_not_asked_but_for_what_is_new() -> None:

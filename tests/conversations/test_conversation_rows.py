@@ -37,34 +37,39 @@ async def found(store: AnyStore, name: str, *, known: int = 0, now: int = NOW) -
 
 async def test_each_exchange_is_a_version_and_what_is_known_is_not_sent_again(store: AnyStore) -> None:
     assert await found(store, "talk") is None
-    assert await keep(store, "talk", b"one") is None
-    assert await found(store, "talk") == KeptConversation(1, b"one")
-    assert await keep(store, "talk", b"two", known=1) is None
-    assert await found(store, "talk", known=1) == KeptConversation(2, b"two")
-    assert await found(store, "talk", known=2) == KeptConversation(2, None)
+    first = (await keep(store, "talk", b"one")).version
+    assert await found(store, "talk") == KeptConversation(first, b"one")
+    assert await keep(store, "talk", b"two", known=first) == KeptConversation(first + 1, None)
+    assert await found(store, "talk", known=first) == KeptConversation(first + 1, b"two")
+    assert await found(store, "talk", known=first + 1) == KeptConversation(first + 1, None)
 
 
-@pytest.mark.parametrize("known", [0, 1])
+@pytest.mark.parametrize("knows", ["nothing", "the first"])
 async def test_whoever_knows_an_older_version_is_told_the_newer_one_and_changes_nothing(
-    store: AnyStore, known: int
+    store: AnyStore, knows: str
 ) -> None:
-    await keep(store, "talk", b"one")
-    await keep(store, "talk", b"two", known=1)
-    assert await keep(store, "talk", b"mine", known=known) == KeptConversation(2, b"two")
-    assert await found(store, "talk") == KeptConversation(2, b"two")
+    first = (await keep(store, "talk", b"one")).version
+    newer = (await keep(store, "talk", b"two", known=first)).version
+    known = 0 if knows == "nothing" else first
+    assert await keep(store, "talk", b"mine", known=known) == KeptConversation(newer, b"two")
+    assert await found(store, "talk") == KeptConversation(newer, b"two")
 
 
-async def test_one_that_is_over_is_not_found_and_its_place_can_be_taken(store: AnyStore) -> None:
-    await keep(store, "talk", b"one")
+async def test_one_that_is_over_is_not_found_and_whoever_knows_it_has_none_of_its_successors_versions(
+    store: AnyStore,
+) -> None:
+    first = (await keep(store, "talk", b"one")).version
     later = NOW + 1000
     assert await found(store, "talk", now=later) is None
-    assert await keep(store, "talk", b"anew", now=later, expires_at=later + 1000) is None
-    assert await found(store, "talk", now=later) == KeptConversation(1, b"anew")
+    anew = (await keep(store, "talk", b"anew", now=later, expires_at=later + 1000)).version
+    assert anew > first
+    assert await found(store, "talk", known=first, now=later) == KeptConversation(anew, b"anew")
 
 
 async def test_one_that_was_forgotten_while_somebody_answered_is_kept_again(store: AnyStore) -> None:
-    assert await keep(store, "talk", b"three", known=2) is None
-    assert await found(store, "talk") == KeptConversation(3, b"three")
+    known = NOW + 5
+    assert await keep(store, "talk", b"three", known=known) == KeptConversation(known + 1, None)
+    assert await found(store, "talk") == KeptConversation(known + 1, b"three")
 
 
 async def test_a_caller_who_begins_too_many_loses_their_own_that_were_used_least_lately(
@@ -73,7 +78,9 @@ async def test_a_caller_who_begins_too_many_loses_their_own_that_were_used_least
     await keep(store, "bens", b"x", owner="ben", now=NOW - 100)
     for number in range(3):
         await keep(store, f"talk {number}", b"x", now=NOW + number)
-    await keep(store, "talk 0", b"y", known=1, now=NOW + 10)
+    zero = await found(store, "talk 0")
+    assert zero is not None
+    await keep(store, "talk 0", b"y", known=zero.version, now=NOW + 10)
     await keep(store, "talk 3", b"x", now=NOW + 11)
     there = [
         name for name in ("bens", *(f"talk {number}" for number in range(4))) if await found(store, name)

@@ -21,7 +21,7 @@ from server.repeats.fingerprint import fingerprint
 from server.repeats.kept_answers import AnswerRoom, KeptSum
 from server.settings.sales import accepted_assets
 from server.store.inline import InlineStore, open_inline_store
-from server.store.jobs import Row, StoreDb, StoreUnavailable
+from server.store.jobs import Row, StoreBroken, StoreDb, StoreUnavailable
 from server.till import wallets
 from server.till.calls import PricedCall, Refusal, Served, Shown, Started
 from server.till.caps import CapRules
@@ -92,12 +92,14 @@ class FakeFacilitators:
 
 
 class FaultyStore:
-    """The store, except that jobs fail when they are told to. `failing` is asked with the name of each that writes, `before` and `after`
-    are called with the number of each."""
+    """The store, except that jobs fail when they are told to. `failing` is asked with the name of each that writes, `losing` when it is done,
+    whether nobody is told so; `before` and `after` are called with the number of each."""
 
     def __init__(self, store: InlineStore) -> None:
         self.inner: Final = store
         self.failing: Callable[[str], Exception | None] = lambda name: None
+        self.losing: Callable[[str], bool] = lambda name: False
+        self.unreadable = False
         self.before: Callable[[int], None] = lambda number: None
         self.after: Callable[[int], None] = lambda number: None
         self.jobs = 0
@@ -106,9 +108,14 @@ class FaultyStore:
         error = self.failing(_name(job))
         if error is not None:
             raise error
-        return await self._counted(self.inner.write, job)
+        done = await self._counted(self.inner.write, job)
+        if self.losing(_name(job)):
+            raise StoreBroken("the connection was lost during a commit")
+        return done
 
     async def read(self, job: Callable[[StoreDb], Any]) -> Any:
+        if self.unreadable:
+            raise StoreUnavailable("the database does not answer")
         return await self._counted(self.inner.read, job)
 
     async def _counted(
