@@ -188,9 +188,8 @@ class CallKeeper:
                 return ended.answer
             if found.id in self._under_way:
                 return NotMadeAgain(IN_FLIGHT, 2)
-            owed = bool(
-                self._arrears
-            )  # before it is looked: what is written meanwhile is found with the next claim
+            # Before it is looked: what is written meanwhile is found with the next claim.
+            owed = bool(self._arrears)
             again = await self._store.read(partial(kept_calls.find, call_id=found.id, boot_id=self._boot_id))
             # Nobody runs it, and its end could not be written.
             lost = again is not None and again[0].runs(self._boot_id) and found.id not in self._under_way

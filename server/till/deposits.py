@@ -175,9 +175,8 @@ class Deposits:
             with trio.CancelScope(shield=True):
                 try:
                     sent = await self._store.write(job)
-                except (
-                    StoreBroken
-                ) as problem:  # it may have been written, and then nothing is let go, and it is sent soon
+                except StoreBroken as problem:
+                    # It may have been written. Then nothing is let go, and it is sent soon.
                     self._settlements.not_begun(row.id, until)
                     self._log.warning("payment.store_unavailable", payment=row.id, reason=str(problem))
                     return Unpaid(refusal=words.unknown_outcome(row.id))

@@ -142,9 +142,8 @@ class Finishing:
                 await self._store.write(job)
             except Exception as problem:
                 await self.release(started)
-                if isinstance(
-                    problem, StoreBroken
-                ):  # it may have been written, and then nothing was released
+                if isinstance(problem, StoreBroken):
+                    # It may have been written. Then nothing was released, and it is sent soon.
                     self._settlements.not_begun(payment_id, until)
                 raise
             self._settlements.begin(payment_id, until)
