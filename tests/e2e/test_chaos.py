@@ -14,7 +14,8 @@ from programs import ROOT
 
 pytestmark = pytest.mark.slow
 
-FAULTS_SEED = "786"  # of three faults: the standby promoted, a node killed, a worker killed
+THREE_FAULTS = "786"  # the seed of: the standby promoted, a node killed, a worker killed
+CUT_OFF = "11"  # and of one in which the nodes stay as they are: one is cut off from its clients
 SECONDS = "120"  # a bound for a machine that is busy with other things
 
 
@@ -63,7 +64,7 @@ LATE = re.compile(r"(?m)^VIOLATED .* was let in at .*\n")
 
 
 def test_several_nodes_lose_and_double_nothing() -> None:
-    done = chaos("--nodes", "2", "--faults", "3", "--seed", FAULTS_SEED)
+    done = chaos("--nodes", "2", "--faults", "3", "--seed", THREE_FAULTS)
     assert "VIOLATED" not in LATE.sub("", done.stdout), done.stdout + done.stderr
     assert "\nverdict: " in done.stdout, done.stdout + done.stderr
     for kind in ("node killed", "worker killed", "standby promoted"):
@@ -76,7 +77,7 @@ def test_several_nodes_lose_and_double_nothing() -> None:
 def test_what_several_nodes_do_wrong_is_noticed(tmp_path: Path) -> None:
     """They write down twice what happened, and tell nobody whose login has ended."""
     program = unreliable(tmp_path, "repeats", "keeps-to-itself")
-    done = chaos("--nodes", "2", "--faults", "1", "--seed", FAULTS_SEED, "--executable", str(program))
+    done = chaos("--nodes", "2", "--faults", "1", "--seed", CUT_OFF, "--executable", str(program))
     assert done.returncode == 1, done.stdout + done.stderr
     assert "DOUBLED device.redeemed" in done.stdout, done.stdout + done.stderr
-    assert LATE.search(done.stdout), done.stdout + done.stderr
+    assert LATE.search(done.stdout) or " is let in (after the end)" in done.stdout, done.stdout + done.stderr
