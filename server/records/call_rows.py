@@ -137,16 +137,17 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write(db: StoreDb, *, batch: CallBatch, most_rows: int) -> None:
-    """A job. What is beyond `most_rows` goes, the oldest first."""
+    """A job, in as few trips as it can be: it may have a thousand statements, each second. What is beyond `most_rows` goes, the oldest
+    first."""
     ends = db.fetch_one(ENDS)
     seq = (ends["high"] if ends is not None else None) or 0
     for place, record in enumerate(batch.rows, seq + 1):
-        db.execute(_INSERT, place, *_values(record))
+        db.put_in(_INSERT, place, *_values(record))
     for key, found in batch.sums.items():
-        db.execute(_ADD, *_sums(key, found))
+        db.put_in(_ADD, *_sums(key, found))
     last_calls.note(db, batch.logins)
     for tool, at in batch.tools.items():
-        db.execute(_USED, *tool, at)
+        db.put_in(_USED, *tool, at)
     low = (ends["low"] if ends is not None else None) or 1
     beyond = seq + len(batch.rows) - most_rows
     if beyond >= low:

@@ -17,12 +17,15 @@ from auth.clients.registry import CLI_CLIENT_ID
 from auth.identity import Identity
 from auth.values.db import AuditEntry
 from auth.values.model import REFRESH_TOKEN
+from server.records import call_rows
+from server.records.call_book import CallBook
 from server.store.jobs import StoreDb
 from server.store.postgres import open_inline_postgres_store, open_postgres_store
 from server.store.threads import StoreLimits
 from server.till.calls import Served
 from tests.auth.identity_fakes import START, logged_in, open_identity, post
 from tests.postgres_server import PostgresServer
+from tests.records.records_fakes import call
 from tests.till.open_till import a_call, an_offer, till_on
 from tests.till.till_fakes import NOW
 from tests.trip_counter import TripCounter, counted
@@ -33,6 +36,8 @@ REVOCATION = 5
 # For each of what are several jobs.
 LOGIN = 24
 PAID_CALL = 10
+# Of so many calls as are written down in one go.
+CALLS, CALLS_WRITTEN = 400, 4
 
 JOBS = 8
 PATIENCE_SECONDS = 60
@@ -79,6 +84,25 @@ async def test_a_login_a_refresh_and_a_revocation_take_few_trips(
         with asked.counting() as trips:
             await sent(identity, "/revoke", token=tokens["refresh_token"])
         held(trips, REVOCATION)
+
+
+async def test_calls_are_written_down_in_few_trips_however_many_they_are(
+    between: TripCounter, postgres_database: dict[str, str]
+) -> None:
+    async with going_by(between, postgres_database)(clock=lambda: NOW) as store:
+        asked = between.of("writer")
+        for _ in range(2):  # the first prepares what it asks
+            book = CallBook()
+            book.waiting.extend(call() for _ in range(CALLS))
+            book.count(CALLS)
+            batch = book.take()
+            assert batch is not None
+            assert len(batch.rows) == CALLS
+            with asked.counting() as trips:
+                await store.write(partial(call_rows.write, batch=batch, most_rows=1_000_000))
+            held(trips, CALLS_WRITTEN)
+        rows = await store.read(lambda db: db.fetch_one("SELECT count(*) AS n, max(seq) AS seq FROM calls"))
+        assert rows == {"n": 2 * CALLS, "seq": 2 * CALLS}
 
 
 async def test_a_paid_call_takes_few_trips(between: TripCounter, postgres_database: dict[str, str]) -> None:
