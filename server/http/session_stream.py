@@ -6,7 +6,6 @@ Spec: basic/transports "Listening for Messages from the Server", "Resumability a
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Final
 
 from server.http.session_post import Parting, farewell, follow
@@ -63,8 +62,8 @@ async def _listen(visit: McpVisit, session: Session) -> None:
         if found is None:
             return await _listen_elsewhere(visit, session, last_id.decode("latin-1"))
         stream, after = found
-    attended = session.attended_here() if stream is session.unsolicited else nullcontext()
-    with session.stream_open(), stream.read(after) as reader, attended:
+    connected = session.attended_here() if stream is session.unsolicited else session.stream_open()
+    with stream.read(after) as reader, connected:
         if stream is session.unsolicited:
             await session.shared()
         await _write(visit, session, reader)

@@ -60,7 +60,7 @@ class _Wire:
         """What belongs to no request has no stream of its own here."""
         await self._begun.wait()
         if (session := self.session) is not None:
-            with session.stream_open(), session.unsolicited.read() as reader, session.attended_here():
+            with session.unsolicited.read() as reader, session.attended_here():
                 while (event := await reader.next()) is not None:
                     await self.send(event.message)
 

@@ -8,6 +8,7 @@ sampling.py. Spec: client/elicitation, client/sampling, client/roots.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
@@ -102,7 +103,13 @@ def abilities(capabilities: Any, revision: Revision | None = None) -> frozenset[
             found.discard("elicitation")
         if not revision.elicits_by_url:
             found -= {"elicitation.url", "sampling.tools"}  # both came with 2025-11-25
-    return frozenset(found)
+    return same_abilities(frozenset(found))
+
+
+@cache
+def same_abilities(found: frozenset[Ability]) -> frozenset[Ability]:
+    """One object for all that are equal: each session keeps one, and there are 32 of them."""
+    return found
 
 
 def needed(question: Question) -> Ability:

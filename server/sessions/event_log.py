@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections import deque
-from collections.abc import Generator
-from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import trio
 
@@ -228,18 +226,19 @@ class EventStream:
                 self._unread = trio.Event()
             await self._unread.wait()
 
-    @contextmanager
-    def read(self, after: int = 0) -> Generator[StreamReader]:
-        """For a connection. An earlier reader that is still there comes to its end: its client has come back."""
+    def read(self, after: int = 0) -> StreamReader:
+        """For a connection, which enters it for as long as it reads."""
+        return StreamReader(self, after)
+
+    def begin_reading(self, reader: StreamReader) -> None:
+        """An earlier reader that is still there comes to its end: its client has come back."""
         self.let_go()
-        self._reader = reader = StreamReader(self, after)
+        self._reader = reader
         self.stir()
-        try:
-            yield reader
-        finally:
-            reader.leave()
-            if self._reader is reader:
-                self._reader = None
+
+    def end_reading(self, reader: StreamReader) -> None:
+        if self._reader is reader:
+            self._reader = None
 
     def event_after(self, place: int) -> tuple[int, bytes] | None:
         """The oldest kept event after it, with its place."""
@@ -280,6 +279,14 @@ class StreamReader:
         self.left = False
         self._wake: trio.Event | None = None
         self.place = after  # everything up to here has been dealt with
+
+    def __enter__(self) -> Self:
+        self._stream.begin_reading(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+        self._stream.end_reading(self)
 
     async def next(self) -> Event | None:
         """The next event; None at the end of the stream, or when somebody else reads it now. Cancelling it loses nothing."""

@@ -134,13 +134,11 @@ class Session:
         self._resumed = resumed
         self._elsewhere = elsewhere
         self._state = State.READY if resumed else State.INITIALIZING
-        self._ready = trio.Event()
-        if resumed:
-            self._ready.set()
+        self._awaited: trio.Event | None = None  # somebody waits until it is ready, or has ended
         self._running: dict[RequestId, RunningRequest] = {}
         self._siblings = siblings
         self._outstanding = Outstanding(None if elsewhere is None else self._name_request)
-        self._errands = set[trio.CancelScope]()
+        self._errands: dict[trio.CancelScope, None] = {}  # an empty set is three times as large
         self._streams = 0
         self._readings = 0
         self._changes: dict[str, bytes] = {}  # coalesced, until somebody reads `unsolicited`
@@ -216,11 +214,11 @@ class Session:
         with trio.CancelScope() as scope:
             if self.closed.is_set() or len(self._errands) >= MAX_ERRANDS:
                 scope.cancel()
-            self._errands.add(scope)
+            self._errands[scope] = None
             try:
                 yield
             finally:
-                self._errands.discard(scope)
+                del self._errands[scope]
 
     def watch(self, uri: str) -> None:
         """Raises `TooManySubscriptions`."""
@@ -279,7 +277,8 @@ class Session:
 
     @contextmanager
     def attended_here(self) -> Generator[None]:
-        """While a connection reads `unsolicited`. What could not be told before is told now."""
+        """While a connection reads `unsolicited`: an open stream. What could not be told before is told now."""
+        self._streams += 1
         self.reader = None
         changes, self._changes = self._changes, {}
         for message in changes.values():
@@ -290,6 +289,8 @@ class Session:
         try:
             yield
         finally:
+            self._streams -= 1
+            self.touch()
             self._readings -= 1  # another connection may have taken its place meanwhile, here or elsewhere
             over = not self._readings and self.reader is None and not self.closed.is_set()
             if self._elsewhere is not None and over:
@@ -344,7 +345,7 @@ class Session:
         if required := asking.missing(questions, self.can):
             raise CannotAsk("the client cannot be asked for this", required)
         with trio.move_on_after(READY_SECONDS):
-            await self._ready.wait()
+            await self._wait_ready()
         if not self.ready and not self.closed.is_set():
             raise CannotAsk("the client has not finished its handshake")
         return await self._outstanding.ask(send, questions, meta)
@@ -365,7 +366,7 @@ class Session:
         """What runs is cancelled, what was asked has no answer, streams end. `Sessions` does it."""
         self._hear(ClientHello.GOODBYE)
         self.closed.set()
-        self._ready.set()
+        self._stir()
         for running in list(self._running.values()):
             running.cancel()
         for errand in self._errands:
@@ -383,4 +384,16 @@ class Session:
         if isinstance(then, State):
             self._state = then
             if then is State.READY:
-                self._ready.set()
+                self._stir()
+
+    async def _wait_ready(self) -> None:
+        """Returns as well when it has ended."""
+        while not self.ready and not self.closed.is_set():
+            if self._awaited is None:
+                self._awaited = trio.Event()
+            await self._awaited.wait()
+
+    def _stir(self) -> None:
+        if self._awaited is not None:
+            self._awaited.set()
+            self._awaited = None

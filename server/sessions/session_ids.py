@@ -19,7 +19,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from auth.values.model import Millis
-from server.mcp.questions import Ability
+from server.mcp.questions import Ability, same_abilities
 from server.mcp.versions import REVISIONS, Revision
 
 # A program that was left open over the holidays goes on. That a session was ended is remembered for as long.
@@ -86,7 +86,8 @@ class SessionIds:
         revision, expires_at = _BY_DATE.get(date), made_at * _SECOND + LIFETIME
         if revision is None or self._clock() >= expires_at:
             return None
-        return Agreed(revision, frozenset(one for one, bit in _BITS.items() if bits & bit), expires_at)
+        can = same_abilities(frozenset(one for one, bit in _BITS.items() if bits & bit))
+        return Agreed(revision, can, expires_at)
 
     def _bound_to(self, caller: str) -> bytes:
         return _FORMAT + msgspec.json.encode([self._server, caller])
