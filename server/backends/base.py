@@ -45,6 +45,11 @@ class CallerIdentity(Protocol):
         """Whose account bounds it, where that is not the subject."""
         ...
 
+    @property
+    def identified(self) -> bool:
+        """Whether it can be told from everybody else."""
+        ...
+
 
 class AskedBy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the author of an agent may know of who calls. Names are what the owner knows them by; never a token."""
@@ -105,6 +110,11 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     caller: CallerIdentity | None = None  # None: nobody in particular
     came: msgspec.Raw | None = None  # its parameters as they came, `_meta` and all, where they are known
     origin: Origin | None = None
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether `subject` is one caller: all who show nothing, or nothing but a payment, have one between them."""
+        return self.caller is not None and self.caller.identified
 
 
 class ToolCall(AgentRequest, frozen=True, kw_only=True):

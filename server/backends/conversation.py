@@ -2,8 +2,8 @@
 
 A `session_id` belongs to the subject that uses it. Two callers that both say "1" have two conversations: what an agent
 is told is `<tag of the subject>.<session_id>`, so the caller's own name stays readable there and exact between calls.
-Where many strangers share one subject (anonymous callers), made-up names would meet, so only names that we made count:
-they cannot be guessed. A model that is refused reads how to go on.
+Where many strangers share one subject (callers without a login), made-up names would meet, so only names that we made
+count: they cannot be guessed. A model that is refused reads how to go on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from server.backends.base import ToolCall
+from server.backends.base import AgentRequest, ToolCall
 from server.backends.endpoint import failed
 from server.mcp.messages import Tool, ToolAnnotations
 from server.mcp.results import ToolResult
@@ -26,8 +26,6 @@ SESSION_CHARACTERS = 200  # a UUID is 36; names of one's own are short too
 ENTROPY_BYTES = 12
 MARK_BYTES = 12  # 96 bits each: not to be guessed, and 32 characters together
 KEY_BYTES = 16
-# Subjects that are more than one caller.
-CROWDS = frozenset({"anonymous"})
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -41,21 +39,20 @@ class ConversationTurn(msgspec.Struct, frozen=True, kw_only=True):
 class SessionNames:
     """Makes session ids, tells which a subject may use, and what the agent is told instead."""
 
-    def __init__(self, key: bytes, *, agent: str, crowds: frozenset[str] = CROWDS) -> None:
+    def __init__(self, key: bytes, *, agent: str) -> None:
         """`key` must survive restarts, or conversations do not. `agent` says whose names these are: two agents are told
         different tags, so they cannot find out which callers they share."""
         if len(key) < KEY_BYTES:
             raise ValueError(f"a session key has at least {KEY_BYTES} bytes")
         self._key = hmac.digest(key, agent.encode(), "sha256")
-        self._crowds = crowds
 
     def make(self, subject: str, entropy: bytes) -> str:
         if len(entropy) != ENTROPY_BYTES:
             raise ValueError(f"a session id is made of {ENTROPY_BYTES} random bytes")
         return base64.urlsafe_b64encode(entropy + self._mark(subject, entropy)).decode("ascii")
 
-    def may_use(self, subject: str, session_id: str) -> bool:
-        return subject not in self._crowds or self._is_ours(subject, session_id)
+    def may_use(self, call: AgentRequest, session_id: str) -> bool:
+        return call.told_apart or self._is_ours(call.subject, session_id)
 
     def for_agent(self, subject: str, session_id: str) -> str:
         tag = hmac.digest(self._key, b"subject\0" + subject.encode(), "sha256").hex()
@@ -87,7 +84,7 @@ def read_turn(
     session_id = _text(arguments, "session_id", SESSION_CHARACTERS, wrong, default=fresh)
     if not session_id.isprintable():
         wrong.append("session_id: must be printable")
-    elif session_id != fresh and names is not None and not names.may_use(call.subject, session_id):
+    elif session_id != fresh and names is not None and not names.may_use(call, session_id):
         wrong.append(
             "session_id: is not one returned to you; leave it out to start a conversation, then pass the one returned"
         )

@@ -72,6 +72,11 @@ class UpstreamCall:
     def subject(self) -> str | None:
         return None if self.call is None else self.call.subject
 
+    @property
+    def asker(self) -> str | None:
+        """By what the callers of one connection are told apart: those without a login by where they call from."""
+        return None if self.call is None else f"{self.call.subject} {self.call.sharer}"
+
     def tell(self, event: Progress | LogMessage, size: int) -> None:
         if self.outcome is not None or size > NEWS_BYTES:
             return

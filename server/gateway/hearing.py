@@ -69,11 +69,11 @@ class Hearing:
 
     def ended(self, running: UpstreamCall) -> None:
         """One that is over: what it left may still be heard."""
-        if running.subject is None:
+        if running.asker is None:
             return
         lately = self._lately
-        lately[running.subject] = trio.current_time()
-        lately.move_to_end(running.subject)
+        lately[running.asker] = trio.current_time()
+        lately.move_to_end(running.asker)
         if len(lately) > CALLERS_KNOWN:
             lately.popitem(last=False)
 
@@ -120,7 +120,7 @@ class Hearing:
         if whose is not None and question is not None and not followed:
             whose.refused = CannotAsk(NOT_OFFERED, missing({"": question}, frozenset()))
             return refusal_message(message.id, INVALID_PARAMS, NOT_OFFERED)
-        if whose is None or whose.subject is None or question is None:
+        if whose is None or whose.asker is None or question is None:
             why = "it cannot be told whose request this belongs to, so nobody is asked"
             return refusal_message(message.id, INVALID_PARAMS, why)
         if not whose.ask(message.id, question):
@@ -128,17 +128,17 @@ class Hearing:
         return None
 
     def _heard_log(self, event: LogMessage, size: int, whose: UpstreamCall | None) -> None:
-        if whose is not None and whose.subject is not None:
+        if whose is not None and whose.asker is not None:
             whose.tell(event, size)
 
     def _alone(self) -> UpstreamCall | None:
         """The one request that runs, if it cannot be anybody else's that is meant."""
-        calls = [each for each in self._running.values() if each.subject is not None]
+        calls = [each for each in self._running.values() if each.asker is not None]
         if len(calls) != 1:
             return None
         only = calls[0]
         since = trio.current_time() - LATELY_SECONDS
-        others = any(at > since for subject, at in self._lately.items() if subject != only.subject)
+        others = any(at > since for asker, at in self._lately.items() if asker != only.asker)
         return None if others or len(self._lately) >= CALLERS_KNOWN else only
 
 

@@ -17,11 +17,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from auth.values.model import ANONYMOUS, STRANGER, Principal, PrincipalKind
 from server.backends.base import LogMessage, Progress, ToolCall
 from server.mcp.questions import Question
+from server.rights.visitors import VISITOR
 
 PATIENCE = 60  # seconds that any wait in these tests may take on a slow machine
 KEY = b"0123456789abcdef"
+# By their subject, all that stand for more than one caller.
+STRANGERS: Mapping[str, Principal] = {each.subject: each for each in (ANONYMOUS, STRANGER, VISITOR)}
 
 
 @dataclass
@@ -209,7 +213,9 @@ class Ear:
 
 
 def tool_call(tool: str = "chat_with_agent", *, subject: str = "user-1", **arguments: Any) -> ToolCall:
-    return ToolCall(tool=tool, arguments=arguments, subject=subject, call_id="call-7")
+    """From somebody with a login, unless `subject` is that of callers without one."""
+    caller = STRANGERS.get(subject) or Principal(kind=PrincipalKind.USER, subject=subject)
+    return ToolCall(tool=tool, arguments=arguments, subject=subject, caller=caller, call_id="call-7")
 
 
 class Bytes:

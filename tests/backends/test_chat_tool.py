@@ -7,7 +7,7 @@ import jsonschema_rs
 import msgspec
 import pytest
 from chat_pair import against, ask, backend, text
-from fake_agent import Ear, says, tool_call
+from fake_agent import STRANGERS, Ear, says, tool_call
 
 from server.backends.base import BackendError
 from server.backends.chat import ChatConfig, problems
@@ -53,21 +53,22 @@ async def test_knowing_what_the_agent_is_told_does_not_let_anybody_into_the_sess
         assert agent.requests[1].json["session_id"] != name
 
 
-async def test_anonymous_callers_can_only_use_sessions_that_were_made_for_them() -> None:
+@pytest.mark.parametrize("stranger", STRANGERS)
+async def test_callers_without_a_login_can_only_use_sessions_that_were_made_for_them(stranger: str) -> None:
     async with against(says({"text": "ok"})) as (agent, under_test):
-        refused = await ask(under_test, subject="anonymous", session_id="1")
+        refused = await ask(under_test, subject=stranger, session_id="1")
         assert refused.is_error is True
         assert "session_id: is not one returned to you; leave it out" in text(refused)
         assert agent.requests == []
 
-        given = (await ask(under_test, subject="anonymous")).structured["session_id"]
-        again = await ask(under_test, subject="anonymous", session_id=given)
+        given = (await ask(under_test, subject=stranger)).structured["session_id"]
+        again = await ask(under_test, subject=stranger, session_id=given)
         assert again.structured["session_id"] == given
 
         forged = given[:-1] + ("A" if given[-1] != "A" else "B")
-        assert (await ask(under_test, subject="anonymous", session_id=forged)).is_error is True
+        assert (await ask(under_test, subject=stranger, session_id=forged)).is_error is True
         of_a_user = (await ask(under_test, subject="user-1")).structured["session_id"]
-        assert (await ask(under_test, subject="anonymous", session_id=of_a_user)).is_error is True
+        assert (await ask(under_test, subject=stranger, session_id=of_a_user)).is_error is True
 
 
 async def test_shared_sessions_are_passed_on_as_they_are() -> None:

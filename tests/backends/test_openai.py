@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import trio
 import trio.testing
-from fake_agent import Exchange, Silent, pass_when, says
+from fake_agent import STRANGERS, Exchange, Silent, pass_when, says
 from openai_pair import against, ask, completion, contents, parrot, texts
 
 from server.backends.base import BackendError
@@ -103,13 +103,14 @@ async def test_a_call_without_a_session_and_another_caller_with_the_same_name_kn
         assert [contents(request) for request in agent.requests] == [["secret"], ["two"], ["three"]]
 
 
-async def test_anonymous_callers_do_not_meet_under_a_name_they_both_thought_of() -> None:
+@pytest.mark.parametrize("stranger", STRANGERS)
+async def test_callers_without_a_login_do_not_meet_under_a_name_they_both_thought_of(stranger: str) -> None:
     async with against(parrot) as (agent, under_test):
-        refused = await ask(under_test, subject="anonymous", session_id="1")
+        refused = await ask(under_test, subject=stranger, session_id="1")
         assert refused.is_error is True
         assert agent.requests == []
-        given = (await ask(under_test, "one", subject="anonymous")).structured["session_id"]
-        assert (await ask(under_test, "two", subject="anonymous", session_id=given)).structured[
+        given = (await ask(under_test, "one", subject=stranger)).structured["session_id"]
+        assert (await ask(under_test, "two", subject=stranger, session_id=given)).structured[
             "remembered_turns"
         ] == 1
 

@@ -78,6 +78,7 @@ def grow() -> str:
 SETTINGS = """
 [[server]]
 name = "main"
+anonymous_tools = ["chat_with_agent"]
 
 [[server.agent]]
 kind = "python"
@@ -120,14 +121,14 @@ class Stream:
 class Roamer:
     """One client; every request says to which node it goes."""
 
-    token: str
+    token: str  # none: it shows nothing
     web: httpx2.Client = field(default_factory=lambda: httpx2.Client(trust_env=False, timeout=WAIT_SECONDS))
     session: dict[str, str] = field(default_factory=dict[str, str])
     number: int = 0
 
     def headers(self) -> dict[str, str]:
         return {
-            "Authorization": f"Bearer {self.token}",
+            **({"Authorization": f"Bearer {self.token}"} if self.token else {}),
             "Accept": "application/json, text/event-stream",
             "Content-Type": "application/json",
             **self.session,
@@ -387,3 +388,15 @@ def test_a_conversation_with_a_model_goes_on_at_either_node(two: Two, client: Ro
         assert found["remembered_turns"] == number
         arguments["session_id"] = found["session_id"]
     assert found["reply"] == "one, two, three, four"
+
+
+def test_strangers_are_in_no_conversation_of_each_others_whatever_they_call_it(two: Two) -> None:
+    one, other = Roamer(""), Roamer("")
+    for stranger, node in zip((one, other), two, strict=True):
+        call = {"name": "chat_with_agent", "arguments": {"message": "my PIN is 4711", "session_id": "1"}}
+        refused = stranger.tells(node, "tools/call", "chat_with_agent", **call)
+        assert refused["isError"] and "is not one returned to you" in refused["content"][0]["text"]
+        del call["arguments"]["session_id"]
+        begun = stranger.tells(node, "tools/call", "chat_with_agent", **call)["structuredContent"]
+        assert begun["remembered_turns"] == 0
+        stranger.web.close()
