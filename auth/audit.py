@@ -63,6 +63,9 @@ class _AskedFrom:
     def execute(self, sql: str, *params: object) -> int:
         return self._db.execute(sql, *params)
 
+    def put_in(self, sql: str, *params: object) -> None:
+        self._db.put_in(sql, *params)
+
     def fetch_one(self, sql: str, *params: object) -> Row | None:
         return self._db.fetch_one(sql, *params)
 

@@ -13,7 +13,7 @@ from auth.values.model import Millis, Principal, PrincipalKind
 def note(db: Db, called: Mapping[str, Millis]) -> None:
     """A job. `called`: by the id of the login; one that is not there is passed over."""
     for grant_id, at in called.items():
-        db.execute(
+        db.put_in(
             "UPDATE grants SET called_at = ? WHERE id = ? AND (called_at IS NULL OR called_at < ?)",
             at,
             grant_id,

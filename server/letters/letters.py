@@ -24,7 +24,7 @@ from server.letters.letter_rows import LetterRow, SealedLetter
 from server.limits.rates import rate
 from server.limits.table import RateTable
 from server.observe.log import Logger
-from server.store.jobs import Store, StoreDb, StoreUnavailable
+from server.store.jobs import Store, StoreDb, StoreError
 
 KEY_PURPOSE: Final = "letters"
 # An image that a client's model was shown may go along with an answer. What is larger is told in words.
@@ -201,7 +201,7 @@ class Letters:
             )
             try:
                 await self._store.write(job)
-            except StoreUnavailable as problem:
+            except StoreError as problem:
                 self._log.warning("letter.not_written", reason=str(problem)[:200], letters=len(letters))
             else:
                 self._swept_at = now if swept else self._swept_at

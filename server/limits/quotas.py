@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 import trio
 
-from server.store.jobs import Store, StoreDb, StoreUnavailable
+from server.store.jobs import Store, StoreBroken, StoreDb, StoreError
 
 # A twentieth of a quota at a time, and no more than this: what a crash may cost a caller.
 MOST_AHEAD: Final = 50
@@ -172,7 +172,9 @@ class Quotas:
         try:
             job = partial(raise_ahead, subject=subject, day=ahead.day, limit=limit, returned=returned)
             raised = await self._store.write(job)
-        except StoreUnavailable:
+        except StoreBroken:  # it may be written: once more would be more than there is
+            raise
+        except (StoreError, trio.Cancelled):
             self._returned += returned  # nothing was written
             raise
         finally:

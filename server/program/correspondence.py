@@ -17,7 +17,7 @@ from server.letters.letters import KEY_PURPOSE, Letters
 from server.observe.log import Logger
 from server.observe.metrics import Metrics
 from server.program.membership import Membership
-from server.store.jobs import Store, StoreDb, StoreUnavailable
+from server.store.jobs import Store, StoreDb, StoreError
 
 # That this node came or goes: whoever hears of it looks who is there, and does not wait until it is time to.
 NODES: Final = "nodes"
@@ -68,7 +68,7 @@ class Correspondence:
                     if not greeted:
                         greeted = True
                         self.letters.send(NODES, self.letters.node)
-                except StoreUnavailable as problem:  # it is said by whoever else needs the store
+                except StoreError as problem:  # it is said by whoever else needs the store
                     self._log.debug("letter.not_read", reason=str(problem)[:200])
                 with trio.move_on_after(LOOK_SECONDS):
                     await self._wake.wait()

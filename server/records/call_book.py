@@ -32,7 +32,7 @@ SUMS_AN_HOUR: Final = 1_000
 MOST_SUMS: Final = 4 * SUMS_AN_HOUR
 # "Last used" to the minute is what people look for, and spares a write per login and second.
 NOTED_EVERY: Final[Millis] = 60_000
-# Logins and tools of which is known when that was written last. Beyond, all are written once more.
+# Logins and tools of which is known when that was written last. Beyond, all are written once more. No more wait to be written.
 MOST_NOTED: Final = 10_000
 
 
@@ -46,6 +46,8 @@ class LastUses(Generic[K]):
     def note(self, key: K, at: Millis) -> None:
         noted = self._noted.get(key)
         if noted is not None and 0 <= at - noted < NOTED_EVERY:  # a clock that was set back begins anew
+            return
+        if len(self._waiting) >= MOST_NOTED and key not in self._waiting:  # the store takes nothing
             return
         if len(self._noted) >= MOST_NOTED:
             self._noted.clear()
@@ -69,6 +71,7 @@ class CallBatch(msgspec.Struct, frozen=True):
     sums: Mapping[HourKey, HourSum]
     logins: Mapping[str, Millis] = MappingProxyType({})  # that called, and when
     tools: Mapping[ToolKey, Millis] = MappingProxyType({})  # that were called
+    in_doubt: bool = False  # it may have been written
 
 
 class CallBook:
@@ -87,6 +90,7 @@ class CallBook:
         self._sums: dict[HourKey, HourSum] = {}
         self._hour: Millis = 0
         self._known = set[HourKey]()  # of this hour
+        self._in_doubt = deque[CallBatch]()
         self._logins: LastUses[str] = LastUses()
         self._tools: LastUses[ToolKey] = LastUses()
 
@@ -95,7 +99,7 @@ class CallBook:
 
     async def wait(self) -> None:
         """Until there is something to write."""
-        if not self._sums and not self._logins:
+        if not self._sums and not self._logins and not self._in_doubt:
             await self._bell.wait()
 
     def used(self, who: Principal, at: Millis) -> None:
@@ -120,15 +124,20 @@ class CallBook:
         return bool(waiting)
 
     def take(self) -> CallBatch | None:
-        """What was counted; it is forgotten here."""
+        """What was counted, and before that what may have been written; it is forgotten here."""
+        if self._in_doubt:
+            return self._in_doubt.popleft()
         if not self._sums and not self._logins:
             return None
         batch = CallBatch(self._rows, self._sums, self._logins.take(), self._tools.take())
         self._rows, self._sums, self._well = [], {}, 0
         return batch
 
-    def put_back(self, batch: CallBatch) -> None:
-        """It could not be written: for the next time. Sums stay exact."""
+    def put_back(self, batch: CallBatch, *, in_doubt: bool = False) -> None:
+        """It could not be written: for the next time. `in_doubt`: or it could, so it stays by itself, to be looked for. Sums stay exact."""
+        if in_doubt or batch.in_doubt:
+            self._in_doubt.append(msgspec.structs.replace(batch, in_doubt=True))
+            return
         self._logins.put_back(batch.logins)
         self._tools.put_back(batch.tools)
         later, self._sums = self._sums, dict(batch.sums)
@@ -140,6 +149,10 @@ class CallBook:
         newer, self._rows, self._well = self._rows, [], 0
         for record in (*batch.rows, *newer):
             self._keep(record)
+
+    def give_up(self, batch: CallBatch) -> None:
+        """It can never be written."""
+        self.missed += sum(found.count for found in batch.sums.values())
 
     def _sum_of(self, record: CallRecord) -> HourSum:
         hour = record.at // HOUR * HOUR

@@ -20,6 +20,8 @@ from server.store.jobs import Row, StoreDb
 
 # Rows that one page looks at: some ten milliseconds of a reading thread.
 STRETCH: Final = 20_000
+# The newest rows, among which that of a batch is looked for of which is not known whether it was written: some seconds' worth of all processes.
+LOOKED_FOR_AMONG: Final = 100_000
 # Beyond the cap, so many of the oldest go with each batch: more than one adds.
 DROPPED_AT_ONCE: Final = 1_000
 GROUPS_AT_MOST: Final = 2_000
@@ -59,6 +61,7 @@ _ADD: Final = (
     " count = call_hours.count + excluded.count, ms = call_hours.ms + excluded.ms, "
     + ", ".join(f"{d} = call_hours.{d} + excluded.{d}" for d in DURATIONS)
 )
+_IS_THERE: Final = "SELECT 1 AS one FROM calls WHERE seq > ? AND call_id = ? AND at = ? AND server = ? AND tool = ? AND ms = ? LIMIT 1"
 _USED: Final = (
     "INSERT INTO tool_uses (server, tool, called_at) VALUES (?, ?, ?)"
     " ON CONFLICT (server, tool) DO UPDATE SET called_at = excluded.called_at"
@@ -137,10 +140,12 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write(db: StoreDb, *, batch: CallBatch, most_rows: int) -> None:
-    """A job, in as few trips as it can be: it may have a thousand statements, each second. What is beyond `most_rows` goes, the oldest
-    first."""
+    """A job, in as few trips as it can be: it may have thousands of statements, each second. What is beyond `most_rows` goes, the oldest
+    first. What is in doubt is looked for by its first row: whatever was counted has one."""
     ends = db.fetch_one(ENDS)
     seq = (ends["high"] if ends is not None else None) or 0
+    if batch.in_doubt and batch.rows and _is_there(db, batch.rows[0], after=seq - LOOKED_FOR_AMONG):
+        return
     for place, record in enumerate(batch.rows, seq + 1):
         db.put_in(_INSERT, place, *_values(record))
     for key, found in batch.sums.items():
@@ -154,6 +159,15 @@ def write(db: StoreDb, *, batch: CallBatch, most_rows: int) -> None:
         db.execute("DELETE FROM calls WHERE seq <= ?", min(beyond, low + DROPPED_AT_ONCE - 1))
 
 
+def _is_there(db: StoreDb, record: CallRecord, *, after: int) -> bool:
+    where = (record.call_id, record.at, record.server, record.tool, _ms(record))
+    return db.fetch_one(_IS_THERE, after, *where) is not None
+
+
+def _ms(record: CallRecord) -> float:
+    return round(record.seconds * 1_000, 3)
+
+
 def _values(record: CallRecord) -> tuple[object, ...]:
     who = record.who
     return (
@@ -162,7 +176,7 @@ def _values(record: CallRecord) -> tuple[object, ...]:
         record.tool,
         record.outcome,
         record.reason,
-        round(record.seconds * 1_000, 3),
+        _ms(record),
         who.kind.value,
         who.subject,
         who.person,

@@ -12,7 +12,7 @@ import trio
 from server.observe.log import Logger
 from server.records import call_rows
 from server.records.call_book import CallBook
-from server.store.jobs import Store, StoreUnavailable
+from server.store.jobs import JobTooSlow, Store, StoreBroken, StoreError, StoreUnavailable
 
 EVERY_SECONDS: Final = 1.0
 # Calls that are counted in one go: half a millisecond, in which nobody else runs.
@@ -45,15 +45,24 @@ async def write_down(book: CallBook, store: Store, log: Logger, *, most_rows: in
     """All that there is, now. What the store does not take stays for the next time."""
     while book.count(PIECE):
         await trio.lowlevel.checkpoint()
-    batch = book.take()
-    if batch is None:
-        return
-    try:
-        await store.write(partial(call_rows.write, batch=batch, most_rows=most_rows))
-    except StoreUnavailable as problem:
-        book.put_back(batch)
-        if not book.held_up:  # once, however often it is tried
-            log.warning("calls.not_recorded", reason=str(problem))
-        book.held_up = True
-    else:
-        book.held_up = False
+    while (batch := book.take()) is not None:
+        try:
+            await store.write(partial(call_rows.write, batch=batch, most_rows=most_rows))
+        except trio.Cancelled:  # then nothing was handed in
+            book.put_back(batch)
+            raise
+        except (StoreUnavailable, JobTooSlow) as problem:
+            book.put_back(batch, in_doubt=isinstance(problem, StoreBroken))
+            _tell(book, log, problem)
+            return
+        except StoreError as problem:  # nor would it be taken the next time
+            book.give_up(batch)
+            _tell(book, log, problem)
+        else:
+            book.held_up = False
+
+
+def _tell(book: CallBook, log: Logger, problem: StoreError) -> None:
+    if not book.held_up:  # once, however often it is tried
+        log.warning("calls.not_recorded", reason=str(problem))
+    book.held_up = True

@@ -30,7 +30,7 @@ from server.sessions.ended import EndedSessions, topic_of
 from server.sessions.far_streams import FarStreams
 from server.sessions.session import DEFAULT_LEVEL, EventSource, Session
 from server.sessions.shared_rows import FactsChange
-from server.store.jobs import Store, StoreUnavailable
+from server.store.jobs import Store, StoreError
 
 KEY_PURPOSE: Final = "shared-sessions"
 ABOUT: Final = "session"
@@ -344,7 +344,7 @@ class SharedSessions:
     async def _put_away_ended(self) -> None:
         try:
             await self._ended.load()
-        except StoreUnavailable as problem:
+        except StoreError as problem:
             self._log.warning("session.not_looked_up", reason=str(problem)[:200])
             await trio.sleep(_PAUSE_SECONDS)
             return self._wake.set()
@@ -380,7 +380,7 @@ class SharedSessions:
             job = partial(rows.write, changes=some, node=self._letters.node, now=self._clock())
             try:
                 await self._store.write(job)
-            except StoreUnavailable as problem:
+            except StoreError as problem:
                 # What nodes know that are there is not lost; one that comes new does not learn of it.
                 self._log.warning("session.not_shared", reason=str(problem)[:200], sessions=len(some))
                 await trio.sleep(_PAUSE_SECONDS)

@@ -37,7 +37,8 @@ class StoreDb(Protocol):
         ...
 
     def put_in(self, sql: str, *params: object) -> None:
-        """Run one INSERT of which nobody asks what came of it: its row is known not to be there yet, or it says itself what to do if it is.
+        """Run one INSERT or UPDATE of which nobody asks what came of it: its row is known not to be there yet, or it says itself what to do
+        if it is, or if there is none.
         An engine may do it with the next statement or the commit, which then fail if it does."""
         ...
 

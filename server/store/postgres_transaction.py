@@ -44,6 +44,7 @@ _LAST_WORDS: Final = 3
 _SAVE: Final = Statement(b"SAVEPOINT job")
 _RELEASE: Final = Statement(b"RELEASE job")
 _ROLL_BACK: Final = Statement(b"ROLLBACK")
+_COMMIT: Final = Statement(b"COMMIT")
 # Fails where another number of rows than one is touched.
 _ONE_ROW: Final = "WITH touched AS ({sql} RETURNING 1) SELECT 1 / (count(*) = 1)::int FROM touched"
 
@@ -236,6 +237,9 @@ class PostgresTransactions(ABC):
     def _found(self, failed: TripFailed, whole: Sequence[Statement]) -> PostgresRefused:
         """Why a trip failed, to whoever made it. What a job before left to be found out now is the loss of the transaction."""
         trouble = self._refused(failed.error)
+        # PostgreSQL names the function that refused; what speaks in its place, in between, may not know how far it came.
+        if failed.at >= 0 and _COMMIT in whole[failed.at + 1 :] and failed.error.diag.source_function:
+            trouble.is_undone = True
         if failed.at < 0 or trouble.kind in (Collided, StoreUnreachable):
             return trouble
         missed = whole[failed.at].touches_one_row and isinstance(failed.error, DivisionByZero)
@@ -325,4 +329,4 @@ def _nobody(seconds: float, refused: Exception | None) -> None:
 
 
 def _parts(how: str) -> list[Statement]:
-    return [Statement(each.encode()) for each in how.split("; ")]
+    return [_COMMIT if each == "COMMIT" else Statement(each.encode()) for each in how.split("; ")]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 
 from auth.clients.registry import CLI_CLIENT_ID
 from auth.identity import Identity
@@ -25,7 +26,7 @@ from server.store.threads import StoreLimits
 from server.till.calls import Served
 from tests.auth.identity_fakes import START, logged_in, open_identity, post
 from tests.postgres_server import PostgresServer
-from tests.records.records_fakes import call
+from tests.records.records_fakes import ADA, call
 from tests.till.open_till import a_call, an_offer, till_on
 from tests.till.till_fakes import NOW
 from tests.trip_counter import TripCounter, counted
@@ -93,7 +94,8 @@ async def test_calls_are_written_down_in_few_trips_however_many_they_are(
         asked = between.of("writer")
         for _ in range(2):  # the first prepares what it asks
             book = CallBook()
-            book.waiting.extend(call() for _ in range(CALLS))
+            # Each by another login.
+            book.waiting.extend(call(who=replace(ADA, grant_id=f"grant-{each}")) for each in range(CALLS))
             book.count(CALLS)
             batch = book.take()
             assert batch is not None

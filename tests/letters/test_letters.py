@@ -12,7 +12,7 @@ import trio.testing
 
 from server.letters.letter_rows import SMALL_BYTES
 from server.letters.letters import KEPT_MS, MAX_BODY, SOON_SECONDS, Letter, Letters
-from server.store.jobs import StoreDb, StoreUnavailable
+from server.store.jobs import JobTooSlow, StoreDb, StoreError, StoreUnavailable
 from tests.letters.neighbours import NOW, Street, street
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
@@ -178,8 +178,9 @@ async def test_a_node_that_could_not_read_for_too_long_says_so(
         assert missed == ["missed"]
 
 
+@pytest.mark.parametrize("problem", [StoreUnavailable("away"), JobTooSlow("it took too long")])
 async def test_a_store_that_is_away_for_a_while_costs_no_letter_and_for_long_costs_those_that_waited(
-    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch, problem: StoreError
 ) -> None:
     async with street() as of:
         one, other = of.letters(A), of.letters(B)
@@ -189,7 +190,7 @@ async def test_a_store_that_is_away_for_a_while_costs_no_letter_and_for_long_cos
 
         async def sometimes(job: Any) -> Any:
             if away:
-                raise StoreUnavailable("away")
+                raise problem
             return await write(job)
 
         monkeypatch.setattr(of.store.kept, "write", sometimes)

@@ -11,6 +11,7 @@ import trio
 import trio.testing
 
 from server.letters.letters import MAX_BODY
+from server.store.jobs import JobTooSlow
 from tests.interaction.agents import agent
 from tests.interaction.everything import everything
 from tests.interaction.session_house import PROGRESS, Steps, asks
@@ -225,6 +226,28 @@ async def test_a_node_that_comes_later_knows_what_a_session_watches_and_where_it
                 assert session.reader == b.name and session.heard
                 rows = await of.store.read(lambda db: db.fetch_all("SELECT sealed FROM session_watches"))
                 assert len(rows) == 1 and b"test://one" not in rows[0]["sealed"]
+
+
+async def test_a_store_that_is_too_slow_for_a_while_ends_nothing_but_what_was_to_be_written_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with two(everything()) as (of, a, b):
+        one = await talk(a.pair)
+        write, slow = of.store.kept.write, True
+
+        async def sometimes(job: Any) -> Any:
+            if slow:
+                raise JobTooSlow("the database work took too long and was stopped")
+            return await write(job)
+
+        monkeypatch.setattr(of.store.kept, "write", sometimes)
+        await one.ask("logging/setLevel", {"level": "error"})
+        await trio.sleep(30)
+        slow = False
+        assert (await one.ask("resources/subscribe", {"uri": "test://one"})).status == 200
+        assert (await b.talk(one).ask("tools/list")).status == 200
+        await trio.sleep(30)
+        assert b.living.session(one).watched == {"test://one"}
 
 
 async def test_what_is_said_of_a_session_while_it_is_looked_up_is_heard(

@@ -12,7 +12,7 @@ from server.limits.bounds import ToolBounds
 from server.limits.quotas import MOST_AHEAD, MOST_STRANGERS, Quotas, ahead_of, day_at
 from server.limits.restraint import Restraint
 from server.store.inline import open_inline_store
-from server.store.jobs import StoreDb, StoreUnavailable
+from server.store.jobs import JobTooSlow, StoreBroken, StoreDb, StoreError, StoreUnavailable
 
 NOON = 1_800_014_400_000  # 2027-01-15 12:00 UTC
 DAY = 86_400_000
@@ -33,12 +33,16 @@ class CountingStore:
         self.store = store
         self.writes = 0
         self.broken = False
+        self.problem: StoreError = StoreUnavailable("the disk is full")
+        self.written = False  # what it says it may not have been
 
     async def write(self, job: Callable[[StoreDb], Any]) -> Any:
         self.writes += 1
         await trio.lowlevel.checkpoint()
         if self.broken:
-            raise StoreUnavailable("the disk is full")
+            if self.written:
+                await self.store.write(job)
+            raise self.problem
         return await self.store.write(job)
 
 
@@ -146,6 +150,32 @@ async def test_a_store_that_cannot_write_lets_nobody_through_and_nothing_is_lost
             await quotas.take("q a", 10)
         store.broken = False
         assert await served(quotas, 20, 10, "q a") == 10
+
+
+@pytest.mark.parametrize(
+    ("problem", "written", "left"),
+    [
+        (StoreUnavailable("the disk is full"), False, 999),
+        (JobTooSlow("it took too long"), False, 999),
+        (StoreBroken("it may be written"), True, 999 - ahead_of(1000)),  # these were raised, and nobody knows
+        (StoreBroken("it may be written"), False, 1000 - ahead_of(1000)),  # these were not given back
+    ],
+)
+async def test_of_what_may_have_been_given_back_nobody_has_more_than_there_is(
+    problem: StoreError, written: bool, left: int
+) -> None:
+    clock = Clock()
+    async with opened(clock) as inner:
+        store = CountingStore(inner)
+        store.problem, store.written = problem, written
+        quotas = Quotas(store, clock=clock)  # type: ignore[arg-type]
+        assert await served(quotas, 1, 1000, "q a") == 1
+        quotas.let_go()
+        store.broken = True
+        with pytest.raises(StoreError):
+            await quotas.take("q a", 1000)
+        store.broken = False
+        assert await served(quotas, 1100, 1000, "q a") == left
 
 
 async def test_who_is_cancelled_while_more_is_raised_takes_nothing_from_the_others() -> None:

@@ -20,7 +20,7 @@ from server.observe.metrics import Metrics
 from server.program.correspondence import Correspondence
 from server.program.membership import Membership, this_node
 from server.store.inline import InlineStore
-from server.store.jobs import StoreDb
+from server.store.jobs import JobTooSlow, StoreDb
 from server.store.nodes import NodeSaid
 from server.store.postgres import open_inline_postgres_store
 from tests.letters.neighbours import KEY, NOW
@@ -34,6 +34,7 @@ class RingingStore:
         self.bells: list[Callable[[], None]] = []
         self.on_letters = self.bells.append
         self._newest = 0
+        self.too_slow = False
 
     async def write(self, job: Callable[[StoreDb], Any]) -> Any:
         found = await self.kept.write(job)
@@ -45,6 +46,9 @@ class RingingStore:
         return found
 
     async def read(self, job: Callable[[StoreDb], Any]) -> Any:
+        if self.too_slow:
+            await trio.lowlevel.checkpoint()
+            raise JobTooSlow("the database work took too long and was stopped")
         return await self.kept.read(job)
 
 
@@ -114,6 +118,23 @@ async def test_whoever_is_new_is_told_at_once_what_the_others_have_to_say(
             other.letters.hear("watches", hear)
             await trio.testing.wait_all_tasks_blocked()
             assert heard == ["all"]
+    assert mock_clock.current_time() == 0
+
+
+async def test_a_store_that_is_too_slow_to_be_read_ends_nothing(
+    store: RingingStore, tmp_path: Path, mock_clock: trio.testing.MockClock
+) -> None:
+    a, b = LivingNode(store, tmp_path, "a"), LivingNode(store, tmp_path, "b")
+    async with a.living():
+        await trio.testing.wait_all_tasks_blocked()
+        store.too_slow = True
+        for ring in store.bells:
+            ring()
+        await trio.testing.wait_all_tasks_blocked()
+        store.too_slow = False
+        async with b.living():
+            await trio.testing.wait_all_tasks_blocked()
+            assert (a.knows, b.knows) == (["b"], ["a"])
     assert mock_clock.current_time() == 0
 
 

@@ -9,7 +9,14 @@ from msgspec.structs import replace
 from records_fakes import ADA, HOUR, KEY, NOW, call
 
 from auth.values.model import ANONYMOUS
-from server.records.call_book import FOR_FAILURES, NOTED_EVERY, ROWS_AT_ONCE, SUMS_AN_HOUR, CallBook
+from server.records.call_book import (
+    FOR_FAILURES,
+    MOST_NOTED,
+    NOTED_EVERY,
+    ROWS_AT_ONCE,
+    SUMS_AN_HOUR,
+    CallBook,
+)
 from server.records.call_record import BOUNDS, BUCKETS, CallRecord, quantile
 
 
@@ -131,6 +138,19 @@ def test_what_the_store_did_not_take_comes_with_the_next_batch_and_sums_stay_exa
     assert again is not None
     assert len(again.rows) == 3
     assert [found.count for found in again.sums.values()] == [3]
+
+
+def test_while_the_store_takes_nothing_only_so_many_logins_wait() -> None:
+    book = CallBook()
+    for number in range(MOST_NOTED + 5):
+        book.used(replace(ADA, grant_id=f"grant-{number}"), NOW)
+    book.used(replace(ADA, grant_id="grant-7"), NOW + NOTED_EVERY)
+    batch = book.take()
+    assert batch is not None
+    assert (len(batch.logins), batch.logins["grant-7"]) == (MOST_NOTED, NOW + NOTED_EVERY)
+    book.used(replace(ADA, grant_id=f"grant-{MOST_NOTED}"), NOW)  # of which nothing was kept
+    assert (later := book.take()) is not None
+    assert later.logins == {f"grant-{MOST_NOTED}": NOW}
 
 
 def test_while_the_store_takes_nothing_only_so_many_rows_are_held() -> None:

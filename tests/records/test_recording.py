@@ -6,6 +6,7 @@ from collections.abc import Callable
 from io import StringIO
 from typing import Any
 
+import pytest
 import trio
 import trio.testing
 from records_fakes import NOW, call
@@ -14,22 +15,25 @@ from server.observe.logs import make_logger
 from server.records.call_book import CallBook
 from server.records.recording import keep_recording, write_down
 from server.store.inline import open_inline_store
-from server.store.jobs import DiskFull, Store, StoreDb
+from server.store.jobs import DiskFull, JobTooSlow, StatementFailed, Store, StoreBroken, StoreDb, StoreError
 
 MOST = 1_000_000
 
 
 class Full:
-    """A store that takes nothing, until it does."""
+    """A store that takes nothing, until it does. `written`: or has taken what it says it may not have."""
 
-    def __init__(self, store: Store) -> None:
-        self.full = True
+    def __init__(self, store: Store, problem: StoreError | None = None, *, written: bool = False) -> None:
+        self.problem: StoreError | None = problem or DiskFull("the disk is full")
+        self.written = written
         self._store = store
 
     async def write(self, job: Callable[[StoreDb], Any]) -> Any:
         await trio.lowlevel.checkpoint()
-        if self.full:
-            raise DiskFull("the disk is full")
+        if self.problem is not None:
+            if self.written:
+                await self._store.write(job)
+            raise self.problem
         return await self._store.write(job)
 
 
@@ -93,10 +97,79 @@ async def test_a_store_that_takes_nothing_is_told_of_once_and_loses_no_count() -
             await write_down(book, full, log, most_rows=MOST)
         assert await count(store) == 0
         assert out.getvalue().count("calls.not_recorded") == 1
-        full.full = False
+        full.problem = None
         await write_down(book, full, log, most_rows=MOST)
         assert await count(store) == 3
-        full.full = True
+        full.problem = DiskFull("the disk is full")
         ended(book)
         await write_down(book, full, log, most_rows=MOST)
         assert out.getvalue().count("calls.not_recorded") == 2
+
+
+async def test_what_took_too_long_is_tried_again_and_ends_nothing() -> None:
+    book, log = CallBook(), make_logger(level="info", style="json", stream=StringIO())
+    async with open_inline_store(clock=lambda: NOW) as store:
+        slow: Any = Full(store, JobTooSlow("the database work took too long and was stopped"))
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                rounds = 0
+
+                async def sleep(seconds: float) -> None:
+                    nonlocal rounds
+                    rounds += 1
+                    if rounds == 3:
+                        slow.problem = None
+                    await trio.lowlevel.checkpoint()
+
+                nursery.start_soon(lambda: keep_recording(book, slow, log, most_rows=MOST, sleep=sleep))
+                ended(book)
+                while await count(store) < 1:
+                    await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+        assert rounds == 3
+
+
+async def test_what_the_store_can_never_take_is_counted_as_missed_and_what_comes_after_is_written() -> None:
+    out, book = StringIO(), CallBook()
+    log = make_logger(level="info", style="json", stream=out)
+    async with open_inline_store(clock=lambda: NOW) as store:
+        refusing: Any = Full(store, StatementFailed("the database refused a value"))
+        for _ in range(2):
+            ended(book)
+        await write_down(book, refusing, log, most_rows=MOST)
+        assert (book.missed, book.take()) == (2, None)
+        assert "the database refused a value" in out.getvalue()
+        refusing.problem = None
+        ended(book)
+        await write_down(book, refusing, log, most_rows=MOST)
+        assert (await count(store), book.missed) == (1, 2)
+
+
+@pytest.mark.parametrize("written", [True, False])
+async def test_what_may_have_been_written_is_written_once(written: bool) -> None:
+    book, log = CallBook(), make_logger(level="info", style="json", stream=StringIO())
+    async with open_inline_store(clock=lambda: NOW) as store:
+        doubtful: Any = Full(store, StoreBroken("this may or may not have been written"), written=written)
+        ended(book)
+        await write_down(book, doubtful, log, most_rows=MOST)
+        ended(book)
+        doubtful.problem, doubtful.written = DiskFull("the disk is full"), False
+        await write_down(book, doubtful, log, most_rows=MOST)
+        assert await count(store) == written
+        doubtful.problem = None
+        with trio.fail_after(60):
+            await book.wait()
+        await write_down(book, doubtful, log, most_rows=MOST)
+        assert await count(store) == 2
+        assert await store.read(lambda db: db.fetch_one("SELECT count(*) AS n FROM calls")) == {"n": 2}
+
+
+async def test_who_is_cancelled_before_anything_is_handed_in_loses_nothing() -> None:
+    book, log = CallBook(), make_logger(level="info", style="json", stream=StringIO())
+    async with open_inline_store(clock=lambda: NOW) as store:
+        ended(book)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await write_down(book, store, log, most_rows=MOST)
+        await write_down(book, store, log, most_rows=MOST)
+        assert await count(store) == 1

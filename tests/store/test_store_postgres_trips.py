@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Generator
 from functools import partial
 from typing import Any
 
@@ -18,8 +18,20 @@ from server.store.audit_chain import AuditChain
 from server.store.jobs import Collided, ConstraintFailed, StoreDb
 from server.store.postgres import open_postgres_store
 from server.store.threads import StoreLimits, ThreadedStore
+from tests.postgres_server import PostgresServer
 
 KEY = b"k" * 32
+# The first who puts in such a row is cut off, as by a restart, while the server is at it.
+CUT_OFF_ONCE = """
+CREATE SEQUENCE rows_put_in;
+CREATE FUNCTION cut_off_once() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF nextval('rows_put_in') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(9); END IF;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER cut_off AFTER INSERT ON meta FOR EACH ROW WHEN (NEW.key = 'cut off') EXECUTE FUNCTION cut_off_once();
+"""
+AS_BEFORE = "DROP FUNCTION cut_off_once CASCADE; DROP SEQUENCE rows_put_in"
 PATIENCE_SECONDS = 60
 TOGETHER = StoreLimits(batch_seconds=PATIENCE_SECONDS, longest_batch_seconds=PATIENCE_SECONDS)
 
@@ -127,6 +139,31 @@ async def test_a_record_that_somebody_else_wrote_meanwhile_loses_the_transaction
     assert became == ["test.a", "test.b"]
     assert await store.read(events) == ["test.first", "test.a", "test.b"]
     assert await is_whole(store)
+
+
+@pytest.fixture
+def cut_off_once(
+    postgres_server: PostgresServer, postgres_database: dict[str, str]
+) -> Generator[Callable[[StoreDb], str]]:
+    postgres_server.said_in(postgres_database["dbname"], CUT_OFF_ONCE)
+
+    def put_in(db: StoreDb) -> str:
+        db.put_in("INSERT INTO meta (key, value) VALUES ('cut off', 'x')")
+        return "put in"
+
+    yield put_in
+    postgres_server.said_in(postgres_database["dbname"], AS_BEFORE)
+
+
+async def test_what_the_server_ended_before_the_commit_that_it_came_with_is_done_again(
+    store: ThreadedStore, cut_off_once: Callable[[StoreDb], str]
+) -> None:
+    neighbours = [partial(write, event="test.a"), partial(write, event="test.b")]
+    became = await together(store, neighbours[0], cut_off_once, neighbours[1])
+    assert became == ["test.a", "put in", "test.b"]
+    assert await store.read(events) == ["test.first", "test.a", "test.b"]
+    assert await is_whole(store)
+    assert await store.read(partial(meta.get, key="cut off")) == "x"
 
 
 async def test_what_a_job_asked_nothing_of_is_no_transaction_that_anybody_waits_for_twice(
