@@ -334,7 +334,8 @@ async def test_a_page_that_nobody_wants_to_open_is_the_end_of_the_call() -> None
         assert len(double.of("tools/call")) == 4
 
 
-async def test_a_log_message_is_the_callers_where_it_is_alone() -> None:
+@pytest.mark.parametrize("somebody_else", [{"subject": "bob"}, {"sharer": "192.0.2.7"}])
+async def test_a_log_message_is_the_callers_where_it_is_alone(somebody_else: dict[str, str]) -> None:
     async def log(turn: Turn) -> Any:
         await turn.tell("notifications/message", level="warning", data="hot", logger="stove")
         return text("done")
@@ -345,7 +346,7 @@ async def test_a_log_message_is_the_callers_where_it_is_alone() -> None:
     async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
         caller, other = Caller(), Caller()
         await door.call("log", caller, log_level="info")
-        await door.call("log", other, log_level="info", subject="bob")  # right behind somebody else's call
+        await door.call("log", other, log_level="info", **somebody_else)  # right behind the other's call
         assert caller.events == [LogMessage(level="warning", data="hot", logger="stove")]
         assert other.events == []
         assert double.of("logging/setLevel")[0]["params"] == {"level": "info"}
