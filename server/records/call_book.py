@@ -32,7 +32,8 @@ SUMS_AN_HOUR: Final = 1_000
 MOST_SUMS: Final = 4 * SUMS_AN_HOUR
 # "Last used" to the minute is what people look for, and spares a write per login and second.
 NOTED_EVERY: Final[Millis] = 60_000
-# Logins and tools of which is known when that was written last. Beyond, all are written once more. No more wait to be written.
+# Logins and tools of which is known when that was written last. Beyond, all are written once more, and of those that wait to be
+# written nothing more is noted.
 MOST_NOTED: Final = 10_000
 
 
@@ -73,6 +74,10 @@ class CallBatch(msgspec.Struct, frozen=True):
     tools: Mapping[ToolKey, Millis] = MappingProxyType({})  # that were called
     in_doubt: bool = False  # it may have been written
 
+    @property
+    def count(self) -> int:
+        return sum(found.count for found in self.sums.values())
+
 
 class CallBook:
     """One per process; in the event loop's thread only. Whoever has a record appends it to `waiting`, if that has room for it, else
@@ -111,7 +116,8 @@ class CallBook:
 
     def count(self, at_most: int) -> bool:
         """Take so many of those that wait; whether there are more."""
-        self._bell = trio.Event()
+        if self._bell.is_set():  # else somebody waits for this one
+            self._bell = trio.Event()
         waiting = self.waiting
         for _ in range(min(at_most, len(waiting))):
             record = waiting.popleft()
@@ -134,7 +140,8 @@ class CallBook:
         return batch
 
     def put_back(self, batch: CallBatch, *, in_doubt: bool = False) -> None:
-        """It could not be written: for the next time. `in_doubt`: or it could, so it stays by itself, to be looked for. Sums stay exact."""
+        """It could not be written: for the next time. `in_doubt`: it may have been written, so it stays by itself, to be looked for. Sums
+        stay exact."""
         if in_doubt or batch.in_doubt:
             self._in_doubt.append(msgspec.structs.replace(batch, in_doubt=True))
             return
@@ -152,7 +159,7 @@ class CallBook:
 
     def give_up(self, batch: CallBatch) -> None:
         """It can never be written."""
-        self.missed += sum(found.count for found in batch.sums.values())
+        self.missed += batch.count
 
     def _sum_of(self, record: CallRecord) -> HourSum:
         hour = record.at // HOUR * HOUR

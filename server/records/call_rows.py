@@ -20,8 +20,9 @@ from server.store.jobs import Row, StoreDb
 
 # Rows that one page looks at: some ten milliseconds of a reading thread.
 STRETCH: Final = 20_000
-# The newest rows, among which that of a batch is looked for of which is not known whether it was written: some seconds' worth of all processes.
-LOOKED_FOR_AMONG: Final = 100_000
+# The newest rows, among which the last of a batch is looked for of which is not known whether it was written: half an hour of a busy process, and some
+# tenths of a second of the database.
+LOOKED_FOR_AMONG: Final = 1_000_000
 # Beyond the cap, so many of the oldest go with each batch: more than one adds.
 DROPPED_AT_ONCE: Final = 1_000
 GROUPS_AT_MOST: Final = 2_000
@@ -141,10 +142,10 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def write(db: StoreDb, *, batch: CallBatch, most_rows: int) -> None:
     """A job, in as few trips as it can be: it may have thousands of statements, each second. What is beyond `most_rows` goes, the oldest
-    first. What is in doubt is looked for by its first row: whatever was counted has one."""
+    first. What is in doubt is looked for by its last row: where anything was counted there is one."""
     ends = db.fetch_one(ENDS)
     seq = (ends["high"] if ends is not None else None) or 0
-    if batch.in_doubt and batch.rows and _is_there(db, batch.rows[0], after=seq - LOOKED_FOR_AMONG):
+    if batch.in_doubt and batch.rows and _is_there(db, batch.rows[-1], after=seq - LOOKED_FOR_AMONG):
         return
     for place, record in enumerate(batch.rows, seq + 1):
         db.put_in(_INSERT, place, *_values(record))

@@ -45,24 +45,23 @@ async def write_down(book: CallBook, store: Store, log: Logger, *, most_rows: in
     """All that there is, now. What the store does not take stays for the next time."""
     while book.count(PIECE):
         await trio.lowlevel.checkpoint()
-    while (batch := book.take()) is not None:
+    more = True
+    while more and (batch := book.take()) is not None:
+        more = batch.in_doubt  # behind it is what was counted
         try:
             await store.write(partial(call_rows.write, batch=batch, most_rows=most_rows))
         except trio.Cancelled:  # then nothing was handed in
             book.put_back(batch)
             raise
-        except (StoreUnavailable, JobTooSlow) as problem:
+        except StoreError as problem:
+            if not isinstance(problem, StoreUnavailable) and (more or not isinstance(problem, JobTooSlow)):
+                book.give_up(batch)  # nor would it be taken, or found, the next time
+                log.error("calls.given_up", reason=str(problem), calls=batch.count)
+                continue
             book.put_back(batch, in_doubt=isinstance(problem, StoreBroken))
-            _tell(book, log, problem)
+            if not book.held_up:  # once, however often it is tried
+                log.warning("calls.not_recorded", reason=str(problem))
+            book.held_up = True
             return
-        except StoreError as problem:  # nor would it be taken the next time
-            book.give_up(batch)
-            _tell(book, log, problem)
         else:
             book.held_up = False
-
-
-def _tell(book: CallBook, log: Logger, problem: StoreError) -> None:
-    if not book.held_up:  # once, however often it is tried
-        log.warning("calls.not_recorded", reason=str(problem))
-    book.held_up = True

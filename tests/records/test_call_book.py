@@ -167,6 +167,18 @@ def test_while_the_store_takes_nothing_only_so_many_rows_are_held() -> None:
     assert [found.count for found in held.sums.values()] == [2_000]
 
 
+async def test_whoever_writes_is_woken_by_what_may_have_been_written() -> None:
+    book = book_of(call())
+    batch = book.take()
+    assert batch is not None
+    book.put_back(batch, in_doubt=True)
+    with trio.fail_after(60):
+        await book.wait()
+    again = book.take()
+    assert again is not None
+    assert again.in_doubt and list(again.rows) == list(batch.rows)
+
+
 async def test_whoever_writes_is_woken_by_the_first_call_and_by_what_could_not_be_written() -> None:
     book = CallBook()
     with trio.fail_after(60):

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from records_fakes import NOW, call
+from msgspec.structs import replace
+from records_fakes import ADA, NOW, call
 
 from server.observe.logs import make_logger
 from server.records.call_book import CallBook
@@ -26,10 +27,14 @@ class Full:
     def __init__(self, store: Store, problem: StoreError | None = None, *, written: bool = False) -> None:
         self.problem: StoreError | None = problem or DiskFull("the disk is full")
         self.written = written
+        self.writes = 0
+        self.meanwhile: Callable[[], None] = lambda: None
         self._store = store
 
     async def write(self, job: Callable[[StoreDb], Any]) -> Any:
         await trio.lowlevel.checkpoint()
+        self.writes += 1
+        self.meanwhile()
         if self.problem is not None:
             if self.written:
                 await self._store.write(job)
@@ -129,6 +134,53 @@ async def test_what_took_too_long_is_tried_again_and_ends_nothing() -> None:
         assert rounds == 3
 
 
+async def test_whoever_looks_while_nothing_waits_leaves_the_bell_to_who_waits_for_it() -> None:
+    book, log = CallBook(), make_logger(level="info", style="json", stream=StringIO())
+
+    async def at_once(seconds: float) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async with open_inline_store(clock=lambda: NOW) as store:
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                keep = lambda: keep_recording(book, store, log, most_rows=MOST, sleep=at_once)  # noqa: E731
+                nursery.start_soon(keep)
+                await trio.testing.wait_all_tasks_blocked()
+                await write_down(book, store, log, most_rows=MOST)  # a page
+                ended(book)
+                while await count(store) < 1:
+                    await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+
+
+async def test_what_comes_while_it_is_written_waits_for_the_next_second() -> None:
+    book, log = CallBook(), make_logger(level="info", style="json", stream=StringIO())
+    async with open_inline_store(clock=lambda: NOW) as store:
+        busy: Any = Full(store)
+        busy.problem = None
+        busy.meanwhile = lambda: book.used(replace(ADA, grant_id=f"grant-{busy.writes}"), NOW)
+        ended(book)
+        with trio.fail_after(60):
+            await write_down(book, busy, log, most_rows=MOST)
+        assert (busy.writes, await count(store)) == (1, 1)
+
+
+async def test_what_may_have_been_written_and_cannot_be_looked_for_in_time_holds_up_nothing() -> None:
+    out, book = StringIO(), CallBook()
+    log = make_logger(level="info", style="json", stream=out)
+    async with open_inline_store(clock=lambda: NOW) as store:
+        doubtful: Any = Full(store, StoreBroken("this may or may not have been written"))
+        ended(book)
+        await write_down(book, doubtful, log, most_rows=MOST)
+        ended(book)
+        doubtful.problem = JobTooSlow("the database work took too long and was stopped")
+        await write_down(book, doubtful, log, most_rows=MOST)  # both: the newer one is tried again
+        assert (book.missed, out.getvalue().count("calls.given_up")) == (1, 1)
+        doubtful.problem = None
+        await write_down(book, doubtful, log, most_rows=MOST)
+        assert (await count(store), book.missed) == (1, 1)
+
+
 async def test_what_the_store_can_never_take_is_counted_as_missed_and_what_comes_after_is_written() -> None:
     out, book = StringIO(), CallBook()
     log = make_logger(level="info", style="json", stream=out)
@@ -138,7 +190,7 @@ async def test_what_the_store_can_never_take_is_counted_as_missed_and_what_comes
             ended(book)
         await write_down(book, refusing, log, most_rows=MOST)
         assert (book.missed, book.take()) == (2, None)
-        assert "the database refused a value" in out.getvalue()
+        assert "calls.given_up" in out.getvalue() and "the database refused a value" in out.getvalue()
         refusing.problem = None
         ended(book)
         await write_down(book, refusing, log, most_rows=MOST)
@@ -157,8 +209,6 @@ async def test_what_may_have_been_written_is_written_once(written: bool) -> None
         await write_down(book, doubtful, log, most_rows=MOST)
         assert await count(store) == written
         doubtful.problem = None
-        with trio.fail_after(60):
-            await book.wait()
         await write_down(book, doubtful, log, most_rows=MOST)
         assert await count(store) == 2
         assert await store.read(lambda db: db.fetch_one("SELECT count(*) AS n FROM calls")) == {"n": 2}
