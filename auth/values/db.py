@@ -38,7 +38,8 @@ class Db(Protocol):
         ...
 
     def put_in(self, sql: str, *params: object) -> None:
-        """Run one INSERT or UPDATE of which nobody asks what came of it: an engine may do it with the next statement or the commit."""
+        """Run one INSERT or UPDATE of which nobody asks what came of it: its row is known not to be there yet, or it says itself what to do if it
+        is, or if there is none. An engine may do it with the next statement or the commit."""
         ...
 
     def fetch_one(self, sql: str, *params: object) -> Row | None: ...

@@ -133,11 +133,10 @@ class ChatBackend:
         if isinstance(turn, ToolResult):
             return turn
         begins = turn.session_id == fresh
-        # Whoever begins a conversation again, because its first answer was lost after it was paid for, begins the same one. Of strangers
-        # nobody knows whether it is the same one who asks again: they begin another.
+        # Whoever begins a conversation again, because its first answer was lost after it was paid for, begins the same one.
         paid = await self._endpoint.paid_call(
             call.subject,
-            [turn.agent_id, turn.message, None if begins and call.told_apart else turn.session_id],
+            [turn.agent_id, turn.message, None if begins else turn.session_id],
             fresh if begins else "",
         )
         session_id = paid.note if paid is not None and begins else turn.session_id

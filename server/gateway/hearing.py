@@ -2,7 +2,7 @@
 
 What comes on the stream of a request is that request's. Over a pipe or a wire that all requests share, only progress says which it
 belongs to; a question or a log message is passed on where there can be no doubt whose it is: one caller's request runs alone, and
-nobody else's ran there lately. Whoever else might be meant is never told or asked.
+nobody else's ran there lately. Whoever else might be meant is never told or asked; callers without a login are told apart by their address.
 """
 
 from __future__ import annotations

@@ -30,8 +30,19 @@ class LetterRow(msgspec.Struct, frozen=True, kw_only=True):
     sealed: bytes | None  # None: it is large
 
 
-def put(db: StoreDb, letters: Sequence[SealedLetter], *, node: str, now: int, before: int | None) -> None:
-    """`before`: what this node wrote earlier has been read by all, and goes. Its own alone, for clocks of others may be wrong."""
+def put(
+    db: StoreDb,
+    letters: Sequence[SealedLetter],
+    *,
+    node: str,
+    now: int,
+    before: int | None,
+    in_doubt: bool = False,
+) -> None:
+    """`before`: what this node wrote earlier has been read by all, and goes. Its own alone, for clocks of others may be wrong.
+    `in_doubt`: they may have been put in, with others, in one transaction."""
+    if in_doubt and _is_there(db, letters[0]):
+        return
     for letter in letters:
         db.execute(
             "INSERT INTO letters (node, kind, topic, sealed, at) VALUES (?, ?, ?, ?, ?)",
@@ -49,6 +60,11 @@ def put(db: StoreDb, letters: Sequence[SealedLetter], *, node: str, now: int, be
             node,
             PIECE,
         )
+
+
+def _is_there(db: StoreDb, letter: SealedLetter) -> bool:
+    sql = "SELECT 1 AS one FROM letters WHERE node = ? AND kind = ? AND topic = ? AND sealed = ?"
+    return db.fetch_one(sql, letter.node, letter.kind, letter.topic, letter.sealed) is not None
 
 
 def newest(db: StoreDb) -> int:

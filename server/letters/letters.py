@@ -24,7 +24,7 @@ from server.letters.letter_rows import LetterRow, SealedLetter
 from server.limits.rates import rate
 from server.limits.table import RateTable
 from server.observe.log import Logger
-from server.store.jobs import Store, StoreDb, StoreError
+from server.store.jobs import Store, StoreBroken, StoreDb, StoreError
 
 KEY_PURPOSE: Final = "letters"
 # An image that a client's model was shown may go along with an answer. What is larger is told in words.
@@ -189,19 +189,22 @@ class Letters:
         return found
 
     async def _write(self, letters: list[_Waiting]) -> None:
+        sealed, in_doubt = {each: self._sealed(each) for each in letters}, False
         while letters:
             now = self._clock()
             swept = now - self._swept_at >= _SWEPT_EVERY_MS
             job = partial(
                 rows.put,
-                letters=[self._sealed(each) for each in letters],
+                letters=[sealed[each] for each in letters],
                 node=self.node,
                 now=now,
                 before=now - KEPT_MS if swept else None,
+                in_doubt=in_doubt,
             )
             try:
                 await self._store.write(job)
             except StoreError as problem:
+                in_doubt |= isinstance(problem, StoreBroken)
                 self._log.warning("letter.not_written", reason=str(problem)[:200], letters=len(letters))
             else:
                 self._swept_at = now if swept else self._swept_at

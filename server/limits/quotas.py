@@ -172,7 +172,7 @@ class Quotas:
         try:
             job = partial(raise_ahead, subject=subject, day=ahead.day, limit=limit, returned=returned)
             raised = await self._store.write(job)
-        except StoreBroken:  # it may be written: once more would be more than there is
+        except StoreBroken:  # it may be written: given back a second time it would be more than there is
             raise
         except (StoreError, trio.Cancelled):
             self._returned += returned  # nothing was written

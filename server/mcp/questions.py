@@ -108,7 +108,7 @@ def abilities(capabilities: Any, revision: Revision | None = None) -> frozenset[
 
 @cache
 def same_abilities(found: frozenset[Ability]) -> frozenset[Ability]:
-    """One object for all that are equal: each session keeps one, and there are 32 of them."""
+    """One object for all that are equal: each session keeps one, and there are few."""
     return found
 
 

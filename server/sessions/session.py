@@ -278,7 +278,6 @@ class Session:
     @contextmanager
     def attended_here(self) -> Generator[None]:
         """While a connection reads `unsolicited`: an open stream. What could not be told before is told now."""
-        self._streams += 1
         self.reader = None
         changes, self._changes = self._changes, {}
         for message in changes.values():
@@ -286,6 +285,7 @@ class Session:
         self._readings += 1
         if self._elsewhere is not None:
             self._elsewhere.reads(self, True)
+        self._streams += 1
         try:
             yield
         finally:

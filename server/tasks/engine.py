@@ -26,7 +26,7 @@ from server.mcp.errors import BackendFailed, BadParams, McpError, TaskOver, TooM
 from server.mcp.questions import problem
 from server.mcp.tasks import Ending, Face, Snapshot, TaskCompleted, TaskFailed, hash_id
 from server.observe.log import Logger
-from server.store.jobs import Store, StoreError, StoreUnavailable
+from server.store.jobs import JobTooSlow, Store, StoreError, StoreUnavailable
 from server.store.leases import Lease
 from server.tasks.events import Events
 from server.tasks.ledger import Orphan, TaskLedger
@@ -249,7 +249,7 @@ class Tasks:
             lease, snapshot = await self._ledger.create(
                 order, owner, face, ttl_ms=ttl_ms, events=told.encoded(), message=told.message
             )
-        except (TooManyTasks, StoreUnavailable) as problem:
+        except (TooManyTasks, StoreUnavailable, JobTooSlow) as problem:
             self._log.warning("task.not_made", tool=order.tool, request=order.call_id, problem=str(problem))
             return None
         checkpointed = attempt.checkpointed is not None
@@ -366,7 +366,7 @@ class Tasks:
             try:
                 await outlet.flush()
                 await self._ledger.release(outlet.lease)
-            except StoreUnavailable:
+            except StoreError:
                 self._log.warning("task.not_released")  # it is found when its lease has run out
 
     def _forget(self, work: TaskRun) -> bool:

@@ -22,7 +22,7 @@ from server.mcp.tasks import Ending, Face, Snapshot, TaskCompleted, TaskFailed, 
 from server.observe.log import Logger
 from server.store import leases
 from server.store import tasks as rows
-from server.store.jobs import JobTooSlow, Row, Store, StoreDamaged, StoreUnavailable
+from server.store.jobs import Row, Store, StoreDamaged, StoreUnavailable
 from server.store.leases import Lease
 from server.store.tasks import Caps, NewTask, StoredTask, TasksFull
 from server.tasks.order import MAX_RESULT_BYTES, Owner, TaskOrder, TaskTerms
@@ -288,7 +288,7 @@ class TaskLedger:
                 return await attempt()
             except StoreDamaged:  # which nobody mends while we wait
                 raise
-            except (StoreUnavailable, JobTooSlow) as problem:
+            except StoreUnavailable as problem:
                 self._log.warning("task.store_unavailable", problem=str(problem))
             await trio.sleep(pause)
             pause = min(2 * pause, 5.0)

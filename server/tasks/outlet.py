@@ -15,7 +15,7 @@ import trio
 
 from server.backends.base import BackendError, CannotAsk, LogMessage, Outlet, Progress
 from server.mcp.questions import BadQuestion, Question, check_question, missing, problem
-from server.store.jobs import StoreUnavailable
+from server.store.jobs import JobTooSlow, StoreUnavailable
 from server.store.leases import Lease
 from server.tasks.events import FLUSH_EVERY, Events
 from server.tasks.ledger import TaskLedger
@@ -119,7 +119,7 @@ class TaskOutlet:
         parts = self._parts()
         try:
             held = await self._ledger.note(self.lease, message=self.events.message, parts=parts)
-        except StoreUnavailable:
+        except (StoreUnavailable, JobTooSlow):
             self.events.unsaved += unsaved
             return
         if not held:

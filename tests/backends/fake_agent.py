@@ -212,10 +212,17 @@ class Ear:
         raise AssertionError("the stream was to stay")
 
 
-def tool_call(tool: str = "chat_with_agent", *, subject: str = "user-1", **arguments: Any) -> ToolCall:
-    """From somebody with a login, unless `subject` is that of callers without one."""
-    caller = STRANGERS.get(subject) or Principal(kind=PrincipalKind.USER, subject=subject)
-    return ToolCall(tool=tool, arguments=arguments, subject=subject, caller=caller, call_id="call-7")
+def tool_call(
+    tool: str = "chat_with_agent", *, subject: str = "user-1", call_id: str = "call-7", **arguments: Any
+) -> ToolCall:
+    return ToolCall(
+        tool=tool, arguments=arguments, subject=subject, caller=caller_of(subject), call_id=call_id
+    )
+
+
+def caller_of(subject: str) -> Principal:
+    """Somebody with a login, unless it is the subject of callers without one."""
+    return STRANGERS.get(subject) or Principal(kind=PrincipalKind.USER, subject=subject)
 
 
 class Bytes:

@@ -13,7 +13,7 @@ import msgspec
 import openai_pair
 import pytest
 import trio
-from fake_agent import STRANGERS, Exchange
+from fake_agent import Exchange
 
 from server.backends.base import BackendError
 from server.backends.chat import ChatConfig, problems
@@ -129,19 +129,6 @@ async def test_a_conversation_whose_first_reply_was_lost_begins_as_it_began(wall
     assert asked.body == paid.body == again.body
     assert result.structured["session_id"] != other.structured["session_id"]
     assert (len(till.shop.cashed), wallet.spent) == (2, "$0.04")
-
-
-@pytest.mark.parametrize("stranger", STRANGERS)
-async def test_a_stranger_who_says_the_same_as_one_whose_reply_was_lost_begins_another_conversation(
-    wallet: Wallet, stranger: str
-) -> None:
-    till = Till(Shop(now=wallet.now), {"text": "hello"}, losing=1)
-    async with chat_pair.against(till, payer=wallet.payer()) as (agent, under_test):
-        with pytest.raises(BackendError):
-            await chat_pair.ask(under_test, subject=stranger)
-        result = await chat_pair.ask(under_test, subject=stranger)
-    begun = agent.requests[0].json["session_id"]
-    assert begun and not begun.endswith(result.structured["session_id"])
 
 
 async def test_what_one_caller_paid_for_nobody_else_gets(wallet: Wallet) -> None:

@@ -393,10 +393,11 @@ def test_a_conversation_with_a_model_goes_on_at_either_node(two: Two, client: Ro
 def test_strangers_are_in_no_conversation_of_each_others_whatever_they_call_it(two: Two) -> None:
     one, other = Roamer(""), Roamer("")
     for stranger, node in zip((one, other), two, strict=True):
-        call = {"name": "chat_with_agent", "arguments": {"message": "my PIN is 4711", "session_id": "1"}}
+        said = {"message": "my PIN is 4711"}
+        call = {"name": "chat_with_agent", "arguments": {**said, "session_id": "1"}}
         refused = stranger.tells(node, "tools/call", "chat_with_agent", **call)
         assert refused["isError"] and "is not one returned to you" in refused["content"][0]["text"]
-        del call["arguments"]["session_id"]
+        call["arguments"] = said
         begun = stranger.tells(node, "tools/call", "chat_with_agent", **call)["structuredContent"]
         assert begun["remembered_turns"] == 0
         stranger.web.close()

@@ -25,6 +25,7 @@ from server.gateway.settings import McpConfig, problems
 from server.mcp.messages import TextContent
 from server.mcp.questions import Question
 from server.mcp.results import ToolResult
+from tests.backends.fake_agent import caller_of
 
 PATIENCE = 60  # seconds that any wait in these tests may take on a slow machine
 MODERN = "2026-07-28"
@@ -383,6 +384,7 @@ class Gate:
             "arguments": {},
             **more,
         }
+        fields["caller"] = caller_of(fields["subject"])
         with trio.fail_after(PATIENCE):
             return await self.backend.call(ToolCall(tool=name, **fields), caller or Caller())
 

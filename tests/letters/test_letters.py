@@ -12,7 +12,7 @@ import trio.testing
 
 from server.letters.letter_rows import SMALL_BYTES
 from server.letters.letters import KEPT_MS, MAX_BODY, SOON_SECONDS, Letter, Letters
-from server.store.jobs import JobTooSlow, StoreDb, StoreError, StoreUnavailable
+from server.store.jobs import JobTooSlow, StoreBroken, StoreDb, StoreError, StoreUnavailable
 from tests.letters.neighbours import NOW, Street, street
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
@@ -206,6 +206,33 @@ async def test_a_store_that_is_away_for_a_while_costs_no_letter_and_for_long_cos
             away = False
             one.send("word", "t", b"last")
         assert heard == [("t", b"first"), ("t", b"last")] and one.dropped == 1
+
+
+@pytest.mark.parametrize("written", [True, False])
+async def test_what_may_have_been_written_is_heard_once(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch, written: bool
+) -> None:
+    async with street() as of:
+        one, other = of.letters(A), of.letters(B)
+        heard = Heard()
+        other.hear("word", heard)
+        write, problems = of.store.kept.write, [StoreBroken("?"), StoreUnavailable("away")]
+
+        async def doubtful(job: Any) -> Any:
+            if problems:
+                problem = problems.pop(0)
+                if written and isinstance(problem, StoreBroken):
+                    await write(job)
+                raise problem
+            return await write(job)
+
+        monkeypatch.setattr(of.store.kept, "write", doubtful)
+        async with delivered(of, one, other):
+            one.send("word", "t", b"do you agree?")
+            one.send("word", "t", b"and you?")
+            await trio.sleep(10)
+            one.send("word", "t", b"do you agree?")
+        assert heard == [("t", b"do you agree?"), ("t", b"and you?"), ("t", b"do you agree?")]
 
 
 async def test_a_listener_that_fails_keeps_no_other_from_hearing(

@@ -229,7 +229,7 @@ async def test_a_node_that_comes_later_knows_what_a_session_watches_and_where_it
 
 
 async def test_a_store_that_is_too_slow_for_a_while_ends_nothing_but_what_was_to_be_written_then(
-    monkeypatch: pytest.MonkeyPatch,
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with two(everything()) as (of, a, b):
         one = await talk(a.pair)

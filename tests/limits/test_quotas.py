@@ -178,6 +178,18 @@ async def test_of_what_may_have_been_given_back_nobody_has_more_than_there_is(
         assert await served(quotas, 1100, 1000, "q a") == left
 
 
+async def test_who_is_cancelled_before_anything_is_given_back_loses_nothing() -> None:
+    clock = Clock()
+    async with opened(clock) as store:
+        quotas = Quotas(store, clock=clock)
+        assert await served(quotas, 1, 1000, "q a") == 1
+        quotas.let_go()
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await quotas.take("q a", 1000)
+        assert await served(quotas, 1100, 1000, "q a") == 999
+
+
 async def test_who_is_cancelled_while_more_is_raised_takes_nothing_from_the_others() -> None:
     clock = Clock()
     async with opened(clock) as inner:

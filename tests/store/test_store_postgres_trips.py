@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import closing, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +18,7 @@ from store_engines import NOW
 from auth.values.db import AuditEntry
 from server.store import meta
 from server.store.audit_chain import AuditChain
-from server.store.jobs import Collided, ConstraintFailed, StoreDb
+from server.store.jobs import Collided, ConstraintFailed, StoreBroken, StoreDb
 from server.store.postgres import open_postgres_store
 from server.store.threads import StoreLimits, ThreadedStore
 from tests.postgres_server import PostgresServer
@@ -164,6 +167,66 @@ async def test_what_the_server_ended_before_the_commit_that_it_came_with_is_done
     assert await store.read(events) == ["test.first", "test.a", "test.b"]
     assert await is_whole(store)
     assert await store.read(partial(meta.get, key="cut off")) == "x"
+
+
+class Pooler:
+    """Between a client and PostgreSQL. When it hears a word, it passes that on, loses its server before the answer, and says so itself: it does
+    not know how far the server came."""
+
+    SAYS = b"SFATAL\0VFATAL\0C08P01\0Mserver conn crashed?\0\0"
+
+    def __init__(self, folder: Path, server: Path, word: bytes) -> None:
+        self._server = str(server / ".s.PGSQL.5432")
+        self._word = word
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(str(folder / ".s.PGSQL.5432"))
+        self._socket.listen()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._socket.accept()
+                server = socket.socket(socket.AF_UNIX)
+                server.connect(self._server)
+                heard = threading.Event()
+                threading.Thread(target=self._forth, args=(client, server, heard), daemon=True).start()
+                threading.Thread(target=self._back, args=(server, client, heard), daemon=True).start()
+
+    def _forth(self, client: socket.socket, server: socket.socket, heard: threading.Event) -> None:
+        with suppress(OSError), server:
+            while piece := client.recv(65536):
+                if self._word and self._word in piece:
+                    self._word = b""  # once
+                    heard.set()
+                server.sendall(piece)
+
+    def _back(self, server: socket.socket, client: socket.socket, heard: threading.Event) -> None:
+        with suppress(OSError), client:
+            while piece := server.recv(65536):
+                if heard.is_set():
+                    client.sendall(b"E" + (4 + len(self.SAYS)).to_bytes(4, "big") + self.SAYS)
+                    client.shutdown(socket.SHUT_RDWR)
+                    return
+                client.sendall(piece)
+
+
+async def test_what_only_a_pooler_says_of_a_commit_leaves_it_in_doubt(
+    tmp_path: Path, postgres_server: PostgresServer, postgres_database: dict[str, str]
+) -> None:
+    def job(db: StoreDb) -> None:
+        assert db.fetch_one("SELECT 1 AS one") is not None
+        db.put_in("INSERT INTO meta (key, value) VALUES (?, 'x')", "lost on the way")
+
+    with closing(Pooler(tmp_path, postgres_server.folder, b"lost on the way")):
+        there = {**postgres_database, "host": str(tmp_path)}
+        async with open_postgres_store(there, clock=lambda: NOW) as store:
+            with pytest.raises(StoreBroken):
+                await store.write(job)
+            assert await store.read(partial(meta.get, key="lost on the way")) == "x"
 
 
 async def test_what_a_job_asked_nothing_of_is_no_transaction_that_anybody_waits_for_twice(
