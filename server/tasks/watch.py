@@ -12,7 +12,7 @@ import msgspec
 import trio
 
 from server.observe.log import Logger
-from server.store.jobs import StoreUnavailable
+from server.store.jobs import JobTooSlow, StoreUnavailable
 from server.store.leases import Lease
 from server.tasks.ledger import Orphan, TaskLedger
 from server.tasks.logins import REVOKED, Allowed, Doubts, LoginChange, touches
@@ -96,6 +96,9 @@ class TaskWatch:
                 continue  # it has ended meanwhile
             try:
                 await self.may_go_on(work)
+            except JobTooSlow as problem:  # after the others, who may have been shut out as well
+                self._log.warning("task.store_too_slow", problem=str(problem))
+                self.doubt(work)
             except StoreUnavailable as problem:
                 self._log.warning("task.store_unavailable", problem=str(problem))
             except Exception:  # whatever it is, the others' logins must be looked at

@@ -223,6 +223,34 @@ async def test_what_was_begun_for_a_task_is_let_go_of_where_nobody_can_say_wheth
         assert (tools.seen, tools.let_go_of) == ([], ["usr_a"])
 
 
+async def test_whether_a_task_may_go_on_is_asked_again_where_the_store_was_too_slow_to_say(
+    autojump_clock: MockClock, store: InlineStore
+) -> None:
+    doors, tools = Doors(), Tools()
+    slow = 0
+
+    async def slowly(principal: Principal) -> Principal | None:
+        nonlocal slow
+        if slow:
+            slow -= 1
+            await trio.sleep(5)
+            raise JobTooSlow("too slow")
+        return await Doors.allowed(doors, principal)
+
+    doors.allowed = slowly
+    async with running(store, doors, tools) as tasks:
+        mine, others = await start(tasks, ALICE), await start(tasks, BOB)
+        await trio.sleep(1)
+        doors.now = {"usr_a": None, "usr_b": None}
+        slow = 2
+        await tell(store, "user", "usr_a")
+        await tell(store, "user", "usr_b")
+        await trio.sleep(11)
+        assert (await tasks.get(mine.id, owner_of(ALICE, "main"))).message == REVOKED
+        assert (await tasks.get(others.id, owner_of(BOB, "main"))).message == REVOKED
+        assert sorted(tools.stopped) == ["usr_a", "usr_b"]
+
+
 async def test_a_call_that_becomes_a_task_after_its_login_was_ended_is_stopped(
     autojump_clock: MockClock, store: InlineStore
 ) -> None:
