@@ -23,6 +23,7 @@ from server.mcp.results import encode_notification
 from server.mcp.versions import Revision
 from server.sessions.ended import EndedSessions, topic_of
 from server.sessions.event_log import Allowance
+from server.sessions.lately import Lately
 from server.sessions.session import Session
 from server.sessions.session_ids import LIFETIME, SessionIds
 
@@ -37,6 +38,8 @@ MAX_OVERALL: Final = 4096
 IDLE_SECONDS: Final = 30 * 60.0
 # How late an idle session may be put away.
 SWEEP_SECONDS: Final = 60.0
+# No word of what a session watches is longer on its way from another node.
+ON_ITS_WAY_SECONDS: Final = 60.0
 # What a client says of itself goes into logs.
 SHOWN_CHARACTERS: Final = 100
 
@@ -83,6 +86,7 @@ class Sessions:
         self.shared: Final = shared
         self._began_at = self._ids.now()
         self._changed_at: dict[str, Millis] = {}  # when each list was last another
+        self._updated = Lately(ON_ITS_WAY_SECONDS)
 
     def count(self) -> int:
         return len(self._all)
@@ -188,11 +192,18 @@ class Sessions:
 
     def updated(self, uri: str) -> None:
         """Tell the sessions that watch it that this resource has changed."""
-        method = "notifications/resources/updated"
-        message = encode_notification(method, {"uri": uri})
+        if self.shared is not None:
+            self._updated.note(uri)
+        kind, message = _update(uri)
         for session in self._all.values():
             if uri in session.watched:
-                session.changed(f"{method} {uri}", message)
+                session.changed(kind, message)
+
+    def watches_elsewhere(self, session: Session, uri: str, on: bool) -> None:
+        """Its client has said so to another node. Of what changed here before that was known, it is told now."""
+        (session.watched.add if on else session.watched.discard)(uri)
+        if on and uri in self._updated:
+            session.changed(*_update(uri))
 
     async def run(self) -> None:
         """For ever: put away what nobody has used for long."""
@@ -235,7 +246,7 @@ class Sessions:
         )
         self._all[session.id] = own[session.id] = session
         if self.shared is not None:
-            self.shared.came(session, self.put_away)
+            self.shared.came(session, self)
         return session
 
     def _make_room(self, sessions: Iterable[Session], refusal: str) -> None:
@@ -247,6 +258,12 @@ class Sessions:
         if unused is None:
             raise TooManySessions(refusal)
         self.put_away(unused)
+
+
+def _update(uri: str) -> tuple[str, bytes]:
+    """What is said of it, for `Session.changed`."""
+    method = "notifications/resources/updated"
+    return f"{method} {uri}", encode_notification(method, {"uri": uri})
 
 
 def _claimed(info: Any) -> str:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 import trio
@@ -99,6 +99,14 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(_News).decode
 
 
+class SessionsHere(Protocol):
+    """What is asked of sessions.py: those of one server at this node."""
+
+    def put_away(self, session: Session) -> None: ...
+
+    def watches_elsewhere(self, session: Session, uri: str, on: bool) -> None: ...
+
+
 class SharedSessions:
     """Of all servers of a process. Implements `OtherNodes`. `run` writes what later nodes must know."""
 
@@ -121,7 +129,7 @@ class SharedSessions:
         self._clock = clock
         self._entropy = entropy
         self._log = log
-        self._here: dict[str, tuple[Session, Callable[[Session], None]]] = {}
+        self._here: dict[str, tuple[Session, SessionsHere]] = {}
         self._answered: dict[str, dict[str, None]] = {}
         self._coming: dict[str, list[Letter]] = {}  # what is said of those that are just being looked up
         self._unwritten: dict[str, FactsChange] = {}
@@ -136,10 +144,10 @@ class SharedSessions:
         letters.on_company(self._share_all)
         letters.on_missed(self._doubt)
 
-    def came(self, session: Session, put_away: Callable[[Session], None]) -> None:
+    def came(self, session: Session, sessions: SessionsHere) -> None:
         """What was said of it since it was looked up, it hears when it knows what was found."""
         topic = topic_of(session.id)
-        self._here[topic] = (session, put_away)
+        self._here[topic] = (session, sessions)
 
     def catch_up(self, session: Session) -> None:
         for letter in self._coming.pop(topic_of(session.id), ()):
@@ -236,7 +244,7 @@ class SharedSessions:
             self._coming[letter.topic].append(letter)
         if found is None or letter.topic in self._coming:
             return
-        session = found[0]
+        session, sessions = found
         news: _News = _decode(letter.body)
         match news:
             case _Answered():
@@ -248,7 +256,7 @@ class SharedSessions:
             case _Said():
                 self._hear_said(session, news)
             case _Watches():
-                (session.watched.add if news.on else session.watched.discard)(news.uri)
+                sessions.watches_elsewhere(session, news.uri, news.on)
             case _Leveled():
                 session.log_level = news.level
             case _Reads():
@@ -266,8 +274,8 @@ class SharedSessions:
         self._ended.know(letter.topic, msgspec.json.decode(letter.body, type=int))
         found = self._here.get(letter.topic)
         if found is not None:
-            session, put_away = found
-            put_away(session)
+            session, sessions = found
+            sessions.put_away(session)
 
     # ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -349,9 +357,9 @@ class SharedSessions:
             await trio.sleep(_PAUSE_SECONDS)
             return self._wake.set()
         self._doubted = False
-        for session, put_away in list(self._here.values()):
+        for session, sessions in list(self._here.values()):
             if session.id in self._ended:
-                put_away(session)
+                sessions.put_away(session)
         return None
 
     def _share_all(self, *, used: bool = False) -> None:

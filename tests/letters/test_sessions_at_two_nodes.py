@@ -47,6 +47,13 @@ async def text_of(stream: Any) -> str:
     return answer["error"]["message"] if "error" in answer else answer["result"]["content"][0]["text"]
 
 
+async def next_update(stream: Any) -> str:
+    """Of a resource; lists may have changed before it was listened to."""
+    while (message := await next_message(stream))["method"] != "notifications/resources/updated":
+        pass
+    return message["params"]["uri"]
+
+
 async def test_an_answer_that_comes_to_the_other_node_reaches_the_call() -> None:
     async with two(agent(asks=asks)) as (_, a, b):
         one = await talk(a.pair, capabilities=CAPABILITIES)
@@ -210,6 +217,39 @@ async def test_what_a_session_watches_it_hears_of_from_every_node_and_at_every_n
             assert (await node.ask("resources/unsubscribe", {"uri": "test://one"})).status == 200
             await settled()
             assert a.living.session(one).watched == b.living.session(one).watched == set()
+
+
+async def test_what_changes_before_a_node_knows_that_it_is_watched_is_told_when_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with two(everything()) as (of, a, b):
+        one = await talk(a.pair)
+        async with b.talk(one).listens() as stream:
+            assert await stream.read() == b": keep-alive\n\n"
+            b.house.endpoint.resource_changed("test://empty")
+            await trio.sleep(61)  # more than a minute ago is no news to anybody
+            read, goes = of.store.kept.read, trio.Event()
+
+            async def later(job: Any) -> Any:
+                if "function after" in str(job):  # letters
+                    await goes.wait()
+                return await read(job)
+
+            monkeypatch.setattr(of.store.kept, "read", later)
+            for name in ("one", "empty"):
+                answer = await one.ask("resources/subscribe", {"uri": f"test://{name}"})
+                assert answer.json["result"] == {}
+            b.house.endpoint.resource_changed("test://one")
+            b.house.endpoint.resource_changed("test://not-watched")
+            await settled()
+            assert not b.living.session(one).watched
+            goes.set()
+            with trio.fail_after(patience()):
+                assert await next_update(stream) == "test://one"
+            await settled()
+            b.house.endpoint.resource_changed("test://empty")  # the next that it hears of: nothing came twice
+            with trio.fail_after(patience()):
+                assert await next_update(stream) == "test://empty"
 
 
 async def test_a_node_that_comes_later_knows_what_a_session_watches_and_where_it_listens() -> None:
