@@ -220,7 +220,7 @@ async def test_what_a_session_watches_it_hears_of_from_every_node_and_at_every_n
 
 
 async def test_what_changes_before_a_node_knows_that_it_is_watched_is_told_when_it_does(
-    monkeypatch: pytest.MonkeyPatch,
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with two(everything()) as (of, a, b):
         one = await talk(a.pair)
