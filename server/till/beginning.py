@@ -21,7 +21,7 @@ from server.store.jobs import Store, StoreBroken, StoreDb, StoreError
 from server.till import claims, payments, words
 from server.till.calls import Earlier, PricedCall, Refusal, Shown, Started
 from server.till.charges import Charge
-from server.till.claims import NOT_FETCHED, Rules, Uncovered
+from server.till.claims import NOT_FETCHED, NotClaimed, Rules, Uncovered
 from server.till.drafts import Drafts, payer_of
 from server.till.finishing import Finishing
 from server.till.ledger import Books
@@ -76,7 +76,12 @@ class Beginning:
     async def begin(self, call: PricedCall, offer: Offer, brought: Shown) -> Started | Earlier | Refusal:
         """Raises `StoreUnavailable`."""
         if brought.payment is not None:
-            return await self._with_payment(call, offer, brought.payment, brought.key)
+            try:
+                return await self._with_payment(call, offer, brought.payment, brought.key)
+            except NotClaimed as problem:
+                # As in `Finishing.finish`: others took this process for dead, and let go of what it had begun before anything was sent.
+                self._log.warning("payment.let_go_by_others", server=self._server, reason=str(problem))
+                return words.not_written()
         if call.wallet is None:
             return words.asks_payment(offer)
         return await self._on_balance(call, offer, brought.key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from io import StringIO
 from typing import Any, Final
@@ -93,7 +93,7 @@ class FakeFacilitators:
 
 class FaultyStore:
     """The store, except that jobs fail when they are told to. `failing` is asked with the name of each that writes, `losing` when it is done,
-    whether nobody is told so; `before` and `after` are called with the number of each."""
+    whether nobody is told so; `before`, `after` and then `meanwhile` are called with the number of each."""
 
     def __init__(self, store: InlineStore) -> None:
         self.inner: Final = store
@@ -102,6 +102,7 @@ class FaultyStore:
         self.unreadable = False
         self.before: Callable[[int], None] = lambda number: None
         self.after: Callable[[int], None] = lambda number: None
+        self.meanwhile: Callable[[int], Awaitable[object]] | None = None
         self.jobs = 0
 
     async def write(self, job: Callable[[StoreDb], Any]) -> Any:
@@ -126,6 +127,8 @@ class FaultyStore:
         self.before(number)
         done = await do(job)
         self.after(number)
+        if self.meanwhile is not None:
+            await self.meanwhile(number)
         return done
 
 

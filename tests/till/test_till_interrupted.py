@@ -143,3 +143,24 @@ async def test_by_others_who_took_its_process_for_dead(paying: bool) -> None:
         await at.store.write(let_go)
         assert reason(await at.till.finish(begun, ANSWER)) == "temporarily_unavailable"
         await _is_answered_and_paid_for_once(at, shown, upfront=False)
+
+
+@pytest.mark.parametrize("upfront", [False, True])
+@pytest.mark.parametrize("paying", [False, True])
+@pytest.mark.parametrize("step", STEPS)
+async def test_by_others_at_each_of_its_steps(step: int, paying: bool, upfront: bool) -> None:
+    """They take its process for dead while it stands still, and let go what it has in hand: its caller is told so in words."""
+    async with open_till() as at:
+        await at.give(50_000)
+        shown, last = _shown(at, paying=paying, upfront=upfront), at.store.jobs + step
+
+        async def taken_for_dead(number: int) -> None:
+            if number == last:
+                while await at.store.inner.write(partial(claims.recover, boot_id="boot-2", now=at.now)):
+                    pass
+
+        at.store.meanwhile = taken_for_dead
+        found = await _call(at, shown, upfront=upfront)
+        told = ("temporarily_unavailable", "in_flight", "settlement_unknown")
+        assert isinstance(found, Served) or reason(found) in told, found
+        await _is_answered_and_paid_for_once(at, shown, upfront=upfront)
