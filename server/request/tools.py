@@ -59,7 +59,7 @@ from server.request.line import CallerLine
 from server.request.perform import perform
 from server.request.request import Inner, Request
 from server.rights.standing import Standing, insufficient
-from server.store.jobs import StoreUnavailable
+from server.store.jobs import StoreBroken, StoreUnavailable
 from server.tasks.order import TaskOrder, Who, owner_of
 from server.tasks.outlet import TaskAttempt
 
@@ -452,8 +452,8 @@ async def _order_at_once(
         return answer
     try:
         task = await start_task(request, rules, face, ttl_ms, resumed)
-    except (TooManyTasks, StoreUnavailable):
-        if not or_waits:
+    except (TooManyTasks, StoreUnavailable) as problem:
+        if not or_waits or isinstance(problem, StoreBroken):  # there may be a task of it
             await let_go_ahead(request)
             raise
         return await _use(request, tool, line, resumed)

@@ -72,9 +72,12 @@ class TasksFull(Enum):
 
 
 def insert(
-    db: StoreDb, task: NewTask, *, owner: str, lease_until: int, caps: Caps, now: int
+    db: StoreDb, task: NewTask, *, owner: str, lease_until: int, caps: Caps, now: int, again: bool = False
 ) -> Lease | TasksFull:
-    """The task, with the lease of whoever is about to run it; or why there is no room."""
+    """The task, with the lease of whoever is about to run it; or why there is no room. `again`: it may be there already."""
+    lease = Lease(LeasedTable.TASKS, task.id_hash, owner, 1)
+    if again and _count(db, "id_hash = ?", task.id_hash):
+        return lease
     if full := _full(db, task.caller, caps, now):
         return full
     size = sum(map(len, task.parts.values()))
@@ -88,7 +91,7 @@ def insert(
         task.created_at, task.created_at, task.expires_at, owner, lease_until,
     )  # fmt: skip
     _put_parts(db, task.id_hash, task.parts)
-    return Lease(LeasedTable.TASKS, task.id_hash, owner, 1)
+    return lease
 
 
 def _full(db: StoreDb, caller: str, caps: Caps, now: int) -> TasksFull | None:

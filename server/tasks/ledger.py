@@ -22,7 +22,7 @@ from server.mcp.tasks import Ending, Face, Snapshot, TaskCompleted, TaskFailed, 
 from server.observe.log import Logger
 from server.store import leases
 from server.store import tasks as rows
-from server.store.jobs import Row, Store, StoreDamaged, StoreUnavailable
+from server.store.jobs import Row, Store, StoreBroken, StoreDamaged, StoreDb, StoreUnavailable
 from server.store.leases import Lease
 from server.store.tasks import Caps, NewTask, StoredTask, TasksFull
 from server.tasks.order import MAX_RESULT_BYTES, Owner, TaskOrder, TaskTerms
@@ -32,6 +32,8 @@ T = TypeVar("T")
 KEY_PURPOSE: Final = "tasks"
 ID_BYTES: Final = 24
 _NONCE_BYTES: Final = 12
+# A database that was restarted, or followed by its standby, is there again by then.
+DOUBT_SECONDS: Final = 3.0
 # Of a status message, which is shown beside the task: a line, not the result.
 MESSAGE_CHARACTERS: Final = 1000
 
@@ -91,7 +93,8 @@ class TaskLedger:
         events: bytes,
         message: str | None,
     ) -> tuple[Lease, Snapshot]:
-        """Kept when it returns, and nothing happens between the commit and the return. Raises `TooManyTasks`."""
+        """Kept when it returns, and nothing happens between the commit and the return. Raises `TooManyTasks`, `StoreUnavailable`, and
+        `StoreBroken` where it may be kept nevertheless."""
         terms, now = self.terms, self.clock()
         # Less than a second would be over before the answer has arrived.
         ttl = max(1000, min(terms.ttl_ms if ttl_ms is None else ttl_ms, terms.max_ttl_ms))
@@ -133,7 +136,12 @@ class TaskLedger:
             version=1,
         )
         job = partial(rows.insert, task=new, owner=self._boot_id, lease_until=now + terms.lease_ms, caps=caps, now=now)  # fmt: skip
-        made = await self._store.write(job)
+        try:
+            made = await self._store.write(job)
+        except StoreBroken:
+            made = await self._insist_at_once(partial(job, again=True))
+            if made is None:
+                raise
         if made is TasksFull.CALLER:
             raise TooManyTasks("you have too many tasks: wait for some to end, or to be forgotten")
         if isinstance(made, TasksFull):
@@ -280,7 +288,13 @@ class TaskLedger:
         )
         return await self.insist(lambda: self._store.write(job))
 
-    async def insist(self, attempt: Callable[[], Any]) -> Any:
+    async def _insist_at_once(self, job: Callable[[StoreDb], T]) -> T | None:
+        """While somebody waits for it. None: the store was not there again in time."""
+        with trio.move_on_after(DOUBT_SECONDS):
+            return await self.insist(lambda: self._store.write(job), longest_pause=0.4)
+        return None
+
+    async def insist(self, attempt: Callable[[], Any], *, longest_pause: float = 5.0) -> Any:
         """Until the store has room, or is there again. Cancel it to give up."""
         pause = 0.1
         while True:
@@ -291,7 +305,7 @@ class TaskLedger:
             except StoreUnavailable as problem:
                 self._log.warning("task.store_unavailable", problem=str(problem))
             await trio.sleep(pause)
-            pause = min(2 * pause, 5.0)
+            pause = min(2 * pause, longest_pause)
 
     # ── values and rows ──────────────────────────────────────────────────────────────────────────────────────────────
 

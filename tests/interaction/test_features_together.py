@@ -20,6 +20,7 @@ from server.mcp.messages import TextContent, Tool, ToolExecution
 from server.mcp.results import ToolResult
 from server.mcp.tasks import TaskCompleted
 from server.request.tools import carry_out
+from server.store.jobs import StoreBroken, StoreUnavailable
 from server.tasks.engine import Tasks
 from server.tasks.order import TaskOrder, Who
 from tests.policy.governing import HookRunnerFake, governing, hooked
@@ -56,6 +57,30 @@ async def test_a_call_that_may_become_a_task_and_fails_is_not_run_again_for_its_
         else:
             assert again["error"]["message"] == first["error"]["message"] == "broken 1"
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("in_doubt", [False, True])
+async def test_a_task_that_cannot_be_made_is_a_plain_call_unless_there_may_be_one(
+    monkeypatch: pytest.MonkeyPatch, in_doubt: bool
+) -> None:
+    sender, engines = Sender(), list[Tasks]()
+    at_once = ToolExecution(task_support="optional")
+    listed = {"send": Tool(name="send", input_schema={"type": "object"}, execution=at_once)}
+    async with keeping() as keeper, engine(engines, [], {}, wasmagent=False) as tasks:
+        made = house(agent(listed=listed, send=sender), tokens=TOKENS, keeper=keeper, tasks=tasks)
+
+        async def fails(*_: Any, **__: Any) -> Any:
+            raise StoreBroken("lost during a commit") if in_doubt else StoreUnavailable("the disk is full")
+
+        monkeypatch.setattr(engines[0], "start", fails)
+        asked = params("a")
+        asked["_meta"] |= TASKS
+        answer = await ask(made, "modern", asked)
+        if in_doubt:
+            assert "tasks are not available" in answer["error"]["message"]
+        else:
+            assert not answer["result"].get("isError")
+        assert sender.runs == int(not in_doubt)
 
 
 async def test_a_call_that_may_become_a_task_and_was_not_made_leaves_its_key_free() -> None:
