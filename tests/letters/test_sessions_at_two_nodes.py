@@ -315,7 +315,7 @@ async def test_what_is_said_of_a_session_while_it_is_looked_up_is_heard(
 
 
 async def test_of_a_session_that_is_not_taken_up_nothing_is_kept() -> None:
-    async with two(everything()) as (of, a, b):
+    async with two(everything()) as (_, a, b):
         one = await talk(a.pair)
         b.sessions._per_caller = 1
         other = await talk(b.pair)
