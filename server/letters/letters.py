@@ -256,9 +256,9 @@ class Letters:
                     if row.node != self.node:
                         await self._hand_over(row)
                     self._read_to = row.seq
+                if not found:
+                    await self._look_whether_behind()
                 more = len(found) == _READ_AT_ONCE
-            if not found:
-                await self._look_whether_behind()
 
     async def _look_whether_behind(self) -> None:
         """A database that took over may have lost the last letters: it goes on with lower numbers than were read here."""
