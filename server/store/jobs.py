@@ -315,6 +315,10 @@ class JobTooSlow(JobError):
     """The job's statements ran for longer than any job may."""
 
 
+# A machine that stood still makes any job slow. One that is slow by itself is so each time: whoever must come through tries so often.
+MOST_SLOW: Final = 3
+
+
 class CannotOpen(StoreError):
     """The server must not start on this data; the message says why, the hint what to do."""
 

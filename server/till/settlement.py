@@ -16,9 +16,9 @@ import trio
 
 from server.observe.log import Logger
 from server.repeats.answers import AnswerVault
-from server.repeats.arrears import Arrears, Job
 from server.repeats.kept_answers import AnswerRoom
 from server.repeats.under_way import UnderWay
+from server.store.arrears import Arrears, Job
 from server.store.jobs import Store, StoreBroken, StoreError, StoreUnavailable
 from server.till import claims, payments
 from server.till.calls import Earlier

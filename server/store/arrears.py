@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import trio
 
-from server.observe.log import Logger
-from server.store.jobs import JobTooSlow, Store, StoreDb, StoreError, StoreUnavailable
+from server.store.jobs import MOST_SLOW, JobTooSlow, Store, StoreDb, StoreError, StoreUnavailable
 
 Job: TypeAlias = Callable[[StoreDb], object]
 
 AGAIN_SECONDS: Final = 0.25
-# A machine that stood still makes any job slow. One that is slow by itself is so each time.
-MOST_SLOW: Final = 3
+
+
+class ArrearsLog(Protocol):
+    """The log of whoever owes."""
+
+    def warning(self, event: str, **more: Any) -> Any: ...
+
+    def exception(self, event: str, **more: Any) -> Any: ...
 
 
 class _Attempt:
@@ -27,7 +32,7 @@ class _Attempt:
 
 
 class Arrears:
-    def __init__(self, store: Store, log: Logger, event: str) -> None:
+    def __init__(self, store: Store, log: ArrearsLog, event: str) -> None:
         """`event`: what the log says of a job that can never be done."""
         self._store = store
         self._log = log

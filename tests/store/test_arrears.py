@@ -12,7 +12,7 @@ import structlog
 import trio
 import trio.testing
 
-from server.repeats.arrears import AGAIN_SECONDS, MOST_SLOW, Arrears
+from server.store.arrears import AGAIN_SECONDS, MOST_SLOW, Arrears
 from server.store.jobs import JobTooSlow, StatementFailed, StoreUnavailable
 
 
