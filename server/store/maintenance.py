@@ -20,6 +20,7 @@ from server.store.audit_chain import REFUSED_STRANGERS
 from server.store.clock_doubt import ClockDoubt
 from server.store.jobs import Store, StoreDb, StoreError
 from server.store.leases import Lease, LeasedTable
+from server.store.reaping import ClientPlace
 from server.store.retention import DAY, PIECE, SWEPT, Retention, SweptTable
 
 CHORE: Final = "sweep"
@@ -171,18 +172,24 @@ def _delete_refusals(db: StoreDb, *, lease: Lease, since: int, before: int, now:
 async def _sweep_clients(
     store: Store, lease: Lease, *, clock: Callable[[], int], retention: Retention
 ) -> int:
-    """Through those that are old enough, once: most of them are in use."""
-    total, after = 0, None
-    while True:
-        now = clock()
-        over = {"unused": now - retention.clients_unused, "idle": now - retention.clients_idle, "now": now}
-        found = await store.read(partial(reaping.find, after=after, **over))
-        for piece in range(0, len(found.ids), reaping.PIECE):
-            ids = found.ids[piece : piece + reaping.PIECE]
-            total += await store.write(partial(_delete_clients, lease=lease, ids=ids, **over))
-        after = found.after
-        if after is None:
-            return total
+    total = 0
+    for look in reaping.LOOKS:
+        after: ClientPlace | None = None
+        while True:
+            now = clock()
+            over = {
+                "unused": now - retention.clients_unused,
+                "idle": now - retention.clients_idle,
+                "now": now,
+            }
+            found = await store.read(partial(reaping.find, look=look, after=after, **over))
+            for piece in range(0, len(found.ids), reaping.PIECE):
+                ids = found.ids[piece : piece + reaping.PIECE]
+                total += await store.write(partial(_delete_clients, lease=lease, ids=ids, **over))
+            after = found.after
+            if after is None:
+                break
+    return total
 
 
 def _delete_clients(
