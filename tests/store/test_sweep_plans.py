@@ -15,9 +15,9 @@ from store_engines import NOW
 from server.store import reaping
 from server.store.inline import InlineStore, open_inline_store
 from server.store.jobs import StoreDb
-from server.store.maintenance import sweep
+from server.store.maintenance import AT_ONCE, sweep
 from server.store.postgres import open_inline_postgres_store
-from server.store.retention import Retention
+from server.store.retention import SWEPT, Retention
 from tests.moving.filled import fill
 
 # Few rows, whatever happens: bounded by the settings, by hand, or by how often keys change.
@@ -140,6 +140,33 @@ async def test_programs_that_are_used_cost_a_sweep_no_statement_each(
             assert swept["clients"] == 0
             heard.append(sum(" FROM clients " in sql and "'dynamic'" in sql for sql, _ in said))
         assert heard[0] == heard[1] == len(reaping.LOOKS)
+
+
+SEVERAL = [each for each in SWEPT if len(each.key) == 1]
+
+
+async def test_sqlite_deletes_many_at_once_by_their_key(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as store:
+        for each in SEVERAL:
+            values = [0] * (AT_ONCE + len(each.ends))
+            sql = f"EXPLAIN QUERY PLAN {each.deleted(AT_ONCE)}"
+            steps = [step for *_, step in store._connection.execute(sql, values).fetchall()]
+            by_key = (
+                rf"SEARCH {each.table} USING (INTEGER PRIMARY KEY|INDEX sqlite_autoindex_{each.table}_1) "
+            )
+            assert re.match(by_key, steps[0]), (each.table, steps)
+
+
+async def test_postgres_deletes_many_at_once_by_their_key(postgres_database: Mapping[str, str]) -> None:
+    async with open_inline_postgres_store(postgres_database, clock=lambda: NOW) as store:
+        connection: Any = store._connection
+        connection.script("SET enable_seqscan = off")
+        for each in SEVERAL:
+            key = 0 if each.key[0] in ("seq", "version") else "text"
+            values = [*(key for _ in range(AT_ONCE)), *(0 for _ in each.ends)]
+            sql = f"EXPLAIN {each.deleted(AT_ONCE)}"
+            plan = "\n".join(row[0] for row in connection.execute(sql, values).fetchall())
+            assert f"Index Cond: ({each.key[0]} = ANY" in plan, (each.table, plan)
 
 
 @pytest.mark.parametrize("table", ["grants", "audit", "calls", "clients", "changes", "charges", "payments"])
