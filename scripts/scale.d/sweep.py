@@ -51,45 +51,41 @@ def measure(ground: Ground) -> None:
     sheet = ground.sheet
     few_count, many_count = ground.many(FEW), ground.many(LARGE if ground.large else MANY)
     sheet.begin(f"{PIECE} rows deleted, of {few_count:,} → {many_count:,}")
-    found: list[dict[str, Spent]] = []
-    for name, count in (("sweep_few", few_count), ("sweep_many", many_count)):
+    programs = (PROGRAMS_FEW, ground.many(PROGRAMS_MANY))
+    found: list[tuple[dict[str, Spent], float]] = []
+    for name, count, used in (("sweep_few", few_count, programs[0]), ("sweep_many", many_count, programs[1])):
         house = ground.house(name, "")
-        for each in (Trail(count, begin=_now()).fill, Calls(count, 0).fill):
+        for each in (Trail(count, begin=_now()).fill, Calls(count, 0).fill, partial(_programs, used)):
             fill(house, each)
         found.append(trio.run(_all_runs, house, few_count // PART))
-    few, many = found
+    (few, look_few), (many, look_many) = found
     for what in many:
         sheet.add(what, few[what].piece, many[what].piece)
         sheet.add("  the longest write", few[what].longest, many[what].longest)
-    few_count, many_count = PROGRAMS_FEW, ground.many(PROGRAMS_MANY)
-    sheet.begin(f"programs in use: {few_count:,} → {many_count:,}")
-    looks: list[float] = []
-    for name, count in (("programs_few", few_count), ("programs_many", many_count)):
-        house = ground.house(name, "")
-        fill(house, partial(_programs, count))
-        looks.append(trio.run(_look_through, house))
-    sheet.add("a sweep that finds none to delete", *looks)
+    sheet.group = f"programs in use: {programs[0]:,} → {programs[1]:,}"
+    sheet.add("a sweep that finds none to delete", look_few, look_many)
 
 
-async def _all_runs(house: House, rows: int) -> dict[str, Spent]:
+async def _all_runs(house: House, rows: int) -> tuple[dict[str, Spent], float]:
+    """What it took to delete so many rows of each table, each time; and in milliseconds, to find no program that is over."""
     found: dict[str, Spent] = {}
+    times = ["", ", behind those"]
     with house.tables() as tables:
         key = house.subkey(tables)(audit.KEY_PURPOSE)
-        _let_go(tables)
         if house.parameters is not None:
+            times.append(", after VACUUM")
             for statement in BY_HAND:
                 tables.execute(statement)
     async with opened(house.home.database, house.parameters) as store:
         store.chain_audit(key)
         lease = await _lease(store)
-        for when in (
-            ("", ", behind those") if house.parameters is None else ("", ", behind those", ", after VACUUM")
-        ):
+        for when in times:
             if "VACUUM" in when:
                 await trio.to_thread.run_sync(_vacuum, house)
             for what, sweep in (("trail", _sweep_trail), ("calls", _sweep_calls)):
                 found[f"{what}{when}"] = await _timed(store, sweep, lease, rows)
-    return found
+        await _look_through(store, lease)
+        return found, await _look_through(store, lease)
 
 
 class Watched:
@@ -139,11 +135,6 @@ def _time_of(db: StoreDb, *, table: str, place: int) -> int:
     return row["at"]
 
 
-def _let_go(tables: Tables) -> None:
-    """What the server that made the house began, and has not ended."""
-    tables.execute("DELETE FROM chores")
-
-
 async def _lease(store: ThreadedStore) -> Lease:
     begin = partial(maintenance._begin, owner="scale", now=_now())  # pyright: ignore[reportPrivateUsage]
     lease = await store.write(begin)
@@ -160,7 +151,8 @@ def _vacuum(house: House) -> None:
 def _programs(count: int, house: House, tables: Tables) -> None:
     """Registered a year ago, let in at once, and used today."""
     del house
-    _let_go(tables)
+    # What the server that made the house began, and has not ended.
+    tables.execute("DELETE FROM chores")
     now = _now()
 
     def rows() -> Iterator[tuple[Any, ...]]:
@@ -175,18 +167,12 @@ def _programs(count: int, house: House, tables: Tables) -> None:
     tables.fill("clients", columns, rows())
 
 
-async def _look_through(house: House) -> float:
-    """In milliseconds, the second time."""
-    spent = 0.0
-    async with opened(house.home.database, house.parameters) as store:
-        lease = await _lease(store)
-        for _ in range(2):
-            begun = time.perf_counter()
-            look = maintenance._sweep_clients(store, lease, clock=_now, retention=Retention())  # pyright: ignore[reportPrivateUsage]
-            if await look:
-                raise AssertionError("programs in use were swept")
-            spent = time.perf_counter() - begun
-    return spent * 1e3
+async def _look_through(store: ThreadedStore, lease: Lease) -> float:
+    begun = time.perf_counter()
+    look = maintenance._sweep_clients(store, lease, clock=_now, retention=Retention())  # pyright: ignore[reportPrivateUsage]
+    if await look:
+        raise AssertionError("programs in use were swept")
+    return (time.perf_counter() - begun) * 1e3
 
 
 def _now() -> int:
