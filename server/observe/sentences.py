@@ -103,6 +103,7 @@ SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
         "upstream.withheld": "{upstream}: to be accepted: {count}, of these changed: {changed} (ostiary upstream list): {names}",
         "worker.ended": "worker {worker} has ended: {ended}; it is started again in {again_in_seconds} s",
         "worker.killed": "worker {worker} did not end, and was killed",
+        "worker.not_answered": "worker {worker}: the question {question} has no answer, by an error of ours",
         "worker.ready": "worker {worker} serves",
         # Decisions of identity. `who` did it, `program` is let in, or is not.
         "identity.api_key.created": "{who} made the key {program}",

@@ -261,7 +261,7 @@ async def serve(
                             renew=_nothing if certificate is None else certificate.reload,
                             reloading=reloading,
                         )
-                        await background.start(place.heed, steering)
+                        await background.start(place.heed, steering, log)
                         listens = await listening.start(
                             _serve_public, services, pages, ahead, public, certificate, draining, place
                         )

@@ -18,7 +18,17 @@ import trio
 from server.observe.log import Logger
 from server.workers.channel import Answering, ChannelGone, Hearing
 from server.workers.pauses import Pauses
-from server.workers.words import BEAT, BEAT_SECONDS, WorkerRefusal, WorkerSeen, how_it_ended
+from server.workers.words import (
+    BEAT,
+    BEAT_SECONDS,
+    DRAIN,
+    END,
+    READY,
+    REFUSAL,
+    WorkerRefusal,
+    WorkerSeen,
+    how_it_ended,
+)
 
 # Its process has ended: what it still said is read, however many others hold its pipe.
 LAST_WORDS_SECONDS: Final = 1.0
@@ -60,7 +70,11 @@ class WorkerProcess(Protocol):
     def signal(self, number: int) -> None: ...
 
     def connect(
-        self, *, answering: Mapping[str, Answering], hearing: Mapping[str, Hearing]
+        self,
+        *,
+        answering: Mapping[str, Answering],
+        hearing: Mapping[str, Hearing],
+        failed: Callable[[str], None],
     ) -> ChannelToWorker: ...
 
 
@@ -152,14 +166,14 @@ class Workers:
         for worker in self.all:
             if worker.process is None:
                 worker.ready.set()
-            elif not (worker.serves and worker.channel is not None and worker.channel.tell("drain")):
+            elif not (worker.serves and worker.channel is not None and worker.channel.tell(DRAIN)):
                 worker.process.signal(signal.SIGTERM)
 
     async def end(self, *, within: float = ENDING_SECONDS) -> None:
         """At once: what is under way is broken off, and whoever takes longer than `within` is killed."""
         for worker in self.all:
             if worker.channel is not None:
-                worker.channel.tell("end")
+                worker.channel.tell(END)
         with trio.move_on_after(within):
             await self._ended.wait()
         for worker in self.all:
@@ -240,10 +254,11 @@ class Workers:
             channel = worker.channel = process.connect(
                 answering=self._answering,
                 hearing={
-                    "ready": partial(self._hear_ready, worker),
-                    "refusal": partial(_hear_refusal, worker),
+                    READY: partial(self._hear_ready, worker),
+                    REFUSAL: partial(_hear_refusal, worker),
                     BEAT: partial(_hear_beat, worker),
                 },
+                failed=partial(self._failed_to_answer, worker),
             )
             async with trio.open_nursery() as beside:
                 beside.start_soon(channel.run)
@@ -285,7 +300,10 @@ class Workers:
             self._replaced(worker)
         worker.ready.set()
         if self._draining.is_set() and worker.channel is not None:
-            worker.channel.tell("drain")
+            worker.channel.tell(DRAIN)
+
+    def _failed_to_answer(self, worker: WorkerSlot, question: str) -> None:
+        self._log.exception("worker.not_answered", worker=worker.number, question=question)
 
     def _see(self, worker: WorkerSlot, **changes: Any) -> None:
         worker.seen = msgspec.structs.replace(worker.seen, **changes)

@@ -13,6 +13,7 @@ import pytest
 import structlog
 import trio
 import trio.testing
+from msgspec.structs import astuple
 
 from server.mcp.messages import TextContent
 from server.mcp.results import RawResult, ToolResult
@@ -29,7 +30,7 @@ from server.repeats.keeper import (
     OnceBegun,
     OnceCall,
 )
-from server.repeats.kept_answers import GRACE_MS, AnswerRoom, KeptSum
+from server.repeats.kept_answers import GRACE_MS, SHARES, AnswerRoom, KeptSum
 from server.repeats.kept_calls import KEPT_CALLS, KEY_KEPT_MS
 from server.store.inline import InlineStore, open_inline_store
 from server.store.jobs import StatementFailed, StoreBroken, StoreUnavailable
@@ -373,6 +374,32 @@ async def test_callers_without_a_login_share_one_bound() -> None:
             await keeper.finish(await begun(keeper, call), says("x"))
             at.now += GRACE_MS
         assert len(await at.rows()) <= 3
+
+
+@pytest.mark.parametrize("bound", [KeptSum(256, 10**9), KeptSum(10**9, 256 * 128)], ids=["calls", "bytes"])
+@pytest.mark.parametrize("who", ["user:ann:cli", "anonymous:192.0.2.{}"], ids=["one caller", "all strangers"])
+async def test_what_other_processes_keep_is_counted_but_for_a_share_of_the_bound_for_each(
+    bound: KeptSum, who: str
+) -> None:
+    async with kept() as at:
+        keepers = [at.process(of_caller=bound, of_strangers=bound) for _ in range(4)]
+        refused: set[CallKeeper] = set()
+        for number in range(4 * 256):
+            for keeper in keepers:
+                found = await keeper.begin(a_call(key=f"k-{number}-{id(keeper)}", caller=who.format(number)))
+                if isinstance(found, OnceBegun):
+                    await keeper.finish(found, says("x"))
+                else:
+                    assert found == NotMadeAgain(NO_ROOM, 2)
+                    refused.add(keeper)
+            if len(refused) == len(keepers):
+                break
+        else:
+            pytest.fail("nobody was refused")
+        rows = await at.rows()
+        most = bound + KeptSum(4, 4 * 128) + KeptSum(*(4 * part for part in astuple(bound.share(SHARES))))
+        assert len(rows) >= 256 // 2
+        assert not KeptSum(len(rows), sum(row["answer_bytes"] for row in rows)).reaches(most)
 
 
 async def test_what_is_over_is_swept() -> None:

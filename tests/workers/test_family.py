@@ -24,7 +24,7 @@ from server.workers.family import (
     Workers,
     WorkersCannotStart,
 )
-from server.workers.words import BEAT, BEAT_SECONDS, WorkerRefusal
+from server.workers.words import BEAT, BEAT_SECONDS, DRAIN, END, READY, REFUSAL, WorkerRefusal
 
 PATIENCE = 10_000  # of a clock that jumps
 SIGKILLED = -signal.SIGKILL
@@ -48,7 +48,7 @@ class FakeWorker:
         self._ended.set()
 
     def say_ready(self) -> None:
-        self.hearing["ready"](msgspec.Raw(msgspec.json.encode({"by": self.pid})))
+        self.hearing[READY](msgspec.Raw(msgspec.json.encode({"by": self.pid})))
 
     def beat(self) -> None:
         self.hearing[BEAT](msgspec.Raw(b"null"))
@@ -61,7 +61,7 @@ class FakeWorker:
 
     def refuse(self, problem: str, *, lasting: bool = False) -> None:
         refusal = WorkerRefusal(problem=problem, hint="mend it", lasting=lasting)
-        self.hearing["refusal"](msgspec.Raw(msgspec.json.encode(refusal)))
+        self.hearing[REFUSAL](msgspec.Raw(msgspec.json.encode(refusal)))
         self.end(78)
 
     # as a `WorkerProcess`
@@ -79,7 +79,9 @@ class FakeWorker:
         if number == signal.SIGKILL or not self.hangs:
             self.end(-number)
 
-    def connect(self, *, answering: Any, hearing: Mapping[str, Hearing]) -> FakeWorker:
+    def connect(
+        self, *, answering: Any, hearing: Mapping[str, Hearing], failed: Callable[[str], None]
+    ) -> FakeWorker:
         self.hearing = hearing
         return self
 
@@ -97,7 +99,7 @@ class FakeWorker:
 
     def tell(self, name: str, body: Any = None) -> bool:
         self.told.append(name)
-        if name in ("drain", "end") and not self.hangs:
+        if name in (DRAIN, END) and not self.hangs:
             self.end(0)
         return True
 
@@ -160,7 +162,7 @@ async def test_the_first_is_ready_before_the_others_are_started(
         assert (family.firsts[0], sorted(family.firsts)) == ((1, True), [(1, True), (2, True), (3, True)])
         assert trio.current_time() == pytest.approx(0.5)
         assert [seen.state for seen in family.workers.seen] == ["serving"] * 3
-    assert [worker.told for worker in family.born] == [["drain"]] * 3
+    assert [worker.told for worker in family.born] == [[DRAIN]] * 3
     assert [seen.state for seen in family.workers.seen] == ["ended"] * 3
 
 
@@ -315,7 +317,7 @@ async def test_a_drain_reaches_who_serves_who_is_starting_and_who_waits_to_be_st
         family.of(3).end(1)
         await trio.sleep(0.5)  # in its pause
         before = len(family.born)
-    assert family.of(1).told == ["drain"]
+    assert family.of(1).told == [DRAIN]
     assert family.of(2).signals == [signal.SIGTERM]
     assert len(family.born) == before
 
