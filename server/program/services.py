@@ -263,6 +263,16 @@ async def build(
         "Processes on this database that are alive, with this one",
         lambda: len(membership.alive),
     )
+    metrics.gauge(
+        "nodes_silent",
+        "Processes on this database that ended without a word in the last day, and are neither back nor replaced",
+        lambda: membership.silent,
+    )
+    metrics.gauge(
+        "clock_off_seconds",
+        "How far the clock of this machine is at least from the database's",
+        lambda: membership.clock_off_seconds,
+    )
     count_troubles(metrics, servers.endpoints)
     metrics.counters(
         "policy_decisions",

@@ -75,6 +75,7 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     alive: tuple[MemberNode, ...]  # with itself, the oldest first
     was_dead: bool = False  # the others had taken it for dead
     at: int = 0  # by the database's clock
+    silent: int | None = None  # ended without a word, and neither back nor replaced; None: not counted
 
 
 def enter_alone(db: StoreDb, node: MemberNode) -> Beat:
@@ -95,7 +96,9 @@ def enter(db: StoreDb, node: MemberNode) -> Beat:
     return Beat(alive=found.alive)
 
 
-def beat(db: StoreDb, node: MemberNode, said: NodeSaid = _SERVES) -> Beat:
+def beat(
+    db: StoreDb, node: MemberNode, said: NodeSaid = _SERVES, *, counts_silent: bool = False
+) -> Beat:
     known = db.execute(
         f"UPDATE nodes SET alive_until = {_NOW} + ?, state = ?, trouble = ? WHERE boot_id = ?",
         ALIVE_MILLIS,
@@ -109,7 +112,8 @@ def beat(db: StoreDb, node: MemberNode, said: NodeSaid = _SERVES) -> Beat:
     found = _bury(db)
     if found.dead:
         leases.end_left(db)
-    return Beat(alive=found.alive, was_dead=not known, at=found.at)
+    silent = _count_silent(db) if counts_silent else None
+    return Beat(alive=found.alive, was_dead=not known, at=found.at, silent=silent)
 
 
 def leave(db: StoreDb, node: MemberNode) -> None:
@@ -151,6 +155,15 @@ def look(db: StoreDb) -> tuple[NodeSeen, ...]:
         ),
         *(NodeSeen(node=_node(row), said=NodeSaid(""), quiet_ms=row["quiet"], dead=True) for row in gone),
     )
+
+
+def _count_silent(db: StoreDb) -> int:
+    row = db.fetch_one(
+        f"SELECT count(*) AS silent FROM silent_nodes WHERE heard_at > {_NOW} - ?"
+        " AND NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.boot_id = silent_nodes.boot_id)",
+        SILENT_KEPT_MILLIS,
+    )
+    return 0 if row is None else row["silent"]
 
 
 class _Found(msgspec.Struct, frozen=True):
