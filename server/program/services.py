@@ -209,7 +209,7 @@ async def build(
     _refuse_what_is_untrue(identity)
     metrics, loads, calls = Metrics(__version__), Loads(config.max_body_kib * 1024), CallBook()
     telemetry = _telemetry(resolved, metrics, log, worker)
-    limits = ProcessLimits(resolved.limits, store, log, metrics)
+    limits = ProcessLimits(resolved.limits, store, log, metrics, shared=not membership.alone)
     correspondence = _correspondence(store, membership, subkey, log, metrics)
     servers = await open_servers(
         resolved.servers,

@@ -96,9 +96,7 @@ def enter(db: StoreDb, node: MemberNode) -> Beat:
     return Beat(alive=found.alive)
 
 
-def beat(
-    db: StoreDb, node: MemberNode, said: NodeSaid = _SERVES, *, counts_silent: bool = False
-) -> Beat:
+def beat(db: StoreDb, node: MemberNode, said: NodeSaid = _SERVES, *, counts_silent: bool = False) -> Beat:
     known = db.execute(
         f"UPDATE nodes SET alive_until = {_NOW} + ?, state = ?, trouble = ? WHERE boot_id = ?",
         ALIVE_MILLIS,

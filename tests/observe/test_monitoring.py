@@ -96,7 +96,7 @@ def test_every_alert_is_explained_where_it_says() -> None:
     explained = (ROOT / "docs/operating.md").read_text("utf-8")
     assert len(NAMES) > 10
     for name in NAMES:
-        paragraph = re.search(rf"^### {name}\n\n([^#]+)", explained, re.MULTILINE)
+        paragraph = re.search(rf"^### {name}\n\n(.+?)\n#", explained, re.MULTILINE | re.DOTALL)
         assert paragraph is not None and len(paragraph[1]) > 100, name
         assert f"runbook: operating.md#{name.lower()}\n" in ALERTS
     assert set(re.findall(r"^### (Ostiary\w+)$", explained, re.MULTILINE)) == NAMES
