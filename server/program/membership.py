@@ -19,7 +19,7 @@ from server.endpoint.opening import now_millis
 from server.observe.log import Logger
 from server.store import nodes
 from server.store.jobs import Store, StoreDb, StoreError
-from server.store.nodes import ALIVE_MILLIS, BEAT_SECONDS, Beat, MemberNode, NodeSaid
+from server.store.nodes import ALIVE_MILLIS, BEAT_SECONDS, PATIENCE_SECONDS, Beat, MemberNode, NodeSaid
 
 # Before the others may take it for dead it lets go of what they would take over.
 LAPSES_SECONDS: Final = ALIVE_MILLIS / 1000 - 1.0
@@ -58,6 +58,7 @@ class Membership:
         self._log = log
         self._clock = clock
         self._said_at = clock()
+        self._patient_until = self._said_at + PATIENCE_SECONDS
         self._due = trio.Event()  # it is to say so before its time
         self._silent = False
         self._counted_at: float | None = None  # how many fell silent; None: that may be another number now
@@ -129,7 +130,13 @@ class Membership:
     async def beat(self) -> None:
         asked_at, before = self._clock(), now_millis()
         counts = self._counted_at is None or asked_at >= self._counted_at + SILENT_COUNTED_SECONDS
-        job = partial(nodes.beat, node=self.node, said=self.describe(), counts_silent=counts)
+        job = partial(
+            nodes.beat,
+            node=self.node,
+            said=self.describe(),
+            buries=asked_at >= self._patient_until,
+            counts_silent=counts,
+        )
         try:
             found = await self._store.write(job)
         except StoreError as problem:
@@ -138,10 +145,15 @@ class Membership:
             self._silent = True
             return
         self._silent = False
-        self._said_at, self.lapsed = asked_at, False
+        self._said_at = asked_at
+        if found.was_late:
+            self._patient_until = self._clock() + PATIENCE_SECONDS
         if found.was_dead:
             self._log.warning("node.was_taken_for_dead", hint="the others may have taken over what it had")
-        self._look_at_clock(found.at, before, now_millis())
+            self._lapse()  # it may have slept, which not every clock counts
+        self.lapsed = False
+        if found.at:  # it was told, for somebody was there
+            self._look_at_clock(found.at, before, now_millis())
         if found.silent is not None:
             self.silent, self._counted_at = found.silent, asked_at
         self._hear(found)
@@ -194,11 +206,15 @@ class Membership:
                 await sleep(left)
                 continue
             if not self.lapsed:
-                self.lapsed = True
                 self._log.warning("node.lapsed", hint="it lets go of what others may take over")
-                for listener in self.on_lapse:
-                    listener()
+                self._lapse()
             await sleep(BEAT_SECONDS)
+
+    def _lapse(self) -> None:
+        if not self.lapsed:
+            self.lapsed = True
+            for listener in self.on_lapse:
+                listener()
 
 
 def this_node(boot_id: str, data_dir: Path, *, address: str, worker: int = 0) -> MemberNode:

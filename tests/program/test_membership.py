@@ -29,15 +29,19 @@ class ScriptedStore:
 
     def __init__(self) -> None:
         self.alive: tuple[MemberNode, ...] | None = None
-        self.was_dead = False
+        self.was_dead = self.was_late = False
         self.silent = 0
         self.ahead_millis = 0  # of its clock
+        self.tells_time = True
+        self.buries: list[bool] = []
         self.writes = 0
         self.counted = 0  # how often it was asked who fell silent
 
     async def write(self, job: Callable[..., Any]) -> Beat:
-        counts = getattr(job, "keywords", {}).get("counts_silent", False)
+        said = getattr(job, "keywords", {})
+        counts = said.get("counts_silent", False)
         self.writes += 1
+        self.buries.append(said.get("buries", False))
         await trio.lowlevel.checkpoint()
         if self.alive is None:
             raise StoreUnreachable("nobody is there")
@@ -45,7 +49,8 @@ class ScriptedStore:
         return Beat(
             alive=self.alive,
             was_dead=self.was_dead,
-            at=now_millis() + self.ahead_millis,
+            was_late=self.was_late,
+            at=now_millis() + self.ahead_millis if self.tells_time else 0,
             silent=self.silent if counts else None,
         )
 
@@ -154,6 +159,38 @@ async def test_how_far_the_clocks_are_apart_is_told_each_time_and_logged_once(
     store.ahead_millis = 0
     await for_seconds(said.membership, 3)
     assert said.membership.clock_off_seconds == 0
+    store.tells_time = False  # nobody was there, this one neither
+    await for_seconds(said.membership, 3)
+    assert (said.membership.clock_off_seconds, said.events) == (0, ["node.clock_differs"])
+
+
+async def test_one_that_has_just_come_or_was_late_is_patient_with_the_others(
+    here: MemberNode, autojump_clock: trio.testing.MockClock
+) -> None:
+    store = ScriptedStore()
+    said = Said(store, here)
+    store.alive = (here,)
+    await said.membership.enter()
+    await for_seconds(said.membership, 10)
+    assert store.buries == [False, False, False, True, True]  # the first is that it came
+    store.was_late = True
+    await said.membership.beat()
+    store.was_late = False
+    store.buries.clear()
+    await for_seconds(said.membership, 7)
+    assert store.buries == [False, False, True]
+
+
+async def test_one_that_slept_unnoticed_until_the_others_took_it_for_dead_lets_go(
+    here: MemberNode, autojump_clock: trio.testing.MockClock
+) -> None:
+    store = ScriptedStore()
+    said = Said(store, here)
+    store.alive = (here,)
+    await said.membership.enter()
+    store.was_dead = True
+    await said.membership.beat()
+    assert (said.all, said.membership.lapsed) == (["lapse"], False)
 
 
 async def test_on_a_file_nothing_is_said_again(
