@@ -200,6 +200,7 @@ async def serve(
                 background.start_soon(membership.run)
                 if services.correspondence is not None:
                     background.start_soon(services.correspondence.run)
+                    background.start_soon(services.limits.keep_giving_back)
                 services.metrics.counter(
                     "log_lines_dropped", "Lines of the log that nobody took in time", lines_dropped
                 )

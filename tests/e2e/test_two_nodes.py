@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from nodes import Nodes, ServedNode
 from programs import until
 from task_clients import Extension, Wire
 from test_refresh_races import at_once
+
+from server.store.change_feed import CONFIRMED_SECONDS
 
 pytestmark = pytest.mark.slow
 
@@ -141,6 +144,53 @@ def test_one_that_is_cut_off_from_the_database_lets_nobody_in_and_is_itself_agai
     assert sorted(calls(b, each).status_code for each in (token, other)) == [200, 401]
     assert '"event":"node.lapsed"' in b.server.said()
     until("it to say so", lambda: '"event":"node.came"' in a.server.said() or None)
+
+
+def test_one_that_is_cut_off_says_within_five_seconds_that_it_is_not_ready_and_soon_that_it_is_again(
+    nodes: Nodes,
+) -> None:
+    """A balancer's look at it has a second; one that is not answered says nothing here."""
+    with nodes.serving("a"), nodes.serving("b", "--admin-port", "0") as b, ExitStack() as stack:
+        admin = b.server.await_words(r'"admin":"(http://[^"]+)"')[1]
+        balancer = stack.enter_context(httpx2.Client(base_url=admin, trust_env=False, timeout=1.0))
+
+        def ready() -> httpx2.Response | None:
+            with suppress(httpx2.TimeoutException):
+                return balancer.get("/readyz")
+            return None
+
+        def not_ready() -> httpx2.Response | None:
+            found = ready()
+            return found if found is not None and found.status_code == 503 else None
+
+        def unconfirmed_seconds() -> float:
+            found = re.search(
+                r"^ostiary_store_confirmed_seconds (\S+)$", balancer.get("/metrics").text, re.MULTILINE
+            )
+            assert found is not None
+            return float(found[1])
+
+        def ready_again() -> bool | None:
+            found = ready()
+            return True if found is not None and found.status_code == 200 else None
+
+        until("it to be ready", ready_again)
+        assert unconfirmed_seconds() < CONFIRMED_SECONDS
+        b.proxy.cut()
+        cut_at = time.monotonic()
+        found = until("it to say so", not_ready)
+        # What was confirmed last was asked for up to a look before; and a look of the balancer's may have come just too early.
+        took = time.monotonic() - cut_at
+        assert CONFIRMED_SECONDS - 1 < took < CONFIRMED_SECONDS + 3, (took, found.text)
+        assert re.match(
+            r"not ready: (what other processes changed|a write has been waiting|the database)", found.text
+        ), found.text
+        assert unconfirmed_seconds() >= CONFIRMED_SECONDS - 0.5
+        for _ in range(3):
+            assert not_ready() is not None, "and it is told at once from then on"
+        b.proxy.mend()
+        until("it to be ready again", ready_again)
+        assert unconfirmed_seconds() < CONFIRMED_SECONDS
 
 
 def calls(node: ServedNode, token: str) -> httpx2.Response:

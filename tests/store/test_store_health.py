@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from server.store import health, probe
 from server.store.health import REASONS, StoreHealth, StoreReport
-from server.store.jobs import DiskFull, StoreBusy, StoreDb, StoreFull, StoreUnavailable
+from server.store.jobs import DiskFull, StoreBusy, StoreDb, StoreFull, StoreUnavailable, StoreUnreachable
 from server.store.postgres import open_postgres_store
 from server.store.probe import StoreProbe
 from server.store.sqlite import open_store
@@ -84,6 +84,21 @@ def test_a_write_that_waits_too_long_is_a_problem(monkeypatch: pytest.MonkeyPatc
     assert stuck.problem == "a write has been waiting for 7 s"
     assert (stuck.waiting, stuck.oldest_waits_seconds) == (3, 7.0)
     assert stuck.hint == health.STUCK_DISK
+
+
+def test_what_others_changed_not_being_confirmed_for_five_seconds_is_a_problem() -> None:
+    state = StoreHealth()
+    for seconds in (None, 0.0, 4.9):
+        found = state.report(waiting=0, oldest_asked_at=None, confirmed_seconds_ago=seconds)
+        assert (found.problem, found.is_unconfirmed) == ("", False)
+    for seconds in (5.0, 60.0):
+        found = state.report(waiting=0, oldest_asked_at=None, confirmed_seconds_ago=seconds)
+        assert found.problem == f"what other processes changed has not been heard of for {seconds:.0f} s"
+        assert "the database is asked for every request" in found.hint
+        assert found.is_unconfirmed
+    state.note_refused(StoreUnreachable("the database does not answer"))
+    found = state.report(waiting=0, oldest_asked_at=None, confirmed_seconds_ago=5.0)
+    assert (found.problem, found.is_unconfirmed) == ("the database does not answer", True)
 
 
 async def test_of_a_database_server_no_disk_of_this_machine_is_suspected(
