@@ -146,6 +146,8 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
         report.add(_self_test(resolved.data_dir))
         if "store" in status:
             report.add(_store(status["store"]))
+            for step in _database(resolved.data_dir, status):
+                report.add(step)
         if (certificate := status.get("certificate")) is not None:
             report.add(_certificate(certificate))
         if unheard := status.get("unheard_prices"):
@@ -156,8 +158,10 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
         if status.get("money") is not None:
             for step in _money(resolved.data_dir):
                 report.add(step)
-    elif lacking is None and isinstance(status.__cause__, NotRunning):
-        for step in _tried_here(resolved):
+    elif isinstance(status.__cause__, NotRunning):
+        for step in _store_here(resolved):
+            report.add(step)
+        for step in _tried_here(resolved) if lacking is None else ():
             report.add(step)
     # A running server knows best where it listens: a flag may have moved it for one run.
     known = status.get("origin") if isinstance(status, dict) else None
@@ -255,6 +259,34 @@ def _store(store: dict[str, Any]) -> CheckStep:
         return CheckStep(name="store", state="failed", detail=store["warning"], goes_on=True)
     free = terminal.size(store["free_bytes"])
     return CheckStep(name="store", state="ok", detail=f"reads and writes, {free} free")
+
+
+def _database(data_dir: Path, status: dict[str, Any]) -> list[CheckStep]:
+    """How it is for the running server, where it has one: only it may know the address."""
+    try:
+        told = local.ask("database", data_dir=str(data_dir))
+    except terminal.CliError:  # a server of another version
+        return []
+    if told is None:
+        return []
+    from server.cli.doctor_store import steps_of_server
+
+    return steps_of_server(told, boot_id=status["node"]["boot_id"])
+
+
+def _store_here(resolved: Resolved) -> list[CheckStep]:
+    """The same without one. What the settings name and cannot be read was said of them."""
+    from server.settings.secret import SecretUnreadable, read_secret
+
+    if not resolved.config.store:
+        return []
+    try:
+        read_secret(resolved.config.store)
+    except SecretUnreadable:
+        return []
+    from server.cli.doctor_store import steps_without_server
+
+    return steps_without_server(resolved)
 
 
 def _data_directory(path: Path, status: dict[str, Any] | terminal.CliError) -> CheckStep:

@@ -40,6 +40,7 @@ def absences(
 ) -> list[SettingsProblem]:
     """`servers` and `upstreams` as they are written, one after the other; `agents`: where each is written, and what it says."""
     found: list[SettingsProblem] = []
+    found += _unreadable("store", loaded.config.store)
     found += _unreadable("registration_token", loaded.config.registration_token)
     for where, agent in agents:
         fields = {field.name: getattr(agent, field.name) for field in msgspec.structs.fields(agent)}

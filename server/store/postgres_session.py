@@ -13,6 +13,8 @@ from server.store.jobs import CannotOpen
 # RETURNING, ON CONFLICT and identity columns are older; `client_connection_check_interval` is not.
 MINIMUM_SERVER: Final = 140_000
 
+NOT_DURABLE: Final = "the database server runs with fsync = off: what was answered is lost, or damaged, with its next power cut"
+
 # The server's end would hold locks of a client that is gone. Not every system and every kind of connection has these.
 _WELCOME: Final[Mapping[str, str]] = MappingProxyType(
     {
