@@ -109,7 +109,9 @@ def _open_to_others(store: str) -> list[CheckStep]:
 
 def _server(seen: DatabaseSeen) -> CheckStep:
     found = seen.server
-    detail = f"PostgreSQL {found.version.split()[0]} on {seen.host}, database {found.database} as {found.role}"
+    detail = (
+        f"PostgreSQL {found.version.split()[0]} on {seen.host}, database {found.database} as {found.role}"
+    )
     if found.place != "public":
         detail += f", in the schema {found.place}"
     if found.tls:
@@ -135,7 +137,9 @@ def _durability(found: DatabaseServer) -> list[CheckStep]:
         steps.append(CheckStep(name="standby", state="ok", detail=detail))
     elif found.standbys:
         follows = "a standby follows" if found.standbys == 1 else f"{found.standbys} standbys follow"
-        detail = f"{follows}, and what was answered last may be missing there: synchronous_standby_names is empty"
+        detail = (
+            f"{follows}, and what was answered last may be missing there: synchronous_standby_names is empty"
+        )
         steps.append(CheckStep(name="standby", state="ok", detail=detail))
     return steps
 
@@ -221,7 +225,11 @@ def _nodes(seen: DatabaseSeen, *, here: str) -> list[CheckStep]:
     if seen.nodes is None:
         count = seen.server.writers
         return (
-            [CheckStep(name=name, state="ok", detail=f"{_counted(count, 'process', 'processes')} of other nodes")]
+            [
+                CheckStep(
+                    name=name, state="ok", detail=f"{_counted(count, 'process', 'processes')} of other nodes"
+                )
+            ]
             if count
             else []
         )
@@ -244,7 +252,9 @@ def _listed(nodes: list[NodeStanding]) -> str:
 
 
 def _node(node: NodeStanding) -> str:
-    where = node.address if node.address.startswith(f"{node.machine}:") else f"{node.machine} at {node.address}"
+    where = (
+        node.address if node.address.startswith(f"{node.machine}:") else f"{node.machine} at {node.address}"
+    )
     facts = [] if node.versions == (__version__,) else [f"version {', '.join(node.versions)}"]
     if node.standing == "silent":
         facts.append(f"for {terminal.duration(node.quiet_ms / 1000)}")

@@ -49,7 +49,10 @@ def _asked(place: str, port: int, name: str) -> x509.Certificate:
 def _described(certificate: x509.Certificate) -> str:
     try:
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-        names = [*extension.value.get_values_for_type(x509.DNSName), *map(str, extension.value.get_values_for_type(x509.IPAddress))]
+        names = [
+            *extension.value.get_values_for_type(x509.DNSName),
+            *map(str, extension.value.get_values_for_type(x509.IPAddress)),
+        ]
     except x509.ExtensionNotFound:
         names = []
     whose = ", ".join(names[:_MOST_NAMES]) or _name(certificate.subject)

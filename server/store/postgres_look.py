@@ -27,7 +27,9 @@ LOOK_SECONDS: Final = 3
 _ROLE: Final = "(SELECT oid FROM pg_roles WHERE rolname = current_user)"
 _DATABASE: Final = "(SELECT oid FROM pg_database WHERE datname = current_database())"
 # Whoever is connected to a database as somebody; its own processes are nobody.
-_CLIENTS: Final = "pg_stat_activity WHERE datid IS NOT NULL AND usesysid IS NOT NULL AND pid <> pg_backend_pid()"
+_CLIENTS: Final = (
+    "pg_stat_activity WHERE datid IS NOT NULL AND usesysid IS NOT NULL AND pid <> pg_backend_pid()"
+)
 _SERVER: Final = f"""
 SELECT current_setting('server_version') AS version, current_database()::text AS database, current_user::text AS role,
   current_schema()::text AS place, coalesce((SELECT version FROM pg_stat_ssl WHERE pid = pg_backend_pid()), '') AS tls,
@@ -148,18 +150,14 @@ def look(parameters: Mapping[str, str]) -> DatabaseSeen:
             server = _server(connection)
             tables = _tables(connection)
         except PostgresRefused as error:
-            raise CannotOpen(
-                f"cannot read the database: {error}", hint=error.as_store_error().hint
-            ) from None
+            raise CannotOpen(f"cannot read the database: {error}", hint=error.as_store_error().hint) from None
         asking = Transactions(connection, job_seconds=LOOK_SECONDS, engine=POSTGRES)
         found = None
         if tables.found and tables.writable:
             tables = _with_what_is_kept(tables, asking)
             with suppress(StoreError):  # of before there were any
                 found = _read(asking, nodes.look)
-    return DatabaseSeen(
-        host=_where(parameters), seconds=seconds, server=server, tables=tables, nodes=found
-    )
+    return DatabaseSeen(host=_where(parameters), seconds=seconds, server=server, tables=tables, nodes=found)
 
 
 def _server(connection: PostgresConnection) -> DatabaseServer:

@@ -15,7 +15,7 @@ from server.store.jobs import StoreUnreachable
 _PLAIN_NAME: Final = re.compile(r"[a-z_][a-z0-9_]*")
 _PREFIX: Final = re.compile(r"connection (?:failed|is bad): (?=.)")
 # psycopg's own, where it tried several hosts, or several addresses of one.
-_ATTEMPT: Final = re.compile(r"- host: .*?, port: .*?, hostaddr: (?:'[^']*'|None): (.+)")
+_ATTEMPT: Final = re.compile(r"- host: '?(.*?)'?, port: .*?, hostaddr: (?:'[^']*'|None): (.+)")
 
 _LOOK_AT_CLUSTERS: Final = "`pg_lsclusters` on Debian and Ubuntu shows its port and whether it runs"
 _CLOSED: Final = f"PostgreSQL does not run there, or listens at another address or port: {_LOOK_AT_CLUSTERS}"
@@ -101,15 +101,26 @@ _HINTS: Final[tuple[tuple[str, str], ...]] = (
 )  # fmt: skip
 
 
-def all_said(said: str) -> str:
-    """What each of the hosts came to, in one line; each reason once."""
+def all_said(said: str, host: str) -> str:
+    """What each of the hosts came to, in one line; each reason once. `host`: the only one."""
     lines = said.strip().splitlines()
-    attempts = [match[1] for line in lines if (match := _ATTEMPT.fullmatch(line))] or lines[:1]
-    return "; ".join(dict.fromkeys(" ".join(_PREFIX.sub("", each, count=1).split()) for each in attempts))
+    attempts = [(match[1], match[2]) for line in lines if (match := _ATTEMPT.fullmatch(line))]
+    return "; ".join(
+        dict.fromkeys(_of_host(*each) for each in attempts or ((host, line) for line in lines[:1]))
+    )
+
+
+def _of_host(host: str, said: str) -> str:
+    words = " ".join(_PREFIX.sub("", said, count=1).split())
+    # Of one that says nothing nothing is said but that.
+    return f"{host}: {words}" if words == "connection timeout expired" else words
 
 
 def hint_for(said: str, parameters: Mapping[str, str]) -> str:
-    user, database = parameters.get("user", "USER"), parameters.get("dbname") or parameters.get("user", "DATABASE")
+    user, database = (
+        parameters.get("user", "USER"),
+        parameters.get("dbname") or parameters.get("user", "DATABASE"),
+    )
     found = next((hint for words, hint in _HINTS if words in said), StoreUnreachable.hint or "")
     return found.format(
         user=user,

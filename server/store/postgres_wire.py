@@ -180,7 +180,9 @@ def connected(
         raise _unreachable("it does not answer, or a name server does not", asked)
     made = outcome.get()
     if isinstance(made, psycopg.Error):
-        raise _unreachable(_hidden(all_said(str(made)), parameters), asked) from None
+        raise _unreachable(
+            _hidden(all_said(str(made), str(asked.get("host", ""))), parameters), asked
+        ) from None
     if isinstance(made, BaseException):
         raise made
     return made
