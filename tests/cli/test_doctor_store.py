@@ -135,7 +135,9 @@ def test_tables_of_this_version_are_told_with_who_is_alive(
     assert said["nodes"].detail == "1 alive: web-1 at 10.0.0.1:8420 (version 9.9.9)"
     written(postgres_database, lambda db: db.execute("UPDATE nodes SET alive_until = alive_until - 600000"))
     said = machine.said(machine.address(postgres_database))
-    assert said["nodes"].detail.startswith("none alive; silent: web-1 at 10.0.0.1:8420 (version 9.9.9, for 10 minutes)")
+    assert said["nodes"].detail.startswith(
+        "none alive; silent: web-1 at 10.0.0.1:8420 (version 9.9.9, for 10 minutes)"
+    )
 
 
 # ── where the address is ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -346,9 +348,7 @@ def test_a_role_without_rights_is_told_which_it_needs(
         postgres_server.said("DROP ROLE plain")
 
 
-def test_connections_are_counted_for_all_workers(
-    machine: Machine, postgres_database: dict[str, str]
-) -> None:
+def test_connections_are_counted_for_all_workers(machine: Machine, postgres_database: dict[str, str]) -> None:
     found = machine.said(machine.address(postgres_database), workers=64, store_readers=2)["connections"]
     assert found.state == "failed"
     assert found.detail.endswith(", and this server takes 256 (64 workers with 4 each)")

@@ -79,7 +79,10 @@ def test_a_reference_that_leads_nowhere_is_found_before_the_start(
     for store, what in (
         ("env:NOPE", "the environment variable NOPE is not set"),
         ("file:missing", f"the file missing cannot be read: No such file or directory ({tmp_path}/missing)"),
-        (f"file:{tmp_path}/missing", f"the file {tmp_path}/missing cannot be read: No such file or directory"),
+        (
+            f"file:{tmp_path}/missing",
+            f"the file {tmp_path}/missing cannot be read: No such file or directory",
+        ),
         ("file:empty", "the file empty is empty or too long for a secret"),
     ):
         with pytest.raises(NotHere) as caught:
