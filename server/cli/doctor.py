@@ -33,9 +33,16 @@ LEFT = 2 + NAME_WIDTH + 2
 
 @click.command("doctor")
 @click.argument("url", required=False)
+@click.option(
+    "--store",
+    metavar="WHERE",
+    help="without a URL: the database that is to be served on, as in `serve --store`",
+)
 @local.which_server
 @json_option
-def command(url: str | None, data_dir: str | None, config: str | None, as_json: bool) -> int:
+def command(
+    url: str | None, store: str | None, data_dir: str | None, config: str | None, as_json: bool
+) -> int:
     """Look at the server at URL the way a client does, step by step, with hints.
 
     Without a URL: at the server of this machine, its settings and data directory included.
@@ -45,7 +52,7 @@ def command(url: str | None, data_dir: str | None, config: str | None, as_json: 
 
     report = _Report(quiet=as_json)
     if url is None:
-        local_url = _examine_machine(report, data_dir=data_dir, config=config)
+        local_url = _examine_machine(report, store=store, data_dir=data_dir, config=config)
     else:
         local_url = target.meant(url).url
     report.begin(local_url)
@@ -111,7 +118,9 @@ class _Report:
         return terminal.EXIT_FAILED if failed else 0
 
 
-def _examine_machine(report: _Report, *, data_dir: str | None, config: str | None) -> str | None:
+def _examine_machine(
+    report: _Report, *, store: str | None, data_dir: str | None, config: str | None
+) -> str | None:
     """Settings and data directory of the server on this machine; the URL to go on with, or None."""
     from server.admin.control import NotRunning
     from server.client.checkup import CheckStep
@@ -121,7 +130,7 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
 
     for warning in settings.misspelt(os.environ):
         terminal.say_hint(warning)
-    flags = {"data_dir": data_dir}
+    flags = {"data_dir": data_dir, "store": store}
     lacking: NotHere | None = None
     try:
         # What `serve` looks at before it starts.

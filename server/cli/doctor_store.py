@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 BESIDE_READERS: Final = 2
 _SLOW_SECONDS: Final = 1.0
 _NAMED_NODES: Final = 4
+# In docs/scale.md.
+_OF_THE_PAGE: Final = "CHANGE-ME"
 _NAME: Final = "database"
 
 
@@ -39,14 +41,14 @@ def steps_without_server(resolved: Resolved) -> list[CheckStep]:
     from server.cli.spinner import Spinner
 
     spinner = Spinner(terminal.StatusLine(), "looking at the database")
-    open_to_others = _open_to_others(resolved.config.store)
+    reference = _about_the_reference(resolved.config.store)
     outcome = terminal.run_async(
         lambda: spinner.during(lambda: trio.to_thread.run_sync(_looked, resolved, abandon_on_cancel=True))
     )
     if isinstance(outcome, CheckStep):
-        return [*open_to_others, outcome]
+        return [*reference, outcome]
     return [
-        *open_to_others,
+        *reference,
         _server(outcome),
         *_durability(outcome.server),
         _tables(outcome, resolved),
@@ -90,21 +92,31 @@ def _failed(detail: str, hint: str | None, *, name: str = _NAME, goes_on: bool =
     return CheckStep(name=name, state="failed", detail=detail, hint=hint or None, goes_on=goes_on)
 
 
-def _open_to_others(store: str) -> list[CheckStep]:
-    """A password that every user of this machine can read."""
+def _about_the_reference(store: str) -> list[CheckStep]:
+    """A password that others know already, or can read."""
+    from server.settings.secret import read_secret
+
     source, _, name = store.partition(":")
-    if source != "file":
-        return []
-    file = Path(name).expanduser().absolute()
+    wrong = partial(_failed, name="store", goes_on=True)
+    steps: list[CheckStep] = []
+    if f":{_OF_THE_PAGE}@" in read_secret(store).reveal():
+        detail = f"the password in {name} is still the one of the documentation, which everybody knows"
+        hint = f"make another one: ALTER ROLE … PASSWORD 'NEW' in psql, and the same in {name}"
+        steps.append(wrong(detail, hint))
+    if source == "file" and _is_open_to_others(Path(name).expanduser().absolute()):
+        detail = f"every user of this machine can read {name}, in which the database's password is"
+        steps.append(wrong(detail, f"chmod 600 {quote(name)}"))
+    return steps
+
+
+def _is_open_to_others(file: Path) -> bool:
     try:
-        readable = file.stat().st_mode & stat.S_IROTH
-        reached = all(folder.stat().st_mode & stat.S_IXOTH for folder in file.parents)
+        return bool(
+            file.stat().st_mode & stat.S_IROTH
+            and all(folder.stat().st_mode & stat.S_IXOTH for folder in file.parents)
+        )
     except OSError:
-        return []
-    if not (readable and reached):
-        return []
-    detail = f"every user of this machine can read {name}, in which the database's password is"
-    return [_failed(detail, f"chmod 600 {quote(name)}", name="store", goes_on=True)]
+        return False
 
 
 def _server(seen: DatabaseSeen) -> CheckStep:

@@ -159,7 +159,8 @@ async def serve(
             log.warning(
                 "store.database_missing",
                 path=str(home.database),
-                hint="a new one is made; if there was one, stop, and put a back-up in its place: ostiary restore FILE",
+                hint="a new one is made. Are its rows in PostgreSQL? Stop, and say where: `store`. Was there a file? Stop, and put a back-up"
+                " in its place: ostiary restore FILE",
             )
         if not config.store:
             certificate = certificate or await of_an_authority(resolved, home.path, log)

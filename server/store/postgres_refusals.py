@@ -17,7 +17,7 @@ _PREFIX: Final = re.compile(r"connection (?:failed|is bad): (?=.)")
 # psycopg's own, where it tried several hosts, or several addresses of one.
 _ATTEMPT: Final = re.compile(r"- host: '?(.*?)'?, port: .*?, hostaddr: (?:'[^']*'|None): (.+)")
 
-_LOOK_AT_CLUSTERS: Final = "`pg_lsclusters` on Debian and Ubuntu shows its port and whether it runs"
+_LOOK_AT_CLUSTERS: Final = "on Debian and Ubuntu `pg_lsclusters` shows its port and whether it runs, `sudo systemctl start postgresql` starts it"
 _CLOSED: Final = f"PostgreSQL does not run there, or listens at another address or port: {_LOOK_AT_CLUSTERS}"
 _FULL: Final = "end connections that nobody needs, or raise max_connections of the database server"
 _WAIT: Final = "wait a moment: the database server is being started, stopped or recovered"
@@ -29,7 +29,7 @@ _AUTHORITY: Final = (
 _HINTS: Final[tuple[tuple[str, str], ...]] = (
     (
         "password authentication failed",
-        "is there such a role, and is that its password? Set it anew: sudo -u postgres psql -c \"ALTER ROLE {role} PASSWORD 'NEW'\"",
+        "is there such a role, and is that its password? Another one: sudo -u postgres psql -c \"ALTER ROLE {role} PASSWORD 'NEW'\"",
     ),
     ("no password supplied", "the address needs one: postgresql://{user}:PASSWORD@{host}/{database}"),
     (
@@ -117,10 +117,10 @@ def _of_host(host: str, said: str) -> str:
 
 
 def hint_for(said: str, parameters: Mapping[str, str]) -> str:
-    user, database = (
-        parameters.get("user", "USER"),
-        parameters.get("dbname") or parameters.get("user", "DATABASE"),
-    )
+    if "user" not in parameters and ('role "' in said or "Peer authentication" in said):
+        return "the address names nobody, so that it is you by the name that you have here: postgresql://USER:PASSWORD@HOST/DATABASE"
+    user = parameters.get("user", "USER")
+    database = parameters.get("dbname") or parameters.get("user", "DATABASE")
     found = next((hint for words, hint in _HINTS if words in said), StoreUnreachable.hint or "")
     return found.format(
         user=user,

@@ -147,7 +147,7 @@ def _apply(connection: PostgresConnection, migration: Migration, *, now: int) ->
             connection.execute("ROLLBACK")
         raise CannotOpen(
             f"migration {migration.version:04} failed: {error}",
-            hint="nothing of it was done; the database's user must be able to make tables in it",
+            hint="nothing of it was done; the database's user must be able to make tables in it, as its owner is: ALTER DATABASE … OWNER TO …",
         ) from None
     finally:
         connection.with_an_end()

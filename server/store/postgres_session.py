@@ -41,7 +41,10 @@ def set_up(connection: psycopg.Connection[Any], settings: Mapping[str, str]) -> 
             hint=f"use PostgreSQL {MINIMUM_SERVER // 10_000} or newer",
         )
     if connection.info.parameter_status("server_encoding") != "UTF8":
-        raise CannotOpen("the database is not in UTF-8", hint="make one with ENCODING 'UTF8'")
+        raise CannotOpen(
+            "the database is not in UTF-8",
+            hint="make another one: CREATE DATABASE … OWNER … ENCODING 'UTF8' TEMPLATE template0",
+        )
     row = connection.execute(
         f"SELECT {_WHERE}, {_DURABLE}, {_asked(settings)}".encode(), binary=True
     ).fetchone()

@@ -165,6 +165,14 @@ def test_a_file_that_every_user_can_read_is_told_of_and_the_rest_is_looked_at_al
         shutil.rmtree(folder)
 
 
+def test_the_password_of_the_documentation_is_no_password(machine: Machine) -> None:
+    assert "CHANGE-ME" in (Path(__file__).parents[2] / "docs" / "scale.md").read_text("utf-8")
+    kept, refused = machine.steps(f"postgresql://u:CHANGE-ME@/x?host={machine.folder}")
+    assert (kept.name, kept.state) == ("store", "failed")
+    assert "the one of the documentation" in kept.detail
+    assert refused.name == "database"
+
+
 @pytest.mark.parametrize(
     ("address", "what"),
     [
