@@ -159,7 +159,7 @@ async def serve(
             log.warning(
                 "store.database_missing",
                 path=str(home.database),
-                hint="a new one is made. Are its rows in PostgreSQL? Stop, and say where: `store`. Was there a file? Stop, and put a back-up"
+                hint="if its rows are in PostgreSQL, stop, and set `store`; else a new one is made. If there was a file, stop, and put a back-up"
                 " in its place: ostiary restore FILE",
             )
         if not config.store:

@@ -135,5 +135,5 @@ def quoted(name: str) -> str:
     """An identifier, as it is typed in SQL between the double quotes of a shell."""
     if _PLAIN_NAME.fullmatch(name):
         return name
-    doubled = name.replace('"', '""').replace("\\", "\\\\").replace("$", "\\$").replace("`", "\\`")
-    return f'\\"{doubled}\\"'
+    written = '"{}"'.format(name.replace('"', '""'))
+    return re.sub(r'([\\"$`])', r"\\\1", written)
