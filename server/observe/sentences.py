@@ -76,7 +76,7 @@ SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
         "skills.not_reloaded": "{agent} goes on as it was: {reason}",
         "store.ballast_short": "the disk is nearly full; {hint}",
         "store.damaged": "the database is damaged: {reason}; {hint}",
-        "store.database_missing": "there is a key in the data directory, and no database; {hint}",
+        "store.database_missing": "no database beside the key: {hint}",
         "store.not_checked": "the database could not be checked: {reason}",
         "store.not_swept": "nothing was swept from the database: {reason}",
         "store.stopped": "the database had to stop: {reason}",

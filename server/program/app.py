@@ -159,7 +159,8 @@ async def serve(
             log.warning(
                 "store.database_missing",
                 path=str(home.database),
-                hint="a new one is made; if there was one, stop, and put a back-up in its place: ostiary restore FILE",
+                hint="if its rows are in PostgreSQL, stop, and set `store`; else a new one is made. If there was a file, stop, and put a back-up"
+                " in its place: ostiary restore FILE",
             )
         if not config.store:
             certificate = certificate or await of_an_authority(resolved, home.path, log)
