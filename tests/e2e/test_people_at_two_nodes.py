@@ -149,12 +149,22 @@ def test_a_request_that_was_pushed_to_one_is_agreed_to_at_both_and_its_code_is_g
 )
 def test_the_strict_library_logs_in_refreshes_and_ends_it(both: TwoNodes, command: tuple[str, str]) -> None:
     script, way = command
+    before = logins(both)
     found = house(both).let_in(*node(script), way, both.url, f"{both.url}/mcp")
+    # What it asks at once after it ended its login may still be answered where that is heard of a moment later.
+    del found["afterwards"]
     if script == "oauth4webapi.mjs":
-        assert found == {"text": ["oauth4webapi", "renewed"], "scope": "mcp:tools", "afterwards": 401}
+        assert found == {"text": ["oauth4webapi", "renewed"], "scope": "mcp:tools"}
     else:
         assert found["said"] == ["with a key", "renewed"]
-        assert found["afterwards"] == ["bearer", "dpop invalid_token"]
+        assert found["without"] == ["invalid_grant", "invalid_grant"]
+        assert found["stolen"] == dict.fromkeys(("POST", "GET", "DELETE"), [401, 401, 401])
+        assert found["ended"] == 204
+    assert logins(both) == before
+
+
+def logins(both: TwoNodes) -> set[str]:
+    return {each["id"] for each in both.b.program.at_machine("sessions")}
 
 
 @pytest.mark.parametrize("generation", ["v1", "v2"])
@@ -198,7 +208,6 @@ def test_somebody_who_was_invited_comes_in_with_a_passkey_and_signs_in_with_it_o
         bob.get("/signin?next=/account/you")
         ticket, options = bob.question()
         answer = key.answer(options)
-        signed_in = bob.page
         page = bob.send("/signin/passkey", ticket=ticket, credential=answer)
         assert page.url.path == "/account/you"
         for _ in range(2):  # the same answer, at either
@@ -206,7 +215,6 @@ def test_somebody_who_was_invited_comes_in_with_a_passkey_and_signs_in_with_it_o
                 thief.get("/signin")
                 page = thief.send("/signin/passkey", ticket=ticket, credential=answer)
                 assert page.status_code == 400
-        assert signed_in
 
     names = {each["name"]: each["state"] for each in both.a.program.at_machine("users", "list")}
     assert names["bob"] == "enabled"
