@@ -158,7 +158,7 @@ def test_the_strict_library_logs_in_refreshes_and_ends_it(both: TwoNodes, comman
     else:
         assert found["said"] == ["with a key", "renewed"]
         assert found["without"] == ["invalid_grant", "invalid_grant"]
-        assert found["stolen"] == dict.fromkeys(("POST", "GET", "DELETE"), [401, 401, 401])
+        assert found["stolen"] == {each: [401, 401, 401] for each in ("POST", "GET", "DELETE")}
         assert found["ended"] == 204
     assert logins(both) == before
 
