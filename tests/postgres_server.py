@@ -64,6 +64,7 @@ class PostgresServer:
         self.folder = Path(tempfile.mkdtemp(prefix="ostiary-pg-"))
         self._data = self.folder / "data"
         self._as_user: list[str] = []
+        self.owner = pwd.getpwuid(os.geteuid()).pw_name  # of its files
         self._numbers = count(1)
         self.settings: dict[str, str] = {}  # further ones, taken with the next start
         self._admin: psycopg.Connection[Any] | None = None
@@ -71,6 +72,7 @@ class PostgresServer:
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
             os.chown(self.folder, nobody.pw_uid, nobody.pw_gid)
+            self.owner = nobody.pw_name
             self._as_user = [
                 "setpriv",
                 f"--reuid={nobody.pw_uid}",
@@ -133,6 +135,10 @@ class PostgresServer:
     def stop(self, *, how: str = "fast") -> None:
         self._run("pg_ctl", "-D", str(self._data), "-w", "-m", how, "stop")
 
+    def rules(self, lines: str) -> None:
+        """Who is let in and how, from the next start on, in place of everybody."""
+        (self._data / "pg_hba.conf").write_text(lines)
+
     def listen(self, address: str, port: int, *, tls: tuple[Path, Path] | None, by: str = "trust") -> None:
         """From the next start on also over TCP; `tls`: the files of certificate and key; `by`: how somebody shows who they are."""
         rules = self._data / "pg_hba.conf"
@@ -194,6 +200,10 @@ class PostgresServer:
         if self._admin is None or self._admin.closed or not _answers(self._admin):
             self._admin = self._connected("postgres")
         self._admin.execute(sql.encode())
+
+    def asked(self, sql: str) -> list[tuple[Any, ...]]:
+        with self._connected("postgres") as connection:
+            return connection.execute(sql.encode()).fetchall()
 
     def said_in(self, database: str, sql: str) -> None:
         with self._connected(database) as connection:

@@ -31,7 +31,7 @@ from server.http.asgi import hosting
 from server.http.handler import App
 from server.http.limits import HttpLimits
 from server.http.probes import Probe, Readiness
-from server.http.sockets import ListenError
+from server.http.sockets import EVERYWHERE, ListenError
 from server.http.tls import TlsError
 from server.observe.log import Logger
 from server.observe.metrics import CONTENT_TYPE
@@ -360,7 +360,7 @@ def _sold(services: Services) -> str | None:
 
 def _where(bound: BoundSockets, host: str) -> str:
     """For people who look for this process."""
-    name = os.uname().nodename if host in ("0.0.0.0", "::") else host
+    name = os.uname().nodename if host in (EVERYWHERE, "0.0.0.0", "::") else host
     return f"[{name}]:{bound.port}" if ":" in name else f"{name}:{bound.port}"
 
 

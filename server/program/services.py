@@ -200,7 +200,8 @@ async def build(
         connections=connections,
         offerings=ShownServers(endpoints, resolved.paths, home.issuer),
     )
-    identity.parts.keys.shared = identity.key_ring.shared = bool(config.store)
+    if config.store:
+        identity.heed_others()
     store.on_changes(identity.apply_changes)
     store.on_trust(identity.trust)
     if connections is not None:

@@ -9,7 +9,7 @@ import pytest
 import trio
 from damage import accept_writes, fill_disk, free_disk, refuse_writes
 from store_engines import NOW
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from server.store import health, probe
 from server.store.health import REASONS, StoreHealth, StoreReport
@@ -125,6 +125,26 @@ async def test_asking_writes_so_that_a_disk_that_takes_nothing_is_noticed_and_so
             assert (await asked.look()).problem == "the database cannot be written to"
             accept_writes(store)
             assert (await asked.look()).problem == ""
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_glance_waits_for_nothing_and_has_a_write_tried_only_while_there_is_trouble(
+    store: ThreadedStore,
+) -> None:
+    asked = StoreProbe(store, clock=lambda: NOW)
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(asked.run)
+            assert asked.glance().problem == ""
+            await wait_all_tasks_blocked()
+            assert store.health.commits == 0  # strangers may ask: nothing is written for them
+            refuse_writes(store)
+            with pytest.raises(StoreUnavailable):
+                await store.write(put_much)
+            assert asked.glance().problem == "the database cannot be written to"
+            accept_writes(store)
+            while asked.glance().problem:
+                await trio.sleep(0)
             nursery.cancel_scope.cancel()
 
 
