@@ -12,6 +12,7 @@ from server.observe.log import Logger
 from server.store.jobs import JobTooSlow, Store, StoreDb, StoreError, StoreUnavailable
 
 Job: TypeAlias = Callable[[StoreDb], object]
+Told: TypeAlias = Callable[[object], None]
 
 AGAIN_SECONDS: Final = 0.25
 # A machine that stood still makes any job slow. One that is slow by itself is so each time.
@@ -32,7 +33,7 @@ class Arrears:
         self._store = store
         self._log = log
         self._event = event
-        self._due: deque[Job] = deque()
+        self._due: deque[tuple[Job, Told | None]] = deque()
         self._slow = 0
         self._attempt: _Attempt | None = None
         self._more = trio.Event()
@@ -40,9 +41,9 @@ class Arrears:
     def __bool__(self) -> bool:
         return bool(self._due)
 
-    def owe(self, job: Job) -> None:
-        """The store could not do it now. It may be done twice."""
-        self._due.append(job)
+    def owe(self, job: Job, told: Told | None = None) -> None:
+        """The store could not do it now. It may be done twice. `told` what it returned, once it is done."""
+        self._due.append((job, told))
         self._more.set()
 
     async def run(self) -> None:
@@ -83,8 +84,11 @@ class Arrears:
                 attempt.over.set()
 
     async def _do_first(self) -> None:
+        job, told = self._due[0]
         try:
-            await self._store.write(self._due[0])
+            done = await self._store.write(job)
+            if told is not None:
+                told(done)
         except StoreUnavailable:
             raise
         except JobTooSlow as problem:
