@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import trio
-import trio.testing
 
 from auth.values.model import Principal, PrincipalKind
 from server.backends.wallet import Outlay
