@@ -94,10 +94,10 @@ class Checked:
         return not self.findings and self.broken is None and self.head is not None
 
 
-async def checked(store: AnyStore, *, at_most: int = 1_000) -> Checked:
+async def checked(store: AnyStore, books: Books = BOOKS, *, at_most: int = 1_000) -> Checked:
     found, at = Checked(), None
     while True:
-        piece = await store.read(partial(BOOKS.check, at=at, at_most=at_most))
+        piece = await store.read(partial(books.check, at=at, at_most=at_most))
         _add(found, piece)
         at = piece.at
         if at is None:
