@@ -10,7 +10,7 @@ from server.settings.reading import kind_of
 from server.settings.shapes import ServerConfig
 
 if TYPE_CHECKING:
-    from server.repeats.arrears import Arrears
+    from server.store.arrears import Arrears
     from server.trust.desk import TrustDesk
 
 

@@ -63,9 +63,9 @@ if TYPE_CHECKING:
     from server.gateway.parked_elsewhere import ParkedElsewhere
     from server.letters.letters import Letters
     from server.limits.gate import ServerLimits
-    from server.repeats.arrears import Arrears
     from server.repeats.keeper import CallKeeper
     from server.sessions.shared_sessions import SharedSessions
+    from server.store.arrears import Arrears
     from server.telemetry.tracing import Tracing
     from server.till.till import Till
     from server.trust.connections import PersonConnections
@@ -367,7 +367,7 @@ def _desk_place(
         return desk
 
     def purchases() -> Arrears:
-        from server.repeats.arrears import Arrears
+        from server.store.arrears import Arrears
         from server.till.purchases import NOT_BOOKED
 
         arrears = Arrears(store, log, NOT_BOOKED)

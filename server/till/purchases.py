@@ -15,7 +15,7 @@ import trio
 from auth.values.model import Millis, Principal
 from server.backends.wallet import Outlay
 from server.observe.log import Logger
-from server.repeats.arrears import Arrears
+from server.store.arrears import Arrears
 from server.store.jobs import Store, StoreError
 from server.till.ledger import Books, BooksError, Movement, chain_account
 from server.till.offers import CURRENCY

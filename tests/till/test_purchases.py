@@ -11,7 +11,7 @@ import trio
 
 from auth.values.model import Principal, PrincipalKind
 from server.backends.wallet import Outlay
-from server.repeats.arrears import Arrears
+from server.store.arrears import Arrears
 from server.store.jobs import JobTooSlow, StoreBroken, StoreFull, StoreUnavailable
 from server.till.purchases import NOT_BOOKED, PurchaseBook
 from tests.till.books_fakes import checked
