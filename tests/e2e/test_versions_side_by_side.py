@@ -308,6 +308,20 @@ class Somebody:
             answer = stream.until(id=self.roamer.number)
             assert answer["result"]["content"][0]["text"] == "red"
 
+    def brings_answers(self, asks: ServedNode, answered: ServedNode) -> None:
+        """What was asked and is known so far goes with the client, sealed, from one to the other."""
+        session, self.roamer.session = self.roamer.session, {}
+        call: dict[str, Any] = {"name": "asks", "arguments": {}}
+        found = self.roamer.tells(asks, "tools/call", "asks", **call)
+        assert found["resultType"] == "input_required"
+        call |= {
+            "requestState": found["requestState"],
+            "inputResponses": dict.fromkeys(found["inputRequests"], RED),
+        }
+        found = self.roamer.tells(answered, "tools/call", "asks", **call)
+        assert found["content"][0]["text"] == "red"
+        self.roamer.session = session
+
     def pays(self, one: ServedNode, other: ServedNode, name: str) -> None:
         """Once, however often, and wherever it is asked for again."""
         self.paid += 1
@@ -331,6 +345,7 @@ def everything_works(somebody: Somebody, one: ServedNode, other: ServedNode, nam
         until("it to be refused", lambda: not here.client.works(login["access_token"]) or None)  # noqa: B023
         somebody.is_told(here, there)
         somebody.is_asked(here, there)
+        somebody.brings_answers(here, there)
         task = somebody.begins_task(here, f"{name}-{number}")
         somebody.ends_task(there, task, f"{name}-{number}")
         somebody.pays(here, there, f"{name}-{number}")
@@ -345,12 +360,15 @@ def test_nodes_are_replaced_one_by_one_while_both_versions_serve(row: Row, pair:
     somebody.roamer.note(b, "notifications/initialized")
     assert "result" in somebody.roamer.ask(b, "resources/subscribe", uri="house://door")
     first = somebody.begins_task(b, "first")
+    schema = "SELECT max(version) FROM schema_version"
+    before = row.one(schema)
     balancer = TakingTurns([row.nodes.ports["a"], row.nodes.ports["b"]])
     balancer.start()
     traffic = Traffic(balancer.port, logged_in(a))
     with closing(balancer), closing(somebody.roamer.web), traffic.running():
         # The first one goes, and what waited there goes on.
         b = row.put("b", newer)
+        assert row.one(schema) == before + 1
         traffic.goes_on()
         assert {version for each in seen_at(a) for version in each["versions"]} == {
             older.number,
