@@ -19,7 +19,7 @@ from server.endpoint.opening import now_millis
 from server.observe.log import Logger
 from server.store import nodes
 from server.store.jobs import Store, StoreDb, StoreError
-from server.store.nodes import ALIVE_MILLIS, BEAT_SECONDS, Beat, MemberNode, NodeSaid
+from server.store.nodes import ALIVE_MILLIS, BEAT_SECONDS, PATIENCE_SECONDS, Beat, MemberNode, NodeSaid
 
 # Before the others may take it for dead it lets go of what they would take over.
 LAPSES_SECONDS: Final = ALIVE_MILLIS / 1000 - 1.0
@@ -54,6 +54,7 @@ class Membership:
         self._log = log
         self._clock = clock
         self._said_at = clock()
+        self._patient_until = self._said_at + PATIENCE_SECONDS
         self._due = trio.Event()  # it is to say so before its time
         self._silent = False
         self._clock_differs = False
@@ -124,16 +125,23 @@ class Membership:
     async def beat(self) -> None:
         asked_at, before = self._clock(), now_millis()
         try:
-            found = await self._store.write(partial(nodes.beat, node=self.node, said=self.describe()))
+            job = partial(
+                nodes.beat, node=self.node, said=self.describe(), buries=asked_at >= self._patient_until
+            )
+            found = await self._store.write(job)
         except StoreError as problem:
             if not self._silent:
                 self._log.warning("node.silent", reason=str(problem))
             self._silent = True
             return
         self._silent = False
-        self._said_at, self.lapsed = asked_at, False
+        self._said_at = asked_at
+        if found.was_late:
+            self._patient_until = self._clock() + PATIENCE_SECONDS
         if found.was_dead:
             self._log.warning("node.was_taken_for_dead", hint="the others may have taken over what it had")
+            self._lapse()  # it may have slept, which not every clock counts
+        self.lapsed = False
         self._look_at_clock(found.at, before, now_millis())
         self._hear(found)
 
@@ -182,11 +190,15 @@ class Membership:
                 await sleep(left)
                 continue
             if not self.lapsed:
-                self.lapsed = True
                 self._log.warning("node.lapsed", hint="it lets go of what others may take over")
-                for listener in self.on_lapse:
-                    listener()
+                self._lapse()
             await sleep(BEAT_SECONDS)
+
+    def _lapse(self) -> None:
+        if not self.lapsed:
+            self.lapsed = True
+            for listener in self.on_lapse:
+                listener()
 
 
 def this_node(boot_id: str, data_dir: Path, *, address: str, worker: int = 0) -> MemberNode:

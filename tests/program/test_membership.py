@@ -23,16 +23,17 @@ class ScriptedStore:
 
     def __init__(self) -> None:
         self.alive: tuple[MemberNode, ...] | None = None
-        self.was_dead = False
+        self.was_dead = self.was_late = False
+        self.buries: list[bool] = []
         self.writes = 0
 
     async def write(self, job: Callable[..., Any]) -> Beat:
-        del job
         self.writes += 1
+        self.buries.append(getattr(job, "keywords", {}).get("buries", False))
         await trio.lowlevel.checkpoint()
         if self.alive is None:
             raise StoreUnreachable("nobody is there")
-        return Beat(alive=self.alive, was_dead=self.was_dead, at=now_millis())
+        return Beat(alive=self.alive, was_dead=self.was_dead, was_late=self.was_late, at=now_millis())
 
 
 @pytest.fixture
@@ -102,6 +103,35 @@ async def test_one_that_cannot_say_that_it_lives_lets_go_once_before_the_others_
     store.alive = None
     await for_seconds(said.membership, 30)
     assert said.all == ["lapse", "lapse"]
+
+
+async def test_one_that_has_just_come_or_was_late_is_patient_with_the_others(
+    here: MemberNode, autojump_clock: trio.testing.MockClock
+) -> None:
+    store = ScriptedStore()
+    said = Said(store, here)
+    store.alive = (here,)
+    await said.membership.enter()
+    await for_seconds(said.membership, 10)
+    assert store.buries == [False, False, False, True, True]  # the first is that it came
+    store.was_late = True
+    await said.membership.beat()
+    store.was_late = False
+    store.buries.clear()
+    await for_seconds(said.membership, 7)
+    assert store.buries == [False, False, True]
+
+
+async def test_one_that_slept_unnoticed_until_the_others_took_it_for_dead_lets_go(
+    here: MemberNode, autojump_clock: trio.testing.MockClock
+) -> None:
+    store = ScriptedStore()
+    said = Said(store, here)
+    store.alive = (here,)
+    await said.membership.enter()
+    store.was_dead = True
+    await said.membership.beat()
+    assert (said.all, said.membership.lapsed) == (["lapse"], False)
 
 
 async def test_on_a_file_nothing_is_said_again(
