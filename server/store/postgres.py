@@ -75,13 +75,16 @@ def _open(
     with ExitStack() as undo:
         connections = [PostgresConnection(access, writes=True)]
         undo.callback(connections[0].close)
-        bring_up(connections[0], packaged_migrations() if migrations is None else migrations, now=clock())
+        known = packaged_migrations() if migrations is None else migrations
+        bring_up(connections[0], known, now=clock())
         for _ in range(limits.readers):
             connections.append(PostgresConnection(access, writes=False))
             undo.callback(connections[-1].close)
         listening = ListeningConnection(access)
         connections.append(listening)
         undo.callback(listening.close)
+        for connection in connections[1:]:  # what a newer version has changed, none of them reads
+            connection.note_schema(len(known))
         writer, *readers, last = (
             Transactions(connection, job_seconds=limits.job_seconds, engine=POSTGRES)
             for connection in connections

@@ -22,7 +22,7 @@ from psycopg.abc import PQGen
 from psycopg.adapt import AdaptersMap
 from psycopg.conninfo import make_conninfo
 
-from server.store.jobs import CannotOpen
+from server.store.jobs import CannotOpen, StoreError, StoreUnreachable
 from server.store.postgres_refusals import all_said, hint_for
 
 T = TypeVar("T")
@@ -100,6 +100,9 @@ class Outage:
         self._tries_at = 0.0
         self._trying = False
         self._hanging: list[threading.Thread] = []
+        self.because: StoreError | None = (
+            None  # why the last try failed, where the database itself can be reached
+        )
         self.is_durable = True  # what the server keeps it keeps after a power cut as well
 
     @property
@@ -118,11 +121,12 @@ class Outage:
 
     def succeeded(self) -> None:
         with self._lock:
-            self._pause, self._trying = 0.0, False
+            self._pause, self._trying, self.because = 0.0, False, None
 
-    def failed(self) -> None:
+    def failed(self, because: StoreError | None = None) -> None:
         """The pauses grow, and are drawn by lot: others have lost their connections at the same moment."""
         with self._lock:
+            self.because = because
             now = self._clock()
             if not self._pause:
                 self._began = now

@@ -77,7 +77,10 @@ class Repeats:
         stored, sealed = kept_of_it
         if sealed is None:
             return words.answer_gone()
-        answer = self._answers.open(charge.id, sealed)
+        try:
+            answer = self._answers.open(charge.id, sealed)
+        except ValueError:  # msgspec's is one
+            return words.answer_unreadable()
         meta = self._finishing.meta_of(stored, await self._settlement_of(stored))
         return Earlier(
             charge_id=charge.id,

@@ -224,6 +224,16 @@ def answer_gone() -> Refusal:
     )
 
 
+def answer_unreadable() -> Refusal:
+    """Nodes of two versions serve side by side, and the newer one kept it."""
+    return Refusal(
+        reason="answer_unreadable",
+        text="This call was answered already, by a server of another version, and its answer cannot be read here. It was paid for once, and was"
+        " not made again: ask once more with the same key or payment when all servers are of the newer version.",
+        status=409,
+    )
+
+
 def answers_not_fetched() -> Refusal:
     """What was paid for and not given yet is never dropped for something new."""
     return Refusal(

@@ -6,6 +6,7 @@ import itertools
 import secrets
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -24,8 +25,10 @@ from server.repeats.keeper import (
     INTERRUPTED,
     NO_ROOM,
     OTHER_CALL,
+    UNREADABLE,
     CallKeeper,
     KeptAnswer,
+    KeptFailure,
     NotMadeAgain,
     OnceBegun,
     OnceCall,
@@ -33,7 +36,7 @@ from server.repeats.keeper import (
 from server.repeats.kept_answers import GRACE_MS, SHARES, AnswerRoom, KeptSum
 from server.repeats.kept_calls import KEPT_CALLS, KEY_KEPT_MS
 from server.store.inline import InlineStore, open_inline_store
-from server.store.jobs import StatementFailed, StoreBroken, StoreUnavailable
+from server.store.jobs import StatementFailed, StoreBroken, StoreDb, StoreUnavailable
 from server.store.maintenance import sweep
 from server.store.retention import Retention
 
@@ -151,6 +154,30 @@ async def test_an_answer_is_given_again_for_a_day_also_by_the_next_process(answe
         assert await at.process().begin(a_call()) == answer
         at.now += 1
         assert isinstance(await at.process().begin(a_call()), OnceBegun)
+
+
+@pytest.mark.parametrize(
+    ("kept_there", "known"),
+    [
+        (b'{"of-tomorrow": {"text": "y"}}', False),
+        (b'{"result": {"content": [{"type": "of-tomorrow"}]}}', False),
+        (b'{"failure": {"code": 1, "text": "y", "of-tomorrow": [1]}, "of-tomorrow": [1]}', True),
+    ],
+)
+async def test_an_answer_that_another_version_kept_is_given_where_it_can_be_read_and_never_worked_out_again(
+    kept_there: bytes, known: bool
+) -> None:
+    def put(sealed: bytes, db: StoreDb) -> None:
+        db.execute("UPDATE kept_calls SET answer = ?", sealed)
+
+    async with kept() as at:
+        first = at.process()
+        mine = await begun(first, a_call())
+        await first.finish(mine, says("kept"))
+        vault = AnswerVault(bytes(32), secrets.token_bytes)
+        await at.store.write(partial(put, vault.seal_bytes(mine.row.id, kept_there)))
+        found = await at.process().begin(a_call())
+        assert found == (KeptAnswer(failure=KeptFailure(1, "y")) if known else NotMadeAgain(UNREADABLE))
 
 
 async def test_a_key_belongs_to_its_caller_its_tool_and_its_arguments() -> None:

@@ -243,6 +243,22 @@ async def test_what_is_kept_is_found_again_after_a_restart() -> None:
         assert reason(await next_one.begin(numbered(9), an_offer(), Shown())) == "answers_not_fetched"
 
 
+async def test_an_answer_that_only_another_version_can_read_is_neither_given_nor_charged_again() -> None:
+    async with open_till() as at:
+        await at.give(1_000_000)
+        await given(at, 1)
+        (charge,) = await charges_of(at)
+        newer = at.vault.seal_bytes(charge["id"], b'{"content": [{"type": "of-tomorrow"}]}')
+
+        def put(db: StoreDb) -> None:
+            db.execute("UPDATE charges SET answer = ?, answer_bytes = ?", newer, len(newer))
+
+        await at.store.write(put)
+        assert reason(await again(at, 1)) == "answer_unreadable"
+        (charge,) = await charges_of(at)
+        assert (charge["state"], charge["answer"]) == ("done", newer)
+
+
 async def test_calls_at_the_same_time_do_not_slip_by_while_it_is_looked() -> None:
     async with open_till(**of_caller(2)) as at:
         await at.give(1_000_000)
