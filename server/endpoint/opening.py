@@ -44,6 +44,7 @@ from server.sessions.crew import Crew
 from server.sessions.ended import EndedSessions
 from server.sessions.session_ids import SessionIds
 from server.sessions.sessions import MAX_OVERALL as MOST_SESSIONS
+from server.sessions.sessions import MAX_PER_CALLER as SESSIONS_PER_CALLER
 from server.sessions.sessions import Sessions
 from server.sessions.subscriptions import MAX_OVERALL as MOST_SUBSCRIPTIONS
 from server.sessions.subscriptions import Subscriptions
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from server.gateway.parked_elsewhere import ParkedElsewhere
     from server.letters.letters import Letters
     from server.limits.gate import ServerLimits
+    from server.repeats.arrears import Arrears
     from server.repeats.keeper import CallKeeper
     from server.sessions.shared_sessions import SharedSessions
     from server.telemetry.tracing import Tracing
@@ -219,13 +221,14 @@ async def open_servers(
         loads=loads,
         letters=letters,
     )
-    ended = EndedSessions(store)
+    sessions_each = max(MOST_SESSIONS, clients)
+    ended = EndedSessions(store, most=2 * sessions_each * len(servers))
     await ended.load()
     shared = None
     parked = None
     conversations = None
     if letters is not None:
-        shared = _shared(letters, ended, endpoints, store, subkey, log)
+        shared = _shared(letters, ended, endpoints, store, subkey, len(servers), log)
         background.start_soon(shared.run)
         parked = cache(partial(_parked, letters, background, log))
         conversations = cache(partial(_open_conversations, store, subkey, log))
@@ -238,7 +241,7 @@ async def open_servers(
         for server in servers:
             settings[server.name] = server
             ids = SessionIds(subkey("sessions"), server.name, clock=now_millis, entropy=secrets.token_bytes)
-            sessions[server.name] = Sessions(ids, ended, overall=max(MOST_SESSIONS, clients), shared=shared)
+            sessions[server.name] = Sessions(ids, ended, overall=sessions_each, shared=shared)
             endpoints[server.name], agents[server.name] = await open_endpoint(
                 server,
                 subkey,
@@ -287,6 +290,7 @@ def _shared(
     endpoints: Mapping[str, Endpoint],
     store: Store,
     subkey: Subkey,
+    servers: int,
     log: Logger,
 ) -> SharedSessions:
     from server.endpoint.elsewhere import hear_changes
@@ -298,6 +302,7 @@ def _shared(
         ended,
         store,
         key=subkey("shared-sessions"),
+        per_caller=servers * SESSIONS_PER_CALLER,
         clock=now_millis,
         entropy=secrets.token_bytes,
         log=log,
@@ -361,7 +366,16 @@ def _desk_place(
         background.start_soon(desk.run)
         return desk
 
-    return DeskPlace(make)
+    def purchases() -> Arrears:
+        from server.repeats.arrears import Arrears
+        from server.till.purchases import NOT_BOOKED
+
+        arrears = Arrears(store, log, NOT_BOOKED)
+        background.start_soon(arrears.run)
+        return arrears
+
+    # Over stdio nothing is kept, and there are no books.
+    return DeskPlace(make, None if issuer is None else cache(purchases))
 
 
 def _take_bounds(served: ServerLimits | None, newer: ServerLimits | None) -> None:

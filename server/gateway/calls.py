@@ -20,6 +20,9 @@ from server.mcp.questions import Question
 NEWS_WAITING: Final = 64
 NEWS_BYTES: Final = 1024 * 1024
 QUESTIONS_OPEN: Final = 16
+# Of a request that waits while nobody follows it: under this key its call's checkpoint has the ticket, and what whoever comes too late is told.
+TICKET_KEY: Final = "parked"
+GONE: Final = "the call that this answers has ended meanwhile: make it again"
 
 Outcome: TypeAlias = Raw | UpstreamRefusal | BackendError
 

@@ -7,15 +7,14 @@ node that the caller came to asks it, passes on what is told, and answers.
     what was answered, or that it pauses      ←→     what the upstream asks; what it tells meanwhile
     the result, or that it is parked again    ←      the end
 
-Letters both ways (server/letters). Where either node dies, the other hears of it within seconds: the caller is told to make the call again,
+Letters both ways (server/letters). Where either node dies, the other knows it when everybody does: the caller is told to make the call again,
 as after a restart, and the upstream that its request was given up.
 """
 
 from __future__ import annotations
 
 import hashlib
-import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
@@ -31,26 +30,22 @@ from server.backends.base import (
     Paused,
     Progress,
 )
-from server.gateway.calls import UpstreamCall
+from server.gateway.calls import GONE, TICKET_KEY, UpstreamCall
 from server.gateway.link import Link
 from server.gateway.messages import UpstreamRefusal
 from server.letters.letters import MAX_BODY, Letter, Letters
+from server.letters.talks import Talk, Talks
 from server.mcp.questions import Question
 from server.observe.log import Logger
 
 TAKE: Final = "parked"
 SAID: Final = "parked-said"
-GONE: Final = "the call that this answers has ended meanwhile: make it again"
 TOO_LARGE: Final = f"it is larger than the {MAX_BODY // 1024:,} KiB that go from one node to another"
-PARKED: Final = "parked"  # what a call is begun again with
-# How often it is looked whether the other node lives.
-LOOK_SECONDS: Final = 1.0
 # What is told of progress meanwhile: more often than this, the newest is enough.
 PROGRESS_SECONDS: Final = 0.25
-# Calls that are followed for other nodes at once, and what waits of one.
+# Calls that are followed for other nodes at once, and what waits of one: whoever does not keep up misses progress.
 FOLLOWED: Final = 256
-_WAITING: Final = 256
-_TALK_BYTES: Final = 18
+_UNREAD: Final = 256
 
 
 class _Take(msgspec.Struct, frozen=True):
@@ -141,10 +136,9 @@ class ParkedElsewhere:
         self._letters = letters
         self._log = log
         self._here: dict[str, ParkingPlace] = {}  # by the topics of tickets
-        self._talks: dict[str, trio.MemorySendChannel[_Said]] = {}
+        self._talks = Talks[_Said](letters, SAID, _decode, unread=_UNREAD)
         self._taken, self._takes = trio.open_memory_channel[tuple[_Take, str]](FOLLOWED)
         letters.hear(TAKE, self._hear_take, lambda topic: topic.startswith(letters.node))
-        letters.hear(SAID, self._hear_said, self._talks.__contains__)
 
     # ── tickets ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -166,51 +160,29 @@ class ParkedElsewhere:
 
     async def go_on(self, ticket: str, subject: str, outlet: Outlet) -> Raw:
         """The result. Raises what following the call would raise."""
-        talk, node, over = secrets.token_urlsafe(_TALK_BYTES), ticket.partition(".")[0], False
-        sender, said = trio.open_memory_channel[_Said](_WAITING)
-        self._talks[talk] = sender
-        try:
-            take = _encode(_Take(ticket, subject, talk))
+        over = False
+        with self._talks.begin(ticket.partition(".")[0]) as talk:
+            take = _encode(_Take(ticket, subject, talk.name))
             if not self._letters.send(TAKE, _topic(ticket), take, caller=subject):
                 raise BackendError(GONE)
-            while True:
-                event = await self._next(said, node)
-                match event:
-                    case _Asked():
-                        self._say(talk, await _ask(outlet, event), subject)
-                    case _Told():
-                        await outlet.emit(event.event)
-                    case None | _ParkedAgain() | _Result() | _Refused() | _Failed():
-                        over = True
-                        if isinstance(event, _ParkedAgain):
-                            await outlet.checkpoint({PARKED: ticket})
-                        return _ended(event)
-                    case _:
-                        pass
-        finally:
-            del self._talks[talk]
-            if not over:
-                self._say(talk, _Leaves(), subject)
-
-    async def _next(self, said: trio.MemoryReceiveChannel[_Said], node: str) -> _Said | None:
-        """None: the other node is gone."""
-        while True:
-            with trio.move_on_after(LOOK_SECONDS):
-                return await said.receive()
-            if not self._letters.is_alive(node):
-                return None
-
-    def _say(self, talk: str, said: _Said, subject: str) -> None:
-        body = _encode(said)
-        if len(body) > MAX_BODY:
-            match said:
-                case _Answered():
-                    body = _encode(_NotAnswered(said.number, f"an answer was given, but {TOO_LARGE}", None))
-                case _:
-                    body = _encode(
-                        _Failed(f"the upstream has answered, but {TOO_LARGE}: make the call again")
-                    )
-        self._letters.send(SAID, talk, body, caller=subject)
+            try:
+                while True:
+                    event = await talk.next()
+                    match event:
+                        case _Asked():
+                            _say(talk, await _ask(outlet, event), subject)
+                        case _Told():
+                            await outlet.emit(event.event)
+                        case None | _ParkedAgain() | _Result() | _Refused() | _Failed():
+                            over = True
+                            if isinstance(event, _ParkedAgain):
+                                await outlet.checkpoint({TICKET_KEY: ticket})
+                            return _ended(event)
+                        case _:
+                            pass
+            finally:
+                if not over:
+                    _say(talk, _Leaves(), subject)
 
     # ── where the request waits ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -225,53 +197,39 @@ class ParkedElsewhere:
         except trio.WouldBlock:
             self._log.warning("upstream.not_followed", reason="too many calls are followed for other nodes")
 
-    def _hear_said(self, letter: Letter) -> None:
-        try:
-            self._talks[letter.topic].send_nowait(_decode(letter.body))
-        except (
-            trio.WouldBlock
-        ):  # whoever does not keep up misses progress; nothing else comes in such numbers
-            return
-
     async def _follow(self, take: _Take, node: str) -> None:
-        place, talk = self._here.get(_topic(take.ticket)), take.talk
-        try:
-            if place is None:
-                raise BackendError(GONE)
-            link, running = place.take_up(take.ticket, take.subject)
-        except BackendError as error:
-            return self._say(talk, _Failed(str(error)), take.subject)
-        sender, said = trio.open_memory_channel[_Said](_WAITING)
-        self._talks[talk] = sender
-        line = _FarOutlet(lambda event: self._say(talk, event, take.subject))
-        parked = False
-        try:
-            running.put_again()
-            ended = await self._followed(link, running, line, lambda: self._next(said, node))
-            if isinstance(ended, _ParkedAgain):
-                place.put_back(take.ticket, link, running)
-                parked = True
-            if ended is not None:
-                self._say(talk, ended, take.subject)
-        finally:
-            del self._talks[talk]
-            if not parked:
-                await link.give_up(running)
+        with self._talks.join(take.talk, node) as talk:
+            place = self._here.get(_topic(take.ticket))
+            try:
+                if place is None:
+                    raise BackendError(GONE)
+                link, running = place.take_up(take.ticket, take.subject)
+            except BackendError as error:
+                return _say(talk, _Failed(str(error)), take.subject)
+            line = _FarOutlet(lambda event: _say(talk, event, take.subject))
+            parked = False
+            try:
+                running.put_again()
+                ended = await self._followed(link, running, line, talk)
+                if isinstance(ended, _ParkedAgain):
+                    place.put_back(take.ticket, link, running)
+                    parked = True
+                if ended is not None:
+                    _say(talk, ended, take.subject)
+            finally:
+                if not parked:
+                    await link.give_up(running)
         return None
 
     async def _followed(
-        self,
-        link: Link,
-        running: UpstreamCall,
-        line: _FarOutlet,
-        next_said: Callable[[], Awaitable[_Said | None]],
+        self, link: Link, running: UpstreamCall, line: _FarOutlet, talk: Talk[_Said]
     ) -> _Said | None:
         """How it ended. None: nobody is there any more who wants to know."""
         ended: list[_Said] = []
         async with trio.open_nursery() as nursery:
 
             async def listen() -> None:
-                while (said := await next_said()) is not None and not isinstance(said, _Leaves):
+                while (said := await talk.next()) is not None and not isinstance(said, _Leaves):
                     line.hear(said)
                 nursery.cancel_scope.cancel()
 
@@ -343,6 +301,17 @@ class _FarOutlet:
 
     async def close_stream(self) -> None:
         """There is none here."""
+
+
+def _say(talk: Talk[_Said], said: _Said, subject: str) -> None:
+    body = _encode(said)
+    if len(body) > MAX_BODY:
+        match said:
+            case _Answered():
+                body = _encode(_NotAnswered(said.number, f"an answer was given, but {TOO_LARGE}", None))
+            case _:
+                body = _encode(_Failed(f"the upstream has answered, but {TOO_LARGE}: make the call again"))
+    talk.say(body, caller=subject)
 
 
 async def _ask(outlet: Outlet, asked: _Asked) -> _Reply:

@@ -14,7 +14,7 @@ import msgspec
 import trio
 
 from server.backends.base import BackendError
-from server.gateway.calls import UpstreamCall
+from server.gateway.calls import GONE, UpstreamCall
 from server.gateway.link import Link
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # As long as a client's sealed state is good for (mcp/rounds.py).
 PARKED_SECONDS: Final = 30 * 60.0
-PARKED: Final = 256
+MOST_PARKED: Final = 256
 PARKED_BY_ONE: Final = 16
 SWEEP_SECONDS: Final = 30.0
 
@@ -53,7 +53,7 @@ class Parking:
     def park(self, link: Link, running: UpstreamCall) -> str:
         """Raises `BackendError` where there is no room."""
         mine = sum(1 for each in self._parked.values() if each.running.subject == running.subject)
-        if len(self._parked) >= PARKED or mine >= PARKED_BY_ONE:
+        if len(self._parked) >= MOST_PARKED or mine >= PARKED_BY_ONE:
             raise BackendError("too many calls wait for an answer of their callers")
         ticket = self._ticket()
         if self._elsewhere is not None:
@@ -79,7 +79,7 @@ class Parking:
         """With the connection that it runs on."""
         found = self._parked.get(ticket)
         if found is None or found.running.subject != subject:
-            raise BackendError("the call that this answers has ended meanwhile: make it again")
+            raise BackendError(GONE)
         self._pop(ticket)
         return found.link, found.running
 

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Raw
 
 from server.backends.base import AgentRequest, BackendError, Outlet, Paused
+from server.gateway.calls import TICKET_KEY
 from server.gateway.link import NO_HEADERS, Link
 from server.gateway.messages import EMPTY, UpstreamFailure, UpstreamRefusal, members
 from server.gateway.parking import Parking
@@ -37,7 +38,6 @@ PAGE_FIRST: Final = -32042
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 NO_QUESTIONS: Final[Mapping[str, Question]] = MappingProxyType({})
 
-PARKED: Final = "parked"
 ROUND: Final = "round"
 
 
@@ -111,7 +111,7 @@ async def _waiting(
     tasks: bool,
 ) -> Raw:
     """In the handshake era."""
-    ticket = _resumed(call, PARKED)
+    ticket = _resumed(call, TICKET_KEY)
     if isinstance(ticket, str):
         if (elsewhere := parking.at_another_node(ticket)) is not None:
             return await elsewhere.go_on(ticket, call.subject, outlet)
@@ -128,7 +128,7 @@ async def _waiting(
         if running.outcome is None:
             ticket = parking.park(link, running)
             parked = True
-            await outlet.checkpoint({PARKED: ticket})
+            await outlet.checkpoint({TICKET_KEY: ticket})
         raise
     finally:
         if not parked:

@@ -38,10 +38,12 @@ GIVEN_UP_SECONDS: Final = 10.0
 SOON_SECONDS: Final = 0.25
 _PAUSE_SECONDS: Final = 0.2
 
-# A letter is one, and each 16 KiB of it one more. A caller may cause so many in a second, and so many at once; a node writes so many.
+# A letter is one, and each 16 KiB of it one more. A caller may cause so many in a second, and so many at once; a node writes so many for
+# all its callers together, and, whatever those cause, as many of its own.
 _UNIT_BYTES: Final = 16 * 1024
 OF_CALLER: Final = rate(32, 1, burst=192)
 OF_NODE: Final = rate(256, 1, burst=1024)
+_CALLERS, _OWN = "callers", "own"
 # In memory until they are written.
 MAX_WAITING: Final = 1024
 MAX_WAITING_BYTES: Final = 8 * 1024 * 1024
@@ -155,9 +157,9 @@ class Letters:
         if len(self._urgent) >= MAX_WAITING or self._bytes + size > MAX_WAITING_BYTES:
             return False
         units = 1 + size // _UNIT_BYTES
-        if caller is not None and any(self._of_caller.use(caller) for _ in range(units)):
-            return False
-        return not any(self._of_node.use("") for _ in range(units))
+        if caller is None:
+            return not any(self._of_node.use(_OWN) for _ in range(units))
+        return not any(self._of_caller.use(caller) or self._of_node.use(_CALLERS) for _ in range(units))
 
     def _drop(self, kind: str) -> None:
         if not self.dropped % 1000:  # under a flood the log is not to be another
@@ -254,7 +256,16 @@ class Letters:
                     if row.node != self.node:
                         await self._hand_over(row)
                     self._read_to = row.seq
+                if not found:
+                    await self._look_whether_behind()
                 more = len(found) == _READ_AT_ONCE
+
+    async def _look_whether_behind(self) -> None:
+        """A database that took over may have lost the last letters: it goes on with lower numbers than were read here."""
+        newest = await self._store.read(rows.newest)
+        if 0 < newest < (self._read_to or 0):
+            self._tell_missed()
+            self._read_to = newest
 
     async def _hand_over(self, row: LetterRow) -> None:
         listeners = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 
@@ -42,8 +42,12 @@ LOGGED_DIGITS: Final = 16
 END_SECONDS: Final = 5.0
 
 
+# Of the trail and of the ledger: ends that each had once.
+Known: TypeAlias = tuple[Sequence[Position], Sequence[Position]]
+
+
 class WrittenHead:
-    """Where one chain ends, as it was written down last."""
+    """Where one chain ends, as it was written down last, and as this process last saw it."""
 
     def __init__(
         self, name: str, file: HeadFile, committed: Callable[[], Position | None], log: Logger
@@ -53,13 +57,22 @@ class WrittenHead:
         self._name = name
         self._log = log
         self._written: Position | None = None
+        self._seen: Position | None = None
         self._logged: Position | None = None
         self._failed = False
 
-    async def write(self, others: Position | None = None) -> None:
-        """What the store has committed, or `others` after that; a refusal of the disk is logged once, and tried again next time."""
-        known = [each for each in (self.committed(), others, self._written) if each is not None]
-        head = max(known, key=lambda each: each.seq, default=None)
+    @property
+    def known(self) -> Sequence[Position]:
+        """Where it has ended: each of these is in the chain for as long as nobody had a hand in it."""
+        return [each for each in (self.committed(), self._seen) if each is not None]
+
+    def see(self, end: Position | None) -> None:
+        """Compared with all that was `known`."""
+        self._seen = end or self._seen
+
+    async def write(self) -> None:
+        """A refusal of the disk is logged once, and tried again next time."""
+        head = max(self.known, key=lambda each: each.seq, default=None)
         if head is None or head == self._written:
             return
         try:
@@ -85,7 +98,8 @@ class WrittenHead:
 
 class TrailHead:
     """The ends of the trail and of the ledger. `keeps`: of the processes of this machine, this one writes them down. `chains`: where
-    others write as well, how to look where they have come to."""
+    others write as well, how to look where they have come to. Then each process compares where the chains ended, as far as it knows,
+    with what is there: what nobody compares, somebody who can write to the database could take back."""
 
     def __init__(
         self,
@@ -106,8 +120,6 @@ class TrailHead:
 
     async def run(self, *, sleep: Callable[[float], Awaitable[None]] = trio.sleep) -> None:
         """Until cancelled."""
-        if not self._keeps:
-            return
         since_written = since_logged = since_settled = 0.0
         try:
             while True:
@@ -116,6 +128,8 @@ class TrailHead:
                 if since_written >= HEAD_SECONDS or max(self.audit.behind, self.ledger.behind) >= HEAD_ROWS:
                     since_written = 0.0
                     await self.write()
+                if not self._keeps:
+                    continue
                 since_settled += LOOK_SECONDS
                 if since_settled >= SETTLED_EVERY_SECONDS:
                     since_settled = 0.0
@@ -124,24 +138,31 @@ class TrailHead:
                     since_logged = 0.0
                     self.tell()
         finally:
-            self.tell()
+            if self._keeps:
+                self.tell()
 
     async def write(self) -> None:
-        if not self._keeps:
+        """What was written down before stays where it cannot be compared with what is there now."""
+        if self._chains is not None and not await self._compare(*self._chains):
             return
-        audit, ledger = await self._ends_of_all()
-        await self.audit.write(audit)
-        await self.ledger.write(ledger)
+        if self._keeps:
+            await self.audit.write()
+            await self.ledger.write()
 
-    async def _ends_of_all(self) -> tuple[Position | None, Position | None]:
-        """Where the records, which others have sealed as well, say that the chains end."""
-        if self._chains is None:
-            return None, None
-        audit, ledger = self._chains
+    async def _compare(self, audit: AuditChain, ledger: LedgerChain) -> bool:
+        """Where the chains end by their records, which others have sealed as well. What they lack is said in the trail."""
+        known = self.audit.known, self.ledger.known
         try:
-            return await self._store.read(lambda db: (_end_of(audit, db), _end_of(ledger, db)))
+            ends = await self._store.read(partial(_ends_of, audit=audit, ledger=ledger, known=known))
+            if ends is None:
+                await self._store.write(partial(_compare_heads, known=known))
+                ends = await self._store.read(partial(_ends_of, audit=audit, ledger=ledger))
         except StoreError:
-            return None, None
+            return False
+        if ends is not None:
+            self.audit.see(ends[0])
+            self.ledger.see(ends[1])
+        return True
 
     def tell(self) -> None:
         self.audit.tell()
@@ -250,10 +271,24 @@ def _named(store: AuditedStore, log: Logger) -> NamedDecisions:
     return NamedDecisions(store, log)
 
 
+def _ends_of(
+    db: StoreDb, *, audit: AuditChain, ledger: LedgerChain, known: Known = ((), ())
+) -> tuple[Position | None, Position | None] | None:
+    """None: one of the chains lacks something that is known."""
+    chains = (audit, known[0]), (ledger, known[1])
+    if any(chain.holds(db, [head]) for chain, heads in chains for head in heads):
+        return None
+    return _end_of(audit, db), _end_of(ledger, db)
+
+
 def _end_of(chain: RowChain, db: StoreDb) -> Position | None:
     """None where its record is not as it was sealed, of which the store tells when it writes there."""
     found = chain.record(db)
     return None if found is None else Position(seq=found.head, mac=found.head_mac)
+
+
+def _compare_heads(db: StoreDb, *, known: Known) -> None:
+    db.compare_heads(*known)
 
 
 def _begin_ledger(db: StoreDb) -> None:

@@ -17,12 +17,12 @@ from server.mcp.results import RawResult, ToolResult
 from server.observe.log import Logger
 from server.repeats import kept_calls
 from server.repeats.answers import MAX_ANSWER_BYTES, AnswerVault
-from server.repeats.arrears import Arrears
 from server.repeats.fingerprint import fingerprint
 from server.repeats.kept_answers import AnswerRoom, KeptSum
 from server.repeats.kept_calls import KEPT_CALLS, KEY_KEPT_MS, CallEnding, KeptCall
 from server.repeats.keys import call_key
 from server.repeats.under_way import UnderWay
+from server.store.arrears import Arrears
 from server.store.jobs import Store, StoreBroken, StoreDb, StoreError
 
 # Whoever waits for somebody else's call is told so before its own time is over.
@@ -225,6 +225,7 @@ class CallKeeper:
         self._under_way.begin(found.id)
         taken = False
         try:
+            await self._arrears.settle()  # that somebody else may have taken it up may be among it since we looked
             taken = await self._store.write(job)
         except StoreBroken:
             until = self._clock() + KEY_KEPT_MS

@@ -156,15 +156,16 @@ async def resume_session(
 ) -> Session | None:
     """A session that its caller goes on with, although it is not here any more: the process is another, or it was put away. What
     there is may be another by now, so its client is told to look. Raises `TooManySessions`."""
-    facts = None
-    if sessions.shared is not None:
-        try:
-            facts = await sessions.look_up(named, principal, address)
-        except StoreUnavailable as problem:  # it goes on, as it would if nobody knew more of it
-            endpoint.log.warning("store.unavailable", method="session", reason=str(problem)[:200])
-        if (found := sessions.find(named, principal, address)) is not None:
-            return found  # another request of it was quicker
-    session = sessions.resume(named, principal, address, facts)
+    with sessions.expecting(named):
+        facts = None
+        if sessions.shared is not None:
+            try:
+                facts = await sessions.look_up(named, principal, address)
+            except StoreUnavailable as problem:  # it goes on, as it would if nobody knew more of it
+                endpoint.log.warning("store.unavailable", method="session", reason=str(problem)[:200])
+            if (found := sessions.find(named, principal, address)) is not None:
+                return found  # another request of it was quicker
+        session = sessions.resume(named, principal, address, facts)
     if session is not None:
         for kind in endpoint.lists:
             if sessions.may_have_missed(session, kind):

@@ -1,7 +1,7 @@
 """Sessions that their clients ended: their ids are not taken up again (session_ids.py), also after a restart.
 
 Kept until the id has expired anyway, and never more than so many. One that is forgotten before that could be taken up again by the
-caller it was made for, and is empty then: what is lost is the 404, and nothing else.
+caller it was made for: what is lost is the 404, and nothing else.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from auth.values.model import Millis
 from server.store.jobs import Store, StoreDb
 
-# Twice as many as there may be sessions. Each costs some 200 bytes here and 100 in the database.
+# Of one server, twice as many as it has sessions. Each costs some 200 bytes here and 100 in the database.
 MAX_ENDED: Final = 8192
 
 

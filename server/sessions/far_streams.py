@@ -10,7 +10,6 @@ connection of its own. What is too large for a letter is not sent: the connectio
 
 from __future__ import annotations
 
-import secrets
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -21,6 +20,7 @@ import trio
 from msgspec import Raw
 
 from server.letters.letters import MAX_BODY, Letter, Letters
+from server.letters.talks import Talk, Talks
 from server.observe.log import Logger
 from server.sessions.ended import topic_of
 from server.sessions.event_log import Event, EventStream, StreamReader
@@ -30,12 +30,11 @@ WANTED: Final = "stream"
 SAID: Final = "stream-said"
 # Nodes that have the session answer within milliseconds; if none does, the stream is kept nowhere.
 FIND_SECONDS: Final = 1.5
-LOOK_SECONDS: Final = 1.0
 BATCH_BYTES: Final = 256 * 1024
 # Streams that are read from other nodes at once.
 FOLLOWED: Final = 1024
-_WAITING: Final = 16
-_TALK_BYTES: Final = 18
+# Nobody sends so much of one before it is taken.
+_UNREAD: Final = 16
 
 
 class _Wanted(msgspec.Struct, frozen=True):
@@ -72,17 +71,10 @@ _decode_wanted: Final = msgspec.json.Decoder(_Wanted).decode
 class FarReader:
     """Read like a `StreamReader`."""
 
-    def __init__(
-        self,
-        say: Callable[[_Said], object],
-        said: trio.MemoryReceiveChannel[_Said],
-        alive: Callable[[], bool],
-    ) -> None:
+    def __init__(self, talk: Talk[_Said]) -> None:
         self.left = False
         self.at_end = False
-        self._say = say
-        self._said = said
-        self._alive = alive
+        self._talk = talk
         self._events = deque[Event]()
         self._owes = False  # what was sent has been read
 
@@ -90,18 +82,19 @@ class FarReader:
         while not self._events:
             if self._owes:
                 self._owes = False
-                self._say(_Taken())
-            with trio.move_on_after(LOOK_SECONDS) as waiting:
-                said = await self._said.receive()
-                if isinstance(said, _Events):
-                    self._events.extend(Event(name, bytes(message)) for name, message in said.events)
+                self._talk.say(_encode(_Taken()))
+            match await self._talk.next():
+                case _Events(events):
+                    self._events.extend(Event(name, bytes(message)) for name, message in events)
                     self._owes = True
-                elif isinstance(said, _Ends):
-                    self.left, self.at_end = said.more, True
+                case _Ends(more):
+                    self.left, self.at_end = more, True
                     return None
-            if waiting.cancelled_caught and not self._alive():
-                self.left = True
-                return None
+                case None:
+                    self.left = True
+                    return None
+                case _:
+                    pass
         return self._events.popleft()
 
 
@@ -113,42 +106,30 @@ class FarStreams:
         self._letters = letters
         self._find = find
         self._log = log
-        self._talks: dict[str, trio.MemorySendChannel[_Said]] = {}
-        self._nodes: dict[str, str] = {}  # who is at the other end of a talk
+        self._talks = Talks[_Said](letters, SAID, _decode, unread=_UNREAD)
         self._wanted, self._wants = trio.open_memory_channel[tuple[Session, EventStream, int, str, str]](
             FOLLOWED
         )
         letters.hear(WANTED, self._hear_wanted, lambda topic: find(topic) is not None)
-        letters.hear(SAID, self._hear_said, self._talks.__contains__)
 
     # ── where the client is ──────────────────────────────────────────────────────────────────────────────────────────
 
     @asynccontextmanager
     async def read(self, session: Session, event_id: str) -> AsyncGenerator[FarReader | None]:
         """None: no node has what comes after that event."""
-        talk = secrets.token_urlsafe(_TALK_BYTES)
-        sender, said = trio.open_memory_channel[_Said](_WAITING)
-        self._talks[talk] = sender
-        begun, reader = False, None
-        try:
-            wanted = _encode(_Wanted(event_id, talk))
+        with self._talks.begin() as talk:
+            begun, reader = False, None
+            wanted = _encode(_Wanted(event_id, talk.name))
             if self._letters.send(WANTED, topic_of(session.id), wanted, caller=session.caller):
                 with trio.move_on_after(FIND_SECONDS):
-                    begun = isinstance(await said.receive(), _Begins)
+                    begun = isinstance(await talk.next(), _Begins)
             if begun:
-                node = self._nodes[talk]
-                reader = FarReader(
-                    lambda event: self._say(talk, event), said, lambda: self._letters.is_alive(node)
-                )
-            yield reader
-        finally:
-            del self._talks[talk]
-            self._nodes.pop(talk, None)
-            if reader is not None and not reader.at_end:
-                self._say(talk, _Leaves())
-
-    def _say(self, talk: str, said: _Said) -> bool:
-        return self._letters.send(SAID, talk, _encode(said))
+                reader = FarReader(talk)
+            try:
+                yield reader
+            finally:
+                if reader is not None and not reader.at_end:
+                    talk.say(_encode(_Leaves()))
 
     # ── where the stream is ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -167,46 +148,29 @@ class FarStreams:
         except trio.WouldBlock:
             self._log.warning("stream.not_passed_on", reason="too many streams are read at other nodes")
 
-    def _hear_said(self, letter: Letter) -> None:
-        self._nodes.setdefault(letter.topic, letter.node)
-        try:
-            self._talks[letter.topic].send_nowait(_decode(letter.body))
-        except trio.WouldBlock:  # nobody sends so much before it is taken
-            return
-
-    async def _pass_on(self, session: Session, stream: EventStream, after: int, talk: str, node: str) -> None:
-        sender, said = trio.open_memory_channel[_Said](_WAITING)
-        self._talks[talk] = sender
+    async def _pass_on(self, session: Session, stream: EventStream, after: int, name: str, node: str) -> None:
         taken = trio.Event()
-        try:
+        with self._talks.join(name, node) as talk:
             async with trio.open_nursery() as nursery:
 
                 async def listen() -> None:
                     """Until the other node needs no more, or is gone."""
-                    nonlocal taken
-                    while True:
-                        with trio.move_on_after(LOOK_SECONDS) as waiting:
-                            if isinstance(await said.receive(), _Leaves):
-                                break
-                            taken.set()
-                        if waiting.cancelled_caught and not self._letters.is_alive(node):
-                            break
+                    while isinstance(await talk.next(), _Taken):
+                        taken.set()
                     nursery.cancel_scope.cancel()
 
                 nursery.start_soon(listen)
-                self._say(talk, _Begins())
+                talk.say(_encode(_Begins()))
                 with session.stream_open(), stream.read(after) as reader:
                     while (events := await _batch(stream, reader)) is not None:
                         taken = trio.Event()
-                        if not self._say(talk, _Events(events)):
-                            self._say(talk, _Ends(more=True))
+                        if not talk.say(_encode(_Events(events))):
+                            talk.say(_encode(_Ends(more=True)))
                             break
                         await taken.wait()
                     else:
-                        self._say(talk, _Ends(more=reader.left))
+                        talk.say(_encode(_Ends(more=reader.left)))
                 nursery.cancel_scope.cancel()
-        finally:
-            del self._talks[talk]
 
 
 async def _batch(stream: EventStream, reader: StreamReader) -> list[tuple[str, Raw]] | None:

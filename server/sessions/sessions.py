@@ -11,6 +11,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
@@ -107,6 +108,10 @@ class Sessions:
             return None
         session.touch()
         return session
+
+    def expecting(self, session_id: str) -> AbstractContextManager[None]:
+        """While it is looked up and taken up again: what other nodes say of it meanwhile is not lost."""
+        return nullcontext() if self.shared is None else self.shared.expecting(session_id)
 
     async def look_up(self, session_id: str, principal: Principal, address: str) -> SessionFacts | None:
         """What other nodes know of one that is not here. None: there are none, or it can be nobody's. Raises `StoreUnavailable`."""

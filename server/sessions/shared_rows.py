@@ -15,7 +15,6 @@ from server.store.jobs import StoreDb
 
 # As long as a session that nobody uses is kept in memory, and some more: who uses it writes again before that.
 KEPT_MS: Final = 2 * 3_600_000
-PER_CALLER: Final = 64
 # Of one caller, beyond what it may have, in one go.
 _PIECE: Final = 64
 
@@ -58,15 +57,15 @@ def look_up(db: StoreDb, id_hash: str, *, now: Millis) -> FactsRow:
     )
 
 
-def write(db: StoreDb, changes: Sequence[FactsChange], *, node: str, now: Millis) -> None:
+def write(db: StoreDb, changes: Sequence[FactsChange], *, node: str, per_caller: int, now: Millis) -> None:
     for change in changes:
         if change.over:
             db.execute("DELETE FROM shared_sessions WHERE id_hash = ?", change.id_hash)
         else:
-            _write(db, change, node=node, now=now)
+            _write(db, change, node=node, per_caller=per_caller, now=now)
 
 
-def _write(db: StoreDb, change: FactsChange, *, node: str, now: Millis) -> None:
+def _write(db: StoreDb, change: FactsChange, *, node: str, per_caller: int, now: Millis) -> None:
     db.execute(
         "INSERT INTO shared_sessions (id_hash, caller, log_level, reader, expires_at) VALUES (?, ?, ?, ?, ?)"
         " ON CONFLICT (id_hash) DO UPDATE SET expires_at = excluded.expires_at,"
@@ -106,5 +105,5 @@ def _write(db: StoreDb, change: FactsChange, *, node: str, now: Millis) -> None:
         " (SELECT id_hash FROM shared_sessions WHERE caller = ? ORDER BY expires_at DESC LIMIT ? OFFSET ?)",
         change.caller,
         _PIECE,
-        PER_CALLER,
+        per_caller,
     )

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Generator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
@@ -42,8 +42,9 @@ _PAUSE_SECONDS: Final = 1.0
 _AT_ONCE: Final = 100
 # Of sessions with a row, the ones that are in use say so again.
 _REFRESH_SECONDS: Final = 20 * 60.0
-# Sessions that are looked up at the same time.
-_COMING: Final = 1024
+# Sessions that are looked up at the same time, and what is kept of the letters for each: its caller may cause no more in that time.
+_EXPECTED: Final = 1024
+_EXPECTED_LETTERS: Final = 512
 # Ids of another node's requests that were answered here: whoever answers twice is late.
 _REMEMBERED: Final = 64
 _NODE_CHARACTERS: Final = 8
@@ -107,6 +108,16 @@ class SessionsHere(Protocol):
     def watches_elsewhere(self, session: Session, uri: str, on: bool) -> None: ...
 
 
+class _Expected:
+    """A session that is being looked up: what is said of it meanwhile."""
+
+    __slots__ = ("letters", "requests")
+
+    def __init__(self) -> None:
+        self.letters: list[Letter] = []
+        self.requests = 0  # that wait for it
+
+
 class SharedSessions:
     """Of all servers of a process. Implements `OtherNodes`. `run` writes what later nodes must know."""
 
@@ -117,11 +128,14 @@ class SharedSessions:
         store: Store,
         *,
         key: bytes,
+        per_caller: int,
         clock: Callable[[], Millis],
         entropy: Callable[[int], bytes],
         log: Logger,
     ) -> None:
+        """`per_caller`: sessions that one caller may have, at all servers together."""
         self._letters = letters
+        self._per_caller = per_caller
         self._ended = ended
         self._store = store
         self._cipher = AESGCM(hashlib.sha256(key + b"rows").digest())
@@ -131,7 +145,7 @@ class SharedSessions:
         self._log = log
         self._here: dict[str, tuple[Session, SessionsHere]] = {}
         self._answered: dict[str, dict[str, None]] = {}
-        self._coming: dict[str, list[Letter]] = {}  # what is said of those that are just being looked up
+        self._expected: dict[str, _Expected] = {}
         self._unwritten: dict[str, FactsChange] = {}
         self._noted = 0
         self._written = 0  # of what was noted, so much has its rows, or will have none
@@ -139,7 +153,7 @@ class SharedSessions:
         self._doubted = False  # some of those that are here may have been ended
         self._wake = trio.Event()
         self._streams = FarStreams(letters, self._at, log)
-        letters.hear(ABOUT, self._hear, lambda topic: topic in self._here or topic in self._coming)
+        letters.hear(ABOUT, self._hear, lambda topic: topic in self._here or topic in self._expected)
         letters.hear(ENDED, self._hear_end)
         letters.on_company(self._share_all)
         letters.on_missed(self._doubt)
@@ -150,7 +164,8 @@ class SharedSessions:
         self._here[topic] = (session, sessions)
 
     def catch_up(self, session: Session) -> None:
-        for letter in self._coming.pop(topic_of(session.id), ()):
+        expected = self._expected.pop(topic_of(session.id), None)
+        for letter in () if expected is None else expected.letters:
             self._hear(letter)
 
     def _at(self, topic: str) -> Session | None:
@@ -179,13 +194,14 @@ class SharedSessions:
         before = self._answered.setdefault(topic, {})
         if request_id in before:
             return
-        before[request_id] = None
-        if len(before) > _REMEMBERED:
-            del before[next(iter(before))]
         news = _Answered(request_id, response.result or _NOTHING, response.error or _NOTHING)
         if len(body := _encode(news)) > MAX_BODY:
             body = _encode(_Answered(request_id, why=TOO_LARGE))
-        self._letters.send(ABOUT, topic, body, caller=session.caller)
+        if not self._letters.send(ABOUT, topic, body, caller=session.caller):
+            return  # its client may answer once more
+        before[request_id] = None
+        if len(before) > _REMEMBERED:
+            del before[next(iter(before))]
 
     def _asked_elsewhere(self, session: Session, request_id: str) -> bool:
         match = _NAMED(request_id)
@@ -240,9 +256,10 @@ class SharedSessions:
 
     def _hear(self, letter: Letter) -> None:
         found = self._here.get(letter.topic)
-        if letter.topic in self._coming:
-            self._coming[letter.topic].append(letter)
-        if found is None or letter.topic in self._coming:
+        if found is None:
+            expected = self._expected.get(letter.topic)
+            if expected is not None and len(expected.letters) < _EXPECTED_LETTERS:
+                expected.letters.append(letter)
             return
         session, sessions = found
         news: _News = _decode(letter.body)
@@ -279,12 +296,24 @@ class SharedSessions:
 
     # ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def look_up(self, session_id: str) -> SessionFacts:
-        """Raises `StoreUnavailable`. From now on what others say of it is kept for it."""
+    @contextmanager
+    def expecting(self, session_id: str) -> Generator[None]:
+        """What others say of it meanwhile is kept, and heard when it is here (`catch_up`)."""
         topic = topic_of(session_id)
-        self._coming.setdefault(topic, [])
-        while len(self._coming) > _COMING:
-            del self._coming[next(iter(self._coming))]
+        expected = self._expected.get(topic) or _Expected()
+        if len(self._expected) < _EXPECTED:
+            self._expected[topic] = expected
+        expected.requests += 1
+        try:
+            yield
+        finally:
+            expected.requests -= 1
+            if not expected.requests and self._expected.get(topic) is expected:
+                del self._expected[topic]
+
+    async def look_up(self, session_id: str) -> SessionFacts:
+        """Raises `StoreUnavailable`."""
+        topic = topic_of(session_id)
         row = await self._store.read(partial(rows.look_up, id_hash=topic, now=self._clock()))
         reader = row.reader if row.reader is not None and self.is_alive(row.reader) else None
         return SessionFacts(
@@ -385,7 +414,13 @@ class SharedSessions:
         while self._unwritten:
             upto = self._noted if len(self._unwritten) <= _AT_ONCE else self._written
             some = [self._unwritten.pop(topic) for topic in list(self._unwritten)[:_AT_ONCE]]
-            job = partial(rows.write, changes=some, node=self._letters.node, now=self._clock())
+            job = partial(
+                rows.write,
+                changes=some,
+                node=self._letters.node,
+                per_caller=self._per_caller,
+                now=self._clock(),
+            )
             try:
                 await self._store.write(job)
             except StoreError as problem:

@@ -94,7 +94,13 @@ class AuditTail(Tail):
 
     def begin(self, db: StoreDb, *, at: int) -> tuple[AuditEntry, ...]:
         """Read the chain's end, if that was not done yet."""
-        trouble = self.look(db)
+        return self._tell(db, self.look(db), at)
+
+    def begin_with(self, db: StoreDb, heads: Sequence[Position], *, at: int) -> tuple[AuditEntry, ...]:
+        """The same, compared with these as well."""
+        return self.begin(db, at=at) or self._tell(db, self.compare(db, heads), at)
+
+    def _tell(self, db: StoreDb, trouble: str, at: int) -> tuple[AuditEntry, ...]:
         if not trouble:
             return ()
         entry = AuditEntry(at, ALTERED, STORE, None, None, None, None, "refused", trouble)

@@ -105,6 +105,17 @@ class Tail:
         self._record, self._dirty = replace(record, noticed=record.noticed or self._seq + 1), True
         return trouble
 
+    def compare(self, db: StoreDb, heads: Sequence[Position]) -> str:
+        """Says which of these, each of which the chain ended with once, it lacks; and so does the record, for ever. After `look`."""
+        record = self._found()
+        lacking = next(
+            (missing for head in heads if (missing := self._chain.lacks(db, record, [head]))), None
+        )
+        if lacking is None:
+            return ""
+        self._record, self._dirty = replace(record, noticed=record.noticed or self._seq + 1), True
+        return f"row {lacking.seq} was written once, and is not in this {self._chain.table.called}"
+
     @property
     def will_ask(self) -> tuple[str, str, int] | None:
         """The statement and its parameters that come first, as far as that is known."""

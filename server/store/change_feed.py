@@ -138,6 +138,11 @@ class Confirmation(trio.abc.Instrument):
         self._until = math.inf
         self.at: float | None = None  # when it was confirmed last
 
+    def begin(self) -> None:
+        """Nothing is cached yet. From here on it counts, also if it is never confirmed."""
+        self.at = self._clock()
+        self._until = self.at + CONFIRMED_SECONDS
+
     @property
     def is_missing(self) -> bool:
         return self.at is not None and self._until == math.inf

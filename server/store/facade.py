@@ -16,7 +16,17 @@ from server.store.audit_chain import STORE, AuditTail
 from server.store.chain_ends import ChainEnds
 from server.store.chain_tail import Tail
 from server.store.engine import EngineConnection, StoreEngine
-from server.store.jobs import CHANGE_KINDS, Cause, Change, Effect, Row, StatementRefused, StoreError, Wake
+from server.store.jobs import (
+    CHANGE_KINDS,
+    Cause,
+    Change,
+    Effect,
+    Position,
+    Row,
+    StatementRefused,
+    StoreError,
+    Wake,
+)
 from server.store.ledger_chain import ALTERED, ONCE
 from server.store.sqlite_engine import SQLITE
 
@@ -155,6 +165,10 @@ class Facade:
     def begin_audit(self) -> None:
         self._effects += self._trail().begin(self, at=self._at)
 
+    def compare_heads(self, audit: Sequence[Position], ledger: Sequence[Position]) -> None:
+        self._effects += self._trail().begin_with(self, audit, at=self._at)
+        self._tell_of_ledger(self._ledger().compare(self, ledger))
+
     def post(self, values: Sequence[object], *, once: Cause | None = None) -> int:
         return self._ledger().put(self, values, ONCE[once])
 
@@ -216,13 +230,15 @@ class Facade:
         if tail is None:
             raise self._spoil(StatementRefused("nothing can be posted before the store has the key for it"))
         if not tail.was_read:
-            trouble = tail.look(self, was_begun=self._has_ledger)
-            if trouble:
-                self.audit(AuditEntry(self._at, ALTERED, STORE, None, None, None, None, "refused", trouble))
+            self._tell_of_ledger(tail.look(self, was_begun=self._has_ledger))
             if tail.is_new:
                 self.begin_audit()
                 self._trail().note_ledger()
         return tail
+
+    def _tell_of_ledger(self, trouble: str) -> None:
+        if trouble:
+            self.audit(AuditEntry(self._at, ALTERED, STORE, None, None, None, None, "refused", trouble))
 
     def _has_ledger(self) -> bool:
         self.begin_audit()

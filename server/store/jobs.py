@@ -88,6 +88,11 @@ class StoreDb(Protocol):
         tells from then on that there is a ledger."""
         ...
 
+    def compare_heads(self, audit: Sequence[Position], ledger: Sequence[Position]) -> None:
+        """Compare both chains with where each is known to have ended once. What is not there any more is a row of its own, as with
+        `begin_audit`."""
+        ...
+
     def sweep_audit(self, *, before: int, at_most: int) -> int:
         """Delete the oldest audit rows, as far as they are from `before` or earlier; how many. The chain stays whole."""
         ...
@@ -308,6 +313,10 @@ class ConstraintFailed(StatementFailed):
 
 class JobTooSlow(JobError):
     """The job's statements ran for longer than any job may."""
+
+
+# A machine that stood still makes any job slow. One that is slow by itself is so each time: whoever must come through tries so often.
+MOST_SLOW: Final = 3
 
 
 class CannotOpen(StoreError):

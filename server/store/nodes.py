@@ -3,7 +3,8 @@
 A process has its row in `nodes` from its start to its end, and says again and again that it lives; one that did not, for ten seconds of the
 database's clock, is found dead by any of the others, which take its row away. So "dead" is a fact that is committed like any other: whoever
 is not in `nodes` is not there, and what it had in hand is anybody's. One that was taken for dead and is not enters again; what was taken from
-it meanwhile it finds gone, because every write of a holder is conditional on being it.
+it meanwhile it finds gone, because every write of a holder is conditional on being it. Whoever has just come, or was silent itself, finds
+nobody dead before the others have had the time to say that they live: it may have been the database that was away.
 
 For people, each says as well how it is, and who was found dead is remembered in `silent_nodes` until it is back, or for a day.
 
@@ -12,6 +13,7 @@ Where the rows are in a file there is one process, and its row is the only one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -22,6 +24,9 @@ from server.store.jobs import Row, StoreDb
 # Said every two seconds: what others take over waits for at most this long, and a look.
 ALIVE_MILLIS: Final = 10_000
 BEAT_SECONDS: Final = 2.0
+# Whoever says it later than this was kept from saying it, and so may the others have been; they have said it when so much time has passed.
+LATE_MILLIS: Final = 4_000
+PATIENCE_SECONDS: Final = 2 * BEAT_SECONDS + 1.0
 MOST: Final = 1_000
 
 # A node that is silent is spoken of for so long: whoever was asleep reads of it.
@@ -74,7 +79,9 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
 
     alive: tuple[MemberNode, ...]  # with itself, the oldest first
     was_dead: bool = False  # the others had taken it for dead
+    was_late: bool = False
     at: int = 0  # by the database's clock
+    silent: int | None = None  # ended without a word, and neither back nor replaced; None: not counted
 
 
 def enter_alone(db: StoreDb, node: MemberNode) -> Beat:
@@ -89,13 +96,23 @@ def enter(db: StoreDb, node: MemberNode) -> Beat:
     """On a database that others may use. Who had the same data directory before is dead."""
     db.execute("DELETE FROM nodes WHERE home = ? OR boot_id = ?", node.home, node.boot_id)
     _insert(db, node, NodeSaid())
-    found = _bury(db)
     _is_back(db, node)
     leases.end_left(db)
-    return Beat(alive=found.alive)
+    return Beat(alive=tuple(_node(row) for row in _all(db)))
 
 
-def beat(db: StoreDb, node: MemberNode, said: NodeSaid = _SERVES) -> Beat:
+def beat(
+    db: StoreDb,
+    node: MemberNode,
+    said: NodeSaid = _SERVES,
+    *,
+    buries: bool = True,
+    counts_silent: bool = False,
+) -> Beat:
+    """`buries`: whoever was silent for too long is dead from here on."""
+    rows = _all(db)
+    own = next((row for row in rows if row["boot_id"] == node.boot_id), None)
+    late = own is None or own["at"] - (own["alive_until"] - ALIVE_MILLIS) > LATE_MILLIS
     known = db.execute(
         f"UPDATE nodes SET alive_until = {_NOW} + ?, state = ?, trouble = ? WHERE boot_id = ?",
         ALIVE_MILLIS,
@@ -106,10 +123,16 @@ def beat(db: StoreDb, node: MemberNode, said: NodeSaid = _SERVES) -> Beat:
     if not known:
         _insert(db, node, said)
         _is_back(db, node)
-    found = _bury(db)
-    if found.dead:
+    others = [row for row in rows if row is not own]
+    dead = [row for row in others if row["alive_until"] < row["at"]] if buries and not late else []
+    living = [_node(row) for row in others if row not in dead]
+    alive = tuple(sorted((node, *living), key=lambda each: (each.started_at, each.boot_id)))
+    if dead:
+        _bury(db, dead, alive)
         leases.end_left(db)
-    return Beat(alive=found.alive, was_dead=not known, at=found.at)
+    at = max((row["at"] for row in rows), default=0)
+    silent = _count_silent(db) if counts_silent else None
+    return Beat(alive=alive, was_dead=not known, was_late=late, at=at, silent=silent)
 
 
 def leave(db: StoreDb, node: MemberNode) -> None:
@@ -153,19 +176,23 @@ def look(db: StoreDb) -> tuple[NodeSeen, ...]:
     )
 
 
-class _Found(msgspec.Struct, frozen=True):
-    alive: tuple[MemberNode, ...]
-    dead: int  # and gone now
-    at: int
+def _count_silent(db: StoreDb) -> int:
+    row = db.fetch_one(
+        f"SELECT count(*) AS silent FROM silent_nodes WHERE heard_at > {_NOW} - ?"
+        " AND NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.boot_id = silent_nodes.boot_id)",
+        SILENT_KEPT_MILLIS,
+    )
+    return 0 if row is None else row["silent"]
 
 
-def _bury(db: StoreDb) -> _Found:
-    """Those that were silent for too long are dead from here on. That they were there is remembered, unless somebody is in their place."""
-    rows = db.fetch_all(
+def _all(db: StoreDb) -> list[Row]:
+    return db.fetch_all(
         f"SELECT {_COLUMNS}, alive_until, {_NOW} AS at FROM nodes ORDER BY started_at, boot_id LIMIT ?", MOST
     )
-    alive = tuple(_node(row) for row in rows if row["alive_until"] >= row["at"])
-    dead = [row for row in rows if row["alive_until"] < row["at"]]
+
+
+def _bury(db: StoreDb, dead: Sequence[Row], alive: Sequence[MemberNode]) -> None:
+    """That they were there is remembered, unless somebody is in their place."""
     for row in dead:
         db.execute("DELETE FROM nodes WHERE boot_id = ?", row["boot_id"])
         node = _node(row)
@@ -176,7 +203,6 @@ def _bury(db: StoreDb) -> _Found:
                 *msgspec.structs.astuple(node),
                 row["alive_until"] - ALIVE_MILLIS,
             )
-    return _Found(alive, len(dead), max((row["at"] for row in rows), default=0))
 
 
 def _is_back(db: StoreDb, node: MemberNode) -> None:

@@ -37,6 +37,7 @@ class Others:
     def start(self, store: TellingStore, in_trio: Callable[..., None]) -> None:
         """`in_trio` calls a function in the thread of the event loop."""
         self._store = store
+        self.confirmation.begin()
         trio.lowlevel.add_instrument(self.confirmation)
         self._feed.start(partial(in_trio, self._hear))
 
@@ -44,12 +45,15 @@ class Others:
         trio.lowlevel.remove_instrument(self.confirmation)
         await self._feed.end()
 
-    def not_told(self, changes: Sequence[Change]) -> Sequence[Change]:
-        """Of those that were committed here; whoever asks tells them now. They may come before earlier ones of others."""
-        fresh = [change for change in changes if change.seq > self._up_to]
+    def note_told(self, changes: Sequence[Change]) -> None:
+        """Those were committed here and are told now, before earlier ones of others. All of them: where another database took over, which
+        was behind, their numbers may be lower than what was heard."""
         # What comes to count later would be remembered as it was before.
-        self._ahead.update(change.seq for change in fresh if not isinstance(change, ChangeInDoubt))
-        return fresh
+        self._ahead.update(
+            change.seq
+            for change in changes
+            if change.seq > self._up_to and not isinstance(change, ChangeInDoubt)
+        )
 
     def _hear(self, news: News) -> None:
         if news.gap:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from typing import Final
 
 import trio
 
@@ -19,10 +18,9 @@ from server.store.others import Others
 from server.store.postgres_connection import POSTGRES, PostgresAccess, PostgresConnection
 from server.store.postgres_listening import ListeningConnection
 from server.store.postgres_schema import bring_up
+from server.store.postgres_session import NOT_DURABLE
 from server.store.threads import DEFAULT_LIMITS, StoreLimits, ThreadedStore, serving
 from server.store.transactions import PendingJob, Transactions
-
-NOT_DURABLE: Final = "the database server runs with fsync = off: what was answered is lost, or damaged, with its next power cut"
 
 
 @asynccontextmanager

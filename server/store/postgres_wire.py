@@ -22,7 +22,8 @@ from psycopg.abc import PQGen
 from psycopg.adapt import AdaptersMap
 from psycopg.conninfo import make_conninfo
 
-from server.store.jobs import CannotOpen, StoreUnreachable
+from server.store.jobs import CannotOpen
+from server.store.postgres_refusals import all_said, hint_for
 
 T = TypeVar("T")
 
@@ -176,10 +177,12 @@ def connected(
     thread.join(_seconds_for(asked))
     if _taken(unclaimed):
         outage.note_hanging(thread)
-        raise _unreachable("it does not answer, or a name server does not")
+        raise _unreachable("it does not answer, or a name server does not", asked)
     made = outcome.get()
     if isinstance(made, psycopg.Error):
-        raise _unreachable(first_line(made, parameters)) from None
+        raise _unreachable(
+            _hidden(all_said(str(made), str(asked.get("host", ""))), parameters), asked
+        ) from None
     if isinstance(made, BaseException):
         raise made
     return made
@@ -187,7 +190,10 @@ def connected(
 
 def first_line(error: psycopg.Error, parameters: Mapping[str, str]) -> str:
     """Names a host, a user and a database, never a password, nor what was written in the place of something else."""
-    said = (str(error).strip().splitlines() or ["it does not answer"])[0]
+    return _hidden((str(error).strip().splitlines() or ["it does not answer"])[0], parameters)
+
+
+def _hidden(said: str, parameters: Mapping[str, str]) -> str:
     for name, value in parameters.items():
         if name not in _SHOWN and value and value != PROVED:
             said = said.replace(f'"{value}"', '"…"').replace(f"'{value}'", "'…'")
@@ -202,8 +208,10 @@ def _taken(unclaimed: SimpleQueue[None]) -> bool:
     return True
 
 
-def _unreachable(why: str) -> CannotOpen:
-    return CannotOpen(f"cannot connect to the database: {why}", hint=StoreUnreachable.hint)
+def _unreachable(why: str, asked: Mapping[str, Any]) -> CannotOpen:
+    return CannotOpen(
+        f"cannot connect to the database: {why or 'it does not answer'}", hint=hint_for(why, asked)
+    )
 
 
 def _seconds_for(asked: Mapping[str, Any]) -> float:

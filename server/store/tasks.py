@@ -94,6 +94,11 @@ def insert(
     return lease
 
 
+def unmake(db: StoreDb, id_hash: str, *, owner: str) -> None:
+    """One of which nobody was told, if it was written, and nobody has taken it over."""
+    db.execute("DELETE FROM tasks WHERE id_hash = ? AND owner = ? AND fence = 1", id_hash, owner)
+
+
 def _full(db: StoreDb, caller: str, caps: Caps, now: int) -> TasksFull | None:
     if _count(db, f"{RUNNING} AND caller = ?", caller) >= caps.running:
         return TasksFull.CALLER

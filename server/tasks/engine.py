@@ -134,6 +134,7 @@ class Tasks:
             with self._running:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._watch.run)
+                    nursery.start_soon(self._ledger.arrears.run)
                     task_status.started()
                     async for work in self._begun:
                         nursery.start_soon(self._carry_out, work)

@@ -22,7 +22,17 @@ from server.mcp.tasks import Ending, Face, Snapshot, TaskCompleted, TaskFailed, 
 from server.observe.log import Logger
 from server.store import leases
 from server.store import tasks as rows
-from server.store.jobs import Row, Store, StoreBroken, StoreDamaged, StoreDb, StoreUnavailable
+from server.store.arrears import Arrears
+from server.store.jobs import (
+    MOST_SLOW,
+    JobTooSlow,
+    Row,
+    Store,
+    StoreBroken,
+    StoreDamaged,
+    StoreDb,
+    StoreUnavailable,
+)
 from server.store.leases import Lease
 from server.store.tasks import Caps, NewTask, StoredTask, TasksFull
 from server.tasks.order import MAX_RESULT_BYTES, Owner, TaskOrder, TaskTerms
@@ -78,6 +88,7 @@ class TaskLedger:
         self._entropy = entropy
         self._boot_id = boot_id
         self._log = log
+        self.arrears: Final = Arrears(store, log, "task.not_unmade")
         self.clock = clock
         self.terms = terms
 
@@ -94,7 +105,7 @@ class TaskLedger:
         message: str | None,
     ) -> tuple[Lease, Snapshot]:
         """Kept when it returns, and nothing happens between the commit and the return. Raises `TooManyTasks`, `StoreUnavailable`, and
-        `StoreBroken` where it may be kept nevertheless."""
+        `StoreBroken` where it may be kept nevertheless until the store is there again."""
         terms, now = self.terms, self.clock()
         # Less than a second would be over before the answer has arrived.
         ttl = max(1000, min(terms.ttl_ms if ttl_ms is None else ttl_ms, terms.max_ttl_ms))
@@ -140,7 +151,8 @@ class TaskLedger:
             made = await self._store.write(job)
         except StoreBroken:
             made = await self._insist_at_once(partial(job, again=True))
-            if made is None:
+            if made is None:  # nobody is told of it, so it is not to be run either
+                self.arrears.owe(partial(rows.unmake, id_hash=new.id_hash, owner=self._boot_id))
                 raise
         if made is TasksFull.CALLER:
             raise TooManyTasks("you have too many tasks: wait for some to end, or to be forgotten")
@@ -296,13 +308,18 @@ class TaskLedger:
 
     async def insist(self, attempt: Callable[[], Any], *, longest_pause: float = 5.0) -> Any:
         """Until the store has room, or is there again. Cancel it to give up."""
-        pause = 0.1
+        pause, slow = 0.1, 0
         while True:
             try:
                 return await attempt()
             except StoreDamaged:  # which nobody mends while we wait
                 raise
             except StoreUnavailable as problem:
+                self._log.warning("task.store_unavailable", problem=str(problem))
+            except JobTooSlow as problem:
+                slow += 1
+                if slow == MOST_SLOW:
+                    raise
                 self._log.warning("task.store_unavailable", problem=str(problem))
             await trio.sleep(pause)
             pause = min(2 * pause, longest_pause)

@@ -187,6 +187,16 @@ def payment_used() -> Refusal:
     )
 
 
+def settled_after_refusal(row: PaymentRow) -> Refusal:
+    return Refusal(
+        reason="settled_after_refusal",
+        text="This payment was refused at first, and went through after all, when its call was over. Nothing was done for it, and it pays for no"
+        f" other call: ask whoever runs this server to give it back, as the payment {row.id}.",
+        status=409,
+        facts={"payment": row.id},
+    )
+
+
 def without_its_key() -> Refusal:
     """Of a payment by somebody of whom nothing else is known."""
     return Refusal(

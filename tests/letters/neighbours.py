@@ -21,7 +21,7 @@ from server.request.tools import carry_out
 from server.sessions.crew import Crew
 from server.sessions.ended import EndedSessions
 from server.sessions.session_ids import SessionIds
-from server.sessions.sessions import Sessions
+from server.sessions.sessions import MAX_PER_CALLER, Sessions
 from server.sessions.shared_sessions import SharedSessions
 from server.store.inline import InlineStore, open_inline_store
 from server.store.jobs import StoreDb
@@ -152,6 +152,7 @@ async def neighbour(
         ended,
         of.store,
         key=KEY,
+        per_caller=MAX_PER_CALLER,
         clock=clock,
         entropy=secrets.token_bytes,
         log=structlog.get_logger(),

@@ -137,6 +137,47 @@ async def test_who_causes_too_many_is_not_carried_and_others_are(
         assert len([line for line in of.lines if line["event"] == "letter.dropped"]) == 1
 
 
+async def test_whatever_callers_cause_a_node_can_say_what_it_has_to_say_itself(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with street() as of:
+        one, other = of.letters(A), of.letters(B)
+        heard = Heard()
+        other.hear("word", heard)
+        async with delivered(of, one, other):
+            sent = 0
+            for _ in range(20):
+                sent += sum(one.send("word", "flood", caller=f"m{number}") for number in range(100))
+                await trio.testing.wait_all_tasks_blocked()
+            assert 1000 <= sent < 1500
+            assert one.send("word", "t")
+        assert ("t", b"") in heard
+
+
+async def test_where_a_database_took_over_that_lacks_the_last_letters_the_next_ones_are_heard(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with street() as of:
+        one, other = of.letters(A), of.letters(B)
+        heard, missed = Heard(), list[str]()
+        other.hear("word", heard)
+        other.on_missed(lambda: missed.append("missed"))
+        async with delivered(of, one, other):
+            for number in range(5):
+                one.send("word", "t", b"%d" % number)
+            await trio.testing.wait_all_tasks_blocked()
+            await of.store.write(lambda db: db.execute("DELETE FROM letters WHERE seq > 1"))
+            await trio.testing.wait_all_tasks_blocked()
+            assert missed == ["missed"]
+            await of.store.write(
+                lambda db: db.execute(
+                    "INSERT INTO letters (seq, node, kind, topic, sealed, at)"
+                    " SELECT 2, node, kind, topic, sealed, at FROM letters"
+                )
+            )
+        assert len(heard) == 6
+
+
 async def test_what_happens_often_is_told_once_in_a_while(autojump_clock: trio.testing.MockClock) -> None:
     async with street() as of:
         one, other = of.letters(A), of.letters(B)

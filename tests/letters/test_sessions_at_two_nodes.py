@@ -314,6 +314,38 @@ async def test_what_is_said_of_a_session_while_it_is_looked_up_is_heard(
         assert b.living.session(one).watched == {"test://one"}
 
 
+async def test_of_a_session_that_is_not_taken_up_nothing_is_kept() -> None:
+    async with two(everything()) as (_, a, b):
+        one = await talk(a.pair)
+        b.sessions._per_caller = 1
+        other = await talk(b.pair)
+        async with other.listens() as stream:
+            await stream.read()
+            assert "error" in (await b.talk(one).ask("tools/list")).json
+            for uri in ("test://one", "test://empty"):
+                assert (await one.ask("resources/subscribe", {"uri": uri})).status == 200
+            await settled()
+            assert not b.shared._expected
+        b.sessions._per_caller = 2
+        assert (await b.talk(one).ask("tools/list")).status == 200
+        assert b.living.session(one).watched == {"test://one", "test://empty"}
+        assert not b.shared._expected
+
+
+async def test_an_answer_for_which_there_is_no_room_may_be_given_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with two(agent(asks=asks)) as (_, a, b):
+        one = await talk(a.pair, capabilities=CAPABILITIES)
+        async with asked(one) as (stream, question):
+            await settled()
+            with monkeypatch.context() as full:
+                full.setattr(b.letters, "_has_room", lambda *_: False)
+                await b.talk(one).reply(question, result=ANN)
+            await b.talk(one).reply(question, result=ANN)
+            assert "Ann" in await text_of(stream)
+
+
 async def test_what_belongs_to_no_request_goes_where_the_client_listens_and_only_there() -> None:
     async with two(agent(asks=asks)) as (of, a, b):
         one = await talk(a.pair)

@@ -66,6 +66,7 @@ class Kept:
         self.now = NOW
         self.refuses: Callable[[str], Exception | None] = lambda _: None
         self.loses = ""  # a job of this name is done, and nobody is told so
+        self.held: dict[str, trio.Event] = {}  # who does a job of that name is told so when it is set
         self._boots = itertools.count(1)
 
     async def write(self, job: Any) -> Any:
@@ -73,6 +74,8 @@ class Kept:
         if error := self.refuses(getattr(job, "func", job).__name__):
             raise error
         done = await self.store.write(job)
+        if (held := self.held.get(getattr(job, "func", job).__name__)) is not None:
+            await held.wait()
         if getattr(job, "func", job).__name__ == self.loses:
             raise StoreBroken("the connection was lost during a commit")
         return done
@@ -330,6 +333,31 @@ async def test_a_call_that_may_have_been_taken_up_is_still_one_that_was_interrup
         assert [row["state"] for row in await at.rows()] == ["running"]
         at.loses = ""
         await begun(keeper, harmless)
+
+
+async def test_whoever_takes_it_up_after_one_of_whom_nobody_knows_is_not_interrupted_by_that() -> None:
+    """Both found it interrupted, at the same time. What the first may have begun is ended before the second begins."""
+    async with kept() as at:
+        harmless = a_call(idempotent=True)
+        await begun(at.process(), harmless)
+        keeper, found = at.process(), list[OnceBegun]()
+        at.held["claim"] = trio.Event()
+
+        async def second() -> None:
+            found.append(await begun(keeper, harmless))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(second)
+            await trio.testing.wait_all_tasks_blocked()
+            looked = at.held.pop("claim")
+            at.refuses = lambda name: StoreBroken("lost") if name == "take_up" else None
+            with pytest.raises(StoreBroken):
+                await keeper.begin(harmless)
+            at.refuses = lambda _: None
+            looked.set()
+        await keeper.begin(a_call({"to": "ann"}, key="k-2"))  # anybody has what is owed written
+        await keeper.finish(found[0], says("sent"))
+        assert await keeper.begin(harmless) == says("sent")
 
 
 async def test_an_end_that_can_never_be_written_leaves_a_call_that_was_interrupted() -> None:

@@ -14,7 +14,7 @@ from server.store import leases, nodes
 from server.store.inline import InlineStore, open_inline_store
 from server.store.jobs import StoreDb
 from server.store.leases import Lease, LeasedTable
-from server.store.nodes import ALIVE_MILLIS, MemberNode, NodeSaid
+from server.store.nodes import ALIVE_MILLIS, LATE_MILLIS, MemberNode, NodeSaid
 from server.store.postgres import open_inline_postgres_store
 
 CHORES = LeasedTable.CHORES
@@ -87,6 +87,35 @@ async def test_one_that_was_silent_is_dead_to_the_others_and_enters_again(store:
     assert not (await store.write(partial(nodes.beat, node=B))).was_dead
 
 
+async def since(store: InlineStore, *boot_ids: str, millis: int) -> None:
+    """So long ago each of them said that it lives."""
+    sql = "UPDATE nodes SET alive_until = alive_until - ? WHERE boot_id = ?"
+    for boot_id in boot_ids:
+        await store.write(lambda db, boot_id=boot_id: db.execute(sql, millis, boot_id))
+
+
+@pytest.mark.parametrize("away", [LATE_MILLIS + 500, ALIVE_MILLIS + 2_000])
+async def test_whoever_could_not_say_it_either_takes_nobody_for_dead(store: InlineStore, away: int) -> None:
+    for each in (A, B):
+        await store.write(partial(nodes.enter, node=each))
+    await since(store, "b", millis=ALIVE_MILLIS + 1_000)
+    await since(store, "a", millis=away)
+    found = await store.write(partial(nodes.beat, node=A))
+    assert (names(found), found.was_late) == (["a", "b"], True)
+    found = await store.write(partial(nodes.beat, node=A, buries=False))
+    assert (names(found), found.was_late) == (["a", "b"], False)
+    assert not (await store.write(partial(nodes.beat, node=B))).was_dead
+    await since(store, "b", millis=ALIVE_MILLIS + 1_000)
+    assert names(await store.write(partial(nodes.beat, node=A))) == ["a"]
+
+
+async def test_whoever_comes_takes_nobody_for_dead(store: InlineStore) -> None:
+    await store.write(partial(nodes.enter, node=A))
+    await silent(store, "a")
+    assert names(await store.write(partial(nodes.enter, node=B))) == ["a", "b"]
+    assert not (await store.write(partial(nodes.beat, node=A))).was_dead
+
+
 async def test_who_comes_back_to_a_data_directory_was_the_one_before(store: InlineStore) -> None:
     await store.write(partial(nodes.enter, node=A))
     assert names(await store.write(partial(nodes.enter, node=replace(B, home=A.home)))) == ["b"]
@@ -153,6 +182,28 @@ async def test_who_is_silent_for_a_day_or_says_goodbye_is_not_spoken_of_any_more
     await silent(store, "b")
     await store.write(partial(nodes.beat, node=A))
     assert seen(await store.read(nodes.look)) == [("a", "serving", False)]  # 1970
+
+
+async def test_who_fell_silent_is_counted_until_it_is_back_or_a_day_is_over_and_who_said_goodbye_is_not(
+    store: InlineStore,
+) -> None:
+    async def counted() -> int | None:
+        return (await store.write(partial(nodes.beat, node=A, counts_silent=True))).silent
+
+    for each in (A, B, node("c")):
+        await store.write(partial(nodes.enter, node=each))
+    await store.write(partial(nodes.leave, node=node("c")))
+    assert await counted() == 0
+    await silent(store, "b")
+    now = (await store.write(partial(nodes.beat, node=A))).at
+    await store.write(lambda db: db.execute("UPDATE silent_nodes SET heard_at = ?", now - 3_600_000))
+    assert await counted() == 1
+    assert (await store.write(partial(nodes.beat, node=A))).silent is None  # it was not asked for
+    await store.write(lambda db: db.execute("UPDATE silent_nodes SET heard_at = ?", now - 86_400_001))
+    assert await counted() == 0
+    await store.write(lambda db: db.execute("UPDATE silent_nodes SET heard_at = ?", now - 3_600_000))
+    await store.write(partial(nodes.beat, node=B))
+    assert await counted() == 0
 
 
 async def test_whoever_is_started_where_one_fell_silent_is_that_one(store: InlineStore) -> None:

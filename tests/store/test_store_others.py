@@ -252,6 +252,17 @@ def test_what_is_cached_is_believed_for_five_seconds_after_it_was_confirmed() ->
     assert (said, confirmation.is_missing, confirmation.seconds_ago) == ([False, True], False, 1)
 
 
+def test_what_is_cached_before_the_first_confirmation_is_believed_for_as_long() -> None:
+    clock, said = Clock(), list[bool]()
+    confirmation = Confirmation(said.append, clock=clock)
+    confirmation.begin()
+    clock.now += CONFIRMED_SECONDS
+    confirmation.after_io_wait(0)
+    assert (said, confirmation.is_missing, confirmation.seconds_ago) == ([False], True, CONFIRMED_SECONDS)
+    confirmation.confirm(clock.now)
+    assert said == [False, True]
+
+
 class Silent:
     """A feed that says only what a test says."""
 
@@ -282,7 +293,7 @@ def changes(*numbers: int) -> list[Change]:
     return [Change(seq=number, kind="grant", entity_id=str(number)) for number in numbers]
 
 
-async def test_what_was_committed_here_is_told_once_whichever_way_comes_first() -> None:
+async def test_what_was_committed_here_is_told_at_once_and_not_again_by_the_feed() -> None:
     feed, store = Silent(), Listening()
     others = Others(feed)  # pyright: ignore[reportArgumentType]
     others.start(store, lambda function, *arguments: function(*arguments))
@@ -290,13 +301,20 @@ async def test_what_was_committed_here_is_told_once_whichever_way_comes_first() 
     def hear(*numbers: int) -> None:
         feed.tell(News(changes=changes(*numbers), up_to=numbers[-1], asked_at=0.0, gap=False))
 
-    store.tell(others.not_told(changes(12)))
+    def commit(*numbers: int) -> None:
+        others.note_told(changes(*numbers))
+        store.tell(changes(*numbers))
+
+    commit(12)
     hear(11, 12, 13)
-    store.tell(others.not_told(changes(13)))  # read before it was told
-    store.tell(others.not_told(changes(14, 15)))
+    assert store.told == [12, 11, 13]
+    commit(13)  # it was read before its writer was answered: told twice it does no harm
+    commit(14, 15)
     hear(14)
     hear(15, 16)
-    assert store.told == [12, 11, 13, 14, 15, 16]
+    assert store.told[3:] == [13, 14, 15, 16]
+    commit(9)  # the database that took over had not come so far
+    assert store.told[-1] == 9
     await others.end()
 
 

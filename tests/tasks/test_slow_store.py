@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import trio
-from task_fakes import OWNER, Caller, DyingStore, engine, forever, greet, order, text
+from task_fakes import OWNER, Caller, DyingStore, engine, forever, form, greet, order, text
 from trio.testing import MockClock
 
 from server.backends.base import Outlet, Progress
 from server.mcp.errors import AgentReplaced
 from server.mcp.tasks import Ending, Face, TaskCompleted
 from server.store.inline import InlineStore
-from server.store.jobs import JobTooSlow, StoreDb, StoreError
+from server.store.jobs import MOST_SLOW, JobTooSlow, StoreDb, StoreError
 from server.tasks.engine import TaskOrder
 
 SLOW = JobTooSlow("the database work took too long and was stopped")
@@ -71,6 +72,42 @@ async def test_a_call_that_cannot_become_a_task_in_time_stays_a_call(
         )
         assert isinstance(found, TaskCompleted)
         assert (runs, slow.left) == ([None], 0)
+
+
+@pytest.mark.parametrize("times", [1, MOST_SLOW - 1])
+@pytest.mark.parametrize("checkpoint", [False, True])
+async def test_an_end_that_cannot_be_kept_in_time_is_kept_with_the_next_try(
+    autojump_clock: MockClock, store: InlineStore, checkpoint: bool, times: int
+) -> None:
+    slow: Any = FailingStore(store, "finish", SLOW, times=times)
+    runs: list[Any] = []
+
+    async def tool(asked: TaskOrder, outlet: Outlet) -> Ending:
+        runs.append(asked.resumed)
+        if checkpoint:
+            await outlet.checkpoint({"step": 1})
+        return text("done")
+
+    async with engine(slow, {"t": tool}) as made:
+        ended = await made.ended(await made.start())
+        assert (ended.state, runs, slow.left) == ("completed", [None], 0)
+
+
+@pytest.mark.parametrize("job", ["note", "ask"])
+async def test_what_a_tool_waits_for_is_kept_with_the_next_try(
+    autojump_clock: MockClock, store: InlineStore, job: str
+) -> None:
+    slow: Any = FailingStore(store, job, SLOW)
+
+    async def tool(asked: TaskOrder, outlet: Outlet) -> Ending:
+        await outlet.checkpoint({"step": 1})
+        await outlet.ask({"who": form()})
+        return text("done")
+
+    async with engine(slow, {"t": tool}) as made:
+        task = await made.start()
+        await trio.sleep(5)
+        assert ((await made.get(task)).state, slow.left) == ("input_required", 0)
 
 
 async def test_progress_that_cannot_be_kept_in_time_comes_with_the_next(

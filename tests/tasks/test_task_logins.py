@@ -219,7 +219,7 @@ async def test_what_was_begun_for_a_task_is_let_go_of_where_nobody_can_say_wheth
     doors.allowed = unknown
     async with running(store, doors, tools) as tasks:
         await start(tasks, ALICE)
-        await trio.testing.wait_all_tasks_blocked()
+        await trio.sleep(5)  # it is asked a few times
         assert (tools.seen, tools.let_go_of) == ([], ["usr_a"])
 
 

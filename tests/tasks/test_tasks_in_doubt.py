@@ -88,12 +88,15 @@ async def test_whoever_starts_one_is_told_where_it_cannot_be_found_out(
         with pytest.raises(StoreBroken):
             await made.start()
         assert (runs, await _tasks(store)) == ([], int(written))
+        await trio.sleep(90)  # the store is there again, and the lease would be over
+        assert (runs, await _tasks(store)) == ([], 0)
 
 
+@pytest.mark.parametrize("written", [False, True])
 async def test_a_call_stays_one_where_it_cannot_be_found_out(
-    autojump_clock: MockClock, store: InlineStore
+    autojump_clock: MockClock, store: InlineStore, written: bool
 ) -> None:
-    losing: Any = LosingStore(store, written=False, away=60)
+    losing: Any = LosingStore(store, written=written, away=60)
 
     async def long(_asked: TaskOrder, _outlet: Outlet) -> Ending:
         await trio.sleep(60)
@@ -104,3 +107,5 @@ async def test_a_call_stays_one_where_it_cannot_be_found_out(
             order("t"), Caller(), owner=OWNER, face=Face.EXTENSION, after_seconds=2
         )
         assert isinstance(found, TaskCompleted)
+        await trio.sleep(60)
+        assert await _tasks(store) == 0

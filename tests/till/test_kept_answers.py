@@ -303,6 +303,7 @@ async def test_meters_are_as_they_were_after_a_call_that_was_refused() -> None:
         assert [row["amount"] for row in await at.rows("meters")] in ([], [0])
 
 
+@pytest.mark.sqlite_only("it is SQLite that explains how it will look")
 @pytest.mark.parametrize("holder", [ANN, kept_answers.STRANGERS])
 async def test_what_is_kept_is_added_up_and_found_by_an_index_alone(holder: str) -> None:
     async with open_till() as at:
@@ -328,12 +329,12 @@ async def test_what_is_kept_is_added_up_and_found_by_an_index_alone(holder: str)
 
 def explained(db: StoreDb, sql: str) -> str:
     connection: Any = db._connection  # type: ignore[attr-defined]  # pyright: ignore
-    if not isinstance(connection, sqlite3.Connection):
-        pytest.skip("explained by SQLite")
+    assert isinstance(connection, sqlite3.Connection)
     rows = connection.execute(f"EXPLAIN QUERY PLAN {sql}", ["x"] * sql.count("?")).fetchall()
     return "\n".join(row[-1] for row in rows)
 
 
+@pytest.mark.sqlite_only("no release had rows of that schema in PostgreSQL")
 def test_answers_that_were_kept_before_are_counted(tmp_path: Path) -> None:
     known = packaged_migrations()
     with closing(connect_writer(tmp_path / "ostiary.db")) as connection:

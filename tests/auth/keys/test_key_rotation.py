@@ -23,7 +23,6 @@ from auth.tokens.challenge import BearerRefusal
 from auth.tokens.presentation import present
 from auth.values.model import REFRESH_TOKEN, Principal
 from auth.values.policy import KeyPolicy, TokenPolicy
-from server.store.sqlite import open_store
 from tests.auth.identity_fakes import (
     DAY,
     MINUTE,
@@ -40,6 +39,7 @@ from tests.auth.identity_fakes import (
     seeds,
     subkey,
 )
+from tests.engine_under_test import open_at, place_of
 
 KEYS = KeyPolicy()
 TOKENS = TokenPolicy()
@@ -302,7 +302,7 @@ async def test_tokens_signed_before_during_and_after_a_rotation_are_good_in_ever
     tmp_path: Path,
 ) -> None:
     clock = Clock()
-    async with open_store(tmp_path / "db.sqlite", clock=clock, backups=tmp_path) as store:
+    async with open_at(place_of(tmp_path / "ostiary.db"), clock=clock) as store:
         first, second = [
             await found(store, clock=clock, entropy=seeds(start), subkey=subkey, site=SITE, policy=POLICY)
             for start in (0, 10_000)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import trio
 
-from server.observe.log import Logger
-from server.store.jobs import JobTooSlow, Store, StoreDb, StoreError, StoreUnavailable
+from server.store.jobs import MOST_SLOW, JobTooSlow, Store, StoreDb, StoreError, StoreUnavailable
 
 Job: TypeAlias = Callable[[StoreDb], object]
+Told: TypeAlias = Callable[[object], None]
 
 AGAIN_SECONDS: Final = 0.25
-# A machine that stood still makes any job slow. One that is slow by itself is so each time.
-MOST_SLOW: Final = 3
+
+
+class ArrearsLog(Protocol):
+    """The log of whoever owes."""
+
+    def warning(self, event: str, **more: Any) -> Any: ...
+
+    def exception(self, event: str, **more: Any) -> Any: ...
 
 
 class _Attempt:
@@ -27,12 +33,12 @@ class _Attempt:
 
 
 class Arrears:
-    def __init__(self, store: Store, log: Logger, event: str) -> None:
+    def __init__(self, store: Store, log: ArrearsLog, event: str) -> None:
         """`event`: what the log says of a job that can never be done."""
         self._store = store
         self._log = log
         self._event = event
-        self._due: deque[Job] = deque()
+        self._due: deque[tuple[Job, Told | None]] = deque()
         self._slow = 0
         self._attempt: _Attempt | None = None
         self._more = trio.Event()
@@ -40,9 +46,9 @@ class Arrears:
     def __bool__(self) -> bool:
         return bool(self._due)
 
-    def owe(self, job: Job) -> None:
-        """The store could not do it now. It may be done twice."""
-        self._due.append(job)
+    def owe(self, job: Job, told: Told | None = None) -> None:
+        """The store could not do it now. It may be done twice. `told` what it returned, once it is done."""
+        self._due.append((job, told))
         self._more.set()
 
     async def run(self) -> None:
@@ -83,8 +89,11 @@ class Arrears:
                 attempt.over.set()
 
     async def _do_first(self) -> None:
+        job, told = self._due[0]
         try:
-            await self._store.write(self._due[0])
+            done = await self._store.write(job)
+            if told is not None:
+                told(done)
         except StoreUnavailable:
             raise
         except JobTooSlow as problem:
