@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -20,22 +21,23 @@ from server.store.postgres_transaction import BEGIN_READ, BEGIN_WRITE
 from server.store.sqlite import open_store
 from server.store.sqlite_engine import SQLITE
 from server.store.threads import ThreadedStore
-from tests.postgres_server import MADE_AT, Loans
+from tests.postgres_server import KEY_OF, MADE_AT, ORDER, Loans
 
 # Where rows are: a file, or what libpq needs.
 Place: TypeAlias = "Path | Mapping[str, str]"
-
-# Of a row, as most tables have it: when it was made.
-_MADE = ("seq", "created_at", "made_at", "issued_at", "at")
 
 _OF_TYPE = {"TEXT": "x", "INTEGER": 0, "BLOB": b"x", "text": "x", "bigint": 0, "bytea": b"x"}
 _ALL = 1_000_000
 
 
+@dataclass
 class UnderTest:
     """Which engine it is. SQLite, unless there is somebody who lends databases of PostgreSQL."""
 
     loans: Callable[[], Loans] | None = None
+
+
+UNDER_TEST = UnderTest()
 
 
 class FakesDatabase(Protocol):
@@ -129,8 +131,8 @@ class PostgresOnLoan:
             self.connection.execute("ROLLBACK")
 
     def made(self, table: str) -> str:
-        columns = [name for name, _, _ in self._columns(table)]
-        return next((f"{name}, ctid" for name in _MADE if name in columns), "ctid")
+        ((key,),) = self._all(KEY_OF, table)
+        return f"(SELECT made FROM {ORDER} WHERE of = '{table}' AND {ORDER}.key = concat({key}))"
 
     def required(self, table: str) -> Mapping[str, object]:
         return {name: _OF_TYPE[kind] for name, kind, must in self._columns(table) if must}
@@ -140,6 +142,7 @@ class PostgresOnLoan:
         return [
             f"{table}{row}"
             for (table,) in tables
+            if table != ORDER
             for (row,) in self._all(f"SELECT t::text FROM {table} AS t ORDER BY 1")
         ]
 
@@ -190,12 +193,12 @@ def fetched_one(database: FakesDatabase, sql: str, parameters: Sequence[object])
 
 def fakes_database() -> FakesDatabase:
     """Of this version's schema, and empty."""
-    return SqliteInMemory() if UnderTest.loans is None else PostgresOnLoan(UnderTest.loans())
+    return SqliteInMemory() if UNDER_TEST.loans is None else PostgresOnLoan(UNDER_TEST.loans())
 
 
 def place_of(file: Path) -> Place:
     """The same one whenever a test asks for the same file."""
-    return file if UnderTest.loans is None else UnderTest.loans().in_place_of(file)
+    return file if UNDER_TEST.loans is None else UNDER_TEST.loans().in_place_of(file)
 
 
 def open_at(place: Place, *, clock: Callable[[], int]) -> AbstractAsyncContextManager[ThreadedStore]:

@@ -17,7 +17,7 @@ from server.store.migrate import Migration
 from server.store.postgres import open_inline_postgres_store
 from server.store.threads import StoreLimits
 from server.store.transactions import JOB_SECONDS
-from tests.engine_under_test import UnderTest
+from tests.engine_under_test import UNDER_TEST
 from tests.postgres_server import Loans, PostgresServer, programs
 
 _KEPT = pytest.StashKey[PostgresServer]()
@@ -64,7 +64,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         return
     run = RunOnPostgres(early_config)
     early_config.pluginmanager.register(run)
-    UnderTest.loans = run.loans
+    UNDER_TEST.loans = run.loans
     inline.open_inline_store = _opened_on(run.loans)
     sqlite3.connect = run.noticing(sqlite3.connect)
 

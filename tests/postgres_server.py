@@ -23,6 +23,9 @@ from server.store.postgres_schema import bring_up
 
 USER = "tests"
 TEMPLATE = "ostiary_template"
+# The same for the fakes, who ask for rows in the order in which they were made: PostgreSQL keeps none, and moves a row when it is changed.
+ORDERED_TEMPLATE = "ostiary_ordered"
+ORDER = "made_in_order"
 # As the tests of the store have it, so that no clock of theirs is far ahead of it.
 MADE_AT = 1_800_000_000_000
 
@@ -48,6 +51,33 @@ BEGIN
     PERFORM setval(format('public.%I', name)::regclass, 1, false);
   END LOOP;
 END $$
+"""
+
+
+ORDERED = f"""
+CREATE TABLE {ORDER} (made BIGINT GENERATED ALWAYS AS IDENTITY, of TEXT, key TEXT, PRIMARY KEY (of, key));
+CREATE FUNCTION note_order() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO {ORDER} (of, key)
+    SELECT TG_TABLE_NAME, string_agg(to_jsonb(NEW) ->> name, ' ' ORDER BY name) FROM unnest(TG_ARGV) AS name
+    ON CONFLICT (of, key) DO UPDATE SET made = DEFAULT;
+  RETURN NULL;
+END $$;
+DO $$
+DECLARE
+  keyed regclass;
+  names text;
+BEGIN
+  FOR keyed, names IN SELECT indrelid, string_agg(quote_literal(attname), ', ') FROM pg_index
+      JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY (indkey) JOIN pg_class ON pg_class.oid = indrelid
+      WHERE indisprimary AND relnamespace = 'public'::regnamespace AND relname <> '{ORDER}' GROUP BY indrelid LOOP
+    EXECUTE format('CREATE TRIGGER note_order AFTER INSERT ON %s FOR EACH ROW EXECUTE FUNCTION note_order(%s)', keyed, names);
+  END LOOP;
+END $$
+"""
+KEY_OF = """
+SELECT string_agg(format('%s.%I::text', indrelid::regclass, attname), ', '' '', ' ORDER BY attname) FROM pg_index
+  JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY (indkey) WHERE indisprimary AND indrelid = ?::regclass
 """
 
 
@@ -108,6 +138,8 @@ class PostgresServer:
         connection = PostgresConnection(access, writes=True)
         bring_up(connection, packaged_migrations(), now=MADE_AT)
         connection.close()
+        self._admin.execute(f"CREATE DATABASE {ORDERED_TEMPLATE} TEMPLATE {TEMPLATE}")
+        self.said_in(ORDERED_TEMPLATE, ORDERED)
 
     def follow(self, primary: PostgresServer) -> None:
         """A standby of that one, in the place of `make` or of what it was; started."""
@@ -185,7 +217,7 @@ class PostgresServer:
         if self._idle:
             name, cleaner = self._idle.pop()
         else:
-            name = self._made()
+            name = self._made(TEMPLATE)
             cleaner = self._connected(name)
         try:
             yield self.parameters(name)
@@ -195,10 +227,10 @@ class PostgresServer:
                 self._idle.append((name, cleaner))
 
     def lend_writer(self) -> tuple[PostgresAccess, PostgresConnection]:
-        """To a database of one's own, too, and connected already, which takes longer than most tests."""
+        """To a database of one's own, too, in which the order of rows is noted; connected already, which takes longer than most tests."""
         if self._idle_writers:
             return self._idle_writers.pop()
-        access = PostgresAccess(parameters=self.parameters(self._made()), job_seconds=10)
+        access = PostgresAccess(parameters=self.parameters(self._made(ORDERED_TEMPLATE)), job_seconds=10)
         return access, PostgresConnection(access, writes=True)
 
     def take_back(self, access: PostgresAccess, writer: PostgresConnection) -> None:
@@ -211,9 +243,9 @@ class PostgresServer:
         else:
             self._idle_writers.append((access, writer))
 
-    def _made(self) -> str:
+    def _made(self, template: str) -> str:
         name = f"test_{next(self._numbers)}"
-        self.said(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+        self.said(f"CREATE DATABASE {name} TEMPLATE {template}")
         return name
 
     @contextmanager

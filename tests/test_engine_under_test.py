@@ -53,7 +53,11 @@ def test_of_fakes(time):
     assert not [line for line in database.dump() if line.startswith("meta")]
     database.begin()
     database.connection.execute("INSERT INTO meta VALUES ('a', 'left behind')")
+    database.connection.execute("INSERT INTO meta VALUES ('Z', 'made after it')")
+    database.connection.execute("UPDATE meta SET value = 'and changed' WHERE key = 'a'")
     database.connection.execute("COMMIT")
+    rows = database.connection.execute(f"SELECT key FROM meta ORDER BY {database.made('meta')}").fetchmany(9)
+    assert [key for key, in rows] == ["a", "Z"]
     assert [line for line in database.reopened().dump() if line.startswith("meta")]
 """
 
