@@ -238,9 +238,8 @@ class CallKeeper:
         self._under_way.begin(found.id)
         taken = False
         try:
-            await (
-                self._arrears.settle()
-            )  # that somebody else may have taken it up may be among it since we looked
+            # That somebody else may have taken it up may be owed since we looked.
+            await self._arrears.settle()
             taken = await self._store.write(job)
         except StoreBroken:
             until = self._clock() + KEY_KEPT_MS
