@@ -22,7 +22,7 @@ from psycopg.abc import PQGen
 from psycopg.adapt import AdaptersMap
 from psycopg.conninfo import make_conninfo
 
-from server.store.jobs import CannotOpen, StoreError, StoreUnreachable
+from server.store.jobs import CannotOpen, StoreError
 from server.store.postgres_refusals import all_said, hint_for
 
 T = TypeVar("T")

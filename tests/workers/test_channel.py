@@ -166,7 +166,8 @@ async def test_last_words_are_heard_though_no_channel_runs_there() -> None:
 async def test_what_is_of_no_kind_that_is_known_is_passed_over_and_so_are_fields_that_are_not() -> None:
     heard: list[Any] = []
     here, there = socket.socketpair()
-    one = WorkerChannel(here, answering={}, hearing={"word": lambda body: heard.append(text_of(body))})
+    hearing = {"word": lambda body: heard.append(text_of(body))}
+    one = WorkerChannel(here, answering={}, hearing=hearing, failed=unexpected)
     messages = (
         {"kind": "of-tomorrow", "number": 1, "name": "word", "body": "unknown"},
         {"kind": "news", "name": "word", "body": "known", "of-tomorrow": [1]},
