@@ -7,6 +7,7 @@ How a process is started and what it is handed is children.py's; here is when.
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -39,6 +40,8 @@ AT_START: Final = 5
 # So many beats in a row that did not come are no pause of a busy machine: its loop stands still, and with it whoever is connected there.
 MISSED_BEATS: Final = 6
 HANGS_SECONDS: Final = MISSED_BEATS * BEAT_SECONDS
+# Until the first beat of one for which nothing is left to be done once: a database that is away makes it give up long before.
+STARTING_SECONDS: Final = 300.0
 # A supervisor is not told that all is well while one of them is late by so many.
 _LATE_BEATS: Final = 2
 
@@ -97,6 +100,7 @@ class WorkerSlot:
         self.serves = False
         self.beats = 0  # of its process
         self.missed = 0  # in a row
+        self.hung_seconds: float | None = None  # its process, which was killed for that
         self.refusal: WorkerRefusal | None = None
         self.started: msgspec.Raw | None = None  # what it said when it was ready
         self.seen = WorkerSeen(worker=number, state="starting")
@@ -242,7 +246,7 @@ class Workers:
 
     async def _live(self, worker: WorkerSlot) -> str:
         """One process, from its start to its end: how it ended."""
-        worker.refusal, worker.beats, worker.missed = None, 0, 0
+        worker.refusal, worker.beats, worker.missed, worker.hung_seconds = None, 0, 0, None
         try:
             process = worker.process = await self._start(worker.number, not worker.ready.is_set())
         except OSError as error:  # for want of memory, of processes, of descriptors
@@ -276,21 +280,27 @@ class Workers:
             raise
         finally:
             worker.serves, worker.process, worker.channel = False, None, None
-        if worker.missed >= MISSED_BEATS:
-            return f"it hung for {HANGS_SECONDS:.0f} seconds, and was killed"
+        if worker.hung_seconds is not None:
+            return f"it hung for {worker.hung_seconds:.0f} seconds, and was killed"
         return how_it_ended(code)
 
     async def _watch(self, worker: WorkerSlot, process: WorkerProcess) -> None:
-        """Beats are counted, not timed: a parent that was stopped for a while finds all of them when it goes on. A process that has not
-        beaten yet is starting, which takes as long as it takes."""
+        """Beats are counted, not timed: a parent that was stopped for a while finds all of them when it goes on."""
         heard = 0
-        while worker.missed < MISSED_BEATS:
+        while worker.missed * BEAT_SECONDS < (patience := self._patience(worker)):
             await trio.sleep(BEAT_SECONDS)
-            worker.missed = 0 if worker.beats != heard or not worker.beats else worker.missed + 1
+            worker.missed += worker.beats == heard
             heard = worker.beats
-        self._log.error("worker.hangs", worker=worker.number, pid=process.pid, seconds=HANGS_SECONDS)
-        worker.serves = False
+        self._log.error("worker.hangs", worker=worker.number, pid=process.pid, seconds=patience)
+        worker.serves, worker.hung_seconds = False, patience
         process.signal(signal.SIGKILL)
+
+    def _patience(self, worker: WorkerSlot) -> float:
+        """The very first brings the database up to date before it beats, which takes as long as it takes."""
+        if worker.beats:
+            return HANGS_SECONDS
+        begins_all = worker is self.all[0] and not worker.ready.is_set()
+        return math.inf if worker.serves or begins_all else STARTING_SECONDS
 
     def _hear_ready(self, worker: WorkerSlot, body: msgspec.Raw) -> None:
         worker.started, worker.serves = body, True
@@ -314,4 +324,4 @@ def _hear_refusal(worker: WorkerSlot, body: msgspec.Raw) -> None:
 
 
 def _hear_beat(worker: WorkerSlot, body: msgspec.Raw) -> None:
-    worker.beats += 1
+    worker.beats, worker.missed = worker.beats + 1, 0

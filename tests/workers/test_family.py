@@ -21,6 +21,7 @@ from server.workers.family import (
     ENDING_SECONDS,
     HANGS_SECONDS,
     LAST_WORDS_SECONDS,
+    STARTING_SECONDS,
     Workers,
     WorkersCannotStart,
 )
@@ -412,6 +413,24 @@ async def test_one_that_takes_long_to_start_is_waited_for(autojump_clock: trio.t
 
     async with at_work(1, slowly) as family:
         assert len(family.born) == 1 and family.workers.all_beat
+
+
+async def test_one_that_stands_still_before_its_first_beat_is_killed_after_some_minutes(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    lives = {1: 0, 2: 0}
+
+    def sometimes(worker: FakeWorker) -> None:
+        lives[worker.number] += 1
+        if worker.number == 1 or lives[2] != 2:
+            beating(worker)
+
+    async with at_work(2, sometimes) as family:
+        await trio.sleep(100)
+        family.of(2).end(-9)
+        await trio.sleep(STARTING_SECONDS + 60)
+        assert (lives, [worker.number for worker in family.workers.serving]) == ({1: 1, 2: 3}, [1, 2])
+        assert [line["seconds"] for line in family.said("worker.hangs")] == [STARTING_SECONDS]
 
 
 async def test_a_parent_that_was_stopped_itself_takes_nobody_for_stuck(
