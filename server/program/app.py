@@ -155,7 +155,12 @@ async def serve(
     ports = place.listen(config)
     public, plain, admin = ports.public, ports.plain, ports.admin
     with place.home(resolved.data_dir) as home:
-        if not config.store and home.key_file.exists() and not home.database.exists():
+        if (
+            not config.store
+            and home.key_file.exists()
+            and not home.database.exists()
+            and not home.elsewhere.exists()
+        ):
             log.warning(
                 "store.database_missing",
                 path=str(home.database),

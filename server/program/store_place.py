@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -30,6 +31,7 @@ def open_place(
     """Raises `CannotOpen`."""
     config = resolved.config
     if not config.store:
+        _refuse_to_forget(home)
         return open_store(home.database, clock=now_millis, backups=home.backups, ballast=ballast)
     from server.store.postgres import open_postgres_store
 
@@ -64,10 +66,27 @@ async def database_told(config: Config) -> Mapping[str, Any]:
 async def may_serve(config: Config, home: DataDirectory, store: Store) -> None:
     """Whether these are the rows that count. Raises `CannotOpen`."""
     await store.write(moved.begin_serving)
-    if not config.store or not home.database.exists():
+    if not config.store:
         return
-    if await store.read(lambda db: meta.get(db, meta.KEY_FINGERPRINT)) is None:
+    if home.database.exists() and await store.read(lambda db: meta.get(db, meta.KEY_FINGERPRINT)) is None:
         refuse_to_begin_anew(config, home.database)
+    with suppress(OSError):  # it only helps who forgets to say so
+        home.elsewhere.write_text(f"{config.store}\n", "utf-8")
+
+
+def _refuse_to_forget(home: DataDirectory) -> None:
+    """Where there is no file, and a database had the rows until now. Raises `StoreBegun`."""
+    if home.database.exists():
+        return
+    try:
+        reference = home.elsewhere.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return
+    raise StoreBegun(
+        "what this server has kept until now is in PostgreSQL, and no `store` says so",
+        hint=f"ostiary serve --store {quote(reference)}, or with store = {json.dumps(reference)} in the settings; to have it in a file"
+        f" again: ostiary store copy --from {quote(reference)} --to data-dir; to begin with nothing, remove {home.elsewhere}",
+    )
 
 
 def refuse_to_begin_anew(config: Config, file: Path) -> None:
