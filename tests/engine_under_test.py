@@ -26,7 +26,15 @@ from tests.postgres_server import KEY_OF, MADE_AT, ORDER, Loans
 # Where rows are: a file, or what libpq needs.
 Place: TypeAlias = "Path | Mapping[str, str]"
 
-_OF_TYPE = {"TEXT": "x", "INTEGER": 0, "BLOB": b"x", "text": "x", "bigint": 0, "bytea": b"x"}
+_OF_TYPE = {
+    "text": "x",
+    "integer": 0,
+    "bigint": 0,
+    "real": 0.0,
+    "double precision": 0.0,
+    "blob": b"x",
+    "bytea": b"x",
+}
 _ALL = 1_000_000
 
 
@@ -96,7 +104,7 @@ class SqliteInMemory:
 
     def required(self, table: str) -> Mapping[str, object]:
         sql = 'SELECT name, type FROM pragma_table_info(?) WHERE "notnull"'
-        return {name: _OF_TYPE[kind] for name, kind in self.connection.execute(sql, (table,))}
+        return {name: _OF_TYPE[kind.lower()] for name, kind in self.connection.execute(sql, (table,))}
 
     def dump(self) -> list[str]:
         return list(self.connection.iterdump())
@@ -135,7 +143,7 @@ class PostgresOnLoan:
         return f"(SELECT made FROM {ORDER} WHERE of = '{table}' AND {ORDER}.key = concat({key}))"
 
     def required(self, table: str) -> Mapping[str, object]:
-        return {name: _OF_TYPE[kind] for name, kind, must in self._columns(table) if must}
+        return {name: _OF_TYPE[kind.lower()] for name, kind, must in self._columns(table) if must}
 
     def dump(self) -> list[str]:
         tables = self._all("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
