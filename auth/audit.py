@@ -75,8 +75,8 @@ class _AskedFrom:
     def foresee(self, sql: str, *params: object) -> None:
         self._db.foresee(sql, *params)
 
-    def changed(self, kind: str, entity_id: str) -> None:
-        self._db.changed(kind, entity_id)
+    def changed(self, kind: str, *entity_ids: str) -> None:
+        self._db.changed(kind, *entity_ids)
 
     def takes_away(self) -> None:
         self._db.takes_away()

@@ -50,8 +50,8 @@ class Db(Protocol):
         """Say what will be fetched soon, if nothing is written before: an engine may ask it together with the next statement."""
         ...
 
-    def changed(self, kind: str, entity_id: str) -> None:
-        """Append to `changes`, so that every process drops what it caches of this entity (kinds: grant, user, client, key, api_key, epoch)."""
+    def changed(self, kind: str, *entity_ids: str) -> None:
+        """Append to `changes`, so that every process drops what it caches of these entities (kinds: grant, user, client, key, api_key, epoch)."""
         ...
 
     def takes_away(self) -> None:

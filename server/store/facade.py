@@ -42,6 +42,7 @@ MAX_ROWS: Final = 10_000
 
 # Of a column's description, its name.
 _NAME: Final = itemgetter(0)
+_SEQ: Final = itemgetter("seq")
 
 # Identifiers are ours and short; this only keeps a mistake from becoming a large row in every process.
 MAX_ENTITY_ID: Final = 256
@@ -143,15 +144,19 @@ class Facade:
             raise self._spoil(StatementRefused(f"a job may not fetch more than {MAX_ROWS} rows at once"))
         return [dict(zip(names, row, strict=True)) for row in rows]
 
-    def changed(self, kind: str, entity_id: str) -> None:
+    def changed(self, kind: str, *entity_ids: str) -> None:
         if kind not in CHANGE_KINDS:
             raise self._spoil(StatementRefused(f"nobody listens for changes of kind {kind!r}"))
-        if not 0 < len(entity_id) <= MAX_ENTITY_ID:
+        if not all(0 < len(entity_id) <= MAX_ENTITY_ID for entity_id in entity_ids):
             raise self._spoil(StatementRefused("the name of a changed entity is empty or too long"))
-        sql = "INSERT INTO changes (at, kind, entity_id) VALUES (?, ?, ?) RETURNING seq"
-        row = self.fetch_one(sql, self._at, kind, entity_id)
-        assert row is not None  # it was inserted
-        self._effects.append(Change(seq=row["seq"], kind=kind, entity_id=entity_id))
+        if not entity_ids:
+            return
+        marks = ", ".join(("(?, ?, ?)",) * len(entity_ids))
+        sql = f"INSERT INTO changes (at, kind, entity_id) VALUES {marks} RETURNING seq, entity_id"
+        values = [value for entity_id in entity_ids for value in (self._at, kind, entity_id)]
+        rows = self.fetch_all(sql, *values)
+        rows.sort(key=_SEQ)
+        self._effects += [Change(seq=row["seq"], kind=kind, entity_id=row["entity_id"]) for row in rows]
 
     def wake_others(self) -> None:
         self._effects.append(Wake.OTHERS)

@@ -50,8 +50,8 @@ class StoreDb(Protocol):
         """Say what will be fetched soon, if nothing is written before: an engine may ask it together with the next statement."""
         ...
 
-    def changed(self, kind: str, entity_id: str) -> None:
-        """Append to `changes`, so that every process drops what it caches of this entity (`CHANGE_KINDS`).
+    def changed(self, kind: str, *entity_ids: str) -> None:
+        """Append to `changes`, so that every process drops what it caches of these entities (`CHANGE_KINDS`).
 
         The store stamps the time itself, from its clock, once per batch: the stamp only decides how long the row is kept.
         """

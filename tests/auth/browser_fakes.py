@@ -73,8 +73,9 @@ class MemoryDb:
     def fetch_all(self, sql: str, *params: object) -> list[Row]:
         return fetched(self.database, sql, params)
 
-    def changed(self, kind: str, entity_id: str) -> None:
-        self.execute("INSERT INTO changes (at, kind, entity_id) VALUES (?, ?, ?)", 0, kind, entity_id)
+    def changed(self, kind: str, *entity_ids: str) -> None:
+        for entity_id in entity_ids:
+            self.execute("INSERT INTO changes (at, kind, entity_id) VALUES (?, ?, ?)", 0, kind, entity_id)
 
     def put_in(self, sql: str, *params: object) -> None:
         put_in(self.database, sql, params)

@@ -85,8 +85,8 @@ class PlainDb:
     def fetch_all(self, sql: str, *params: object) -> list[Row]:
         return fetched(self.database, sql, params)
 
-    def changed(self, kind: str, entity_id: str) -> None:
-        self.changes.append((kind, entity_id))
+    def changed(self, kind: str, *entity_ids: str) -> None:
+        self.changes += [(kind, entity_id) for entity_id in entity_ids]
 
     def put_in(self, sql: str, *params: object) -> None:
         put_in(self.database, sql, params)

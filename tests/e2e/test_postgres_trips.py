@@ -15,6 +15,7 @@ import trio.testing
 from msgspec.structs import replace
 
 from auth.clients.registry import CLI_CLIENT_ID
+from auth.grants import admin
 from auth.identity import Identity
 from auth.values.db import AuditEntry
 from auth.values.model import REFRESH_TOKEN
@@ -34,6 +35,8 @@ from tests.trip_counter import TripCounter, counted
 READ = 1
 REFRESH = 3
 REVOCATION = 5
+# Of so many logins of a person that are ended in one go.
+LOGINS, LOGINS_ENDED = 12, 6
 # For each of what are several jobs.
 LOGIN = 24
 PAID_CALL = 10
@@ -85,6 +88,27 @@ async def test_a_login_a_refresh_and_a_revocation_take_few_trips(
         with asked.counting() as trips:
             await sent(identity, "/revoke", token=tokens["refresh_token"])
         held(trips, REVOCATION)
+
+
+async def test_all_logins_of_a_person_end_in_few_trips_however_many_they_are(
+    between: TripCounter, postgres_database: dict[str, str]
+) -> None:
+    async with open_identity(opened=going_by(between, postgres_database)) as identity:
+        for _ in range(LOGINS):
+            await logged_in(identity)
+        store = identity.parts.store
+        (person,) = await store.read(lambda db: db.fetch_all("SELECT DISTINCT subject FROM grants"))
+        ends = partial(
+            admin.revoke_of_person, subject=person["subject"], reason="gone", by="owner", now=START
+        )
+        asked = between.of("writer")
+        with asked.counting() as trips:
+            assert await store.write(ends) == LOGINS
+        held(trips, LOGINS_ENDED)
+        rows = await store.read(lambda db: db.fetch_all("SELECT DISTINCT revoked_reason FROM grants"))
+        assert rows == [{"revoked_reason": "gone"}]
+        told = "SELECT count(*) AS n FROM audit WHERE event = 'grant.revoked'"
+        assert await store.read(lambda db: db.fetch_one(told)) == {"n": LOGINS}
 
 
 async def test_calls_are_written_down_in_few_trips_however_many_they_are(

@@ -51,9 +51,9 @@ def repeat() -> None:
 def keep_to_itself() -> None:
     real_changed = Facade.changed
 
-    def changed(self: Facade, kind: str, entity_id: str) -> None:
+    def changed(self: Facade, kind: str, *entity_ids: str) -> None:
         if kind != "grant":
-            real_changed(self, kind, entity_id)
+            real_changed(self, kind, *entity_ids)
 
     Facade.changed = changed
 
