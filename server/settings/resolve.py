@@ -223,9 +223,7 @@ def _check_store(config: Config, problems: list[SettingsProblem]) -> None:
         )
 
 
-def _check_streams(
-    config: Config, servers: Sequence[ServerConfig], problems: list[SettingsProblem]
-) -> None:
+def _check_streams(config: Config, servers: Sequence[ServerConfig], problems: list[SettingsProblem]) -> None:
     """A stream of the transport of 2024-11-05 is known to the one process that has it, and what is posted to it may reach any."""
     count = _workers(config)
     if config.store and count > 1:

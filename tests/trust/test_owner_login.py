@@ -44,7 +44,13 @@ def login(**changes: Any) -> UpstreamLogin:
 
 def owner(house: House, desk: TrustDesk, server: FakeAuthorizationServer) -> OwnerLogin:
     return OwnerLogin(
-        FILES, house.store, desk.vault, server.endpoints(house.clock), clock=house.clock, log=house.log
+        FILES,
+        house.store,
+        desk.vault,
+        server.endpoints(house.clock),
+        owed=desk.owed,
+        clock=house.clock,
+        log=house.log,
     )
 
 
