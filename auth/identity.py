@@ -15,7 +15,7 @@ from auth.clients.documents import NO_DOCUMENTS, Documents, FetchDocument
 from auth.keys import ring as keys
 from auth.keys.ring import Keys
 from auth.parts import NO_HASHING, Hashing, Parts
-from auth.tokens import api_keys, live
+from auth.tokens import api_keys, dpop, live
 from auth.tokens.challenge import BearerRefusal
 from auth.tokens.credentials import AcceptedCredentials, CredentialCheck
 from auth.tokens.key_ring import ApiKeyRing
@@ -120,8 +120,10 @@ async def found(
     cashier: Cashier | None = None,
     connections: Connections | None = None,
     offerings: Offerings | None = None,
+    began: Millis | None = None,
 ) -> Identity:
-    """Set the store up if need be, load the keys, and put the parts together.
+    """Set the store up if need be, load the keys, and put the parts together. `began`: since when this process remembers what it saw, if
+    not from now on.
 
     Raises `sealing.CannotUnseal` if the store's keys were sealed with another key file.
     """
@@ -149,7 +151,13 @@ async def found(
         connections=connections,
         offerings=offerings,
     )
-    verifier = TokenVerifier(site=site, keys=ring, live=logins, reload_keys=parts.reload_keys)
+    verifier = TokenVerifier(
+        site=site,
+        keys=ring,
+        live=logins,
+        reload_keys=parts.reload_keys,
+        nonces=dpop.ProofNonces(subkey(dpop.NONCE_PURPOSE), now if began is None else began),
+    )
     return Identity(
         parts=parts,
         live=logins,

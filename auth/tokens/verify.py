@@ -19,7 +19,7 @@ from auth.jose.thumbprints import is_thumbprint
 from auth.keys.ring import Keys, SigningKeys
 from auth.tokens import dpop
 from auth.tokens.access import TOKEN_TYPE
-from auth.tokens.challenge import INVALID, BearerRefusal, challenge, proof_challenge
+from auth.tokens.challenge import INVALID, BearerRefusal, challenge, nonce_challenge, proof_challenge
 from auth.tokens.live import LiveGrant, LiveLogins
 from auth.tokens.presentation import LONGEST_TOKEN, Presentation, PresentedCredential
 from auth.values import scopes
@@ -78,6 +78,7 @@ class TokenVerifier:
         keys: Keys,
         live: LiveLogins,
         reload_keys: Callable[[], Awaitable[None]],
+        nonces: dpop.ProofNonces,
         remembered: int = REMEMBERED,
     ) -> None:
         """`reload_keys`: reads `keys` again from the store, if they are stale."""
@@ -88,6 +89,7 @@ class TokenVerifier:
         self._tokens: dict[bytes, _KnownToken] = {}
         self._remembered = remembered
         self._proofs = dpop.ProofWindow()
+        self._nonces = nonces
 
     def check_nowait(
         self, shown: Presentation, token: PresentedCredential, now: Millis
@@ -164,6 +166,8 @@ class TokenVerifier:
             )
         except BadJws as problem:
             return proof_challenge(site, shown, f"DPoP proof: {problem}", error="invalid_dpop_proof")
+        if self._nonces.wanted(read_proof):
+            return nonce_challenge(self._nonces.make(now))
         if not self._proofs.use_up(read_proof, now):
             return proof_challenge(site, shown, "DPoP proof: was used before", error="invalid_dpop_proof")
         return found
