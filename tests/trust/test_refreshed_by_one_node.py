@@ -15,7 +15,6 @@ import trio
 from server.backends.base import BackendError
 from server.store import keyfile, nodes
 from server.store.arrears import AGAIN_SECONDS, Arrears
-from server.store.jobs import StoreUnreachable
 from server.store.nodes import MemberNode
 from server.store.postgres import open_postgres_store
 from server.store.threads import ThreadedStore
@@ -24,7 +23,7 @@ from server.trust.logins import LoginVault
 from server.trust.owner_login import TURN_MILLIS, TURN_SECONDS, OwnerLogin
 from tests.auth.identity_fakes import START, subkey
 from tests.trust.test_owner_login import HOUR, login
-from tests.trust.trust_fakes import FILES, EventLog, FakeAuthorizationServer, open_house, tokens
+from tests.trust.trust_fakes import FILES, Away, EventLog, FakeAuthorizationServer, open_house, tokens
 
 PATIENCE = 60
 MINUTE = 60_000
@@ -355,22 +354,6 @@ async def test_a_refusal_of_old_tokens_ends_no_newer_ones() -> None:
         await one.login.give_up()  # the upstream does not take what this one still has
         for branch in (one, other):
             assert await branch.login.headers(None) == {"Authorization": "Bearer access-2"}
-
-
-class Away:
-    """A store that cannot do some jobs at the moment."""
-
-    def __init__(self, store: Any) -> None:
-        self._store = store
-        self.refused: frozenset[str] = frozenset()
-
-    async def read(self, job: Any) -> Any:
-        return await self._store.read(job)
-
-    async def write(self, job: Any) -> Any:
-        if job.func.__name__ in self.refused:
-            raise StoreUnreachable("the connection was lost")
-        return await self._store.write(job)
 
 
 async def test_whoever_logs_in_anew_meanwhile_wins_against_both(in_vain: list[str]) -> None:
