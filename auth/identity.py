@@ -21,6 +21,7 @@ from auth.tokens.credentials import AcceptedCredentials, CredentialCheck
 from auth.tokens.key_ring import ApiKeyRing
 from auth.tokens.live import LiveLogins, StoredChange
 from auth.tokens.presentation import Presentation
+from auth.tokens.proof_claims import ProofClaims
 from auth.tokens.verify import TokenVerifier
 from auth.upstream import provider as upstream_provider
 from auth.upstream.provider import Upstreams
@@ -96,6 +97,12 @@ class Identity:
         self.key_ring.apply_changes(changes)
         if any(change.kind == "key" for change in changes):
             self.parts.keys.changed()
+
+    def heed_others(self) -> None:
+        """From now on there may be other processes on the same database."""
+        self.parts.keys.shared = self.key_ring.shared = True
+        store = self.parts.store
+        self.verifier.proof_claims = ProofClaims(lambda proof: store.write(partial(dpop.use_up, proof=proof)))
 
     def trust(self, trusted: bool) -> None:
         """For the store's `on_trust`: with False, what others have changed may not be known here."""

@@ -271,7 +271,7 @@ ENDPOINTS: Final = (
         *_of("auth/tokens/test_bound_tokens", "a_proof_that_counted_before_a_restart_opens_nothing_after_it_whatever_its_clock_says", "a_client_that_calls_just_after_a_restart_is_let_in_at_its_second_try_whatever_its_clock_says"),
         *_of("auth/grants/test_identity_assertions", "what_is_forged_or_loose_lets_nobody_in_and_says_what_is_wrong", "an_assertion_counts_once_for_as_long_as_it_could_count", "people_who_are_not_listed_or_whose_time_is_over_are_not_let_in", "only_programs_with_the_grant_and_with_something_to_show_may_ask", "without_a_provider_for_it_nothing_of_it_exists"),
         *_of("e2e/test_enterprise_served", "an_official_sdk_brings_a_providers_word_and_calls_a_tool"),
-    ), but="each is offered, none is demanded; a proof needs a nonce of ours only where it may be older than the process, and a used one at a resource is remembered by this process alone, for its minute; other exchanges of tokens (RFC 8693) are not offered"),
+    ), but="each is offered, none is demanded; a proof needs a nonce of ours only where it may be older than the process, and a used one at a resource is remembered by this process alone, for its minute, where the rows are in a file; other exchanges of tokens (RFC 8693) are not offered"),
     _L("O4.6-06", "every decision is an audit row and a line in the log with who, client, login, address, outcome and reason, and never a secret", (
         *_of("e2e/test_no_secret_in_logs", "the_log_tells_of_the_whole_life", "no_secret_is_in_the_servers_log_at_any_level", "no_secret_is_stored_in_clear"),
         *_of("observe/test_decisions", "an_event_says_who_from_where_and_why_and_leaves_out_what_is_empty"),

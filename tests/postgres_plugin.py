@@ -1,9 +1,11 @@
-"""PostgreSQL for the tests that ask for it, and, with `--store postgres`, in place of every database in memory."""
+"""PostgreSQL for the tests that ask for it, and, with `--store postgres`, in place of every database that a test opens."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager
+import sqlite3
+import traceback
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,12 @@ import pytest
 
 from server.store import inline
 from server.store.inline import InlineStore
-from tests.postgres_server import PostgresServer, programs
+from server.store.migrate import Migration
+from server.store.postgres import open_inline_postgres_store
+from server.store.threads import StoreLimits
+from server.store.transactions import JOB_SECONDS
+from tests.engine_under_test import UNDER_TEST
+from tests.postgres_server import Loans, PostgresServer, programs
 
 _KEPT = pytest.StashKey[PostgresServer]()
 
@@ -21,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--store",
         choices=("sqlite", "postgres"),
         default="sqlite",
-        help="what stands in for a database in memory",
+        help="what the tests run on that do not say it themselves",
     )
 
 
@@ -50,39 +57,105 @@ def postgres_database(postgres_server: PostgresServer) -> Generator[dict[str, st
         yield dict(parameters)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What says itself on which engines it runs has run on PostgreSQL without being asked."""
-    if config.getoption("--store") != "postgres":
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Before anybody has taken hold of what is replaced here."""
+    if early_config.known_args_namespace.store != "postgres":
         return
+    run = RunOnPostgres(early_config)
+    early_config.pluginmanager.register(run)
+    UNDER_TEST.loans = run.loans
+    inline.open_inline_store = _opened_on(run.loans)
+    sqlite3.connect = run.noticing(sqlite3.connect)
+
+
+class RunOnPostgres:
+    """What is different with `--store postgres`."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._loans: Loans | None = None
+        self._opened_sqlite = ""  # where
+
+    def loans(self) -> Loans:
+        if self._loans is None:
+            self._loans = Loans(running(self._config))
+        return self._loans
+
+    def noticing(self, connect: Callable[..., sqlite3.Connection]) -> Callable[..., sqlite3.Connection]:
+        def noticed(*args: Any, **more: Any) -> sqlite3.Connection:
+            self._opened_sqlite = "".join(traceback.format_stack(limit=8)[:-1])
+            return connect(*args, **more)
+
+        return noticed
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """What says itself on which engines it runs has run on PostgreSQL without being asked."""
+        apart = {item for item in items if _names_its_engine(item) or _is_sqlite_only(item)}
+        config.hook.pytest_deselected(items=[item for item in items if item in apart])
+        items[:] = [item for item in items if item not in apart]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Generator[None]:
+        """Whatever came of the test: of an engine that it did not run on it says nothing."""
+        yield
+        self._refuse_sqlite()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self) -> Generator[None]:
+        try:
+            yield
+        finally:
+            if self._loans is not None:
+                self._loans.end()
+            self._refuse_sqlite()
+
+    def _refuse_sqlite(self) -> None:
+        where, self._opened_sqlite = self._opened_sqlite, ""
+        if where:
+            pytest.fail(
+                f"SQLite was opened, in a run on PostgreSQL (marker: sqlite_only):\n{where}", pytrace=False
+            )
+
+
+def _is_sqlite_only(item: pytest.Item) -> bool:
+    marker = item.get_closest_marker("sqlite_only")
+    if marker is not None and not (len(marker.args) == 1 and marker.args[0]):
+        raise pytest.UsageError(f"{item.nodeid}: sqlite_only takes its reason")
+    return marker is not None
+
+
+def _names_its_engine(item: pytest.Item) -> bool:
     from tests.store.store_engines import ENGINES
 
-    def names_its_engine(item: pytest.Item) -> bool:
-        spec = getattr(item, "callspec", None)
-        return spec is not None and any(
-            value in ENGINES for value in spec.params.values() if isinstance(value, str)
-        )
-
-    config.hook.pytest_deselected(items=[item for item in items if names_its_engine(item)])
-    items[:] = [item for item in items if not names_its_engine(item)]
+    spec = getattr(item, "callspec", None)
+    return spec is not None and any(
+        value in ENGINES for value in spec.params.values() if isinstance(value, str)
+    )
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--store") != "postgres":
-        return
-    from server.store.postgres import open_inline_postgres_store
-
-    in_file = inline.open_inline_store
+def _opened_on(loans: Callable[[], Loans]) -> Callable[..., AbstractAsyncContextManager[InlineStore]]:
+    """`open_inline_store`, on a database of PostgreSQL."""
 
     @asynccontextmanager
     async def open_inline_store(
-        path: Path | None = None, *, clock: Callable[[], int], **other: Any
+        path: Path | None = None,
+        *,
+        clock: Callable[[], int],
+        backups: Path | None = None,
+        migrations: Sequence[Migration] | None = None,
+        job_seconds: float = JOB_SECONDS,
     ) -> AsyncGenerator[InlineStore]:
-        if path is not None or other:
-            async with in_file(path, clock=clock, **other) as store:
+        del backups  # a database server has its own
+        with ExitStack() as lent:
+            if path is None:
+                parameters = lent.enter_context(loans().server.database())
+            else:
+                parameters = loans().in_place_of(path)
+            limits = StoreLimits(job_seconds=job_seconds)
+            async with open_inline_postgres_store(
+                parameters, clock=clock, migrations=migrations, limits=limits
+            ) as store:
                 yield store
-        else:
-            with running(config).database() as parameters:
-                async with open_inline_postgres_store(parameters, clock=clock) as store:
-                    yield store
 
-    inline.open_inline_store = open_inline_store
+    return open_inline_store

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,14 @@ from psycopg.conninfo import make_conninfo
 
 from server.store.migrate import packaged_migrations
 from server.store.postgres_connection import PostgresAccess, PostgresConnection
+from server.store.postgres_errors import PostgresRefused
 from server.store.postgres_schema import bring_up
 
 USER = "tests"
 TEMPLATE = "ostiary_template"
+# The same for the fakes, who ask for rows in the order in which they were made: PostgreSQL keeps none, and moves a row when it is changed.
+ORDERED_TEMPLATE = "ostiary_ordered"
+ORDER = "made_in_order"
 # As the tests of the store have it, so that no clock of theirs is far ahead of it.
 MADE_AT = 1_800_000_000_000
 
@@ -29,11 +33,15 @@ MADE_AT = 1_800_000_000_000
 # cut off: rows that are deleted are still read past, until they are swept up in the background.
 EMPTIED = """
 DO $$
-DECLARE name text;
+DECLARE
+  name text;
+  size bigint;
 BEGIN
   SET LOCAL session_replication_role = replica;
-  FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'schema_version' LOOP
-    IF pg_relation_size(format('public.%I', name)::regclass) > 1000000 THEN
+  FOR name, size IN SELECT relname, pg_relation_size(oid) FROM pg_class
+      WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'schema_version' LOOP
+    CONTINUE WHEN size = 0;
+    IF size > 1000000 THEN
       EXECUTE format('TRUNCATE public.%I CASCADE', name);
     ELSE
       EXECUTE format('DELETE FROM public.%I', name);
@@ -43,6 +51,33 @@ BEGIN
     PERFORM setval(format('public.%I', name)::regclass, 1, false);
   END LOOP;
 END $$
+"""
+
+
+ORDERED = f"""
+CREATE TABLE {ORDER} (made BIGINT GENERATED ALWAYS AS IDENTITY, of TEXT, key TEXT, PRIMARY KEY (of, key));
+CREATE FUNCTION note_order() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO {ORDER} (of, key)
+    SELECT TG_TABLE_NAME, string_agg(to_jsonb(NEW) ->> name, ' ' ORDER BY name) FROM unnest(TG_ARGV) AS name
+    ON CONFLICT (of, key) DO UPDATE SET made = DEFAULT;
+  RETURN NULL;
+END $$;
+DO $$
+DECLARE
+  keyed regclass;
+  names text;
+BEGIN
+  FOR keyed, names IN SELECT indrelid, string_agg(quote_literal(attname), ', ') FROM pg_index
+      JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY (indkey) JOIN pg_class ON pg_class.oid = indrelid
+      WHERE indisprimary AND relnamespace = 'public'::regnamespace AND relname <> '{ORDER}' GROUP BY indrelid LOOP
+    EXECUTE format('CREATE TRIGGER note_order AFTER INSERT ON %s FOR EACH ROW EXECUTE FUNCTION note_order(%s)', keyed, names);
+  END LOOP;
+END $$
+"""
+KEY_OF = """
+SELECT string_agg(format('%s.%I::text', indrelid::regclass, attname), ', '' '', ' ORDER BY attname) FROM pg_index
+  JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY (indkey) WHERE indisprimary AND indrelid = ?::regclass
 """
 
 
@@ -64,13 +99,16 @@ class PostgresServer:
         self.folder = Path(tempfile.mkdtemp(prefix="ostiary-pg-"))
         self._data = self.folder / "data"
         self._as_user: list[str] = []
+        self.owner = pwd.getpwuid(os.geteuid()).pw_name  # of its files
         self._numbers = count(1)
         self.settings: dict[str, str] = {}  # further ones, taken with the next start
         self._admin: psycopg.Connection[Any] | None = None
         self._idle: list[tuple[str, psycopg.Connection[Any]]] = []
+        self._idle_writers: list[tuple[PostgresAccess, PostgresConnection]] = []
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
             os.chown(self.folder, nobody.pw_uid, nobody.pw_gid)
+            self.owner = nobody.pw_name
             self._as_user = [
                 "setpriv",
                 f"--reuid={nobody.pw_uid}",
@@ -100,6 +138,8 @@ class PostgresServer:
         connection = PostgresConnection(access, writes=True)
         bring_up(connection, packaged_migrations(), now=MADE_AT)
         connection.close()
+        self._admin.execute(f"CREATE DATABASE {ORDERED_TEMPLATE} TEMPLATE {TEMPLATE}")
+        self.said_in(ORDERED_TEMPLATE, ORDERED)
 
     def follow(self, primary: PostgresServer) -> None:
         """A standby of that one, in the place of `make` or of what it was; started."""
@@ -133,6 +173,10 @@ class PostgresServer:
     def stop(self, *, how: str = "fast") -> None:
         self._run("pg_ctl", "-D", str(self._data), "-w", "-m", how, "stop")
 
+    def rules(self, lines: str) -> None:
+        """Who is let in and how, from the next start on, in place of everybody."""
+        (self._data / "pg_hba.conf").write_text(lines)
+
     def listen(self, address: str, port: int, *, tls: tuple[Path, Path] | None, by: str = "trust") -> None:
         """From the next start on also over TCP; `tls`: the files of certificate and key; `by`: how somebody shows who they are."""
         rules = self._data / "pg_hba.conf"
@@ -152,7 +196,11 @@ class PostgresServer:
                 self.settings[name] = own.name
 
     def remove(self) -> None:
-        for connection in (self._admin, *(cleaner for _, cleaner in self._idle)):
+        for connection in (
+            self._admin,
+            *(cleaner for _, cleaner in self._idle),
+            *(writer for _, writer in self._idle_writers),
+        ):
             if connection is not None:
                 connection.close()
         with suppress(RuntimeError):  # it was stopped
@@ -169,8 +217,7 @@ class PostgresServer:
         if self._idle:
             name, cleaner = self._idle.pop()
         else:
-            name = f"test_{next(self._numbers)}"
-            self.said(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+            name = self._made(TEMPLATE)
             cleaner = self._connected(name)
         try:
             yield self.parameters(name)
@@ -178,6 +225,28 @@ class PostgresServer:
             with suppress(psycopg.Error):
                 cleaner.execute(EMPTIED)
                 self._idle.append((name, cleaner))
+
+    def lend_writer(self) -> tuple[PostgresAccess, PostgresConnection]:
+        """To a database of one's own, too, in which the order of rows is noted; connected already, which takes longer than most tests."""
+        if self._idle_writers:
+            return self._idle_writers.pop()
+        access = PostgresAccess(parameters=self.parameters(self._made(ORDERED_TEMPLATE)), job_seconds=10)
+        return access, PostgresConnection(access, writes=True)
+
+    def take_back(self, access: PostgresAccess, writer: PostgresConnection) -> None:
+        try:
+            if writer.in_transaction:
+                writer.execute("ROLLBACK")
+            writer.script(EMPTIED)
+        except PostgresRefused:
+            writer.close()
+        else:
+            self._idle_writers.append((access, writer))
+
+    def _made(self, template: str) -> str:
+        name = f"test_{next(self._numbers)}"
+        self.said(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return name
 
     @contextmanager
     def bare_database(self) -> Generator[Mapping[str, str]]:
@@ -194,6 +263,10 @@ class PostgresServer:
         if self._admin is None or self._admin.closed or not _answers(self._admin):
             self._admin = self._connected("postgres")
         self._admin.execute(sql.encode())
+
+    def asked(self, sql: str) -> list[tuple[Any, ...]]:
+        with self._connected("postgres") as connection:
+            return connection.execute(sql.encode()).fetchall()
 
     def said_in(self, database: str, sql: str) -> None:
         with self._connected(database) as connection:
@@ -212,6 +285,48 @@ class PostgresServer:
             )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"{program}: {log.read_text()}")
+
+
+class Loans:
+    """The databases of one test. What it has not given back by its end is taken back then."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.server = server
+        self._lent = ExitStack()
+        self._by_file: dict[Path, Mapping[str, str]] = {}
+        self._writers: dict[PostgresConnection, PostgresAccess] = {}
+
+    def database(self) -> Mapping[str, str]:
+        return self._lent.enter_context(self.server.database())
+
+    def in_place_of(self, file: Path) -> Mapping[str, str]:
+        if file not in self._by_file:
+            self._by_file[file] = self.database()
+        return self._by_file[file]
+
+    def writer(self) -> PostgresConnection:
+        access, writer = self.server.lend_writer()
+        self._writers[writer] = access
+        return writer
+
+    def reconnected(self, writer: PostgresConnection) -> PostgresConnection:
+        """Another one to the same database, in its place."""
+        access = self._writers.pop(writer)
+        writer.close()
+        successor = PostgresConnection(access, writes=True)
+        self._writers[successor] = access
+        return successor
+
+    def give_back(self, writer: PostgresConnection) -> None:
+        access = self._writers.pop(writer, None)
+        if access is not None:  # not yet
+            self.server.take_back(access, writer)
+
+    def end(self) -> None:
+        for writer in list(self._writers):
+            self.give_back(writer)
+        self._by_file.clear()
+        self._lent.close()
 
 
 def _answers(connection: psycopg.Connection[Any]) -> bool:

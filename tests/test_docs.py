@@ -41,6 +41,7 @@ from server.settings.upstreams import UpstreamConfig, UpstreamUser
 from server.store.migrate import packaged_migrations
 from tests.auth.browser_fakes import House
 from tests.auth.routed_pages import site_for
+from tests.certificates import write_certificate
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -64,7 +65,16 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("block", SETTINGS)
-def test_settings_that_a_document_shows_load_and_resolve(tmp_path: Path, block: str) -> None:
+def test_settings_that_a_document_shows_load_and_resolve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in re.findall(
+        r'^store_ca = "~/([^"]+)"', block, re.MULTILINE
+    ):  # it is looked at, as at the start
+        certificate, _ = write_certificate(tmp_path, "db")
+        (tmp_path / name).parent.mkdir(parents=True)
+        certificate.rename(tmp_path / name)
     file = tmp_path / "ostiary.toml"
     file.write_text(block, "utf-8")
     resolved = resolve(load(file, {}))

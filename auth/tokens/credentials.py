@@ -95,7 +95,9 @@ class CredentialCheck:
                 return found
             assert isinstance(credential, PresentedCredential)  # all else is decided from memory
             is_key = credential.kind in ("key", "basic")
-            if not await (self._ring.reload() if is_key else self._verifier.reload(credential, now)):
+            if not await (
+                self._ring.reload() if is_key else self._verifier.reload(credential, now, shown.proof)
+            ):
                 break
         self.settle()
         # There is no such login; or it, or the keys, change faster than they can be read.

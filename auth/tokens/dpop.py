@@ -3,9 +3,10 @@
     DPoP: <a JWT, signed by the key in its own header, about this method and this address, now, once>
 
 A proof at /token or /par counts once in the store; one at a resource once in this process, since a write for every call would
-cost more than the call. What counted in a process that ran before this one is not known: a proof that may be so old needs a `nonce`
-(§8, §9), which says when it was made by our clock. From all others none is demanded: it would cost every client a second round trip,
-and a proof is good for a minute at most. Whether a token is bound, and to what, is verify.py's.
+cost more than the call, and where there are others once among all of them (proof_claims.py). What counted in a process that was alone
+and ran before this one is not known: a proof that may be so old needs a `nonce` (§8, §9), which says when it was made by our clock. From
+all others none is demanded: it would cost every client a second round trip, and a proof is good for a minute at most. Whether a token is
+bound, and to what, is verify.py's.
 """
 
 from __future__ import annotations
@@ -157,7 +158,7 @@ def use_up(db: Db, proof: DpopProof) -> bool:
 
 class ProofNonces:
     """Which proofs may have been used at a resource before this process began, and what they must have in them to count all the same:
-    a time of ours, with a MAC. `key` is that of all processes on one database: whatever one of them gave is read by the others."""
+    a time of ours, with a MAC. For a process that is alone: what several have seen is in the store, also after a restart."""
 
     def __init__(self, key: bytes, began: Millis) -> None:
         self._key = key

@@ -21,7 +21,8 @@ from auth.tokens import dpop
 from auth.tokens.access import TOKEN_TYPE
 from auth.tokens.challenge import INVALID, BearerRefusal, challenge, nonce_challenge, proof_challenge
 from auth.tokens.live import LiveGrant, LiveLogins
-from auth.tokens.presentation import LONGEST_TOKEN, Presentation, PresentedCredential
+from auth.tokens.presentation import LONGEST_TOKEN, Presentation, PresentedCredential, PresentedProof
+from auth.tokens.proof_claims import ProofClaims
 from auth.values import scopes
 from auth.values.model import OF_NOBODY, Millis, Principal, PrincipalKind
 from auth.values.site import Site
@@ -90,12 +91,13 @@ class TokenVerifier:
         self._remembered = remembered
         self._proofs = dpop.ProofWindow()
         self._nonces = nonces
+        self.proof_claims: ProofClaims | None = None  # there are others, who see proofs as well
 
     def check_nowait(
         self, shown: Presentation, token: PresentedCredential, now: Millis
     ) -> Principal | BearerRefusal | None:
-        """Who shows `token`, the credential of `shown`. None if the store must be asked, see `reload`; then nothing of a proof is
-        used up. The way of nearly every request, a token and a login that are known, calls nothing of ours."""
+        """Who shows `token`, the credential of `shown`. None if the store must be asked, see `reload`; then no other request can
+        use its proof. The way of nearly every request, a token and a login that are known, calls nothing of ours."""
         keys = self._keys
         if keys.stale:
             return None
@@ -121,9 +123,13 @@ class TokenVerifier:
         """Whoever asked the store has had its answer: see `LiveLogins.trust`."""
         self._live.settle()
 
-    async def reload(self, token: PresentedCredential, now: Millis) -> bool:
+    async def reload(
+        self, token: PresentedCredential, now: Millis, proof: PresentedProof | None = None
+    ) -> bool:
         """Get from the store what `check_nowait` missed. False if there is nothing to get: the login is not there, or changes
         faster than it can be read. Raises what the store raises."""
+        if proof is not None and self.proof_claims is not None and self.proof_claims.is_waiting(proof.text):
+            return await self.proof_claims.ask(proof.text)
         if self._keys.stale or not self._keys.trusted:
             await self._reload_keys()
             if self._keys.trusted:
@@ -147,7 +153,7 @@ class TokenVerifier:
         known: _KnownToken,
         live: LiveGrant,
         now: Millis,
-    ) -> Principal | BearerRefusal:
+    ) -> Principal | BearerRefusal | None:
         """A token that was sent as DPoP (RFC 9449 §7.1): it must be bound to a key, and come with a proof of it."""
         site, jkt, proof = self._site, known.claims.jkt, shown.proof
         if jkt is None:
@@ -159,6 +165,11 @@ class TokenVerifier:
             return proof_challenge(site, shown, "DPoP proof: is missing", error="invalid_dpop_proof")
         if proof.again:
             return found
+        if self.proof_claims is not None:
+            if self.proof_claims.is_waiting(proof.text):
+                return None
+            if (first := self.proof_claims.taken(proof.text)) is not None:
+                return found if first else self._refuse_used(shown)
         urls = dpop.urls_of(site, shown.origin, shown.path or site.servers[shown.server])
         try:
             read_proof = dpop.read(
@@ -166,11 +177,16 @@ class TokenVerifier:
             )
         except BadJws as problem:
             return proof_challenge(site, shown, f"DPoP proof: {problem}", error="invalid_dpop_proof")
-        if self._nonces.wanted(read_proof):
+        if self.proof_claims is None and self._nonces.wanted(read_proof):
             return nonce_challenge(self._nonces.make(now))
         if not self._proofs.use_up(read_proof, now):
-            return proof_challenge(site, shown, "DPoP proof: was used before", error="invalid_dpop_proof")
-        return found
+            return self._refuse_used(shown)
+        if self.proof_claims is None:
+            return found
+        return None if self.proof_claims.wait(proof.text, read_proof, now) else self._refuse_used(shown)
+
+    def _refuse_used(self, shown: Presentation) -> BearerRefusal:
+        return proof_challenge(self._site, shown, "DPoP proof: was used before", error="invalid_dpop_proof")
 
     def _read(self, token: PresentedCredential, now: Millis) -> _KnownToken:
         """What the token says, from now on remembered. Raises `BadToken`."""

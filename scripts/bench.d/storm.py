@@ -321,19 +321,24 @@ class Storm:
                 len(self._notices.accepted),
             )
         for each in found:
-            if not self._is_forgiven(each):
+            beyond = self._beyond(each)
+            if beyond > 0:
                 self._wrong.append(
-                    f"{each.what} was let in at {each.node} {each.late:.2f} s after its end was acknowledged{self._around(each)}"
+                    f"{each.what} was let in at {each.node} {each.late:.2f} s after its end was acknowledged,"
+                    f" {beyond:.2f} s later than allowed{self._around(each)}"
                 )
 
-    def _is_forgiven(self, each: Accepted) -> bool:
+    def _beyond(self, each: Accepted) -> float:
+        """How many seconds after the last moment at which it was still allowed; 0: it was allowed."""
         windows = [window for window in self._turmoil.windows if window.node in (None, each.node)]
         allowed = [(each.ended, each.ended + HEARD_SECONDS)]
         for window in windows:
             end = window.end if window.end is not None else each.answered
             allowed += [(window.begin, min(end, window.begin + FORGIVEN_SECONDS)), (end, end + HEARD_SECONDS)]
         self._latest = max(self._latest, each.late)
-        return any(first <= each.answered and each.sent <= last for first, last in allowed)
+        if any(first <= each.answered and each.sent <= last for first, last in allowed):
+            return 0.0
+        return min(each.sent - last for _, last in allowed if last < each.sent)
 
     def _around(self, each: Accepted) -> str:
         for window in reversed(self._turmoil.windows):

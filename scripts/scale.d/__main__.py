@@ -16,6 +16,7 @@ import calls
 import nodes
 import people
 import streams
+import sweep
 import tools
 import trail
 import writer
@@ -34,6 +35,7 @@ GROUPS: Final[Mapping[str, Callable[[Ground], None]]] = {
     "streams": streams.measure,
     "writes": writes.measure,
     "writer": writer.measure,
+    "sweep": sweep.measure,
     "nodes": nodes.measure,
 }
 
@@ -47,6 +49,9 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="a hundredth of the rows, once over: a smoke test, not a result"
     )
+    parser.add_argument(
+        "--large", action="store_true", help="what grows with the years has ten million rows (sweep)"
+    )
     options = parser.parse_args()
     chosen = options.only.split(",")
     if unknown := set(chosen) - GROUPS.keys():
@@ -59,7 +64,14 @@ def main() -> None:
         database_server(options.store) as postgres,
     ):
         os.sched_setaffinity(0, {cores.load})  # the database goes where there is room
-        ground = Ground(folder=Path(folder), postgres=postgres, cores=cores, sheet=sheet, quick=options.quick)
+        ground = Ground(
+            folder=Path(folder),
+            postgres=postgres,
+            cores=cores,
+            sheet=sheet,
+            quick=options.quick,
+            large=options.large,
+        )
         for name, measure in GROUPS.items():
             if name in chosen:
                 measure(ground)

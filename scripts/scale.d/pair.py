@@ -30,6 +30,7 @@ class Ground:
     cores: Cores
     sheet: Sheet
     quick: bool
+    large: bool
 
     def house(self, name: str, settings: str) -> House:
         made = House(self.folder, self.postgres, name=name, settings=settings)

@@ -28,8 +28,10 @@ RARE: Final = "usr_rare"
 
 
 class Trail:
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, begin: int | None = None) -> None:
+        """Until now, if it is not said when they begin."""
         self._count = count
+        self._begin = time.time_ns() // 1_000_000 - DAYS * DAY if begin is None else begin
         self._draw = Random(count)
 
     def fill(self, house: House, tables: Tables) -> None:
@@ -52,7 +54,7 @@ class Trail:
         tables.execute("UPDATE meta SET value = ? WHERE key = ?", chain.sealed(longer), meta.AUDIT_CHAIN)
 
     def _entries(self) -> Iterator[AuditEntry]:
-        begin, step = time.time_ns() // 1_000_000 - DAYS * DAY, DAYS * DAY / self._count
+        begin, step = self._begin, DAYS * DAY / self._count
         for number in range(self._count):
             at, which = begin + int(number * step), self._draw.randrange(100)
             login = f"grt_{self._draw.randrange(self._count):020}"

@@ -79,7 +79,7 @@ async def _crowd(
             done += 1
             turn += CALLERS
 
-    async with _opened(database, parameters) as store:
+    async with opened(database, parameters) as store:
         store.chain_audit(key)
         await store.write(partial(_refresh, login=f"grt_{0:020}"))
         commits, inside, done = store.health.commits, store.health.commit_seconds, 0
@@ -91,7 +91,7 @@ async def _crowd(
 
 
 @asynccontextmanager
-async def _opened(database: Path, parameters: dict[str, str] | None) -> AsyncGenerator[ThreadedStore]:
+async def opened(database: Path, parameters: dict[str, str] | None) -> AsyncGenerator[ThreadedStore]:
     clock = _now
     if parameters is None:
         async with open_store(database, clock=clock, backups=database.parent / "backups") as store:

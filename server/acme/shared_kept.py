@@ -71,10 +71,10 @@ class SharedKept:
         self._revocations: dict[str, KeptRevocation] = {}
 
     async def account(self, directory: str) -> KeptAccount | None:
-        return await self._read(_account(directory), KeptAccount)
+        return await self._read(account_row(directory), KeptAccount)
 
     async def keep_account(self, directory: str, account: KeptAccount) -> None:
-        await self._keep({_account(directory): account})
+        await self._keep({account_row(directory): account})
 
     async def certificate(self) -> IssuedCertificate | None:
         row = await self._row(rows.CERTIFICATE)
@@ -190,5 +190,5 @@ def not_now(problem: StoreError) -> CannotKeep:
     return CannotKeep(f"the database cannot be used for certificates now: {problem}", hint=problem.hint)
 
 
-def _account(directory: str) -> str:
+def account_row(directory: str) -> str:
     return rows.ACCOUNT + hashlib.sha256(directory.encode()).hexdigest()

@@ -33,9 +33,16 @@ LEFT = 2 + NAME_WIDTH + 2
 
 @click.command("doctor")
 @click.argument("url", required=False)
+@click.option(
+    "--store",
+    metavar="WHERE",
+    help="without a URL: the database that is to be served on, as in `serve --store`",
+)
 @local.which_server
 @json_option
-def command(url: str | None, data_dir: str | None, config: str | None, as_json: bool) -> int:
+def command(
+    url: str | None, store: str | None, data_dir: str | None, config: str | None, as_json: bool
+) -> int:
     """Look at the server at URL the way a client does, step by step, with hints.
 
     Without a URL: at the server of this machine, its settings and data directory included.
@@ -45,7 +52,7 @@ def command(url: str | None, data_dir: str | None, config: str | None, as_json: 
 
     report = _Report(quiet=as_json)
     if url is None:
-        local_url = _examine_machine(report, data_dir=data_dir, config=config)
+        local_url = _examine_machine(report, store=store, data_dir=data_dir, config=config)
     else:
         local_url = target.meant(url).url
     report.begin(local_url)
@@ -111,7 +118,9 @@ class _Report:
         return terminal.EXIT_FAILED if failed else 0
 
 
-def _examine_machine(report: _Report, *, data_dir: str | None, config: str | None) -> str | None:
+def _examine_machine(
+    report: _Report, *, store: str | None, data_dir: str | None, config: str | None
+) -> str | None:
     """Settings and data directory of the server on this machine; the URL to go on with, or None."""
     from server.admin.control import NotRunning
     from server.client.checkup import CheckStep
@@ -121,7 +130,7 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
 
     for warning in settings.misspelt(os.environ):
         terminal.say_hint(warning)
-    flags = {"data_dir": data_dir}
+    flags = {"data_dir": data_dir, "store": store}
     lacking: NotHere | None = None
     try:
         # What `serve` looks at before it starts.
@@ -146,6 +155,8 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
         report.add(_self_test(resolved.data_dir))
         if "store" in status:
             report.add(_store(status["store"]))
+            for step in _database(resolved.data_dir, status):
+                report.add(step)
         if (certificate := status.get("certificate")) is not None:
             report.add(_certificate(certificate))
         if unheard := status.get("unheard_prices"):
@@ -156,8 +167,10 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
         if status.get("money") is not None:
             for step in _money(resolved.data_dir):
                 report.add(step)
-    elif lacking is None and isinstance(status.__cause__, NotRunning):
-        for step in _tried_here(resolved):
+    elif isinstance(status.__cause__, NotRunning):
+        for step in _store_here(resolved):
+            report.add(step)
+        for step in _tried_here(resolved) if lacking is None else ():
             report.add(step)
     # A running server knows best where it listens: a flag may have moved it for one run.
     known = status.get("origin") if isinstance(status, dict) else None
@@ -255,6 +268,34 @@ def _store(store: dict[str, Any]) -> CheckStep:
         return CheckStep(name="store", state="failed", detail=store["warning"], goes_on=True)
     free = terminal.size(store["free_bytes"])
     return CheckStep(name="store", state="ok", detail=f"reads and writes, {free} free")
+
+
+def _database(data_dir: Path, status: dict[str, Any]) -> list[CheckStep]:
+    """How it is for the running server, where it has one: only it may know the address."""
+    try:
+        told = local.ask("database", data_dir=str(data_dir))
+    except terminal.CliError:  # a server of another version
+        return []
+    if told is None:
+        return []
+    from server.cli.doctor_store import steps_of_server
+
+    return steps_of_server(told, boot_id=status["node"]["boot_id"])
+
+
+def _store_here(resolved: Resolved) -> list[CheckStep]:
+    """The same without one. What the settings name and cannot be read was said of them."""
+    from server.settings.secret import SecretUnreadable, read_secret
+
+    if not resolved.config.store:
+        return []
+    try:
+        read_secret(resolved.config.store)
+    except SecretUnreadable:
+        return []
+    from server.cli.doctor_store import steps_without_server
+
+    return steps_without_server(resolved)
 
 
 def _data_directory(path: Path, status: dict[str, Any] | terminal.CliError) -> CheckStep:

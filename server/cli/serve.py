@@ -506,6 +506,10 @@ def _announce(started: StartedServer, resolved: Resolved) -> None:
     if started.admin_origin:
         pairs.append(("health, metrics", started.admin_origin))
     pairs.append(("data", terminal.clean(terminal.from_home(str(resolved.data_dir.absolute())))))
+    if store := resolved.config.store:
+        source, _, name = store.partition(":")
+        kept = terminal.from_home(name) if source == "file" else name
+        pairs.append(("rows", terminal.clean(f"in PostgreSQL, whose address is in {kept}")))
     if started.certificate:
         pairs.append(("certificate", terminal.clean(started.certificate)))
     if started.sold:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from server.moving.copying import CopyStep
     from server.moving.places import StorePlace
     from server.settings.shapes import Config
+    from server.store.jobs import StoreDb
 
 
 @click.group(help="Move everything that is stored from one database to another.")
@@ -45,6 +46,7 @@ def copy(target: str, source: str | None, data_dir: str | None, config: str | No
     from server.moving.copying import CopyKeys, StoreCopy
     from server.moving.places import DATA_DIR, opened
     from server.moving.plan import tables
+    from server.program.certificates import back_into_files
     from server.settings.resolve import data_directory
     from server.store import ledger_chain
     from server.store.home import open_home
@@ -52,7 +54,8 @@ def copy(target: str, source: str | None, data_dir: str | None, config: str | No
     from server.store.keyfile import open_key
     from server.store.migrate import packaged_migrations
 
-    settings = local.settings(data_dir=data_dir, config=config).config
+    loaded = local.settings(data_dir=data_dir, config=config)
+    settings = loaded.config
     coming, going = _place(source or settings.store or DATA_DIR, settings), _place(target, settings)
     place = data_directory(settings)
     if not place.exists():
@@ -83,6 +86,9 @@ def copy(target: str, source: str | None, data_dir: str | None, config: str | No
                 by=f"local:{os.getuid()}",
                 now=now,
                 told=shown.tell,
+                last=_nothing
+                if going.parameters is not None
+                else back_into_files(subkeys(key), place, authority=loaded.acme.directory, told=terminal.say),
             ).run()
     except StoreError as error:
         raise terminal.CliError(str(error), hint=error.hint) from error
@@ -117,6 +123,10 @@ def copy(target: str, source: str | None, data_dir: str | None, config: str | No
         if going.parameters is None
         else f'put store = "{going.called}" into the settings, and start the server'
     )
+
+
+def _nothing(db: StoreDb) -> None:
+    """What is in `acme/` is taken along by the first server that is started there."""
 
 
 def _place(where: str, settings: Config) -> StorePlace:

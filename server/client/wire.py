@@ -62,10 +62,13 @@ def decode_object(body: bytes | str) -> dict[str, Any] | None:
 async def open_client(
     url: str, *, transport: httpx2.AsyncBaseTransport | None = None
 ) -> AsyncGenerator[httpx2.AsyncClient, None]:
-    """A client for the server at `url`. A proxy from the environment is used for everything but this machine."""
+    """A client for the server at `url`. A proxy from the environment is used for everything but this machine, whose certificate is judged as
+    any other's: by the authorities of SSL_CERT_FILE, where that is set."""
+    here = is_loopback(url)
     async with httpx2.AsyncClient(
         transport=transport,
-        trust_env=transport is None and not is_loopback(url),
+        trust_env=transport is None and not here,
+        verify=httpx2.create_ssl_context() if here and url.startswith("https:") else True,
         follow_redirects=False,
         timeout=httpx2.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
         headers={"User-Agent": USER_AGENT, "Accept-Encoding": "identity"},

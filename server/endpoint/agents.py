@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from server.conversations.shared_memory import SharedMemory
     from server.gateway.backend import MakeBuyer
     from server.gateway.parked_elsewhere import ParkedElsewhere
-    from server.trust.desk import TrustDesk
 
 # A back-end with a deadline of its own answers by itself when that passes; ours, a little later, is only the net below it.
 DEADLINE_SLACK_SECONDS = 5.0
@@ -178,7 +177,7 @@ def _source(
             environment=child_environment(agent.env),
             name=name,
             log=log,
-            buying=_buying(agent.pay, trust.desk, subkey, data_dir, server=server, name=name, log=log),
+            buying=_buying(agent.pay, trust, subkey, data_dir, server=server, name=name, log=log),
             parked=None if parked is None else parked(),
         )
         terms = CallTerms(deadline_seconds=agent.deadline_seconds)
@@ -188,7 +187,7 @@ def _source(
 
 def _buying(
     config: PayConfig,
-    desk: TrustDesk,
+    trust: DeskPlace,
     subkey: Subkey,
     data_dir: Path,
     *,
@@ -207,9 +206,10 @@ def _buying(
     from server.till.ledger import Books
     from server.till.purchases import PurchaseBook
 
-    # Over stdio nothing is kept, and there are no books.
-    books = None if desk.issuer is None else Books(subkey(KEY_PURPOSE))
-    book = PurchaseBook(server, desk.store, books, clock=desk.clock, log=log)
+    desk, purchases = trust.desk, trust.purchases
+    assert desk is not None  # as above
+    books, arrears = (None, None) if purchases is None else (Books(subkey(KEY_PURPOSE)), purchases())
+    book = PurchaseBook(server, desk.store, books, arrears, clock=desk.clock, log=log)
     return lambda place, dearer: Buyer(payer, place, book.book, dearer=dearer)
 
 

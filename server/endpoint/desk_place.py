@@ -1,4 +1,5 @@
-"""Where the desk of upstreams is: from the first settings on that have an upstream. Until then nothing of it is loaded."""
+"""Where the desk of upstreams is, and what is owed to the books for them: from the first settings on that have an upstream. Until then
+nothing of it is loaded."""
 
 from __future__ import annotations
 
@@ -9,13 +10,16 @@ from server.settings.reading import kind_of
 from server.settings.shapes import ServerConfig
 
 if TYPE_CHECKING:
+    from server.store.arrears import Arrears
     from server.trust.desk import TrustDesk
 
 
 class DeskPlace:
-    def __init__(self, make: Callable[[], TrustDesk]) -> None:
-        """`make`: open it, and have it do its work for as long as the server runs."""
+    def __init__(self, make: Callable[[], TrustDesk], purchases: Callable[[], Arrears] | None = None) -> None:
+        """`make`: open it, and have it do its work for as long as the server runs; `purchases`: the same of those that could not be
+        booked. None: no books are kept."""
         self.desk: TrustDesk | None = None
+        self.purchases = purchases
         self._make = make
 
     async def start(self, servers: Iterable[ServerConfig]) -> None:

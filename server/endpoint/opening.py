@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from server.limits.gate import ServerLimits
     from server.repeats.keeper import CallKeeper
     from server.sessions.shared_sessions import SharedSessions
+    from server.store.arrears import Arrears
     from server.telemetry.tracing import Tracing
     from server.till.till import Till
     from server.trust.connections import PersonConnections
@@ -365,7 +366,16 @@ def _desk_place(
         background.start_soon(desk.run)
         return desk
 
-    return DeskPlace(make)
+    def purchases() -> Arrears:
+        from server.store.arrears import Arrears
+        from server.till.purchases import NOT_BOOKED
+
+        arrears = Arrears(store, log, NOT_BOOKED)
+        background.start_soon(arrears.run)
+        return arrears
+
+    # Over stdio nothing is kept, and there are no books.
+    return DeskPlace(make, None if issuer is None else cache(purchases))
 
 
 def _take_bounds(served: ServerLimits | None, newer: ServerLimits | None) -> None:

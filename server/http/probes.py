@@ -1,5 +1,5 @@
-"""What the admin listener answers, for this machine's eyes: health and metrics. No framework: a server that is only looked at
-by a supervisor need not carry one, and is not late for it.
+"""What the admin listener answers, for this machine's eyes: health and metrics; and one word of it for everybody's. No framework: a server
+that is only looked at by a supervisor need not carry one, and is not late for it.
 """
 
 from __future__ import annotations
@@ -37,13 +37,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refused = _foreign(scope)
         status, body, content_type = refused or await self._answer(scope["method"], scope["path"])
-        headers = [
-            (b"content-type", content_type.encode("latin-1")),
-            (b"content-length", b"%d" % len(body)),
-        ]
-        start: dict[str, Any] = {"type": "http.response.start", "status": status, "headers": headers}
-        await send(start)
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+        await _send(send, scope["method"], status, body, content_type)
 
     async def _answer(self, method: str, path: str) -> tuple[int, bytes, str]:
         name = path.lstrip("/")  # an address that was put together with one slash too many is meant well
@@ -61,6 +55,35 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
             return 503, f"not ready: {found.missing}\n{told}".encode(), TEXT
         # The first word is for supervisors.
         return 200, f"ready\n{told}".encode(), TEXT
+
+
+class PublicReadiness(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a balancer on another machine should send callers here: a status and a word. Why not is for this machine's eyes, and nobody
+    waits for a look: strangers may ask as often as they like. An ASGI application."""
+
+    is_ready: Callable[[], bool]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method = scope["method"]
+        if method not in METHODS:
+            await _send(send, method, 405, b"method not allowed\n", TEXT, (b"allow", b"GET, HEAD"))
+        elif self.is_ready():
+            await _send(send, method, 200, b"ready\n", TEXT)
+        else:
+            await _send(send, method, 503, b"not ready\n", TEXT)
+
+
+async def _send(
+    send: Send, method: str, status: int, body: bytes, content_type: str, *more: tuple[bytes, bytes]
+) -> None:
+    headers = [
+        (b"content-type", content_type.encode("latin-1")),
+        (b"content-length", b"%d" % len(body)),
+        *more,
+    ]
+    start: dict[str, Any] = {"type": "http.response.start", "status": status, "headers": headers}
+    await send(start)
+    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
 
 
 def _foreign(scope: Scope) -> tuple[int, bytes, str] | None:

@@ -5,6 +5,8 @@
 A letter is about something that another node may have in memory: a question, a request that runs, somebody who listens. What must not be
 lost has a row of its own, and a letter only wakes whoever looks at that. Nothing is written while no other node is alive, and a node
 that could not read for as long as letters are kept says so (`on_missed`). Who is alive, and when to look, is for the store's feed to know.
+
+While nodes are replaced the next version is among those that write: what this one does not know, a kind or what is said in one, it passes over.
 """
 
 from __future__ import annotations
@@ -109,6 +111,7 @@ class Letters:
         self._bytes = 0
         self._soon: dict[tuple[str, str, bytes], None] = {}
         self._soon_due = 0.0
+        self._not_understood: set[str] = set()  # kinds of which that was said already
         self._wake = trio.Event()
         self._read_to: int | None = None
         self._read_at = 0
@@ -282,10 +285,28 @@ class Letters:
         self.heard += 1
         letter = Letter(kind=row.kind, topic=row.topic, body=body, node=row.node)
         for listener in listeners:
-            try:
-                listener(letter)
-            except Exception:  # whatever it is, what others wrote is read on
-                self._log.exception("letter.not_heard", kind=row.kind)
+            self.tell(letter, listener)
+
+    def tell(self, letter: Letter, listener: Listener) -> None:
+        """Now, or when whoever put it aside is ready for it. Never fails."""
+        try:
+            listener(letter)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+            self._pass_over(letter, problem)
+        except Exception:  # whatever it is, what others wrote is read on
+            self._log.exception("letter.not_heard", kind=letter.kind)
+
+    def _pass_over(self, letter: Letter, problem: Exception) -> None:
+        """Said once of each kind: a newer version may write very many of them."""
+        if letter.kind not in self._not_understood:
+            self._not_understood.add(letter.kind)
+            self._log.warning(
+                "letter.not_understood",
+                kind=letter.kind,
+                node=letter.node,
+                reason=str(problem)[:200],
+                hint="it is of a node of another version, and is passed over",
+            )
 
     def _tell_missed(self) -> None:
         self._log.warning("letter.missed", hint="the database could not be read for a while")

@@ -1,8 +1,8 @@
 """Quotas: so many calls on a day (UTC). Exact over restarts and processes, and no write for most calls.
 
 A quota is a meter in the store, raised by one conditional write that fails where it would pass its limit. It is raised by several at
-once, ahead of the calls that will use them up, and what was not used is given back when the server stops: after a crash at most so many
-are lost to their caller, and never is one call more let through.
+once, ahead of the calls that will use them up, and what was not used is given back when the server stops, and after a minute where other
+processes could use it: after a crash at most so many are lost to their caller, and never is one call more let through.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from server.store.jobs import Store, StoreBroken, StoreDb, StoreError
 # A twentieth of a quota at a time, and no more than this: what a crash may cost a caller.
 MOST_AHEAD: Final = 50
 _PART: Final = 20
+# What nobody used for so long is there for other processes again, and who comes that seldom has each call counted by itself.
+UNUSED_MILLIS: Final = 60_000
+_GIVEN_BACK_AT_ONCE: Final = 200
 # Callers of whom something is held ahead, times tools. Of one more, what the one held longest has left is given back.
 _HELD: Final = 10_000
 # One that was used up is not asked for again at once: only where another process gives some back, it has more.
@@ -66,11 +69,13 @@ def ahead_of(limit: int) -> int:
     return max(1, min(MOST_AHEAD, limit // _PART))
 
 
-def raise_ahead(db: StoreDb, subject: str, day: Day, limit: int, returned: tuple[GivenBack, ...] = ()) -> int:
-    """A job: as many as there are left, up to `ahead_of(limit)`. What is returned with it costs no write of its own."""
+def raise_ahead(
+    db: StoreDb, subject: str, day: Day, limit: int, most: int, returned: tuple[GivenBack, ...] = ()
+) -> int:
+    """A job: as many as there are left, up to `most`. What is returned with it costs no write of its own."""
     give_back(db, returned)
     row = db.fetch_one("SELECT amount FROM meters WHERE subject = ? AND period = ?", subject, day.name)
-    by = min(ahead_of(limit), limit - (0 if row is None else row["amount"]))
+    by = min(most, limit - (0 if row is None else row["amount"]))
     if by <= 0:
         return 0
     return by if db.execute(_RAISE, subject, day.name, by, day.expires_at, limit) == 1 else 0
@@ -85,11 +90,12 @@ def give_back(db: StoreDb, returned: tuple[GivenBack, ...]) -> None:
 class _Ahead:
     """What one caller has left of what was raised."""
 
-    __slots__ = ("asking", "day", "left", "used_up_at")
+    __slots__ = ("asking", "day", "left", "used_at", "used_up_at")
 
     def __init__(self, day: Day) -> None:
         self.day: Final = day
         self.left = 0
+        self.used_at: int | None = None
         self.asking: trio.Event | None = None  # while more is raised
         self.used_up_at: int | None = None
 
@@ -97,9 +103,11 @@ class _Ahead:
 class Quotas:
     """Of one process. `aclose` gives back what is left."""
 
-    def __init__(self, store: Store, *, clock: Callable[[], int]) -> None:
+    def __init__(self, store: Store, *, clock: Callable[[], int], shared: bool = False) -> None:
+        """`shared`: others count with the same meters, so somebody calls `give_back_unused` now and then."""
         self._store = store
         self._clock = clock
+        self._shared = shared
         self._ahead: OrderedDict[str, _Ahead] = OrderedDict()
         self._returned: list[GivenBack] = []  # with the next write
         self._strangers: set[str] = set()  # who have a quota of their own today
@@ -124,6 +132,7 @@ class Quotas:
             ahead = self._of(subject, now)
             if ahead.left > 0:
                 ahead.left -= 1
+                ahead.used_at = now
                 return 0
             if ahead.asking is not None:
                 await ahead.asking.wait()
@@ -147,9 +156,27 @@ class Quotas:
     async def aclose(self) -> None:
         """What is left is there for the next process."""
         self.let_go()
-        returned, self._returned = tuple(self._returned), []
-        if returned:
-            await self._store.write(partial(give_back, returned=returned))
+        await self._write_returned()
+
+    async def give_back_unused(self) -> None:
+        """What nobody used for a while is there for other processes. Raises `StoreError`, and tries it again the next time."""
+        now = self._clock()
+        for subject, ahead in self._ahead.items():
+            if now < ahead.day.ends_at and _seldom(ahead, now):
+                self._forget(subject, ahead)
+        await self._write_returned()
+
+    async def _write_returned(self) -> None:
+        while self._returned:
+            returned = tuple(self._returned[:_GIVEN_BACK_AT_ONCE])
+            del self._returned[: len(returned)]
+            try:
+                await self._store.write(partial(give_back, returned=returned))
+            except StoreBroken:  # as in _raise
+                raise
+            except (StoreError, trio.Cancelled):
+                self._returned += returned
+                raise
 
     def _of(self, subject: str, now: int) -> _Ahead:
         ahead = self._ahead.get(subject)
@@ -169,8 +196,11 @@ class Quotas:
     async def _raise(self, subject: str, ahead: _Ahead, limit: int) -> None:
         asked = ahead.asking = trio.Event()
         returned, self._returned = tuple(self._returned), []
+        most = 1 if self._shared and _seldom(ahead, self._clock()) else ahead_of(limit)
         try:
-            job = partial(raise_ahead, subject=subject, day=ahead.day, limit=limit, returned=returned)
+            job = partial(
+                raise_ahead, subject=subject, day=ahead.day, limit=limit, most=most, returned=returned
+            )
             raised = await self._store.write(job)
         except StoreBroken:  # it may be written: given back a second time it would be more than there is
             raise
@@ -184,3 +214,7 @@ class Quotas:
         ahead.left += raised
         if self._ahead.get(subject) is not ahead:  # it was forgotten meanwhile
             self._forget(subject, ahead)
+
+
+def _seldom(ahead: _Ahead, now: int) -> bool:
+    return ahead.used_at is not None and now - ahead.used_at >= UNUSED_MILLIS

@@ -74,8 +74,10 @@ class StoreCopy:
         by: str,
         now: int,
         told: Callable[[CopyStep], None] = lambda step: None,
+        last: Callable[[StoreDb], None] = lambda db: None,
         piece_rows: int = PIECE_ROWS,
     ) -> None:
+        """`last` is a job for the transaction in which the target becomes a store like any other."""
         self._source, self._target = source, target
         self._tables = tables
         self._schema = schema
@@ -83,6 +85,7 @@ class StoreCopy:
         self._copy_id = copy_id
         self._by, self._now = by, now
         self._told = told
+        self._last = last
         self._piece_rows = piece_rows
 
     def run(self) -> Copied:
@@ -258,6 +261,7 @@ class StoreCopy:
         tail = AuditTail(AuditChain(self._keys.trail))
         tail.append(db, AuditEntry(self._now, "store.copied", self._by, None, None, None, None, "ok", reason))
         tail.flush(db.execute)
+        self._last(db)
         db.execute("DELETE FROM meta WHERE key = ?", moved.HERE)
 
 

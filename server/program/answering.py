@@ -15,10 +15,12 @@ from auth.values.paths import AUTHORIZATION_SERVER, DEVICE_AUTHORIZATION, KEY_DO
 from auth.values.requester import Requester
 from server.admission.bearer import Admission, anybody
 from server.http import guard, landing
+from server.http.asgi import hosting
 from server.http.calls import ToolCalls
 from server.http.handler import App, Resolve
 from server.http.lazy import LazyApp
 from server.http.mcp import McpEndpoint
+from server.http.probes import PublicReadiness
 from server.http.proxy import Proxies
 from server.http.router import Router
 from server.http.sse_2024 import SseEndpoint
@@ -45,10 +47,22 @@ MANIFEST: Final = "/.well-known/mcp.json"
 # What a program asks before it sends its person to a page.
 BEFORE_A_PAGE: Final = frozenset({AUTHORIZATION_SERVER, DEVICE_AUTHORIZATION, PAR})
 CARD: Final = "/.well-known/agent-card.json"
+# What a balancer asks, by whatever name it knows this machine: a word that is nobody's secret, so no guard stands before it.
+READY: Final = "/readyz"
 # What a browser is shown at the address of a server: auth/front.py, loaded with the first page.
 CONNECT_PAGE: Final = "/connect"
 LABELLED: Final = frozenset(
-    {"/token", "/device_authorization", "/authorize", "/par", "/revoke", "/device", "/signin", "/healthz"}
+    {
+        "/token",
+        "/device_authorization",
+        "/authorize",
+        "/par",
+        "/revoke",
+        "/device",
+        "/signin",
+        "/healthz",
+        READY,
+    }
 )
 
 # None: it was asked for something else.
@@ -95,7 +109,8 @@ def public_router(services: Services, pages: App, *, expect_page: Callable[[], N
     return Router(
         mcp={path: endpoints[name].resolve for name, path in resolved.paths.items()}
         | {path: endpoints[name].resolve for path, name in resolved.aliases.items()},
-        exact={
+        exact={READY: hosting(PublicReadiness(is_ready=lambda: not services.probe.glance().problem))}
+        | {
             path: answerer
             for name, endpoint in endpoints.items()
             if services.servers.settings[name].compat.sse

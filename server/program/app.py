@@ -31,7 +31,7 @@ from server.http.asgi import hosting
 from server.http.handler import App
 from server.http.limits import HttpLimits
 from server.http.probes import Probe, Readiness
-from server.http.sockets import ListenError
+from server.http.sockets import EVERYWHERE, ListenError
 from server.http.tls import TlsError
 from server.observe.log import Logger
 from server.observe.metrics import CONTENT_TYPE
@@ -155,11 +155,17 @@ async def serve(
     ports = place.listen(config)
     public, plain, admin = ports.public, ports.plain, ports.admin
     with place.home(resolved.data_dir) as home:
-        if not config.store and home.key_file.exists() and not home.database.exists():
+        if (
+            not config.store
+            and home.key_file.exists()
+            and not home.database.exists()
+            and not home.elsewhere.exists()
+        ):
             log.warning(
                 "store.database_missing",
                 path=str(home.database),
-                hint="a new one is made; if there was one, stop, and put a back-up in its place: ostiary restore FILE",
+                hint="if its rows are in PostgreSQL, stop, and set `store`; else a new one is made. If there was a file, stop, and put a back-up"
+                " in its place: ostiary restore FILE",
             )
         if not config.store:
             certificate = certificate or await of_an_authority(resolved, home.path, log)
@@ -200,6 +206,7 @@ async def serve(
                 background.start_soon(membership.run)
                 if services.correspondence is not None:
                     background.start_soon(services.correspondence.run)
+                    background.start_soon(services.limits.keep_giving_back)
                 services.metrics.counter(
                     "log_lines_dropped", "Lines of the log that nobody took in time", lines_dropped
                 )
@@ -261,7 +268,7 @@ async def serve(
                             renew=_nothing if certificate is None else certificate.reload,
                             reloading=reloading,
                         )
-                        await background.start(place.heed, steering)
+                        await background.start(place.heed, steering, log)
                         listens = await listening.start(
                             _serve_public, services, pages, ahead, public, certificate, draining, place
                         )
@@ -358,7 +365,7 @@ def _sold(services: Services) -> str | None:
 
 def _where(bound: BoundSockets, host: str) -> str:
     """For people who look for this process."""
-    name = os.uname().nodename if host in ("0.0.0.0", "::") else host
+    name = os.uname().nodename if host in (EVERYWHERE, "0.0.0.0", "::") else host
     return f"[{name}]:{bound.port}" if ":" in name else f"{name}:{bound.port}"
 
 

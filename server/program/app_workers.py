@@ -38,7 +38,7 @@ from server.workers.desk import AdminDesk
 from server.workers.family import Workers, WorkersCannotStart, WorkerSlot
 from server.workers.handed import HandedOver
 from server.workers.settings_said import said_once
-from server.workers.words import METRICS, READINESS, WORKERS, Gathered, SaidLine
+from server.workers.words import GATHER, METRICS, READINESS, RELOAD, WORKERS, Gathered, SaidLine
 
 # For all of them together to take new settings; agents are begun anew for that.
 RELOAD_SECONDS: Final = 120.0
@@ -123,7 +123,7 @@ class Parent:
                 children.start,
                 log,
                 clock=_now_millis,
-                answering={"gather": gather},
+                answering={GATHER: gather},
                 replaced=replaced,
             )
             draining = trio.Event()
@@ -216,7 +216,7 @@ class Parent:
 
     async def _catch_up(self, workers: Workers, worker: WorkerSlot) -> None:
         """One that was started later has begun with the settings that all began with: what of newer ones the others took, it takes now."""
-        answer = await workers.ask(worker, "reload", False, seconds=RELOAD_SECONDS)
+        answer = await workers.ask(worker, RELOAD, False, seconds=RELOAD_SECONDS)
         if answer is not None:
             lines = msgspec.json.decode(answer, type=list[SaidLine])
             said_once(
@@ -225,7 +225,7 @@ class Parent:
             )
 
     async def _reload(self, workers: Workers, *, renew: bool) -> None:
-        answers = await workers.ask_all("reload", renew, seconds=RELOAD_SECONDS)
+        answers = await workers.ask_all(RELOAD, renew, seconds=RELOAD_SECONDS)
         said = {
             number: msgspec.json.decode(answer, type=list[SaidLine]) for number, answer in answers.items()
         }

@@ -20,7 +20,7 @@ from server.observe.log import Logger
 from server.program.membership import Membership
 from server.settings.resolve import Resolved
 from server.settings.secret import read_secret
-from server.store.jobs import Store
+from server.store.jobs import Store, StoreDb, StoreError
 
 if TYPE_CHECKING:
     from server.acme.keeper import CertificateKeeper, CertificatePlan
@@ -224,6 +224,28 @@ async def of_nodes(
     except CannotKeep as problem:
         raise CannotStart(str(problem), problem.hint) from problem
     return AcmeCertificate(tls, keeper, proofs)
+
+
+def back_into_files(
+    subkey: Callable[[str], bytes], data_dir: Path, *, authority: str, told: Callable[[str], None]
+) -> Callable[[StoreDb], None]:
+    """A job for whoever moves the rows of nodes into the file of one server: what they have of certificates is its own from there on.
+    `authority`: the directory of that in the settings. It raises `StoreError`."""
+    from server.acme.bringing_back import bring_back
+    from server.acme.keeping import CannotKeep
+    from server.acme.shared_rows import AcmeVault
+
+    def job(db: StoreDb) -> None:
+        try:
+            bring_back(
+                db, vault=AcmeVault(subkey, os.urandom), data_dir=data_dir, directories=[authority], told=told
+            )
+        except CannotKeep as problem:
+            raise StoreError(
+                str(problem), hint=f"{problem.hint or 'mend that'}; then give the same command again"
+            ) from problem
+
+    return job
 
 
 def _keeper_maker(resolved: Resolved, proofs: Proofs, log: Logger) -> MakeKeeper:

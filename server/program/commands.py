@@ -132,6 +132,14 @@ def commands_of(
                 await endpoint.catalog.reach_all()
         return await look_behind()
 
+    async def look_at_database(arguments: Mapping[str, Any], actor: str) -> Any:
+        """None where the rows are in a file."""
+        if not services.resolved.config.store:
+            return None
+        from server.program.store_place import database_told
+
+        return await database_told(services.resolved.config)
+
     async def earned(now: int) -> Mapping[str, Any]:
         assert cashier is not None
         found = await cashier.takings.look(now)
@@ -162,6 +170,7 @@ def commands_of(
             **audit_admin(services).commands(),
             **CallsAdmin(store=services.store, write_down=services.write_down).commands(),
             "try_agents": try_agents,
+            "database": look_at_database,
             **PlanAdmin(
                 store=services.store, clock=now_millis, plans=Plans(services.resolved.plans).rules
             ).commands(),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import trio
 
 from server.endpoint.opening import now_millis
 from server.limits.gate import Gate, GateRules, ServerLimits
@@ -19,15 +22,30 @@ if TYPE_CHECKING:
     from server.limits.bounds import ToolBounds
     from server.limits.quotas import Quotas
 
+# How often it is looked for what is held ahead and not used (quotas.py).
+UNUSED_LOOK_SECONDS: Final = 15.0
+
 
 class ProcessLimits:
     """Whoever opened it closes it, so that what is held ahead is there for the next process."""
 
-    def __init__(self, config: LimitsConfig, store: Store, log: Logger, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        config: LimitsConfig,
+        store: Store,
+        log: Logger,
+        metrics: Metrics,
+        *,
+        shared: bool = False,
+        clock: Callable[[], int] = now_millis,
+    ) -> None:
+        """`shared`: other processes may use the same database, so `keep_giving_back` is run."""
         self.restraint = Restraint()
         self._config = config
         self._store = store
         self._log = log
+        self._shared = shared
+        self._clock = clock
         self._quotas: Quotas | None = None
         # An address that goes from one server to the next is counted on; a server with a rate of its own counts by itself.
         self._tables: dict[tuple[str, str], UsedRates] = {}
@@ -51,6 +69,16 @@ class ProcessLimits:
             callers=self._table("caller", common.caller, own.caller, server.name),
         )
         return ServerLimits(gate=gate, restraint=self.restraint, bounds=self._bounds(server))
+
+    async def keep_giving_back(self) -> None:
+        """For ever: what this process holds ahead and nobody uses is there for the others."""
+        while True:
+            await trio.sleep(UNUSED_LOOK_SECONDS)
+            if self._quotas is not None:
+                try:
+                    await self._quotas.give_back_unused()
+                except StoreError as problem:  # it is said by whoever else needs the store
+                    self._log.debug("limits.not_given_back", reason=str(problem)[:200])
 
     async def aclose(self) -> None:
         if self._quotas is not None:
@@ -76,7 +104,7 @@ class ProcessLimits:
         from server.limits.quotas import Quotas
 
         if self._quotas is None and (quota or any(tool.quota for tool in bounded.values())):
-            self._quotas = Quotas(self._store, clock=now_millis)
+            self._quotas = Quotas(self._store, clock=self._clock, shared=self._shared)
         return ToolBounds(
             server.name,
             {

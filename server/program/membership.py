@@ -25,6 +25,8 @@ from server.store.nodes import ALIVE_MILLIS, BEAT_SECONDS, PATIENCE_SECONDS, Bea
 LAPSES_SECONDS: Final = ALIVE_MILLIS / 1000 - 1.0
 # Leases and times of rows are by each one's own clock.
 CLOCK_DIFFERS_MILLIS: Final = 5_000
+# Who fell silent is counted after somebody came or went, and now and then, because after a day nobody speaks of them any more.
+SILENT_COUNTED_SECONDS: Final = 600.0
 _KERNEL_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -42,6 +44,8 @@ class Membership:
         self.alone: Final = alone
         self.alive: tuple[MemberNode, ...] = (node,)
         self.lapsed = False  # it could not say in time that it lives
+        self.silent = 0  # of the others: ended without a word, and neither back nor replaced
+        self.clock_off_seconds = 0.0  # how far this machine's clock is at least from the database's
         # How it is, which it says with each beat; settled by whoever knows. Must not wait, nor fail.
         self.describe: Callable[[], NodeSaid] = NodeSaid
         # Somebody is there who was not. Must not wait.
@@ -57,6 +61,7 @@ class Membership:
         self._patient_until = self._said_at + PATIENCE_SECONDS
         self._due = trio.Event()  # it is to say so before its time
         self._silent = False
+        self._counted_at: float | None = None  # how many fell silent; None: that may be another number now
         self._clock_differs = False
 
     @property
@@ -124,10 +129,15 @@ class Membership:
 
     async def beat(self) -> None:
         asked_at, before = self._clock(), now_millis()
+        counts = self._counted_at is None or asked_at >= self._counted_at + SILENT_COUNTED_SECONDS
+        job = partial(
+            nodes.beat,
+            node=self.node,
+            said=self.describe(),
+            buries=asked_at >= self._patient_until,
+            counts_silent=counts,
+        )
         try:
-            job = partial(
-                nodes.beat, node=self.node, said=self.describe(), buries=asked_at >= self._patient_until
-            )
             found = await self._store.write(job)
         except StoreError as problem:
             if not self._silent:
@@ -142,7 +152,10 @@ class Membership:
             self._log.warning("node.was_taken_for_dead", hint="the others may have taken over what it had")
             self._lapse()  # it may have slept, which not every clock counts
         self.lapsed = False
-        self._look_at_clock(found.at, before, now_millis())
+        if found.at:  # it was told, for somebody was there
+            self._look_at_clock(found.at, before, now_millis())
+        if found.silent is not None:
+            self.silent, self._counted_at = found.silent, asked_at
         self._hear(found)
 
     async def leave(self, goodbye: Callable[[StoreDb], None] | None = None) -> None:
@@ -167,6 +180,8 @@ class Membership:
             self._log.info("node.gone", node=node.name, boot=node.boot_id)
         before = {node.boot_id for node in known}
         came = [node for node in found.alive if node.boot_id not in before]
+        if gone or came:
+            self._counted_at = None
         for node in came:
             self._log.info("node.came", node=node.name, boot=node.boot_id, version=node.version)
         for listener in (*(self.on_loss if gone else ()), *(self.on_company if came else ())):
@@ -175,6 +190,7 @@ class Membership:
     def _look_at_clock(self, theirs: int, before: int, after: int) -> None:
         """Of the database server; this one's was read before and after it."""
         off = max(before - theirs, theirs - after)
+        self.clock_off_seconds = max(0, off) / 1000
         if off > CLOCK_DIFFERS_MILLIS and not self._clock_differs:
             self._log.warning(
                 "node.clock_differs",

@@ -33,8 +33,15 @@ from server.workers.handed import HandedOver, take_over
 from server.workers.words import (
     BEAT,
     BEAT_SECONDS,
+    COMMAND,
+    DRAIN,
+    END,
+    GATHER,
     METRICS,
     READINESS,
+    READY,
+    REFUSAL,
+    RELOAD,
     WORKERS,
     ForwardedCommand,
     Gathered,
@@ -99,10 +106,10 @@ class OneOfSeveral:
         async def readiness(body: msgspec.Raw) -> Any:
             return await figures.readiness()
 
-        self._answering |= {"command": command, METRICS: metrics, READINESS: readiness}
+        self._answering |= {COMMAND: command, METRICS: metrics, READINESS: readiness}
         task_status.started()
 
-    async def heed(self, steering: Steering, *, task_status: trio.TaskStatus[None]) -> None:
+    async def heed(self, steering: Steering, log: Logger, *, task_status: trio.TaskStatus[None]) -> None:
         async def reload(body: msgspec.Raw) -> Any:
             steering.renew()
             if not steering.draining.is_set():
@@ -116,9 +123,13 @@ class OneOfSeveral:
             steering.draining.set()
             steering.everything.cancel()
 
-        self._answering["reload"] = reload
-        self._hearing |= {"drain": drain, "end": end}
-        channel = self._open = self._channel()
+        self._answering[RELOAD] = reload
+        self._hearing |= {DRAIN: drain, END: end}
+
+        def failed(question: str) -> None:
+            log.exception("worker.not_answered", worker=self.number, question=question)
+
+        channel = self._open = self._channel(failed=failed)
         async with trio.open_nursery() as nursery:
 
             def reload_alone() -> None:
@@ -177,7 +188,7 @@ class OneOfSeveral:
 
     def ready(self, started: StartedServer, log: Logger, *, listens: list[str], boot: str) -> None:
         if self._open is not None:
-            self._open.tell("ready", StartedWorker(started=started, listens=listens, boot=boot))
+            self._open.tell(READY, StartedWorker(started=started, listens=listens, boot=boot))
 
     def draining(self, seconds: float, log: Logger) -> None:
         """Its parent says so, once for all."""
@@ -194,7 +205,7 @@ class OneOfSeveral:
             lasting=problem.lasting,
         )
         with suppress(OSError):
-            self._last_words.sendall(last_news("refusal", refusal))
+            self._last_words.sendall(last_news(REFUSAL, refusal))
 
     async def _gathered(self, name: str) -> Gathered | None:
         """What all say; None where there is no parent to ask."""
@@ -202,7 +213,7 @@ class OneOfSeveral:
             return None
         with trio.move_on_after(GATHER_SECONDS):
             try:
-                return msgspec.json.decode(await self._open.ask("gather", name), type=Gathered)
+                return msgspec.json.decode(await self._open.ask(GATHER, name), type=Gathered)
             except ChannelGone:
                 pass
         return None

@@ -58,7 +58,7 @@ class OneProcess:
         )
         await control.serve(data_dir, figures.make_commands, log, counters, task_status=task_status)
 
-    async def heed(self, steering: Steering, *, task_status: trio.TaskStatus[None]) -> None:
+    async def heed(self, steering: Steering, log: Logger, *, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
 
             def reload() -> None:

@@ -83,7 +83,7 @@ class ProcessPlace(Protocol):
         """Be there for whoever asks at the machine, until cancelled."""
         ...
 
-    async def heed(self, steering: Steering, *, task_status: trio.TaskStatus[None]) -> None:
+    async def heed(self, steering: Steering, log: Logger, *, task_status: trio.TaskStatus[None]) -> None:
         """Do what signals say, and whoever else may say it, until cancelled."""
         ...
 

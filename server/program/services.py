@@ -200,7 +200,8 @@ async def build(
         connections=connections,
         offerings=ShownServers(endpoints, resolved.paths, home.issuer),
     )
-    identity.parts.keys.shared = identity.key_ring.shared = bool(config.store)
+    if config.store:
+        identity.heed_others()
     store.on_changes(identity.apply_changes)
     store.on_trust(identity.trust)
     if connections is not None:
@@ -209,7 +210,7 @@ async def build(
     _refuse_what_is_untrue(identity)
     metrics, loads, calls = Metrics(__version__), Loads(config.max_body_kib * 1024), CallBook()
     telemetry = _telemetry(resolved, metrics, log, worker)
-    limits = ProcessLimits(resolved.limits, store, log, metrics)
+    limits = ProcessLimits(resolved.limits, store, log, metrics, shared=not membership.alone)
     correspondence = _correspondence(store, membership, subkey, log, metrics)
     servers = await open_servers(
         resolved.servers,
@@ -262,6 +263,16 @@ async def build(
         "nodes_alive",
         "Processes on this database that are alive, with this one",
         lambda: len(membership.alive),
+    )
+    metrics.gauge(
+        "nodes_silent",
+        "Processes on this database that ended without a word in the last day, and are neither back nor replaced",
+        lambda: membership.silent,
+    )
+    metrics.gauge(
+        "clock_off_seconds",
+        "How far the clock of this machine is at least from the database's",
+        lambda: membership.clock_off_seconds,
     )
     count_troubles(metrics, servers.endpoints)
     metrics.counters(

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+import json
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, suppress
+from pathlib import Path
 from shlex import quote
+from typing import Any
+
+import msgspec
+import trio
 
 from server.endpoint.opening import now_millis
 from server.settings.resolve import Resolved
@@ -13,7 +20,7 @@ from server.store import meta, moved
 from server.store.backup import RestoreRefused, fingerprint_of
 from server.store.ballast import Ballast
 from server.store.home import DataDirectory
-from server.store.jobs import CannotOpen, Store
+from server.store.jobs import CannotOpen, Store, StoreError
 from server.store.sqlite import open_store
 from server.store.threads import StoreLimits, ThreadedStore
 
@@ -24,32 +31,72 @@ def open_place(
     """Raises `CannotOpen`."""
     config = resolved.config
     if not config.store:
+        _refuse_to_forget(home)
         return open_store(home.database, clock=now_millis, backups=home.backups, ballast=ballast)
     from server.store.postgres import open_postgres_store
+
+    parameters = way_to_database(config)
+    limits = StoreLimits(readers=config.store_readers)
+    return open_postgres_store(parameters, clock=now_millis, limits=limits)
+
+
+def way_to_database(config: Config) -> Mapping[str, str]:
+    """What libpq is told. Raises `CannotOpen`, which shows nothing of the address."""
     from server.store.postgres_address import parameters_of
 
     try:
         address = read_secret(config.store)
     except SecretUnreadable as error:
         raise CannotOpen(f"the address of the database: {error}") from None
-    parameters = parameters_of(address.reveal(), ca_file=config.store_ca)
-    limits = StoreLimits(readers=config.store_readers)
-    return open_postgres_store(parameters, clock=now_millis, limits=limits)
+    return parameters_of(address.reveal(), ca_file=config.store_ca)
+
+
+async def database_told(config: Config) -> Mapping[str, Any]:
+    """What it is like, for whoever is at the machine: `seen`, or why it cannot be looked at."""
+    from server.store.postgres_look import look
+
+    try:
+        parameters = way_to_database(config)
+        found = await trio.to_thread.run_sync(look, parameters, abandon_on_cancel=True)
+    except StoreError as refused:
+        return {"problem": str(refused), "hint": refused.hint}
+    return {"seen": msgspec.to_builtins(found)}
 
 
 async def may_serve(config: Config, home: DataDirectory, store: Store) -> None:
     """Whether these are the rows that count. Raises `CannotOpen`."""
     await store.write(moved.begin_serving)
-    if not config.store or not home.database.exists():
+    if not config.store:
         return
-    if await store.read(lambda db: meta.get(db, meta.KEY_FINGERPRINT)) is not None:
+    if home.database.exists() and await store.read(lambda db: meta.get(db, meta.KEY_FINGERPRINT)) is None:
+        refuse_to_begin_anew(config, home.database)
+    with suppress(OSError):  # it only helps who forgets to say so
+        home.elsewhere.write_text(f"{config.store}\n", "utf-8")
+
+
+def _refuse_to_forget(home: DataDirectory) -> None:
+    """Where there is no file, and a database had the rows until now. Raises `StoreBegun`."""
+    if home.database.exists():
         return
     try:
-        fingerprint_of(home.database)
+        reference = home.elsewhere.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return
+    raise StoreBegun(
+        "what this server has kept until now is in PostgreSQL, and no `store` says so",
+        hint=f"ostiary serve --store {quote(reference)}, or with store = {json.dumps(reference)} in the settings; to have it in a file"
+        f" again: ostiary store copy --from {quote(reference)} --to data-dir; to begin with nothing, remove {home.elsewhere}",
+    )
+
+
+def refuse_to_begin_anew(config: Config, file: Path) -> None:
+    """Where the database is empty. Raises `StoreBegun` if there are rows in the file of the data directory."""
+    try:
+        fingerprint_of(file)
     except RestoreRefused:
         return
     raise StoreBegun(
-        f"the database is empty, and what this server has kept until now is in {home.database}",
+        f"the database is empty, and what this server has kept until now is in {file}",
         hint=f"take it along: ostiary store copy --from data-dir --to {quote(config.store)};"
         " or move the file away, to begin with nothing",
     )

@@ -24,7 +24,10 @@ BALLAST_SECONDS: Final = 600.0
 
 
 async def why_not_ready(probe: StoreProbe) -> str:
-    """ "" when the store reads and writes."""
+    """ "" when the store reads and writes. One that is cut off is known to be, and not asked: whoever asks would wait as long as it does."""
+    known = probe.report()
+    if known.is_unconfirmed:
+        return known.problem
     try:
         await probe.read()
     except StoreError as error:

@@ -40,6 +40,7 @@ OTHER_CALL: Final = "idempotency_conflict"
 IN_FLIGHT: Final = "in_flight"
 INTERRUPTED: Final = "interrupted"
 ANSWERED: Final = "answered"
+UNREADABLE: Final = "answer_unreadable"
 NO_ROOM: Final = "too_many_keys"
 
 
@@ -202,7 +203,19 @@ class CallKeeper:
         if kept is None:
             return None
         sealed = kept[1]
-        return NotMadeAgain(ANSWERED) if sealed is None else _decode(self._vault.open_bytes(found.id, sealed))
+        return NotMadeAgain(ANSWERED) if sealed is None else self._opened(found.id, sealed)
+
+    def _opened(self, call_id: str, sealed: bytes) -> KeptAnswer | NotMadeAgain:
+        """Another version may have kept it, which perhaps serves beside this one."""
+        why = "it is of a form that is not known here"
+        try:
+            found = _decode(self._vault.open_bytes(call_id, sealed))
+            if found != KeptAnswer():
+                return found
+        except ValueError as problem:  # msgspec's is one
+            why = str(problem)[:200]
+        self._log.warning("call.answer_unreadable", reason=why)
+        return NotMadeAgain(UNREADABLE)
 
     async def _elsewhere(self, found: KeptCall, call: OnceCall) -> NotMadeAgain | None:
         """None: it has ended in the other process, or with it."""
@@ -225,6 +238,8 @@ class CallKeeper:
         self._under_way.begin(found.id)
         taken = False
         try:
+            # That somebody else may have taken it up may be owed since we looked.
+            await self._arrears.settle()
             taken = await self._store.write(job)
         except StoreBroken:
             until = self._clock() + KEY_KEPT_MS

@@ -2,8 +2,10 @@
 
 An answer is kept until it was fully given, and one of a call with a key, or with `dedupe`, as long as it may be asked for again. Those that were
 given make room for new calls, oldest first, as soon as they can have arrived; those that were paid for and not given yet never do: where they alone are too many, no
-further call is begun. Those that were paid for and those that cost nothing are rows of two tables (`KeptRows`), each with its bounds. What is kept is added up when a caller is first heard of, and again when what was added since could be too much; so
-an ordinary call adds nothing up.
+further call is begun. Those that were paid for and those that cost nothing are rows of two tables (`KeptRows`), each with its bounds.
+
+What is kept is added up when a caller is first heard of, again when a share of the bound was added here since, because other processes on
+the same database add as well, and again when it could be too much; so an ordinary call adds nothing up.
 """
 
 from __future__ import annotations
@@ -26,8 +28,17 @@ class KeptSum(msgspec.Struct, frozen=True):
     def reaches(self, bound: KeptSum) -> bool:
         return self.answers >= bound.answers or self.bytes >= bound.bytes
 
+    def __add__(self, more: KeptSum) -> KeptSum:
+        return KeptSum(self.answers + more.answers, self.bytes + more.bytes)
 
-# Asked before each call, so what a caller has under way at that moment may come on top.
+    def __sub__(self, less: KeptSum) -> KeptSum:
+        return KeptSum(self.answers - less.answers, self.bytes - less.bytes)
+
+    def share(self, parts: int) -> KeptSum:
+        return KeptSum(max(self.answers // parts, 1), max(self.bytes // parts, 1))
+
+
+# Asked before each call, so what a caller has under way at that moment may come on top, and what other processes added since it was looked.
 OF_CALLER: Final = KeptSum(10_000, 256 * 1024 * 1024)
 # All together of whom nothing is known but what they pay with: one person can have any number of addresses.
 OF_STRANGERS: Final = KeptSum(40_000, 4 * 1024 * 1024 * 1024)
@@ -35,6 +46,9 @@ OF_STRANGERS: Final = KeptSum(40_000, 4 * 1024 * 1024 * 1024)
 GRACE_MS: Final = 3_000
 # Room is made in steps of one part in so many, not anew for each call; it is found by reads, which hold up nobody, and made by small writes.
 PARTS: Final = 16
+# What was added here is one part in so many of the bound: others may have added as much. So with N processes no more than N of these parts
+# come on top; and to add up ten thousand rows takes a few milliseconds, once in 156 calls.
+SHARES: Final = 64
 PIECE: Final = 100
 FOUND: Final = 5_000
 # Whose sums are remembered; of others they are added up again.
@@ -100,8 +114,8 @@ def too_old(db: StoreDb, holder: str, bound: KeptSum, *, now: int, rows: KeptRow
     waiting = KeptSum(kept.answers - given.answers, kept.bytes - given.bytes)
     if not kept.reaches(bound) or waiting.reaches(bound):
         return ()
-    too_many = kept.answers - bound.answers + max(bound.answers // PARTS, 1)
-    too_large = kept.bytes - bound.bytes + max(bound.bytes // PARTS, 1)
+    to_go = kept - bound + bound.share(PARTS)
+    too_many, too_large = to_go.answers, to_go.bytes
     sql = f"SELECT id, answer_bytes FROM {rows.table} WHERE answer_bytes > 0 AND {_GIVEN} AND {callers} {_OLDEST}"
     found: list[str] = []
     for row in db.fetch_all(sql, arrived, *which, FOUND):
@@ -119,23 +133,26 @@ def drop_answers(db: StoreDb, ids: Sequence[str], rows: KeptRows = CHARGES) -> N
 
 
 class _Known:
-    """No less than what is kept: what was found, and all that was added since."""
+    """What was found at the last look, by whomever it was added, and what was added here since."""
 
-    __slots__ = ("answers", "bytes", "full_until", "looked", "looking")
+    __slots__ = ("added", "found", "full_until", "looking")
 
     def __init__(self) -> None:
-        self.answers = 0
-        self.bytes = 0
-        self.looked = False  # at the rows; until then there are only those that were added
+        self.found: KeptSum | None = None
+        self.added = KeptSum(0, 0)
         self.looking = trio.Lock()
         self.full_until = -math.inf  # on trio's clock
 
+    def is_stale(self, bound: KeptSum) -> bool:
+        return self.found is None or self.added.reaches(bound.share(SHARES))
+
     def has_room(self, bound: KeptSum) -> bool:
-        return self.looked and self.answers < bound.answers and self.bytes < bound.bytes
+        return self.found is not None and not (self.found + self.added).reaches(bound)
 
 
 class AnswerRoom:
-    """Of the whole process, which is the only one that adds answers."""
+    """Of the whole process. Others on the same database add answers, too, each with a room of its own: together they keep a share of the
+    bound more at most, for each of them."""
 
     def __init__(
         self,
@@ -157,9 +174,9 @@ class AnswerRoom:
         """Whether another answer can be kept for this caller, as far as is known. Raises what the store raises."""
         for holder, bound in self._holders(caller):
             known = self._known.get(holder) or self._begin(holder)
-            if not known.looked:
+            if known.is_stale(bound):
                 async with known.looking:
-                    if not known.looked:
+                    if known.is_stale(bound):
                         await self._look(known, holder)
             if not known.has_room(bound):
                 return False
@@ -179,8 +196,7 @@ class AnswerRoom:
         for holder, _ in self._holders(caller):
             known = self._known.get(holder)
             if known is not None:
-                known.answers += 1
-                known.bytes += size
+                known.added += KeptSum(1, size)
 
     def _holders(self, caller: str) -> Iterable[tuple[str, KeptSum]]:
         own = (caller, self._of_caller)
@@ -210,9 +226,7 @@ class AnswerRoom:
         return True
 
     async def _look(self, known: _Known, holder: str) -> KeptSum:
-        before = KeptSum(known.answers, known.bytes)
-        found = await self._store.read(partial(kept_for, holder=holder, rows=self._rows))
-        known.looked = True
-        known.answers += found.answers - before.answers  # what was added meanwhile stays in it
-        known.bytes += found.bytes - before.bytes
-        return found
+        before = known.added
+        known.found = await self._store.read(partial(kept_for, holder=holder, rows=self._rows))
+        known.added -= before  # what was added meanwhile stays
+        return known.found

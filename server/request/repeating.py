@@ -29,6 +29,7 @@ from server.repeats.keeper import (
     MARGIN_SECONDS,
     NO_ROOM,
     OTHER_CALL,
+    UNREADABLE,
     CallKeeper,
     KeptAnswer,
     KeptFailure,
@@ -51,6 +52,8 @@ WORDS: Final = {
     IN_FLIGHT: "The same call is still being made. Make it again with the same key in a few seconds, and you get its answer.",
     INTERRUPTED: "The call with this key was begun and interrupted, and nobody knows how far it came. It was not made again: look whether"
     " it has done what it was to do. To make it all the same, use a new key.",
+    UNREADABLE: "This call was answered already, by a server of another version, and its answer cannot be read here. It was not made again: ask"
+    " once more with the same key when all servers are of the newer version.",
     ANSWERED: "This call was answered already, and its answer was too large to be kept. It was not made again.",
     NO_ROOM: "This call was not made: too many calls with keys are running, or were answered just now. Make it again in a few seconds.",
 }

@@ -166,7 +166,7 @@ class SharedSessions:
     def catch_up(self, session: Session) -> None:
         expected = self._expected.pop(topic_of(session.id), None)
         for letter in () if expected is None else expected.letters:
-            self._hear(letter)
+            self._letters.tell(letter, self._hear)
 
     def _at(self, topic: str) -> Session | None:
         found = self._here.get(topic)
@@ -318,7 +318,7 @@ class SharedSessions:
         reader = row.reader if row.reader is not None and self.is_alive(row.reader) else None
         return SessionFacts(
             ended_until=row.ended_until,
-            log_level=None if row.log_level is None else msgspec.convert(row.log_level, LogLevel),
+            log_level=_level(row.log_level),
             reader=reader,
             watched=frozenset(
                 uri for sealed in row.watches if (uri := self._open(topic, sealed)) is not None
@@ -441,6 +441,14 @@ class SharedSessions:
         except InvalidTag:
             return None
         return plain.decode()
+
+
+def _level(name: str | None) -> LogLevel | None:
+    """None as well for one that only a newer version knows."""
+    try:
+        return None if name is None else msgspec.convert(name, LogLevel)
+    except msgspec.ValidationError:
+        return None
 
 
 def _answer(news: _Answered) -> ResponseMessage:

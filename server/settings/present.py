@@ -6,6 +6,7 @@ but an agent's own interpreter, which is asked whether it can read a file that o
 
 from __future__ import annotations
 
+import os
 import subprocess
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from server.settings.money import PaymentsConfig
 from server.settings.reading import LoadedSettings, SettingsProblem
 from server.settings.secret import SecretUnreadable, read_secret
 from server.settings.shapes import ServerConfig
+from server.settings.store_reference import store_fault
 from server.settings.upstreams import UpstreamConfig
 
 # Fields in which a reference is one. Elsewhere `env:` is a text like any other.
@@ -40,6 +42,8 @@ def absences(
 ) -> list[SettingsProblem]:
     """`servers` and `upstreams` as they are written, one after the other; `agents`: where each is written, and what it says."""
     found: list[SettingsProblem] = []
+    if store_fault(loaded.config.store, os.environ) is None:  # else nothing of it is to be shown
+        found += _unreadable("store", loaded.config.store)
     found += _unreadable("registration_token", loaded.config.registration_token)
     for where, agent in agents:
         fields = {field.name: getattr(agent, field.name) for field in msgspec.structs.fields(agent)}

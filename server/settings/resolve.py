@@ -25,6 +25,7 @@ from server.settings.money import PaymentsConfig, PlanConfig
 from server.settings.policies import vocabulary
 from server.settings.reading import ConfigInvalid, LoadedSettings, SettingsProblem
 from server.settings.shapes import Config, ServerConfig
+from server.settings.store_reference import store_fault
 from server.settings.telemetry import TelemetryConfig, telemetry_faults
 from server.settings.upstreams import UpstreamConfig
 
@@ -184,15 +185,8 @@ def resolve_all(loaded: LoadedSettings) -> tuple[Resolved, list[SettingsProblem]
 
 
 def _check_store(config: Config, problems: list[SettingsProblem]) -> None:
-    # Not shown: what stands there has a password in it.
-    if config.store and not config.store.startswith(("env:", "file:")):
-        problems.append(
-            SettingsProblem(
-                key="store",
-                what="is an address in clear, or none at all",
-                instead='where the address is kept, "env:NAME" or "file:/path"',
-            )
-        )
+    if (wrong := store_fault(config.store, os.environ)) is not None:
+        problems.append(SettingsProblem(key="store", what=wrong.what, instead=wrong.instead))
     if not config.store and config.workers not in (1, "auto"):
         problems.append(
             SettingsProblem(

@@ -26,11 +26,13 @@ def read_secret(reference: str) -> Secret:
             raise SecretUnreadable(f"the environment variable {name} is not set")
         return Secret(value.strip())
     if source == "file" and name:
+        path = Path(name).expanduser()
         try:
-            with Path(name).expanduser().open("rb") as file:
+            with path.open("rb") as file:
                 raw = file.read(SECRET_FILE_BYTES + 1)
         except OSError as error:
-            raise SecretUnreadable(f"the file {name} cannot be read: {error.strerror}") from error
+            where = "" if path.is_absolute() else f" ({path.absolute()})"
+            raise SecretUnreadable(f"the file {name} cannot be read: {error.strerror}{where}") from error
         try:
             value = raw.decode("utf-8").strip()
         except UnicodeDecodeError as error:

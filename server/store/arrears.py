@@ -11,6 +11,7 @@ import trio
 from server.store.jobs import MOST_SLOW, JobTooSlow, Store, StoreDb, StoreError, StoreUnavailable
 
 Job: TypeAlias = Callable[[StoreDb], object]
+Told: TypeAlias = Callable[[object], None]
 
 AGAIN_SECONDS: Final = 0.25
 
@@ -37,7 +38,7 @@ class Arrears:
         self._store = store
         self._log = log
         self._event = event
-        self._due: deque[Job] = deque()
+        self._due: deque[tuple[Job, Told | None]] = deque()
         self._slow = 0
         self._attempt: _Attempt | None = None
         self._more = trio.Event()
@@ -45,9 +46,9 @@ class Arrears:
     def __bool__(self) -> bool:
         return bool(self._due)
 
-    def owe(self, job: Job) -> None:
-        """The store could not do it now. It may be done twice."""
-        self._due.append(job)
+    def owe(self, job: Job, told: Told | None = None) -> None:
+        """The store could not do it now. It may be done twice. `told` what it returned, once it is done."""
+        self._due.append((job, told))
         self._more.set()
 
     async def run(self) -> None:
@@ -88,8 +89,11 @@ class Arrears:
                 attempt.over.set()
 
     async def _do_first(self) -> None:
+        job, told = self._due[0]
         try:
-            await self._store.write(self._due[0])
+            done = await self._store.write(job)
+            if told is not None:
+                told(done)
         except StoreUnavailable:
             raise
         except JobTooSlow as problem:

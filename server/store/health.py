@@ -60,6 +60,11 @@ class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
     # Since all that other processes changed was known here; None: there are no others, or not yet.
     confirmed_seconds_ago: float | None = None
 
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Nothing that is remembered counts any more."""
+        return self.confirmed_seconds_ago is not None and self.confirmed_seconds_ago >= WAITS_TOO_LONG_SECONDS
+
 
 class StoreHealth:
     """Written by the store, in the thread of its event loop; the seconds of commits by its writer, which is the only one."""

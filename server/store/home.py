@@ -77,6 +77,11 @@ class DataDirectory(msgspec.Struct, frozen=True):
         return self.path / "ledger.head"
 
     @property
+    def elsewhere(self) -> Path:
+        """Says where the rows are, since a database had them: a reference, not an address."""
+        return self.path / "store"
+
+    @property
     def ballast(self) -> Path:
         return self.path / "ballast"
 

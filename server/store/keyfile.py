@@ -97,7 +97,7 @@ def open_key(
                 f"the key is to come from {where}, which is not set", hint=_missing_hint(known_fingerprint)
             )
     else:
-        path = Path(where.removeprefix("file:"))
+        path = Path(where.removeprefix("file:")).expanduser()
         try:
             text = _read(path)
         except FileNotFoundError:

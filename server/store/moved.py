@@ -62,6 +62,13 @@ def put(db: StoreDb, mark: CopiedAway | CopiedHere) -> None:
 
 def begin_serving(db: StoreDb) -> None:
     """For the start of a server. A copy of it that is under way is void from here on: what comes now is not in it. Raises `StoreMoved`."""
+    look(db)
+    if away(db) is not None:
+        db.execute("DELETE FROM meta WHERE key = ?", AWAY)
+
+
+def look(db: StoreDb) -> None:
+    """Raises `StoreMoved`, as the start of a server would."""
     copied, moved = here(db), away(db)
     if copied is not None:
         raise StoreMoved(
@@ -70,8 +77,6 @@ def begin_serving(db: StoreDb) -> None:
         )
     if moved is not None and moved.at is not None:
         raise gone(moved)
-    if moved is not None:
-        db.execute("DELETE FROM meta WHERE key = ?", AWAY)
 
 
 def gone(mark: CopiedAway) -> StoreMoved:

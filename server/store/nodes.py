@@ -81,6 +81,7 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     was_dead: bool = False  # the others had taken it for dead
     was_late: bool = False
     at: int = 0  # by the database's clock
+    silent: int | None = None  # ended without a word, and neither back nor replaced; None: not counted
 
 
 def enter_alone(db: StoreDb, node: MemberNode) -> Beat:
@@ -100,7 +101,14 @@ def enter(db: StoreDb, node: MemberNode) -> Beat:
     return Beat(alive=tuple(_node(row) for row in _all(db)))
 
 
-def beat(db: StoreDb, node: MemberNode, said: NodeSaid = _SERVES, *, buries: bool = True) -> Beat:
+def beat(
+    db: StoreDb,
+    node: MemberNode,
+    said: NodeSaid = _SERVES,
+    *,
+    buries: bool = True,
+    counts_silent: bool = False,
+) -> Beat:
     """`buries`: whoever was silent for too long is dead from here on."""
     rows = _all(db)
     own = next((row for row in rows if row["boot_id"] == node.boot_id), None)
@@ -123,7 +131,8 @@ def beat(db: StoreDb, node: MemberNode, said: NodeSaid = _SERVES, *, buries: boo
         _bury(db, dead, alive)
         leases.end_left(db)
     at = max((row["at"] for row in rows), default=0)
-    return Beat(alive=alive, was_dead=not known, was_late=late, at=at)
+    silent = _count_silent(db) if counts_silent else None
+    return Beat(alive=alive, was_dead=not known, was_late=late, at=at, silent=silent)
 
 
 def leave(db: StoreDb, node: MemberNode) -> None:
@@ -165,6 +174,15 @@ def look(db: StoreDb) -> tuple[NodeSeen, ...]:
         ),
         *(NodeSeen(node=_node(row), said=NodeSaid(""), quiet_ms=row["quiet"], dead=True) for row in gone),
     )
+
+
+def _count_silent(db: StoreDb) -> int:
+    row = db.fetch_one(
+        f"SELECT count(*) AS silent FROM silent_nodes WHERE heard_at > {_NOW} - ?"
+        " AND NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.boot_id = silent_nodes.boot_id)",
+        SILENT_KEPT_MILLIS,
+    )
+    return 0 if row is None else row["silent"]
 
 
 def _all(db: StoreDb) -> list[Row]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from typing import Final
 
 import trio
 
@@ -19,10 +18,9 @@ from server.store.others import Others
 from server.store.postgres_connection import POSTGRES, PostgresAccess, PostgresConnection
 from server.store.postgres_listening import ListeningConnection
 from server.store.postgres_schema import bring_up
+from server.store.postgres_session import NOT_DURABLE
 from server.store.threads import DEFAULT_LIMITS, StoreLimits, ThreadedStore, serving
 from server.store.transactions import PendingJob, Transactions
-
-NOT_DURABLE: Final = "the database server runs with fsync = off: what was answered is lost, or damaged, with its next power cut"
 
 
 @asynccontextmanager
@@ -77,13 +75,16 @@ def _open(
     with ExitStack() as undo:
         connections = [PostgresConnection(access, writes=True)]
         undo.callback(connections[0].close)
-        bring_up(connections[0], packaged_migrations() if migrations is None else migrations, now=clock())
+        known = packaged_migrations() if migrations is None else migrations
+        bring_up(connections[0], known, now=clock())
         for _ in range(limits.readers):
             connections.append(PostgresConnection(access, writes=False))
             undo.callback(connections[-1].close)
         listening = ListeningConnection(access)
         connections.append(listening)
         undo.callback(listening.close)
+        for connection in connections[1:]:  # what a newer version has changed, none of them reads
+            connection.note_schema(len(known))
         writer, *readers, last = (
             Transactions(connection, job_seconds=limits.job_seconds, engine=POSTGRES)
             for connection in connections

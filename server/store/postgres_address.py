@@ -11,6 +11,7 @@ import os
 import re
 import ssl
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,8 @@ FORM: Final = "postgresql://USER:PASSWORD@HOST/DATABASE"
 _SCHEMES: Final = ("postgresql://", "postgres://")
 # They would say from elsewhere where to connect.
 _REFUSED: Final = frozenset({"service", "servicefile"})
+_DIALECTS: Final = ("postgresql+", "postgres+")
+_ASSIGNED: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\s*=\s*['\"]?postgres")
 _DEFAULT_FOLDER: Final = "/var/run/postgresql"
 _SSL_MODES: Final = frozenset({"disable", "allow", "prefer", "require", "verify-ca", "verify-full"})
 # A password in which a character should have been written otherwise is cut in two there, and its rest is none of these.
@@ -49,15 +52,17 @@ def parameters_of(address: str, *, ca_file: str = "") -> dict[str, str]:
             hint="start without it; all that counts is in the address",
         )
     if not address.startswith(_SCHEMES):
+        raise _no_address(address)
+    if len(address.splitlines()) > 1:
         raise AddressRefused(
-            "`store` leads to something that is no address of a database", hint=f"write {FORM} there"
+            "what `store` leads to has more than one line", hint=f"let {FORM} stand there alone"
         )
     try:
         found = {name: str(value) for name, value in conninfo_to_dict(address).items() if value is not None}
     except ProgrammingError:
-        raise _unreadable() from None
+        raise _unreadable(address) from None
     if not _is_sound(address, found):
-        raise _unreadable()
+        raise _unreadable(address)
     if named := sorted(_REFUSED & found.keys()):
         raise AddressRefused(
             f"the address of the database has {named[0]}, which is not taken", hint=f"write {FORM}"
@@ -83,11 +88,71 @@ def parameters_of(address: str, *, ca_file: str = "") -> dict[str, str]:
     return found
 
 
-def _unreadable() -> AddressRefused:
+def _no_address(text: str) -> AddressRefused:
+    """In which of the ways in which people write it elsewhere."""
+    alone = f"let {FORM} stand there, and nothing else"
+    if text[:1] in ("'", '"'):
+        return AddressRefused(
+            "the address of the database stands in quotation marks", hint=f"leave them out: {FORM}"
+        )
+    if text.startswith("export ") or _ASSIGNED.match(text):
+        return AddressRefused(
+            "what `store` leads to is an assignment, in which an address may be", hint=alone
+        )
+    if text.startswith("jdbc:"):
+        return AddressRefused(
+            "the address of the database is one for Java (jdbc:)",
+            hint=f"leave that out, and write user and password before the host: {FORM}",
+        )
+    if text.startswith(_DIALECTS):
+        return AddressRefused(
+            "the address of the database names a driver (postgresql+…)", hint=f"leave it out: {FORM}"
+        )
+    if re.match(r"\s*(?:host|hostaddr|port|dbname|user|password)\s*=", text):
+        return AddressRefused(
+            "the address of the database is written as words (host=… dbname=…)", hint=f"write it as {FORM}"
+        )
+    return AddressRefused("`store` leads to something that is no address of a database", hint=alone)
+
+
+def _unreadable(address: str) -> AddressRefused:
+    """What else than letters and digits is in a password cuts it in two, so no part of it is shown."""
+    rest = address.partition("://")[2]
+    authority, _, path = rest.partition("/")
+    login, at, hosts = authority.rpartition("@")
+    query = path.partition("?")[2]
+    said = "the address of the database cannot be read"
+    if "@" in login or ("@" in path and not at):
+        return AddressRefused(
+            f"{said}: a character in the password ends it too early, an '@' or a '/'",
+            hint=f"write it as %XX, @ as %40 and / as %2F: {FORM}",
+        )
+    ports = [port for each in hosts.split(",") if (port := each.rpartition("]")[2].partition(":")[2])]
+    if not all(_PORT.fullmatch(port) and int(port) < 65_536 for port in ports):
+        return AddressRefused(
+            f"{said}: where the port should be is no number of one",
+            hint=f"user and password come first, then an '@' and the host: {FORM}",
+        )
+    if query:
+        unknown = next((each for each in _names(query) if each not in _known()), None)
+        if unknown is not None:
+            close = get_close_matches(unknown, _known(), 1, cutoff=0.8)
+            meant = f"is {close[0]} meant?" if close else "leave it out."
+            return AddressRefused(
+                f"{said}: what follows the '?' has a parameter that PostgreSQL does not know",
+                hint=f"{meant} A '?' in a password is written as %3F",
+            )
     return AddressRefused(
-        "the address of the database cannot be read",
-        hint=f"it is {FORM}; what else than letters and digits is in a password is written as %XX",
+        said, hint=f"it is {FORM}; what else than letters and digits is in a password is written as %XX"
     )
+
+
+def _names(query: str) -> list[str]:
+    return [each.partition("=")[0] for each in query.split("&")]
+
+
+def _known() -> list[str]:
+    return [each.keyword.decode() for each in pq.Conninfo.get_defaults()]
 
 
 def _is_sound(address: str, found: Mapping[str, str]) -> bool:

@@ -63,6 +63,10 @@ _SCHEMA_PAUSE_SECONDS: Final = 0.05
 CANNOT_BE_REACHED: Final = "the database cannot be reached"
 
 
+class ChangedSchema(CannotOpen):
+    """The database can be reached, and is another version's meanwhile."""
+
+
 class PostgresAccess(msgspec.Struct, frozen=True, kw_only=True):
     """How to reach the database."""
 
@@ -99,6 +103,13 @@ class PostgresConnection(PostgresTransactions):
     def is_out_of_reach(self) -> bool:
         """There is none, and nobody is to try again now. May be asked from any thread."""
         return self._access.outage.refuses and self._connection.closed
+
+    def unreachable(self) -> PostgresRefused:
+        """What whoever asks meanwhile is told."""
+        because = self._access.outage.because
+        if because is None:
+            return PostgresRefused(StoreUnreachable, CANNOT_BE_REACHED)
+        return PostgresRefused(StoreUnreachable, str(because), hint=because.hint)
 
     def begin_without_end(self, how: str) -> None:
         """A transaction that is no job's: old tables may be long. For what others hold it waits no longer than any. Not on a new connection,
@@ -178,7 +189,7 @@ class PostgresConnection(PostgresTransactions):
         """Raises `PostgresRefused`."""
         outage = self._access.outage
         if self._closed or not outage.begin_try():
-            raise PostgresRefused(StoreUnreachable, CANNOT_BE_REACHED)
+            raise self.unreachable()
         self._connection.close()
         self._descriptions.clear()
         self.generation += 1
@@ -186,9 +197,9 @@ class PostgresConnection(PostgresTransactions):
             self._connection = self._connect()
             self._trips = PostgresTrips(self._connection)
         except BaseException as trouble:
-            outage.failed()
+            outage.failed(trouble if isinstance(trouble, ChangedSchema) else None)
             if isinstance(trouble, CannotOpen):
-                raise PostgresRefused(StoreUnreachable, str(trouble)) from None
+                raise PostgresRefused(StoreUnreachable, str(trouble), hint=trouble.hint) from None
             raise
         outage.succeeded()
 
@@ -240,7 +251,7 @@ class PostgresConnection(PostgresTransactions):
             row = connection.execute(_SCHEMA_NOW, binary=True).fetchone()
             # Others may have added to it meanwhile, and no more than that.
             if row is None or row[0] < self._schema or row[1] > self._schema:
-                raise CannotOpen(
+                raise ChangedSchema(
                     "the schema of the database was changed by another version",
                     hint="start this process anew, with that version",
                 )
@@ -277,7 +288,7 @@ def _one_row_later(connection: PostgresConnection, sql: str, parameters: Sequenc
 
 
 def _out_of_reach(connection: PostgresConnection) -> StoreError | None:
-    return StoreUnreachable(CANNOT_BE_REACHED) if connection.is_out_of_reach else None
+    return connection.unreachable().as_store_error() if connection.is_out_of_reach else None
 
 
 def _translate(error: PostgresRefused) -> Any:

@@ -73,15 +73,22 @@ class PostgresRefused(Exception):
     """What PostgreSQL answered, in our words."""
 
     def __init__(
-        self, kind: type[StoreError], message: str, *, is_undone: bool = False, state: str = ""
+        self,
+        kind: type[StoreError],
+        message: str,
+        *,
+        is_undone: bool = False,
+        state: str = "",
+        hint: str | None = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
+        self.hint = hint or _HINTS.get(kind)
         self.state = state  # as the server has it; "": it did not say
         self.is_undone = is_undone  # the server itself said that the transaction counts for nothing
 
     def as_store_error(self) -> StoreError:
-        return Collided() if self.kind is Collided else self.kind(str(self), hint=_HINTS.get(self.kind))
+        return Collided() if self.kind is Collided else self.kind(str(self), hint=self.hint)
 
 
 def refused(error: Error, *, is_lost: bool) -> PostgresRefused:

@@ -58,16 +58,17 @@ def bring_up(connection: PostgresConnection, migrations: Sequence[Migration], *,
     Raises `NewerSchema`, `OtherSchema`, `ForeignDatabase`, or `CannotOpen` when a migration fails, which then left no trace, or when
     others use the database as it is.
     """
-    missing = _missing(connection, migrations)
+    missing = missing_of(connection, migrations)
     if all(migration.is_additive for migration in missing):
         _apply_all(connection, missing, now=now)
-    elif connection.alone_with_schema(lambda: not _missing(connection, migrations)):
-        _apply_all(connection, _missing(connection, migrations), now=now)
+    elif connection.alone_with_schema(lambda: not missing_of(connection, migrations)):
+        _apply_all(connection, missing_of(connection, migrations), now=now)
         connection.together_with_schema()
     connection.note_schema(len(migrations))
 
 
-def _missing(connection: PostgresConnection, migrations: Sequence[Migration]) -> list[Migration]:
+def missing_of(connection: PostgresConnection, migrations: Sequence[Migration]) -> list[Migration]:
+    """What `bring_up` would apply. Raises as that does before it changes anything."""
     try:
         applied = _applied(connection)
     except PostgresRefused as error:
@@ -146,7 +147,7 @@ def _apply(connection: PostgresConnection, migration: Migration, *, now: int) ->
             connection.execute("ROLLBACK")
         raise CannotOpen(
             f"migration {migration.version:04} failed: {error}",
-            hint="nothing of it was done; the database's user must be able to make tables in it",
+            hint="nothing of it was done; the database's user must be able to make tables in it, as its owner is: ALTER DATABASE … OWNER TO …",
         ) from None
     finally:
         connection.with_an_end()

@@ -13,6 +13,8 @@ from server.store.jobs import CannotOpen
 # RETURNING, ON CONFLICT and identity columns are older; `client_connection_check_interval` is not.
 MINIMUM_SERVER: Final = 140_000
 
+NOT_DURABLE: Final = "the database server runs with fsync = off: what was answered is lost, or damaged, with its next power cut"
+
 # The server's end would hold locks of a client that is gone. Not every system and every kind of connection has these.
 _WELCOME: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -39,7 +41,10 @@ def set_up(connection: psycopg.Connection[Any], settings: Mapping[str, str]) -> 
             hint=f"use PostgreSQL {MINIMUM_SERVER // 10_000} or newer",
         )
     if connection.info.parameter_status("server_encoding") != "UTF8":
-        raise CannotOpen("the database is not in UTF-8", hint="make one with ENCODING 'UTF8'")
+        raise CannotOpen(
+            "the database is not in UTF-8",
+            hint="make another one: CREATE DATABASE … OWNER … ENCODING 'UTF8' TEMPLATE template0",
+        )
     row = connection.execute(
         f"SELECT {_WHERE}, {_DURABLE}, {_asked(settings)}".encode(), binary=True
     ).fetchone()

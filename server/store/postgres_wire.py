@@ -22,7 +22,8 @@ from psycopg.abc import PQGen
 from psycopg.adapt import AdaptersMap
 from psycopg.conninfo import make_conninfo
 
-from server.store.jobs import CannotOpen, StoreUnreachable
+from server.store.jobs import CannotOpen, StoreError
+from server.store.postgres_refusals import all_said, hint_for
 
 T = TypeVar("T")
 
@@ -99,6 +100,9 @@ class Outage:
         self._tries_at = 0.0
         self._trying = False
         self._hanging: list[threading.Thread] = []
+        self.because: StoreError | None = (
+            None  # why the last try failed, where the database itself can be reached
+        )
         self.is_durable = True  # what the server keeps it keeps after a power cut as well
 
     @property
@@ -117,11 +121,12 @@ class Outage:
 
     def succeeded(self) -> None:
         with self._lock:
-            self._pause, self._trying = 0.0, False
+            self._pause, self._trying, self.because = 0.0, False, None
 
-    def failed(self) -> None:
+    def failed(self, because: StoreError | None = None) -> None:
         """The pauses grow, and are drawn by lot: others have lost their connections at the same moment."""
         with self._lock:
+            self.because = because
             now = self._clock()
             if not self._pause:
                 self._began = now
@@ -176,10 +181,12 @@ def connected(
     thread.join(_seconds_for(asked))
     if _taken(unclaimed):
         outage.note_hanging(thread)
-        raise _unreachable("it does not answer, or a name server does not")
+        raise _unreachable("it does not answer, or a name server does not", asked)
     made = outcome.get()
     if isinstance(made, psycopg.Error):
-        raise _unreachable(first_line(made, parameters)) from None
+        raise _unreachable(
+            _hidden(all_said(str(made), str(asked.get("host", ""))), parameters), asked
+        ) from None
     if isinstance(made, BaseException):
         raise made
     return made
@@ -187,7 +194,10 @@ def connected(
 
 def first_line(error: psycopg.Error, parameters: Mapping[str, str]) -> str:
     """Names a host, a user and a database, never a password, nor what was written in the place of something else."""
-    said = (str(error).strip().splitlines() or ["it does not answer"])[0]
+    return _hidden((str(error).strip().splitlines() or ["it does not answer"])[0], parameters)
+
+
+def _hidden(said: str, parameters: Mapping[str, str]) -> str:
     for name, value in parameters.items():
         if name not in _SHOWN and value and value != PROVED:
             said = said.replace(f'"{value}"', '"…"').replace(f"'{value}'", "'…'")
@@ -202,8 +212,10 @@ def _taken(unclaimed: SimpleQueue[None]) -> bool:
     return True
 
 
-def _unreachable(why: str) -> CannotOpen:
-    return CannotOpen(f"cannot connect to the database: {why}", hint=StoreUnreachable.hint)
+def _unreachable(why: str, asked: Mapping[str, Any]) -> CannotOpen:
+    return CannotOpen(
+        f"cannot connect to the database: {why or 'it does not answer'}", hint=hint_for(why, asked)
+    )
 
 
 def _seconds_for(asked: Mapping[str, Any]) -> float:

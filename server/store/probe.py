@@ -47,6 +47,13 @@ class StoreProbe:
         """What is known of it without a look."""
         return self._store.report()
 
+    def glance(self) -> StoreReport:
+        """What is known at once. Where that is trouble, a write is tried meanwhile, so that whoever asks again is told when it is over."""
+        report = self._store.report()
+        if report.problem:
+            self._wanted.set()
+        return report
+
     async def look(self) -> StoreReport:
         """How the store is now, after at most the seconds that a write may wait."""
         report = self._store.report()

@@ -6,8 +6,9 @@ its logins goes with it: they are over, and rows must not refer to nobody. A cli
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -15,10 +16,21 @@ from server.store.jobs import StoreDb
 
 # Clients per write: each is a handful of statements.
 PIECE: Final = 50
-# And per read.
+# And per read, of those that may be over.
 LOOKED_AT: Final = 500
 
 ClientPlace: TypeAlias = tuple[int, str]  # when it registered itself, and its id
+Look: TypeAlias = Literal["unused", "idle"]
+
+# Those that may be over, by their index; what else there is of each is looked up by itself, so that no plan ever goes through all logins.
+# What was let in was registered before that, so whoever came lately is not gone through; the others that are in use are, by the index.
+_LOOKED_FOR: Final[Mapping[Look, str]] = MappingProxyType(
+    {
+        "unused": "created_at <= ? AND authorized_at IS NULL",
+        "idle": "created_at <= ? AND authorized_at <= ? AND (last_used_at IS NULL OR last_used_at <= ?)",
+    }
+)
+LOOKS: Final[Sequence[Look]] = ("unused", "idle")
 
 _OVER: Final = (
     "kind = 'dynamic'"
@@ -42,12 +54,15 @@ class FoundClients(msgspec.Struct, frozen=True):
     after: ClientPlace | None  # where the next ones come after; None: those were all
 
 
-def find(db: StoreDb, *, unused: int, idle: int, now: int, after: ClientPlace | None = None) -> FoundClients:
-    """Ids of clients never let in since before `unused`, and of those not used since `idle`: among the next ones by age."""
+def find(
+    db: StoreDb, look: Look, *, unused: int, idle: int, now: int, after: ClientPlace | None = None
+) -> FoundClients:
+    """Ids of clients never let in since before `unused`, or of those not used since `idle`: the next ones by age."""
     further = "" if after is None else " AND (created_at, id) > (?, ?)"
     rows = db.fetch_all(
-        f"SELECT created_at, id, kind FROM clients WHERE created_at <= ?{further} ORDER BY created_at, id LIMIT ?",
-        max(unused, idle),
+        f"SELECT created_at, id FROM clients WHERE kind = 'dynamic' AND {_LOOKED_FOR[look]}{further}"
+        " ORDER BY created_at, id LIMIT ?",
+        *((unused,) if look == "unused" else (idle, idle, idle)),
         *(after or ()),
         LOOKED_AT,
     )
@@ -55,8 +70,7 @@ def find(db: StoreDb, *, unused: int, idle: int, now: int, after: ClientPlace | 
     ids = [
         row["id"]
         for row in rows
-        if row["kind"] == "dynamic"
-        and db.fetch_one(f"SELECT id FROM clients WHERE id = ? AND {_OVER}", row["id"], *values) is not None
+        if db.fetch_one(f"SELECT id FROM clients WHERE id = ? AND {_OVER}", row["id"], *values) is not None
     ]
     last = rows[-1] if len(rows) == LOOKED_AT else None
     return FoundClients(ids, None if last is None else (last["created_at"], last["id"]))

@@ -75,10 +75,16 @@ class SweptTable(msgspec.Struct, frozen=True):
     by: Mapping[str, tuple[str, str]] = {}
     in_order: bool = False  # rows end in the order of their key: the first ones alone are looked at
 
-    @property
-    def over(self) -> str:
-        over = "(" + " OR ".join(f"{column} <= ?" for column, _ in self.ends) + ")"
-        return f"{over} AND NOT ({self.unless})" if self.unless else over
+    def deleted(self, count: int) -> str:
+        """Those of so many keys that are over: of one, or of several where a key is one column."""
+        if len(self.key) == 1:
+            matches = f"{self.key[0]} IN ({', '.join('?' * count)})"
+        else:
+            matches = " AND ".join(f"{column} = ?" for column in self.key)
+        # By the key, whatever an engine believes of how few rows are over: a time that is added to is in no index.
+        over = " OR ".join(f"{column} + 0 <= ?" for column, _ in self.ends)
+        unless = f" AND NOT ({self.unless})" if self.unless else ""
+        return f"DELETE FROM {self.table} WHERE {matches} AND ({over}){unless}"
 
     def looked_for(self, end: int, *, further: bool) -> str:
         """By the index of this end, from its earliest row on; `further`: from a place in it."""

@@ -50,6 +50,10 @@ class TasksElsewhere:
         if not self._letters.alone:
             self._letters.send(FETCHED, task, _encode(on))
 
+    @property
+    def alone(self) -> bool:
+        return self._letters.alone
+
     def is_alive(self, node: str) -> bool:
         return self._letters.is_alive(node)
 

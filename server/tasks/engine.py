@@ -541,6 +541,11 @@ class Tasks:
             self.drop(work)
 
     @property
+    def alone(self) -> bool:
+        """No other node could go on with what is left."""
+        return self._elsewhere is None or self._elsewhere.alone
+
+    @property
     def has_room(self) -> bool:
         return self._loads.has_room
 

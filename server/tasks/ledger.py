@@ -204,7 +204,9 @@ class TaskLedger:
     async def orphans(self, limit: int) -> Sequence[str]:
         return await self._store.read(partial(rows.find_orphans, now=self.clock(), limit=limit))
 
-    async def take_over(self, id_hash: str) -> Orphan | None:
+    async def take_over(self, id_hash: str, *, alone: bool) -> Orphan | None:
+        """None: there is nothing to be done here. One that cannot be read is left to the other nodes, of which one is perhaps of the
+        version that wrote it; `alone`, there is nobody who could, so it has failed."""
         job = partial(
             rows.take_over,
             id_hash=id_hash,
@@ -218,22 +220,32 @@ class TaskLedger:
         taken = await self._store.write(job)
         if taken is None:
             return None
-        snapshot, lease = self._snapshot(taken.stored), taken.lease
-        parts = self._open_parts(id_hash, taken.stored.parts)
-        answers = self._open_answers(id_hash, taken.stored.answers)
+        try:
+            return self._orphan(taken.stored, taken.lease)
+        except msgspec.DecodeError:  # another version of the server wrote it
+            pass
+        if taken.lease is not None:
+            if not alone:
+                self._log.info("task.of_another_version", tool=taken.stored.row["tool"])
+                await self.release(taken.lease)
+                return None
+            events = self._open_parts(id_hash, taken.stored.parts).get("events", b"[]")
+            await self.finish(taken.lease, RESTARTED, message=None, events=events)
+        told = msgspec.structs.replace(taken.stored, parts={}, questions={}, answers={})
+        return self._orphan(told, None)
+
+    def _orphan(self, stored: StoredTask, lease: Lease | None) -> Orphan:
+        """Raises `DecodeError`."""
+        parts = self._open_parts(stored.row["id_hash"], stored.parts)
+        answers = self._open_answers(stored.row["id_hash"], stored.answers)
         order = None
         if lease is not None:
-            try:
-                order = _decode_order(parts["order"])
-            except msgspec.DecodeError:  # another version of the server wrote it
-                await self.finish(lease, RESTARTED, message=None, events=parts.get("events", b"[]"))
-                lease = None
-            else:
-                answers = {**order.answers, **answers}
-                if (checkpoint := parts.get("checkpoint")) is not None:
-                    order = msgspec.structs.replace(order, resumed=msgspec.json.decode(checkpoint))
+            order = _decode_order(parts["order"])
+            answers = {**order.answers, **answers}
+            if (checkpoint := parts.get("checkpoint")) is not None:
+                order = msgspec.structs.replace(order, resumed=msgspec.json.decode(checkpoint))
         return Orphan(
-            snapshot=snapshot,
+            snapshot=self._snapshot(stored),
             lease=lease,
             order=order,
             checkpointed="checkpoint" in parts,

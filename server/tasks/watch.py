@@ -41,6 +41,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def alone(self) -> bool:
+        """No other node could go on with what is left."""
+        ...
+
+    @property
     def has_room(self) -> bool:
         """For what large tasks bring."""
         ...
@@ -169,7 +174,7 @@ class TaskWatch:
             for id_hash in found:
                 if not self._engine.has_room:
                     return
-                orphan = await ledger.take_over(id_hash)
+                orphan = await ledger.take_over(id_hash, alone=self._engine.alone)
                 if orphan is not None:
                     self._engine.resume(orphan)
                     taken += 1

@@ -97,7 +97,9 @@ class Beginning:
             claim = partial(
                 claims.claim, wanted=wanted, offer=offer, rules=self._rules, books=self._books, room=room
             )
-            charge = await self._attempt(wanted.id, claim, self._finishing.undoing(wanted.id, None))
+            charge = await self._attempt(
+                wanted.id, claim, self._finishing.undoing(wanted.id, wanted.call_id, None)
+            )
             if isinstance(charge, Charge) and charge.id == wanted.id:
                 return self._started(charge, call, offer)
             self._under_way.end(wanted.id)
@@ -208,7 +210,8 @@ class Beginning:
             claim = partial(
                 claims.claim_paid, wanted=wanted, payment_id=payment_id, facilitator=facilitator, room=room
             )
-            charge = await self._attempt(wanted.id, claim, self._finishing.undoing(wanted.id, payment_id))
+            undo = self._finishing.undoing(wanted.id, wanted.call_id, payment_id)
+            charge = await self._attempt(wanted.id, claim, undo)
             if isinstance(charge, Charge) and charge.id == wanted.id:
                 return charge
             self._under_way.end(wanted.id)

@@ -111,17 +111,32 @@ def standing(db: StoreDb, call_key: str, now: int) -> Charge | None:
     return None
 
 
-def done(db: StoreDb, charge_id: str, *, answer: bytes | None, now: int, expires_at: int) -> bool:
-    """It is paid for, and this is its answer. False: it was not running any more."""
+# A charge that was paid beforehand may run more than once, here and in other processes: by its owner and the id of the call each run is told
+# from the others, and ends only itself.
+
+
+def done(
+    db: StoreDb,
+    charge_id: str,
+    *,
+    owner: str,
+    call_id: str,
+    answer: bytes | None,
+    now: int,
+    expires_at: int,
+) -> bool:
+    """It is paid for, and this is its answer. False: that run was over."""
     return (
         db.execute(
             "UPDATE charges SET state = 'done', paid = 1, answer = ?, answer_bytes = ?, owner = NULL, ended_at = ?, expires_at = ?"
-            " WHERE id = ? AND state = 'running'",
+            " WHERE id = ? AND state = 'running' AND owner = ? AND call_id = ?",
             answer,
             len(answer or b""),
             now,
             expires_at,
             charge_id,
+            owner,
+            call_id,
         )
         == 1
     )
@@ -152,16 +167,27 @@ def settled(db: StoreDb, charge_id: str, *, now: int, expires_at: int) -> Charge
     return None if row is None else Charge.of(row)
 
 
-def owed(db: StoreDb, charge_id: str, *, now: int, expires_at: int, asked: bool = False) -> int | None:
-    """It was paid beforehand and could not be served: how often it may be tried again. None: it was not paid, or does not run.
+def owed(
+    db: StoreDb,
+    charge_id: str,
+    *,
+    owner: str,
+    call_id: str,
+    now: int,
+    expires_at: int,
+    asked: bool = False,
+) -> int | None:
+    """It was paid beforehand and could not be served: how often it may be tried again. None: it was not paid, or that run was over.
     `asked`: it ended in a question, and that was no try."""
     row = db.fetch_one(
         "UPDATE charges SET state = 'owed', owner = NULL, ended_at = ?, expires_at = ?, retries_left = retries_left + ?"
-        " WHERE id = ? AND state = 'running' AND paid = 1 RETURNING retries_left",
+        " WHERE id = ? AND state = 'running' AND paid = 1 AND owner = ? AND call_id = ? RETURNING retries_left",
         now,
         expires_at,
         int(asked),
         charge_id,
+        owner,
+        call_id,
     )
     return None if row is None else row["retries_left"]
 

@@ -6,12 +6,13 @@ Each is one transaction, so that plan, caps, hold and the row of the call come a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from server.money.amounts import Micros
+from auth import audit
+from server.money.amounts import Micros, shown
 from server.store.jobs import StoreDb
 from server.till import caps, charges, payments, wallets
 from server.till.caps import CapExceeded, CapRules
@@ -33,6 +34,14 @@ _encode: Final = msgspec.json.Encoder().encode
 
 class NotClaimed(Exception):
     """Raised in a job, which is undone with it: what it was for is not there any more, or not as it was."""
+
+
+# What a payment that went through means to the books: booked now, booked before, or now though it was taken for refused before, so that
+# nothing stands for it any more; or its row is swept away, and nothing can be booked for it.
+Booking: TypeAlias = Literal["booked", "known", "after_refusal", "gone"]
+SETTLED_AFTER_REFUSAL: Final = "payment.settled_after_refusal"
+# Who did it, in the audit trail.
+ACTOR: Final = "local:till"
 
 
 class Uncovered(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,24 +166,39 @@ def finish(
     db: StoreDb,
     *,
     charge_id: str,
+    owner: str,
+    call_id: str,
     answer: bytes,
     books: Books,
     movement: Movement | None,
     now: int,
     expires_at: int,
 ) -> None:
-    """Charged, in the one transaction that keeps its answer. Raises `NotClaimed` if it was not running any more."""
-    if not charges.done(db, charge_id, answer=answer, now=now, expires_at=expires_at):
+    """Charged, in the one transaction that keeps its answer. Raises `NotClaimed` if it was not running any more, or others run it."""
+    if not charges.done(
+        db, charge_id, owner=owner, call_id=call_id, answer=answer, now=now, expires_at=expires_at
+    ):
         raise NotClaimed("charge_gone")
     if movement is not None:
         books.post(db, movement, now)
 
 
 def release(
-    db: StoreDb, *, charge_id: str, payment_id: str | None, now: int, expires_at: int, asked: bool = False
+    db: StoreDb,
+    *,
+    charge_id: str,
+    owner: str,
+    call_id: str,
+    payment_id: str | None,
+    now: int,
+    expires_at: int,
+    asked: bool = False,
 ) -> int | None:
-    """Nothing is taken; what was paid beforehand is owed, and this is how often it may be tried again."""
-    tries = charges.owed(db, charge_id, now=now, expires_at=expires_at, asked=asked)
+    """Nothing is taken; what was paid beforehand is owed, and this is how often it may be tried again. `owner`, `call_id`: who ran it, for
+    which call. If others run it by now, it is theirs."""
+    tries = charges.owed(
+        db, charge_id, owner=owner, call_id=call_id, now=now, expires_at=expires_at, asked=asked
+    )
     if tries is not None:
         return tries
     charge = charges.take_out(db, charge_id, "running")
@@ -211,25 +235,41 @@ def give_back(db: StoreDb, charge: Charge, now: int) -> None:
 # ── what a settlement brings ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def book_settled(db: StoreDb, *, payment_id: str, transaction: str, books: Books, now: int) -> bool:
-    """The money has moved: into the books once, however often this is said. False: it was known."""
+def book_settled(db: StoreDb, *, payment_id: str, transaction: str, books: Books, now: int) -> Booking:
+    """The money has moved: into the books once, however often this is said, and whatever was believed before."""
     row = payments.settled(db, payment_id, transaction=transaction, now=now, expires_at=now + KEPT_MS)
-    if row is None:
-        return False
+    if row is not None:
+        _book(db, row, books, now)
+        return "booked"
+    row = payments.settled_after_refusal(
+        db, payment_id, transaction=transaction, now=now, expires_at=now + KEPT_MS
+    )
+    if row is not None:
+        _book(db, row, books, now)
+        said = f"{payment_id} of {shown(row.amount, row.currency)} by {transaction or 'no known transaction'}"
+        audit.record(db, at=now, event=SETTLED_AFTER_REFUSAL, actor=ACTOR, reason=said)
+        return "after_refusal"
+    found = payments.find(db, payment_id)
+    if found is None:
+        return "gone"
+    # Whoever did not hear that it was written asks again, and is told the same.
+    return "after_refusal" if found.went_through_refused else "known"
+
+
+def _book(db: StoreDb, row: PaymentRow, books: Books, now: int) -> None:
     if row.purpose == "deposit":
         assert row.wallet is not None
         wallets.open_wallet(db, row.wallet, row.currency, now)
         books.post(db, deposit_of(row), now)
-        return True
+        return
     assert row.charge_id is not None
     charge = charges.settled(db, row.charge_id, now=now, expires_at=now + KEPT_MS)
     books.post(db, payment_of(row, charge), now)
-    return True
 
 
-def book_refused(db: StoreDb, *, payment_id: str, problem: str, now: int) -> bool:
-    """The money has certainly not moved. False: that was known."""
-    row = payments.refused(db, payment_id, problem=problem, now=now, expires_at=now + KEPT_MS)
+def book_refused(db: StoreDb, *, payment_id: str, problem: str, now: int, until: int | None = None) -> bool:
+    """The money has certainly not moved. `until`: as of `payments.refused`. False: that was known, or is another's to find out."""
+    row = payments.refused(db, payment_id, problem=problem, now=now, expires_at=now + KEPT_MS, until=until)
     if row is None:
         return False
     if row.charge_id is not None:
@@ -248,7 +288,7 @@ def recover(db: StoreDb, *, boot_id: str, now: int) -> int:
     for charge in left:
         if charge.state == "settling":
             charges.disowned(db, charge.id)
-        elif charges.owed(db, charge.id, now=now, expires_at=now + KEPT_MS) is None:
+        elif _owed_by(db, charge, now) is None:
             taken = charges.take_out(db, charge.id, "running")
             if taken is not None:
                 give_back(db, taken, now)
@@ -259,6 +299,13 @@ def recover(db: StoreDb, *, boot_id: str, now: int) -> int:
         if not payments.let_go(db, row.id):
             payments.disowned(db, row.id, now=now)
     return len(left) + len(rows)
+
+
+def _owed_by(db: StoreDb, charge: Charge, now: int) -> int | None:
+    assert charge.owner is not None  # it was found by its owner
+    return charges.owed(
+        db, charge.id, owner=charge.owner, call_id=charge.call_id, now=now, expires_at=now + KEPT_MS
+    )
 
 
 # ── movements ────────────────────────────────────────────────────────────────────────────────────────────────────────

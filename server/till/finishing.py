@@ -17,7 +17,7 @@ from server.repeats.answers import MAX_ANSWER_BYTES, AnswerTooLarge, AnswerVault
 from server.repeats.kept_answers import GRACE_MS
 from server.store.jobs import Store, StoreBroken, StoreDb, StoreError
 from server.till import charges, claims, payments, words
-from server.till.calls import Earlier, Refusal, Served, Started
+from server.till.calls import Earlier, PricedCall, Refusal, Served, Started
 from server.till.charges import KEPT_MS, Charge
 from server.till.ledger import Books
 from server.till.marks import Mark
@@ -109,6 +109,8 @@ class Finishing:
         job = partial(
             claims.finish,
             charge_id=started.id,
+            owner=self._boot_id,
+            call_id=started.call.call_id,
             answer=sealed,
             books=self._books,
             movement=None
@@ -156,31 +158,35 @@ class Finishing:
         if row.state == "refused":
             self._penalties.failed(started.call.caller, started.call.address)
             return words.not_settled(row, started.offer)
+        if row.went_through_refused:  # the call is gone since, and its money stands for nothing
+            return words.settled_after_refusal(row)
         started.settlement = settlement_of(row)
         return None if sealed is not None else await self._take_up(started)
 
     async def _take_up(self, started: Started) -> Refusal | None:
         """The money is here: whoever has paid runs it now, unless somebody else who asked for the same does already."""
-        job = partial(
-            charges.take_up,
-            charge_id=started.id,
-            owner=self._boot_id,
-            call_id=started.call.call_id,
-        )
-        self._under_way.begin(started.id)
-        taken = False
-        try:
-            taken = await self._store.write(job)
-        except StoreBroken:
-            self.undo(started.id)
-            raise
-        finally:
-            if not taken:
-                self._under_way.end(started.id)
-        if not taken:
+        if not await self.take_up(started.charge, started.call):
             return words.in_flight()
         started.paid = True
         return None
+
+    async def take_up(self, charge: Charge, call: PricedCall) -> bool:
+        """Run what is owed, for this call: then it is under way here, and whoever asked for it ends it. False: somebody else does, or it
+        was tried often enough. Raises `StoreUnavailable`."""
+        job = partial(charges.take_up, charge_id=charge.id, owner=self._boot_id, call_id=call.call_id)
+        self._under_way.begin(charge.id)
+        taken = False
+        try:
+            await self._settlements.settle_owed()  # how its last run ended may be among it
+            taken = await self._store.write(job)
+        except StoreBroken:
+            # It may have been written, and nobody runs it.
+            self._settlements.later(self.undoing(charge.id, call.call_id, None))
+            raise
+        finally:
+            if not taken:
+                self._under_way.end(charge.id)
+        return taken
 
     async def _until_known(self, payment_id: str, row: PaymentRow | None) -> PaymentRow | None:
         """What becomes of it, however long that takes: within reason."""
@@ -190,21 +196,19 @@ class Finishing:
                 row = await self._store.read(lambda db: payments.find(db, payment_id))
         return row
 
-    def undoing(self, charge_id: str, payment_id: str | None) -> Callable[[StoreDb], object]:
-        """A job for a call that may have been claimed, and whose tool was not run."""
+    def undoing(self, charge_id: str, call_id: str, payment_id: str | None) -> Callable[[StoreDb], object]:
+        """A job for a call that may have been claimed or taken up, and whose tool was not run."""
         now = self._clock()
         return partial(
             claims.release,
             charge_id=charge_id,
+            owner=self._boot_id,
+            call_id=call_id,
             payment_id=payment_id,
             now=now,
             expires_at=now + KEPT_MS,
             asked=True,
         )
-
-    def undo(self, charge_id: str) -> None:
-        """Of one that was paid, and may have been taken up: as soon as the store can."""
-        self._settlements.later(self.undoing(charge_id, None))
 
     # ── it has not ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -215,6 +219,8 @@ class Finishing:
         job = partial(
             claims.release,
             charge_id=started.id,
+            owner=self._boot_id,
+            call_id=started.call.call_id,
             payment_id=started.charge.payment_id,
             now=now,
             expires_at=now + KEPT_MS,

@@ -64,6 +64,11 @@ class PaymentRow(msgspec.Struct, frozen=True, kw_only=True):
         """Where its money comes from, in the books."""
         return f"chain:{self.network}:{self.asset}"
 
+    @property
+    def went_through_refused(self) -> bool:
+        """It was taken for refused, and let go of as such, before it was known that it went through."""
+        return self.state == "settled" and self.problem != ""
+
 
 def reserve(db: StoreDb, payment: PaymentRow) -> PaymentRow | None:
     """None: it is reserved now. Else the row that has this authorization already."""
@@ -222,17 +227,40 @@ def settled(
     return None if row is None else PaymentRow.of(row)
 
 
-def refused(db: StoreDb, payment_id: str, *, problem: str, now: int, expires_at: int) -> PaymentRow | None:
-    """The money has certainly not moved, and will not."""
+def settled_after_refusal(
+    db: StoreDb, payment_id: str, *, transaction: str, now: int, expires_at: int
+) -> PaymentRow | None:
+    """The money has moved, and it was written down that it had not. The row goes on saying why (`went_through_refused`). None: that it
+    had not is not what was written."""
+    row = db.fetch_one(
+        "UPDATE payments SET state = 'settled', transaction_hash = ?, ended_at = ?,"
+        " problem = CASE WHEN problem = '' THEN 'refused' ELSE problem END,"
+        " expires_at = CASE WHEN expires_at > ? THEN expires_at ELSE ? END WHERE id = ? AND state = 'refused' RETURNING *",
+        transaction,
+        now,
+        expires_at,
+        expires_at,
+        payment_id,
+    )
+    return None if row is None else PaymentRow.of(row)
+
+
+def refused(
+    db: StoreDb, payment_id: str, *, problem: str, now: int, expires_at: int, until: int | None = None
+) -> PaymentRow | None:
+    """The money has certainly not moved, and will not. `until`: this is known because nobody but whoever has the turn that ends then
+    has sent it, or tried to; None: it is known of the chain itself. None comes back where it is another's turn by now, or was known."""
+    turn = "" if until is None else " AND tries = 1 AND next_try_at = ?"
     row = db.fetch_one(
         "UPDATE payments SET state = 'refused', problem = ?, sealed = NULL, owner = NULL, next_try_at = NULL, ended_at = ?,"
         " expires_at = CASE WHEN expires_at > ? THEN expires_at ELSE ? END"
-        " WHERE id = ? AND state IN ('settling', 'unknown') RETURNING *",
+        f" WHERE id = ? AND state IN ('settling', 'unknown'){turn} RETURNING *",
         problem,
         now,
         expires_at,
         expires_at,
         payment_id,
+        *(() if until is None else (until,)),
     )
     return None if row is None else PaymentRow.of(row)
 

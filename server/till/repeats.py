@@ -16,7 +16,7 @@ import trio
 from server.repeats.answers import AnswerVault
 from server.repeats.kept_answers import GRACE_MS
 from server.repeats.under_way import UnderWay
-from server.store.jobs import Store, StoreBroken
+from server.store.jobs import Store
 from server.till import charges, payments, words
 from server.till.calls import Earlier, PricedCall, Refusal, Started
 from server.till.charges import Charge
@@ -77,7 +77,10 @@ class Repeats:
         stored, sealed = kept_of_it
         if sealed is None:
             return words.answer_gone()
-        answer = self._answers.open(charge.id, sealed)
+        try:
+            answer = self._answers.open(charge.id, sealed)
+        except ValueError:  # msgspec's is one
+            return words.answer_unreadable()
         meta = self._finishing.meta_of(stored, await self._settlement_of(stored))
         return Earlier(
             charge_id=charge.id,
@@ -118,18 +121,7 @@ class Repeats:
             return ended.answer  # somebody is about to take it up
         # Once it is taken up nothing is waited for: who has it must end it.
         told = await self._settlement_of(charge)
-        job = partial(charges.take_up, charge_id=charge.id, owner=self._boot_id, call_id=call.call_id)
-        self._under_way.begin(charge.id)
-        taken = False
-        try:
-            taken = await self._store.write(job)
-        except StoreBroken:
-            self._finishing.undo(charge.id)
-            raise
-        finally:
-            if not taken:
-                self._under_way.end(charge.id)
-        if taken:
+        if await self._finishing.take_up(charge, call):
             return Started(charge=charge, call=call, offer=offer, paid=True, settlement=told)
         again = await self._store.read(lambda db: charges.find(db, charge.id))
         return words.tried_often_enough() if again is not None and again.state == "owed" else None
@@ -186,6 +178,8 @@ class Repeats:
             return words.in_flight() if again is not None and again.charge_id is None else None
         charge_id = found.charge_id
         charge = await self._store.read(lambda db: charges.find(db, charge_id))
+        if charge is None and found.went_through_refused:
+            return words.settled_after_refusal(found)
         if charge is None:
             return words.payment_used() if found.state in ("settled", "refused") else words.in_flight()
         if charge.caller != payer_of(found):

@@ -3,6 +3,9 @@
 It belongs to no request. Three things can become of a payment: settled, refused, unknown. Unknown keeps everything as it is, is tried again
 with the same authorization (which can move money only once), and is looked for on the chain where the settings name a node of it. It
 survives a restart. Nothing is booked twice, however often an outcome is heard of (`claims.book_settled`).
+
+Where several processes serve, each sends it in a turn of its own. What a facilitator said in one turn says nothing of another, but that the
+money has moved, which is true whoever hears it. So is what the chain says.
 """
 
 from __future__ import annotations
@@ -105,6 +108,10 @@ class Settlements:
         """Another process is gone: with the next look."""
         self._left = True
 
+    async def settle_owed(self) -> None:
+        """What could not be written when it happened, before what follows from it. Raises `StoreUnavailable`."""
+        await self._arrears.settle()
+
     async def _take_up_left(self) -> None:
         while await self._store.write(partial(claims.recover, boot_id=self._boot_id, now=self._clock())):
             pass
@@ -156,8 +163,8 @@ class Settlements:
         match answer:
             case Settled(transaction=transaction):
                 return await self._settled(row, transaction)
-            case Rejected(certain=True, sentence=sentence):
-                return await self._refused(row, sentence)
+            case Rejected(certain=True, sentence=sentence) if first:
+                return await self._refused(row, sentence, until)
             case Rejected(said=said):
                 problem = said
             case AlreadyUsed():
@@ -189,7 +196,7 @@ class Settlements:
     async def _not_sent(self, row: PaymentRow, until: int, problem: str) -> None:
         now = self._clock()
         if now >= row.valid_before * 1000:
-            return await self._refused(row, "It could not be sent in its time.")
+            return await self._refused(row, "It could not be sent in its time.", until)
         job = partial(
             payments.not_sent,
             payment_id=row.id,
@@ -225,23 +232,46 @@ class Settlements:
             books=self._books,
             now=self._clock(),
         )
-        if await self._write_outcome(job):
-            self.counts.payment("settled")
-            self._log.info("payment.settled", payment=row.id, transaction=transaction, amount=row.amount)
 
-    async def _refused(self, row: PaymentRow, problem: str) -> None:
-        job = partial(claims.book_refused, payment_id=row.id, problem=problem[:200], now=self._clock())
-        if await self._write_outcome(job):
-            self.counts.payment("refused")
-            self._log.info("payment.refused", payment=row.id, reason=problem[:200])
+        def told(booking: object) -> None:
+            facts = {"payment": row.id, "transaction": transaction, "amount": row.amount}
+            match booking:
+                case "booked":
+                    self.counts.payment("settled")
+                    self._log.info("payment.settled", **facts)
+                case "after_refusal":
+                    self.counts.payment("settled")
+                    self._log.error(claims.SETTLED_AFTER_REFUSAL, purpose=row.purpose, **facts)
+                case "gone":
+                    self._log.error("payment.settled_without_row", payer=row.payer, **facts)
+                case _:
+                    pass
 
-    async def _write_outcome(self, job: Job) -> object:
-        """What is known is not asked for again because it could not be written: asked twice, few give an answer that is certain."""
+        await self._write_outcome(job, told)
+
+    async def _refused(self, row: PaymentRow, problem: str, until: int | None = None) -> None:
+        """`until`: it is our turn that says so; None: it is the chain."""
+        job = partial(
+            claims.book_refused, payment_id=row.id, problem=problem[:200], now=self._clock(), until=until
+        )
+
+        def told(ours: object) -> None:
+            if ours:
+                self.counts.payment("refused")
+                self._log.info("payment.refused", payment=row.id, reason=problem[:200])
+
+        await self._write_outcome(job, told)
+
+    async def _write_outcome(self, job: Job, told: Callable[[object], None] | None = None) -> None:
+        """What is known is not asked for again because it could not be written: asked twice, few give an answer that is certain. `told`:
+        what came of it, whenever it is written."""
         try:
-            return await self._store.write(job)
+            done = await self._store.write(job)
         except StoreError:
-            self.later(job)
+            self.later(job, told)
             raise
+        if told is not None:
+            told(done)
 
     # ── all the others ───────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -187,6 +187,16 @@ def payment_used() -> Refusal:
     )
 
 
+def settled_after_refusal(row: PaymentRow) -> Refusal:
+    return Refusal(
+        reason="settled_after_refusal",
+        text="This payment was refused at first, and went through after all, when its call was over. Nothing was done for it, and it pays for no"
+        f" other call: ask whoever runs this server to give it back, as the payment {row.id}.",
+        status=409,
+        facts={"payment": row.id},
+    )
+
+
 def without_its_key() -> Refusal:
     """Of a payment by somebody of whom nothing else is known."""
     return Refusal(
@@ -210,6 +220,16 @@ def answer_gone() -> Refusal:
     return Refusal(
         reason="answered",
         text="This call was answered already, and its answer is not kept any more. It was paid for once, and was not made again.",
+        status=409,
+    )
+
+
+def answer_unreadable() -> Refusal:
+    """Nodes of two versions serve side by side, and the newer one kept it."""
+    return Refusal(
+        reason="answer_unreadable",
+        text="This call was answered already, by a server of another version, and its answer cannot be read here. It was paid for once, and was"
+        " not made again: ask once more with the same key or payment when all servers are of the newer version.",
         status=409,
     )
 

@@ -27,7 +27,7 @@ Hearing = Callable[[msgspec.Raw], None]
 
 
 class WorkerMessage(msgspec.Struct, frozen=True, kw_only=True):
-    kind: Literal["question", "answer", "failure", "news"]
+    kind: str  # question, answer, failure or news; any other is passed over
     number: int = 0  # of a question, and of what answers it
     name: str = ""
     body: msgspec.Raw = _NOTHING
@@ -39,7 +39,8 @@ class ChannelGone(Exception):
 
 class WorkerChannel:
     """`answering`: what each question that comes is answered with, one task each; `hearing`: what is done at each piece of news, at once
-    and in order. What has no name there is passed over."""
+    and in order. What has no name there, or is of no kind that is known, is passed over. `failed` is told the name of a question whose answer broke, while its exception is
+    handled: whoever asked learns only that there is none."""
 
     def __init__(
         self,
@@ -47,14 +48,12 @@ class WorkerChannel:
         *,
         answering: Mapping[str, Answering],
         hearing: Mapping[str, Hearing],
-        failed: Callable[[str], None] = lambda name: None,
+        failed: Callable[[str], None],
     ) -> None:
         self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
         self._answering = answering
         self._hearing = hearing
-        self._failed = (
-            failed  # told the name of a question whose answer broke, while its exception is handled
-        )
+        self._failed = failed
         self._put, self._take = trio.open_memory_channel[WorkerMessage](BACKLOG)
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[trio.Event, list[WorkerMessage]]] = {}
@@ -71,6 +70,8 @@ class WorkerChannel:
                     elif message.kind == "news":
                         if (hear := self._hearing.get(message.name)) is not None:
                             hear(message.body)
+                    elif message.kind not in ("answer", "failure"):
+                        continue  # of a version that was started from a newer file than this one
                     elif (waiting := self._waiting.pop(message.number, None)) is not None:
                         waiting[1].append(message)
                         waiting[0].set()
@@ -118,7 +119,7 @@ class WorkerChannel:
         if answering is not None:
             try:
                 body, kind = _encoded(await answering(question.body)), "answer"
-            except Exception:  # whoever asks is told that there is no answer, and the channel goes on
+            except Exception:  # and the channel goes on
                 self._failed(question.name)
         with suppress(ChannelGone):
             self._send(WorkerMessage(kind=kind, number=question.number, body=body))

@@ -45,8 +45,14 @@ class ChildProcess:
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.Signals(number))
 
-    def connect(self, *, answering: Mapping[str, Answering], hearing: Mapping[str, Hearing]) -> WorkerChannel:
-        return WorkerChannel(self._sock, answering=answering, hearing=hearing)
+    def connect(
+        self,
+        *,
+        answering: Mapping[str, Answering],
+        hearing: Mapping[str, Hearing],
+        failed: Callable[[str], None],
+    ) -> WorkerChannel:
+        return WorkerChannel(self._sock, answering=answering, hearing=hearing, failed=failed)
 
 
 class Children:

@@ -11,7 +11,7 @@ import msgspec
 from server.admin.control import DEADLINE_SECONDS, Command, CommandAnswer
 from server.workers.family import Workers
 from server.workers.joined import JOINED
-from server.workers.words import ForwardedCommand
+from server.workers.words import COMMAND, ForwardedCommand
 
 # One that hangs is left out, while whoever asks still waits for the others' answers.
 ALL_SECONDS: Final = DEADLINE_SECONDS - 1
@@ -35,7 +35,7 @@ class AdminDesk:
             return await self._of_all(forwarded)
         # The first, which does what only one may: always the same, as long as it lives.
         worker = serving[0]
-        answer = await self._workers.ask(worker, "command", forwarded, seconds=DEADLINE_SECONDS)
+        answer = await self._workers.ask(worker, COMMAND, forwarded, seconds=DEADLINE_SECONDS)
         if answer is None:
             return CommandAnswer(
                 ok=False,
@@ -45,7 +45,7 @@ class AdminDesk:
         return msgspec.json.decode(answer, type=CommandAnswer)
 
     async def _of_all(self, forwarded: ForwardedCommand) -> CommandAnswer:
-        found = await self._workers.ask_all("command", forwarded, seconds=ALL_SECONDS)
+        found = await self._workers.ask_all(COMMAND, forwarded, seconds=ALL_SECONDS)
         answers = {
             number: msgspec.json.decode(answer, type=CommandAnswer) for number, answer in found.items()
         }

@@ -7,6 +7,7 @@ How a process is started and what it is handed is children.py's; here is when.
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -18,7 +19,17 @@ import trio
 from server.observe.log import Logger
 from server.workers.channel import Answering, ChannelGone, Hearing
 from server.workers.pauses import Pauses
-from server.workers.words import BEAT, BEAT_SECONDS, WorkerRefusal, WorkerSeen, how_it_ended
+from server.workers.words import (
+    BEAT,
+    BEAT_SECONDS,
+    DRAIN,
+    END,
+    READY,
+    REFUSAL,
+    WorkerRefusal,
+    WorkerSeen,
+    how_it_ended,
+)
 
 # Its process has ended: what it still said is read, however many others hold its pipe.
 LAST_WORDS_SECONDS: Final = 1.0
@@ -29,6 +40,8 @@ AT_START: Final = 5
 # So many beats in a row that did not come are no pause of a busy machine: its loop stands still, and with it whoever is connected there.
 MISSED_BEATS: Final = 6
 HANGS_SECONDS: Final = MISSED_BEATS * BEAT_SECONDS
+# Until the first beat of one for which nothing is left to be done once: a database that is away makes it give up long before.
+STARTING_SECONDS: Final = 300.0
 # A supervisor is not told that all is well while one of them is late by so many.
 _LATE_BEATS: Final = 2
 
@@ -60,7 +73,11 @@ class WorkerProcess(Protocol):
     def signal(self, number: int) -> None: ...
 
     def connect(
-        self, *, answering: Mapping[str, Answering], hearing: Mapping[str, Hearing]
+        self,
+        *,
+        answering: Mapping[str, Answering],
+        hearing: Mapping[str, Hearing],
+        failed: Callable[[str], None],
     ) -> ChannelToWorker: ...
 
 
@@ -83,6 +100,7 @@ class WorkerSlot:
         self.serves = False
         self.beats = 0  # of its process
         self.missed = 0  # in a row
+        self.hung_seconds: float | None = None  # its process, which was killed for that
         self.refusal: WorkerRefusal | None = None
         self.started: msgspec.Raw | None = None  # what it said when it was ready
         self.seen = WorkerSeen(worker=number, state="starting")
@@ -152,14 +170,14 @@ class Workers:
         for worker in self.all:
             if worker.process is None:
                 worker.ready.set()
-            elif not (worker.serves and worker.channel is not None and worker.channel.tell("drain")):
+            elif not (worker.serves and worker.channel is not None and worker.channel.tell(DRAIN)):
                 worker.process.signal(signal.SIGTERM)
 
     async def end(self, *, within: float = ENDING_SECONDS) -> None:
         """At once: what is under way is broken off, and whoever takes longer than `within` is killed."""
         for worker in self.all:
             if worker.channel is not None:
-                worker.channel.tell("end")
+                worker.channel.tell(END)
         with trio.move_on_after(within):
             await self._ended.wait()
         for worker in self.all:
@@ -228,7 +246,7 @@ class Workers:
 
     async def _live(self, worker: WorkerSlot) -> str:
         """One process, from its start to its end: how it ended."""
-        worker.refusal, worker.beats, worker.missed = None, 0, 0
+        worker.refusal, worker.beats, worker.missed, worker.hung_seconds = None, 0, 0, None
         try:
             process = worker.process = await self._start(worker.number, not worker.ready.is_set())
         except OSError as error:  # for want of memory, of processes, of descriptors
@@ -240,10 +258,11 @@ class Workers:
             channel = worker.channel = process.connect(
                 answering=self._answering,
                 hearing={
-                    "ready": partial(self._hear_ready, worker),
-                    "refusal": partial(_hear_refusal, worker),
+                    READY: partial(self._hear_ready, worker),
+                    REFUSAL: partial(_hear_refusal, worker),
                     BEAT: partial(_hear_beat, worker),
                 },
+                failed=partial(self._failed_to_answer, worker),
             )
             async with trio.open_nursery() as beside:
                 beside.start_soon(channel.run)
@@ -261,21 +280,27 @@ class Workers:
             raise
         finally:
             worker.serves, worker.process, worker.channel = False, None, None
-        if worker.missed >= MISSED_BEATS:
-            return f"it hung for {HANGS_SECONDS:.0f} seconds, and was killed"
+        if worker.hung_seconds is not None:
+            return f"it hung for {worker.hung_seconds:.0f} seconds, and was killed"
         return how_it_ended(code)
 
     async def _watch(self, worker: WorkerSlot, process: WorkerProcess) -> None:
-        """Beats are counted, not timed: a parent that was stopped for a while finds all of them when it goes on. A process that has not
-        beaten yet is starting, which takes as long as it takes."""
+        """Beats are counted, not timed: a parent that was stopped for a while finds all of them when it goes on."""
         heard = 0
-        while worker.missed < MISSED_BEATS:
+        while worker.missed * BEAT_SECONDS < (patience := self._patience(worker)):
             await trio.sleep(BEAT_SECONDS)
-            worker.missed = 0 if worker.beats != heard or not worker.beats else worker.missed + 1
+            worker.missed += worker.beats == heard
             heard = worker.beats
-        self._log.error("worker.hangs", worker=worker.number, pid=process.pid, seconds=HANGS_SECONDS)
-        worker.serves = False
+        self._log.error("worker.hangs", worker=worker.number, pid=process.pid, seconds=patience)
+        worker.serves, worker.hung_seconds = False, patience
         process.signal(signal.SIGKILL)
+
+    def _patience(self, worker: WorkerSlot) -> float:
+        """The very first brings the database up to date before it beats, which takes as long as it takes."""
+        if worker.beats:
+            return HANGS_SECONDS
+        begins_all = worker is self.all[0] and not worker.ready.is_set()
+        return math.inf if worker.serves or begins_all else STARTING_SECONDS
 
     def _hear_ready(self, worker: WorkerSlot, body: msgspec.Raw) -> None:
         worker.started, worker.serves = body, True
@@ -285,7 +310,10 @@ class Workers:
             self._replaced(worker)
         worker.ready.set()
         if self._draining.is_set() and worker.channel is not None:
-            worker.channel.tell("drain")
+            worker.channel.tell(DRAIN)
+
+    def _failed_to_answer(self, worker: WorkerSlot, question: str) -> None:
+        self._log.exception("worker.not_answered", worker=worker.number, question=question)
 
     def _see(self, worker: WorkerSlot, **changes: Any) -> None:
         worker.seen = msgspec.structs.replace(worker.seen, **changes)
@@ -296,4 +324,4 @@ def _hear_refusal(worker: WorkerSlot, body: msgspec.Raw) -> None:
 
 
 def _hear_beat(worker: WorkerSlot, body: msgspec.Raw) -> None:
-    worker.beats += 1
+    worker.beats, worker.missed = worker.beats + 1, 0

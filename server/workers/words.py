@@ -1,4 +1,4 @@
-"""What a parent and its workers say to each other, as values."""
+"""What a parent and its workers say to each other: the names of all questions and news, and what goes with them as values."""
 
 from __future__ import annotations
 
@@ -10,12 +10,30 @@ import msgspec
 from server.admin.control import Command
 from server.observe.exposition import MetricFamily
 
-# What all are asked together, for one of them to tell it on.
+# What a parent asks one of its workers, and is answered:
+# a command of somebody at the machine (`ForwardedCommand`); what came of it (`CommandAnswer`).
+COMMAND: Final = "command"
+# To read the settings again, and whether certificates as well (true or false); what it has to say of them (`list[SaidLine]`).
+RELOAD: Final = "reload"
+# What it counts (nothing is said with it); `list[MetricFamily]`.
 METRICS: Final = "metrics"
+# Whether it can serve (nothing is said with it); `Readiness`.
 READINESS: Final = "readiness"
-# How they stand: the parent knows, and asks nobody.
+
+# What a worker asks its parent, and is answered:
+# what all of them say to one of METRICS, READINESS and WORKERS, by its name; `Gathered`.
+GATHER: Final = "gather"
+# How they stand: the parent knows, and asks nobody. Only with GATHER.
 WORKERS: Final = "workers"
-# That its event loop goes round.
+
+# News of a parent, with nothing that is said with it and without an answer: to end when its calls have ended, and to end at once.
+DRAIN: Final = "drain"
+END: Final = "end"
+
+# News of a worker, without an answer: that it serves (`StartedWorker`), and that it cannot start (`WorkerRefusal`), which is its last word;
+READY: Final = "ready"
+REFUSAL: Final = "refusal"
+# and that its event loop goes round (nothing is said with it), so often.
 BEAT: Final = "beat"
 BEAT_SECONDS: Final = 5.0
 

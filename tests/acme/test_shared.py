@@ -5,9 +5,10 @@ rows that were damaged. One store, a clock that jumps, an authority in memory.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import trio
 import trio.testing
 from structlog.testing import CapturingLogger
 
-from server.acme.files import AcmeFiles
+from server.acme.bringing_back import bring_back
+from server.acme.files import AcmeFiles, KeptInFiles
 from server.acme.keeper import CertificateKeeper, CertificatePlan
 from server.acme.keeping import CannotKeep, IssuedCertificate
 from server.acme.proofs import Proofs
@@ -470,6 +472,94 @@ async def test_what_a_server_had_that_was_alone_until_now_is_taken_along(
         assert one.served == two.served == [serial_of(issued.chain)]
         found = one.keeper._kept
         assert found is not None and await found.account(DIRECTORY) == account
+
+
+def brought_back(
+    home: Path, told: Callable[[str], None], *, directories: Sequence[str] = ()
+) -> Callable[[StoreDb], None]:
+    vault = AcmeVault(subkey, os.urandom)
+    return partial(bring_back, vault=vault, data_dir=home, directories=directories, told=told)
+
+
+async def test_who_is_alone_again_serves_what_the_nodes_had_and_so_do_nodes_that_come_after(
+    tmp_path: Path, clock: Clock
+) -> None:
+    told: list[str] = []
+    async with town(tmp_path) as here:
+        one = await here.serve("a")
+        await trio.sleep(60)
+        await here.die("a")
+        await here.store.write(brought_back(tmp_path, told.append))
+        assert (await here.rows(), told) == ({}, [])
+        proofs, served = Proofs(), list[str]()
+        alone = CertificateKeeper(
+            here.plan, KeptInFiles(AcmeFiles(tmp_path)), proofs, here.authority, one.keeper._log,
+            take=lambda issued: served.append(serial_of(issued.chain)), clock=wall, spread=lambda: 0.5,
+        )  # fmt: skip
+        await alone.begin()
+        assert served == one.served
+        with trio.move_on_after(60):
+            await alone.run()
+        later = await here.serve("b")
+        await trio.sleep(60)
+        assert later.served == one.served
+        assert len(here.authority.orders) == len(here.authority.accounts) == 1
+
+
+async def test_what_is_to_be_revoked_goes_along_and_a_move_that_was_cut_off_is_made_again(
+    tmp_path: Path, clock: Clock
+) -> None:
+    told: list[str] = []
+    async with town(tmp_path) as here:
+        one = await here.serve("a")
+        await trio.sleep(60)
+        await here.die("a")
+        other = await here.enter("b")
+        await other.keeper.begin()
+        await other.keeper.revoke(4, at_once=True)  # and nobody is there who does it
+        before, job = await here.rows(), brought_back(tmp_path, told.append)
+
+        def cut_off(db: StoreDb) -> None:
+            job(db)
+            raise InterruptedError
+
+        with pytest.raises(InterruptedError):
+            await here.store.write(cut_off)
+        assert await here.rows() == before
+        await here.store.write(job)
+        assert (await here.rows(), told) == ({}, [])
+        files = AcmeFiles(tmp_path)
+        issued = files.certificate()
+        assert issued is not None
+        assert serial_of(issued.chain) == one.served[-1]
+        (revocation,) = files.revocations()
+        assert (revocation.fingerprint, revocation.reason) == (issued.facts.fingerprint, 4)
+        assert list(files.accounts()) == [DIRECTORY]
+        assert (files.order(), files.rest()) == (None, None)
+
+
+async def test_what_was_damaged_is_told_of_and_left_behind_when_nodes_become_one_server(
+    tmp_path: Path, clock: Clock
+) -> None:
+    told: list[str] = []
+    async with town(tmp_path) as here:
+        await here.serve("a")
+        await trio.sleep(60)
+        await here.die("a")
+        await here.damage("certificate")
+        await here.store.write(brought_back(tmp_path, told.append, directories=[DIRECTORY]))
+        (words,) = told
+        assert '"certificate" of acme_kept cannot be read' in words
+        files = AcmeFiles(tmp_path)
+        assert files.certificate() is None
+        assert list(files.accounts()) == [DIRECTORY]
+        assert await here.rows() == {}
+
+
+async def test_nodes_without_a_certificate_leave_no_folder_for_it(tmp_path: Path, clock: Clock) -> None:
+    async with town(tmp_path) as here:
+        await here.store.write(brought_back(tmp_path, lambda words: pytest.fail(words)))
+        assert not (tmp_path / "acme").exists()
 
 
 async def test_nothing_of_it_lies_in_the_database_in_clear(tmp_path: Path, clock: Clock) -> None:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import hashlib
 import html
 import re
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl
 
@@ -33,10 +31,10 @@ from auth.values.wire import WireReply, WireRequest
 from server.store.audit_chain import AuditChain
 from server.store.keyfile import MasterKey
 from tests.auth.routed_pages import AUDIT_KEY, RoutedPages
+from tests.engine_under_test import fakes_database, fetched, fetched_one, foresee, put_in
 
 T = TypeVar("T")
 
-MIGRATIONS = Path(__file__).parents[2] / "server" / "store" / "migrations"
 START = 1_790_000_000_000
 LOOPBACK = "http://localhost:8420"
 PUBLIC = "https://agent.example"
@@ -53,41 +51,36 @@ MOVEMENT = (
 
 class MemoryDb:
     def __init__(self) -> None:
-        self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        self.connection.row_factory = sqlite3.Row
-        self.connection.execute("PRAGMA foreign_keys = ON")
-        for migration in sorted(MIGRATIONS.glob("*.sql")):
-            self.connection.executescript(migration.read_text("utf-8"))
+        self.database = fakes_database()
         self.full = (
             False  # the disk: then it takes what a job writes that said before that it takes a right away
         )
         self._room = False
 
     def begin(self) -> None:
-        self.connection.execute("BEGIN")
+        self.database.begin()
         self._room = not self.full
 
     def execute(self, sql: str, *params: object) -> int:
-        touched = self.connection.execute(sql, params).rowcount
+        touched = self.database.connection.execute(sql, params).rowcount
         if touched and self.full and not self._room:
             raise NotStored("the disk is full")
         return touched
 
     def fetch_one(self, sql: str, *params: object) -> Row | None:
-        row = self.connection.execute(sql, params).fetchone()
-        return None if row is None else dict(row)
+        return fetched_one(self.database, sql, params)
 
     def fetch_all(self, sql: str, *params: object) -> list[Row]:
-        return [dict(row) for row in self.connection.execute(sql, params).fetchall()]
+        return fetched(self.database, sql, params)
 
     def changed(self, kind: str, entity_id: str) -> None:
         self.execute("INSERT INTO changes (at, kind, entity_id) VALUES (?, ?, ?)", 0, kind, entity_id)
 
     def put_in(self, sql: str, *params: object) -> None:
-        self.execute(sql, *params)
+        put_in(self.database, sql, params)
 
     def foresee(self, sql: str, *params: object) -> None:
-        """It is asked when it is."""
+        foresee(self.database, sql, params)
 
     def takes_away(self) -> None:
         self._room = True
@@ -116,7 +109,7 @@ class MemoryStore:
         self.writes = 0
 
     def now(self, job: Callable[[Db], T]) -> T:
-        connection = self.db.connection
+        connection = self.db.database.connection
         self.db.begin()
         try:
             rehearsed = job(self.db)
@@ -140,10 +133,8 @@ class MemoryStore:
         raise AssertionError("a house has its chain already")
 
     async def read(self, job: Callable[[Db], T]) -> T:
-        before = self.db.connection.total_changes
-        result = job(self.db)
-        assert self.db.connection.total_changes == before, "a reading job wrote"
-        return result
+        with self.db.database.reading():
+            return job(self.db)
 
 
 class House:
@@ -275,7 +266,8 @@ class House:
         return self.rows("device_codes")[row]
 
     def rows(self, table: str) -> list[Row]:
-        return self.store.db.fetch_all(f"SELECT * FROM {table} ORDER BY rowid")
+        order = self.store.db.database.made(table)
+        return self.store.db.fetch_all(f"SELECT * FROM {table} ORDER BY {order}")
 
     def audited(self, event: str) -> list[str]:
         return [row["outcome"] for row in self.rows("audit") if row["event"] == event]

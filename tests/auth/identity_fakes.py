@@ -5,11 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import sqlite3
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
 from typing import Any, TypeVar, cast
 
 from auth import audit, setup
@@ -37,6 +35,7 @@ from auth.values.site import Site
 from auth.values.wire import WireReply, WireRequest
 from server.store.audit_chain import AuditChain
 from server.store.inline import InlineStore, open_inline_store
+from tests.engine_under_test import FakesDatabase, fakes_database, fetched, fetched_one, foresee, put_in
 
 T = TypeVar("T")
 
@@ -71,35 +70,29 @@ def seeds(start: int = 0) -> Callable[[int], bytes]:
 
 
 class PlainDb:
-    """The `Db` facade over sqlite3 in memory, committed at the end of each `run`."""
+    """The `Db` facade over the database of a test, committed at the end of each `run`."""
 
-    def __init__(self) -> None:
-        self.connection = sqlite3.connect(":memory:", isolation_level=None)
-        self.connection.row_factory = sqlite3.Row
-        self.connection.execute("PRAGMA foreign_keys = ON")
-        migrations = files("server.store.migrations").iterdir()
-        for migration in sorted((each for each in migrations if each.name.endswith(".sql")), key=str):
-            self.connection.executescript(migration.read_text())
+    def __init__(self, database: FakesDatabase | None = None) -> None:
+        self.database = database or fakes_database()
         self.changes: list[tuple[str, str]] = []
 
     def execute(self, sql: str, *params: object) -> int:
-        return self.connection.execute(sql, params).rowcount
+        return self.database.connection.execute(sql, params).rowcount
 
     def fetch_one(self, sql: str, *params: object) -> Row | None:
-        row = self.connection.execute(sql, params).fetchone()
-        return None if row is None else dict(row)
+        return fetched_one(self.database, sql, params)
 
     def fetch_all(self, sql: str, *params: object) -> list[Row]:
-        return [dict(row) for row in self.connection.execute(sql, params)]
+        return fetched(self.database, sql, params)
 
     def changed(self, kind: str, entity_id: str) -> None:
         self.changes.append((kind, entity_id))
 
     def put_in(self, sql: str, *params: object) -> None:
-        self.execute(sql, *params)
+        put_in(self.database, sql, params)
 
     def foresee(self, sql: str, *params: object) -> None:
-        """It is asked when it is."""
+        foresee(self.database, sql, params)
 
     def takes_away(self) -> None:
         """A disk in memory is not full."""
@@ -110,13 +103,13 @@ class PlainDb:
     def run(self, job: Callable[[Db], T]) -> T:
         """One transaction. As the store may, it runs the job a second time after undoing the first, and both must agree."""
         noted = len(self.changes)
-        self.connection.execute("BEGIN")
+        self.database.begin()
         first = job(self)
-        self.connection.execute("ROLLBACK")
+        self.database.connection.execute("ROLLBACK")
         del self.changes[noted:]
-        self.connection.execute("BEGIN")
+        self.database.begin()
         second = job(self)
-        self.connection.execute("COMMIT")
+        self.database.connection.execute("COMMIT")
         assert first == second
         return second
 
@@ -137,13 +130,10 @@ class PlainDb:
 
     def reopened(self) -> PlainDb:
         """What a new process finds after this one ended."""
-        successor = PlainDb()
-        successor.connection.deserialize(self.connection.serialize())
-        self.close()
-        return successor
+        return PlainDb(self.database.reopened())
 
     def close(self) -> None:
-        self.connection.close()
+        self.database.close()
 
 
 @dataclass

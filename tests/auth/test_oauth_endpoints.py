@@ -475,6 +475,9 @@ async def test_no_secret_of_a_login_is_in_the_store_or_its_audit_trail() -> None
         assert tokens["refresh_token"].rpartition(".")[2] not in dump
 
 
+@pytest.mark.sqlite_only(
+    "it is SQLite that is overheard; tests/e2e/test_postgres_trips.py counts the trips to the other"
+)
 async def test_a_refresh_is_five_statements_between_begin_and_commit() -> None:
     """The store's thread does little else: each statement more is felt by everybody who refreshes."""
     async with open_identity() as identity:
@@ -483,8 +486,7 @@ async def test_a_refresh_is_five_statements_between_begin_and_commit() -> None:
         said: list[str] = []
         assert isinstance(identity.parts.store, InlineStore)
         connection = identity.parts.store._connection
-        if not isinstance(connection, sqlite3.Connection):
-            pytest.skip("overheard of SQLite")
+        assert isinstance(connection, sqlite3.Connection)
         connection.set_trace_callback(said.append)
         reply = await identity.handle(post("/token", **form, refresh_token=token))
         connection.set_trace_callback(None)

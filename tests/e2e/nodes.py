@@ -5,7 +5,7 @@ database. They share the key file, the address under which people know them, and
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,18 +41,19 @@ class Nodes:
     settings: str = ""
     files: Mapping[str, str] = field(default_factory=dict[str, str])
     port: int = field(default_factory=free_port)  # of the address that all of them go by
+    ports: dict[str, int] = field(default_factory=dict[str, int])  # that each had, and has again
 
     @property
     def issuer(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     @contextmanager
-    def serving(self, name: str, *options: str) -> Generator[ServedNode]:
+    def serving(self, name: str, *options: str, command: Sequence[str] = SOURCE) -> Generator[ServedNode]:
         """One more, or one of before in the same place. The first is named `a`: it has the port of the common address."""
-        program = self._program(name)
+        program = self.program(name, command)
         proxy = SilentProxy(program.home / "db", Path(self.database["host"]))
         try:
-            port = self.port if name == "a" else free_port()
+            port = self.ports.setdefault(name, self.port if name == "a" else free_port())
             with program.serving("--port", str(port), *options) as server:
                 boot = server.await_words(r'"boot":"([0-9a-f]+)"')[1]
                 server.url = (
@@ -69,7 +70,8 @@ class Nodes:
             (program.home / "db" / ".s.PGSQL.5432").unlink(missing_ok=True)
             (program.home / "db").rmdir()
 
-    def _program(self, name: str) -> Program:
+    def program(self, name: str, command: Sequence[str] = SOURCE) -> Program:
+        """Its folder and settings are there then."""
         folder = self.home / name
         folder.mkdir(exist_ok=True)
         where = self.database
@@ -80,4 +82,4 @@ class Nodes:
         (folder / "ostiary.toml").write_text(common + textwrap.dedent(self.settings), "utf-8")
         for file, text in self.files.items():
             (folder / file).write_text(text, "utf-8")
-        return Program(command=SOURCE, home=folder)
+        return Program(command=command, home=folder)

@@ -123,3 +123,21 @@ def test_the_authority_may_come_to_another_node_than_the_one_that_asked_it(
         with serving(one) as again:
             assert shown(pebble, "127.0.0.1") == last, "before anybody connects"
             assert said(again, "certificate.wanted") == []
+
+
+def test_a_certificate_of_nodes_is_served_by_the_one_server_that_their_rows_are_moved_back_to(
+    home: Path, pebble: Pebble, postgres_database: dict[str, str]
+) -> None:
+    program = program_at(home / "a", pebble, postgres_database)
+    with serving(program) as server:
+        server.await_words("certificate.obtained")
+        serial = shown(pebble, "127.0.0.1")
+    assert not (program.data_dir / "acme").exists()
+    program.run("store", "copy", "--to", "data-dir", "--data-dir", str(program.data_dir))
+    settings = home / "a" / "ostiary.toml"
+    settings.write_text(settings.read_text("utf-8").replace('store = "file:address"\n', ""), "utf-8")
+    with serving(program) as alone:
+        assert shown(pebble, "127.0.0.1") == serial, "before anybody connects"
+        assert said(alone, "certificate.wanted") == []
+        assert ask(program, "renew")["done"], "with the same account"
+        assert shown(pebble, "127.0.0.1") != serial

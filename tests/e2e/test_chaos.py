@@ -59,13 +59,18 @@ def test_a_server_that_does_not_keep_its_word_is_noticed(tmp_path: Path, way: st
     assert noticed in done.stdout
 
 
-# How late it was depends on what else the machine does. Of what is missing or doubled nothing does.
-LATE = re.compile(r"(?m)^VIOLATED .* was let in at .*\n")
+LATE = re.compile(r"(?m)^VIOLATED .* was let in at .*, (\d+\.\d+) s later than allowed.*\n")
+# How late somebody hears depends on what else the machine does, but not by more than this. What is missing or doubled depends on nothing.
+BUSY_SECONDS = 3.0
+
+
+def but_for_a_busy_machine(said: str) -> str:
+    return LATE.sub(lambda found: "" if float(found[1]) <= BUSY_SECONDS else found[0], said)
 
 
 def test_several_nodes_lose_and_double_nothing() -> None:
     done = chaos("--nodes", "2", "--faults", "3", "--seed", THREE_FAULTS)
-    assert "VIOLATED" not in LATE.sub("", done.stdout), done.stdout + done.stderr
+    assert "VIOLATED" not in but_for_a_busy_machine(done.stdout), done.stdout + done.stderr
     assert "\nverdict: " in done.stdout, done.stdout + done.stderr
     for kind in ("node killed", "worker killed", "standby promoted"):
         assert f", {kind} … " in done.stdout

@@ -58,6 +58,12 @@ def test_the_file_is_the_one_that_the_checksum_names() -> None:
     assert hashlib.sha256(binary.read_bytes()).hexdigest() == digest
 
 
+def test_it_is_small_enough_to_be_downloaded_in_a_moment_with_both_stores_in_it() -> None:
+    """docs/benchmarks.md has the figure, and what is wanted."""
+    binary = needed(Path(BINARY[0]), "scripts/build")
+    assert binary.stat().st_size <= 36_000_000
+
+
 def test_it_names_its_version_and_every_command_explains_itself(ostiary: Program) -> None:
     assert ostiary.run("--version").stdout == f"ostiary {__version__}\n"
     overview = ostiary.run("--help").stdout

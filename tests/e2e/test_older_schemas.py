@@ -1,32 +1,74 @@
-"""The program starts on databases that earlier ones made. Those are dumps of the real thing: schema_dump.py."""
+"""The program starts on databases that earlier ones made, on either engine. Those are dumps of the real thing: schema_dump.py."""
 
 from __future__ import annotations
 
+import re
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import httpx2
+import psycopg
 import pytest
 from programs import SOURCE, WAIT_SECONDS, Program
+from psycopg.conninfo import make_conninfo
+from schema_dump import use_database
 
-DUMPS = sorted(Path(__file__).with_name("schemas").glob("schema-*.sql"))
+from server.store.migrate import packaged_migrations
+from tests.postgres_server import PostgresServer
+
+FOLDER = Path(__file__).with_name("schemas")
+DUMPS = sorted(FOLDER.glob("*.sql"))
+# From here on there is money in them.
+WITH_MONEY = 18
 
 
-def test_there_are_dumps() -> None:
-    assert DUMPS
+def number(dump: Path) -> int:
+    return int(dump.stem.rpartition("-")[2])
 
 
-@pytest.mark.parametrize("dump", DUMPS, ids=lambda dump: dump.stem)
-def test_the_program_takes_up_the_database_of_an_earlier_one(dump: Path, home: Path) -> None:
+def is_postgres(dump: Path) -> bool:
+    return dump.stem.startswith("postgres")
+
+
+@pytest.mark.parametrize("prefix", ["schema", "postgres-schema"])
+def test_there_is_a_dump_of_the_schema_as_it_is(prefix: str) -> None:
+    newest = packaged_migrations()[-1].version
+    assert (FOLDER / f"{prefix}-{newest}.sql").exists(), "tests/e2e/schema_dump.py writes it"
+
+
+@pytest.fixture(params=DUMPS, ids=lambda dump: dump.stem)
+def dump(request: pytest.FixtureRequest) -> Path:
+    return request.param
+
+
+@pytest.fixture
+def program(request: pytest.FixtureRequest, dump: Path, home: Path) -> Iterator[Program]:
+    """It has the database of the dump, and the key file that goes with it."""
     program, text = Program(command=SOURCE, home=home), dump.read_text("utf-8")
-    key_file, api_key = (line.removeprefix("-- ") for line in text.splitlines()[:2])
     program.data_dir.mkdir(mode=0o700)
-    for name in ("master.key", "ostiary.db"):
-        (program.data_dir / name).touch(mode=0o600)
-    (program.data_dir / "master.key").write_text(key_file, "utf-8")
+    (program.data_dir / "master.key").touch(mode=0o600)
+    (program.data_dir / "master.key").write_text(_comment(text, 0), "utf-8")
+    if is_postgres(dump):
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        with server.bare_database() as where:
+            with psycopg.connect(make_conninfo("", **where), autocommit=True) as connection:
+                connection.execute(text.encode())
+            use_database(program, where)
+            yield program
+        return
+    (program.data_dir / "ostiary.db").touch(mode=0o600)
     with closing(sqlite3.connect(program.data_dir / "ostiary.db")) as connection:
         connection.executescript(text)
+    yield program
+
+
+def _comment(text: str, line: int) -> str:
+    return text.splitlines()[line].removeprefix("-- ")
+
+
+def test_the_program_takes_up_the_database_of_an_earlier_one(dump: Path, program: Program) -> None:
     with program.serving() as server:
         message = {
             "jsonrpc": "2.0",
@@ -39,7 +81,7 @@ def test_the_program_takes_up_the_database_of_an_earlier_one(dump: Path, home: P
             },
         }
         headers = {
-            "authorization": f"Bearer {api_key}",
+            "authorization": f"Bearer {_comment(dump.read_text('utf-8'), 1)}",
             "accept": "application/json, text/event-stream",
         }
         answer = httpx2.post(
@@ -49,3 +91,9 @@ def test_the_program_takes_up_the_database_of_an_earlier_one(dump: Path, home: P
         assert "a-program" in {each["id"] for each in program.at_machine("clients", "list")}
         assert "ada" in {each["name"] for each in program.at_machine("users", "list")}
         assert program.at_machine("verify")["problem"] is None
+        if number(dump) >= WITH_MONEY:
+            assert program.at_machine("ledger", "grant", "owner", "$1")["balance"] == 2_000_000
+        assert program.at_machine("ledger", "check")["sound"]
+        # With the keys that were kept in it, sealed.
+        program.log_in(server)
+        assert re.search(r"\bowner\b", program.run("whoami", server.endpoint).stdout)

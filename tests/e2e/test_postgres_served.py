@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -92,6 +93,41 @@ def test_an_address_in_clear_is_refused_unseen_and_copies_of_files_are_not_made_
     unverified = program.run("serve", "--store", f"file:{open_to_all}", "--port", "0", code=78)
     assert "sslmode=require" in unverified.stderr
     assert "hunter2" not in unverified.stderr
+
+
+def test_doctor_looks_at_the_database_beforehand_and_asks_the_server_that_runs(
+    program: Program, postgres_database: dict[str, str]
+) -> None:
+    """Only the server that runs knows the address then."""
+
+    def steps() -> dict[str, dict[str, str]]:
+        done = program.run("doctor", "--json", "--data-dir", str(program.data_dir), code=1)
+        return {each["step"]: each for each in json.loads(done.stdout)["steps"]}
+
+    on = f"on {postgres_database['host']}, database {postgres_database['dbname']}"
+    before = steps()
+    assert on in before["database"]["detail"]
+    assert before["nodes"]["detail"] == "none alive"
+    assert before["connections"]["detail"].endswith(", and this server takes 4")
+    assert not (program.data_dir / "master.key").exists()
+    address = program.home / "address"
+    program.settings |= {"DATABASE_URL": address.read_text("utf-8"), "OSTIARY_STORE": "env:DATABASE_URL"}
+    with program.serving("--workers", "2"):
+        del program.settings["DATABASE_URL"]
+        running = steps()
+        assert running["settings"]["state"] == "failed"  # which it says of itself here
+        assert running["store"]["state"] == "failed"  # fsync = off, in the tests
+        assert on in running["database"]["detail"]
+        assert running["nodes"]["detail"] == "0 others alive"
+        assert running["connections"]["state"] == "ok"
+        assert "tables" not in running
+    del program.settings["OSTIARY_STORE"]
+    (program.home / "ostiary.toml").unlink()
+    forgot = program.run("serve", "--port", "0", "--data-dir", str(program.data_dir), code=78)
+    assert "what this server has kept until now is in PostgreSQL" in forgot.stderr
+    assert "--store env:DATABASE_URL, or with store = " in forgot.stderr
+    assert not (program.data_dir / "ostiary.db").exists()
+    assert "hunter2" not in "".join(program.said)
 
 
 # Which a server on a file has none of.

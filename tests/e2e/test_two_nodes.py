@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from nodes import Nodes, ServedNode
 from programs import until
 from task_clients import Extension, Wire
 from test_refresh_races import at_once
+
+from server.store.change_feed import CONFIRMED_SECONDS
 
 pytestmark = pytest.mark.slow
 
@@ -73,20 +76,22 @@ def test_one_refresh_token_at_both_at_once_logs_nobody_out(two: Two) -> None:
     assert login["usable"] is True
 
 
-def test_one_device_code_twenty_times_at_both_makes_one_login(two: Two) -> None:
-    a, b = two
-    asked = a.client.ask_for_device()
-    b.program.at_machine("approve", asked["user_code"], "--yes")
-    polls = [lambda: a.client.poll(asked["device_code"]), lambda: b.client.poll(asked["device_code"])]
-    answers: list[httpx2.Response] = at_once(*polls * 10)
-    assert sorted(answer.status_code for answer in answers) == [200] + [400] * 19
-    redeemed = a.program.at_machine("audit", "--event", "device.redeemed")
-    assert [row["outcome"] for row in redeemed].count("ok") == 1
-    # Whoever shows a used one may have stolen it: so the login that it made ends, as on one node.
-    (token,) = [answer.json()["access_token"] for answer in answers if answer.status_code == 200]
-    for one in two:
-        until("it to be refused", lambda: not one.client.works(token) or None)  # noqa: B023
-    assert a.program.at_machine("sessions") == []
+def test_one_device_code_twenty_times_at_three_makes_one_login(nodes: Nodes, two: Two) -> None:
+    with nodes.serving("c") as third:
+        a, b = two
+        three = (a, b, third)
+        asked = a.client.ask_for_device()
+        b.program.at_machine("approve", asked["user_code"], "--yes")
+        polls = [lambda each=each: each.client.poll(asked["device_code"]) for each in three]
+        answers: list[httpx2.Response] = at_once(*(polls * 7)[:20])
+        assert sorted(answer.status_code for answer in answers) == [200] + [400] * 19
+        redeemed = third.program.at_machine("audit", "--event", "device.redeemed")
+        assert [row["outcome"] for row in redeemed].count("ok") == 1
+        # Whoever shows a used one may have stolen it: so the login that it made ends, as on one node.
+        (token,) = [answer.json()["access_token"] for answer in answers if answer.status_code == 200]
+        for one in three:
+            until("it to be refused", lambda: not one.client.works(token) or None)  # noqa: B023
+        assert a.program.at_machine("sessions") == []
 
 
 def test_a_key_that_one_made_is_taken_by_the_other_and_so_is_what_it_signs(two: Two) -> None:
@@ -133,6 +138,8 @@ def test_one_that_is_cut_off_from_the_database_lets_nobody_in_and_is_itself_agai
         return True if [answer.status_code for answer in answers] == [503, 503] else None
 
     until("it to ask for every request, in vain", closed)
+    # What a balancer is told, who is not at the machine.
+    assert [each.client.get("/readyz").text for each in two] == ["ready\n", "not ready\n"]
     # The other one does not wait for it.
     assert logged_in(a)
     until("the others to find it dead", lambda: '"event":"node.gone"' in a.server.said() or None)
@@ -140,7 +147,55 @@ def test_one_that_is_cut_off_from_the_database_lets_nobody_in_and_is_itself_agai
     until("it to be there again", lambda: calls(b, token).status_code != 503 or None)
     assert sorted(calls(b, each).status_code for each in (token, other)) == [200, 401]
     assert '"event":"node.lapsed"' in b.server.said()
+    until("a balancer to be told", lambda: b.client.get("/readyz").status_code == 200 or None)
     until("it to say so", lambda: '"event":"node.came"' in a.server.said() or None)
+
+
+def test_one_that_is_cut_off_says_within_five_seconds_that_it_is_not_ready_and_soon_that_it_is_again(
+    nodes: Nodes,
+) -> None:
+    """A balancer's look at it has a second; one that is not answered says nothing here."""
+    with nodes.serving("a"), nodes.serving("b", "--admin-port", "0") as b, ExitStack() as stack:
+        admin = b.server.await_words(r'"admin":"(http://[^"]+)"')[1]
+        balancer = stack.enter_context(httpx2.Client(base_url=admin, trust_env=False, timeout=1.0))
+
+        def ready() -> httpx2.Response | None:
+            with suppress(httpx2.TimeoutException):
+                return balancer.get("/readyz")
+            return None
+
+        def not_ready() -> httpx2.Response | None:
+            found = ready()
+            return found if found is not None and found.status_code == 503 else None
+
+        def unconfirmed_seconds() -> float:
+            found = re.search(
+                r"^ostiary_store_confirmed_seconds (\S+)$", balancer.get("/metrics").text, re.MULTILINE
+            )
+            assert found is not None
+            return float(found[1])
+
+        def ready_again() -> bool | None:
+            found = ready()
+            return True if found is not None and found.status_code == 200 else None
+
+        until("it to be ready", ready_again)
+        assert unconfirmed_seconds() < CONFIRMED_SECONDS
+        b.proxy.cut()
+        cut_at = time.monotonic()
+        found = until("it to say so", not_ready)
+        # What was confirmed last was asked for up to a look before; and a look of the balancer's may have come just too early.
+        took = time.monotonic() - cut_at
+        assert CONFIRMED_SECONDS - 1 < took < CONFIRMED_SECONDS + 3, (took, found.text)
+        assert re.match(
+            r"not ready: (what other processes changed|a write has been waiting|the database)", found.text
+        ), found.text
+        assert unconfirmed_seconds() >= CONFIRMED_SECONDS - 0.5
+        for _ in range(3):
+            assert not_ready() is not None, "and it is told at once from then on"
+        b.proxy.mend()
+        until("it to be ready again", ready_again)
+        assert unconfirmed_seconds() < CONFIRMED_SECONDS
 
 
 def calls(node: ServedNode, token: str) -> httpx2.Response:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -312,3 +313,41 @@ async def test_a_letter_is_not_lost_when_one_is_gone_from_the_middle(
         await of.store.write(drop)
         await other.look()
         assert [body for _, body in heard] == [b"1", b"3"]
+
+
+async def test_what_a_newer_version_writes_is_passed_over_and_said_once_of_each_kind(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    class Known(msgspec.Struct, tag="known"):
+        number: int
+
+    class AlsoKnown(msgspec.Struct, tag="also"):
+        pass
+
+    decode = msgspec.json.Decoder(Known | AlsoKnown).decode
+    numbers: list[int] = []
+
+    def hear(letter: Letter) -> None:
+        told = decode(letter.body)
+        if isinstance(told, Known):
+            numbers.append(told.number)
+
+    async with street() as of:
+        newer, older = of.letters(A), of.letters(B)
+        older.hear("word", hear)
+        older.hear("name", lambda letter: numbers.append(len(letter.body.decode())))
+        async with delivered(of, newer, older):
+            for _ in range(3):
+                newer.send("of-tomorrow", "t", b"whatever")
+                newer.send("word", "t", b'{"type": "of-tomorrow", "number": 1}')
+                newer.send("word", "t", b'{"type": "known", "number": "many"}')
+                newer.send("word", "t", b"\x00\xff")
+                newer.send("name", "t", b"\xff")
+            newer.send("word", "t", b'{"type": "known", "number": 7, "of-tomorrow": [1]}')
+        assert numbers == [7]
+        said = [line for line in of.lines if line["event"].startswith("letter.")]
+        assert [(line["event"], line["kind"], line["node"]) for line in said] == [
+            ("letter.not_understood", "word", A),
+            ("letter.not_understood", "name", A),
+        ]
+        assert "exc_info" not in said[0]

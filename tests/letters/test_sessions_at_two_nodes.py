@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 
 from server.letters.letters import MAX_BODY
+from server.sessions.ended import topic_of
+from server.sessions.shared_sessions import ABOUT
 from server.store.jobs import JobTooSlow
 from tests.interaction.agents import agent
 from tests.interaction.everything import everything
@@ -312,6 +315,50 @@ async def test_what_is_said_of_a_session_while_it_is_looked_up_is_heard(
             await settled()
             goes.set()
         assert b.living.session(one).watched == {"test://one"}
+
+
+@pytest.mark.parametrize("known_there", [True, False])
+async def test_what_a_newer_version_says_of_a_session_harms_nothing_of_it(
+    monkeypatch: pytest.MonkeyPatch, known_there: bool
+) -> None:
+    """`known_there`: to the older node; else it is just looking the session up, and finds a level that it does not know."""
+    async with two(everything()) as (of, a, b):
+        one = await talk(a.pair)
+        read, held, goes = of.store.kept.read, trio.Event(), trio.Event()
+
+        async def slowly(job: Any) -> Any:
+            found = await read(job)
+            if "look_up" in str(job):
+                held.set()
+                await goes.wait()
+                return replace(found, log_level="of-tomorrow")
+            return found
+
+        monkeypatch.setattr(of.store.kept, "read", slowly)
+        answers: list[int] = []
+
+        async def ask() -> None:
+            answers.append((await b.talk(one).ask("tools/list")).status)
+
+        if known_there:
+            goes.set()
+            await ask()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await held.wait()
+            topic = topic_of(a.living.session(one).id)
+            for body in (
+                b'{"type": "of-tomorrow", "uri": "test://one"}',
+                b'{"type": "level", "level": "of-tomorrow"}',
+            ):
+                assert a.letters.send(ABOUT, topic, body)
+            assert (await one.ask("resources/subscribe", {"uri": "test://one"})).status == 200
+            await settled()
+            goes.set()
+        assert answers == [200] * len(answers)
+        assert b.living.session(one).watched == {"test://one"}
+        said = [(line["event"], line["kind"]) for line in of.lines if line["event"].startswith("letter.")]
+        assert said == [("letter.not_understood", ABOUT)]
 
 
 async def test_of_a_session_that_is_not_taken_up_nothing_is_kept() -> None:

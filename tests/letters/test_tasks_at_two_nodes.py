@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ import trio.testing
 from server.backends.base import Outlet, ToolCall
 from server.mcp.results import ToolResult
 from server.request.courier import PATIENCE_SECONDS
+from server.store.jobs import StoreDb
 from server.tasks.engine import LOOK_SECONDS
+from server.tasks.ledger import RESTARTED
 from tests.interaction.agents import agent, says
 from tests.interaction.everything import task_tool
 from tests.interaction.session_house import Steps, asks
@@ -196,3 +199,36 @@ async def test_a_task_where_nobody_else_is_costs_no_letter() -> None:
         await until(a, task, "completed")
         assert a.letters.written == 0
         assert await of.store.read(lambda db: db.fetch_all("SELECT * FROM letters")) == []
+
+
+@pytest.mark.parametrize("another", [True, False])
+async def test_a_task_of_a_newer_version_is_left_to_other_nodes_as_long_as_there_are_any(
+    another: bool,
+) -> None:
+    def has(kept: str, db: StoreDb) -> Any:
+        return db.fetch_one("SELECT id_hash, sealed FROM task_parts WHERE name = ?", kept)
+
+    def put(sealed: bytes, db: StoreDb) -> None:
+        db.execute("UPDATE task_parts SET sealed = ? WHERE name = 'order'", sealed)
+
+    async with two(curious()) as (of, a, b):
+        if another:
+            of.letters("c" * 16)
+        task = await begin(a)
+        (name,) = (await until(a, task, "input_required"))["inputRequests"]
+        row = await of.store.read(partial(has, "order"))
+        newer = a.tasks._ledger._seal(
+            row["id_hash"], "order", b'{"server": "main", "tool": {"of": "tomorrow"}}'
+        )
+        await of.store.write(partial(put, newer))
+        a.die(of)
+        await trio.sleep(300)
+        if another:
+            assert (await told(b, "tasks/get", task))["status"] == "input_required"
+            # As it is for whoever can read it.
+            await of.store.write(partial(put, row["sealed"]))
+            await told(b, "tasks/update", task, inputResponses={name: ANN})
+            assert "Ann" in str(await until(b, task, "completed"))
+        else:
+            found = await told(b, "tasks/get", task)
+            assert (found["status"], found["error"]["message"]) == ("failed", RESTARTED.message)

@@ -9,7 +9,14 @@ import pytest
 import trio
 
 from server.limits.bounds import ToolBounds
-from server.limits.quotas import MOST_AHEAD, MOST_STRANGERS, Quotas, ahead_of, day_at
+from server.limits.quotas import (
+    MOST_AHEAD,
+    MOST_STRANGERS,
+    UNUSED_MILLIS,
+    Quotas,
+    ahead_of,
+    day_at,
+)
 from server.limits.restraint import Restraint
 from server.store.inline import open_inline_store
 from server.store.jobs import JobTooSlow, StoreBroken, StoreDb, StoreError, StoreUnavailable
@@ -138,6 +145,75 @@ async def test_more_is_found_once_another_process_has_given_back() -> None:
         assert await served(other, 1, 40) == 0  # is not asked for with every call
         clock.now += 5_000
         assert await served(other, 5, 40) == 1
+
+
+async def test_what_nobody_used_for_a_minute_is_there_for_other_processes() -> None:
+    clock = Clock()
+    async with opened(clock) as store:
+        one, other = (Quotas(store, clock=clock, shared=True) for _ in range(2))
+        assert await served(one, 3, 1000) == 3
+        clock.now += UNUSED_MILLIS - 1
+        await one.give_back_unused()
+        assert await raised(store) == ahead_of(1000)
+        clock.now += 1
+        await one.give_back_unused()
+        assert await raised(store) == 3
+        assert await served(other, 1100, 1000) == 997
+        assert await served(one, 1, 1000) == 0
+
+
+async def test_who_calls_seldom_holds_nothing_ahead_and_who_calls_often_again_does() -> None:
+    clock = Clock()
+    async with opened(clock) as inner:
+        store = CountingStore(inner)
+        quotas = Quotas(store, clock=clock, shared=True)  # type: ignore[arg-type]
+        for calls in range(1, 5):
+            clock.now += UNUSED_MILLIS
+            await quotas.give_back_unused()
+            assert await served(quotas, 1, 1000) == 1
+            assert (calls == 1) is (await raised(inner) > calls)
+        assert store.writes == 1 + 1 + 3  # raised ahead, given back, and then one for each call
+        assert await served(quotas, ahead_of(1000), 1000) == ahead_of(1000)
+        assert store.writes == 6
+
+
+async def test_where_nobody_else_counts_nothing_is_written_for_who_calls_seldom() -> None:
+    clock = Clock()
+    async with opened(clock) as inner:
+        store = CountingStore(inner)
+        quotas = Quotas(store, clock=clock)  # type: ignore[arg-type]
+        for _ in range(ahead_of(1000)):
+            clock.now += UNUSED_MILLIS
+            assert await served(quotas, 1, 1000) == 1
+        assert store.writes == 1
+
+
+async def test_what_could_not_be_given_back_is_the_next_time_and_of_yesterday_nothing_is() -> None:
+    clock = Clock()
+    async with opened(clock) as inner:
+        store = CountingStore(inner)
+        quotas = Quotas(store, clock=clock, shared=True)  # type: ignore[arg-type]
+        for number in range(450):
+            assert await served(quotas, 1, 1000, f"q {number}") == 1
+        clock.now += UNUSED_MILLIS
+        store.broken = True
+        with pytest.raises(StoreUnavailable):
+            await quotas.give_back_unused()
+        store.broken, store.writes = False, 0
+        await quotas.give_back_unused()
+        assert (await raised(inner), store.writes) == (450, 3)
+        await quotas.give_back_unused()
+        assert (await raised(inner), store.writes) == (450, 3)
+        clock.now += 5_000
+        assert await served(quotas, 2, 1000, "q 7") == 2
+        clock.now += DAY
+        await quotas.give_back_unused()
+        assert store.writes == 5  # the calls' own
+
+
+async def raised(store: Any) -> int:
+    (row,) = await store.read(lambda db: db.fetch_all("SELECT sum(amount) AS raised FROM meters"))
+    return row["raised"]
 
 
 async def test_a_store_that_cannot_write_lets_nobody_through_and_nothing_is_lost() -> None:

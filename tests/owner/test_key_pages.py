@@ -40,7 +40,7 @@ async def test_a_key_is_made_as_it_was_asked_for_and_shown_once() -> None:
     assert key.expires_at == house.time + 30 * DAY and key.server is None
     row = [row for row in house.rows("audit") if row["event"] == "api_key.created"][-1]
     assert (row["actor"], row["grant_id"]) == (f"user:{house.owner_id}", key.id)
-    assert text not in "\n".join(house.store.db.connection.iterdump())
+    assert text not in "\n".join(house.store.db.database.dump())
     await browser.get("/account/access")
     assert "home assistant" in browser.words and text not in browser.text
 

@@ -119,7 +119,7 @@ async def test_no_act_is_done_without_the_token_of_its_own_page_and_session() ->
     alice = await owner(house)
     stolen = dict(alice.fields(f"{BOB}/disable"))["form_token"]
     bob, stranger = await owner(house, name="bob"), Browser(house)
-    before = list(house.store.db.connection.iterdump())
+    before = house.store.db.database.dump()
     more = (
         ("name", "eve"),
         ("scope", "mcp"),
@@ -140,7 +140,7 @@ async def test_no_act_is_done_without_the_token_of_its_own_page_and_session() ->
         assert (await alice.post(path, ("form_token", stolen), *more, site="same-site")).status == 403
         await alice.get(PEOPLE)
         await bob.get(PEOPLE)
-    assert list(house.store.db.connection.iterdump()) == before
+    assert house.store.db.database.dump() == before
 
 
 async def test_every_act_wants_a_proof_that_is_young() -> None:

@@ -245,6 +245,8 @@ async def test_damage_that_is_found_makes_the_server_not_ready_and_is_logged_onc
                 await trio.lowlevel.checkpoint()
         assert ready.text == "not ready: the database file is damaged\n"
         assert (await server.get("/readyz", admin=True)).status_code == 503
+        told = await server.get("/readyz")  # to everybody, and without why
+        assert (told.status_code, told.text) == (503, "not ready\n")
         assert server.log.getvalue().count('"store.damaged"') == 1
 
 

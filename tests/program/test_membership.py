@@ -13,7 +13,13 @@ from msgspec.structs import replace
 
 from server.endpoint.opening import now_millis
 from server.observe.log import Logger
-from server.program.membership import LAPSES_SECONDS, Membership, home_of, this_node
+from server.program.membership import (
+    LAPSES_SECONDS,
+    SILENT_COUNTED_SECONDS,
+    Membership,
+    home_of,
+    this_node,
+)
 from server.store.jobs import StoreUnreachable
 from server.store.nodes import ALIVE_MILLIS, BEAT_SECONDS, Beat, MemberNode
 
@@ -24,16 +30,29 @@ class ScriptedStore:
     def __init__(self) -> None:
         self.alive: tuple[MemberNode, ...] | None = None
         self.was_dead = self.was_late = False
+        self.silent = 0
+        self.ahead_millis = 0  # of its clock
+        self.tells_time = True
         self.buries: list[bool] = []
         self.writes = 0
+        self.counted = 0  # how often it was asked who fell silent
 
     async def write(self, job: Callable[..., Any]) -> Beat:
+        said = getattr(job, "keywords", {})
+        counts = said.get("counts_silent", False)
         self.writes += 1
-        self.buries.append(getattr(job, "keywords", {}).get("buries", False))
+        self.buries.append(said.get("buries", False))
         await trio.lowlevel.checkpoint()
         if self.alive is None:
             raise StoreUnreachable("nobody is there")
-        return Beat(alive=self.alive, was_dead=self.was_dead, was_late=self.was_late, at=now_millis())
+        self.counted += counts
+        return Beat(
+            alive=self.alive,
+            was_dead=self.was_dead,
+            was_late=self.was_late,
+            at=now_millis() + self.ahead_millis if self.tells_time else 0,
+            silent=self.silent if counts else None,
+        )
 
 
 @pytest.fixture
@@ -103,6 +122,46 @@ async def test_one_that_cannot_say_that_it_lives_lets_go_once_before_the_others_
     store.alive = None
     await for_seconds(said.membership, 30)
     assert said.all == ["lapse", "lapse"]
+
+
+async def test_who_fell_silent_is_counted_when_somebody_comes_or_goes_and_seldom_otherwise(
+    here: MemberNode, autojump_clock: trio.testing.MockClock
+) -> None:
+    store = ScriptedStore()
+    said = Said(store, here)
+    store.alive = (here, replace(here, boot_id="other", name="there:1"))
+    await said.membership.enter()
+    await for_seconds(said.membership, 60)
+    assert (store.counted, said.membership.silent) == (1, 0)
+    store.alive, store.silent = (here,), 1
+    await for_seconds(said.membership, 3 * BEAT_SECONDS)
+    assert (store.counted, said.membership.silent) == (2, 1)
+    store.silent = 0  # the day is over
+    await for_seconds(said.membership, SILENT_COUNTED_SECONDS + 2 * BEAT_SECONDS)
+    assert (store.counted, said.membership.silent) == (3, 0)
+
+
+async def test_how_far_the_clocks_are_apart_is_told_each_time_and_logged_once(
+    here: MemberNode, autojump_clock: trio.testing.MockClock
+) -> None:
+    store = ScriptedStore()
+    said = Said(store, here)
+    store.alive = (here,)
+    await said.membership.enter()
+    await for_seconds(said.membership, 3)
+    assert said.membership.clock_off_seconds == 0
+    for millis in (60_000, -60_000):
+        store.ahead_millis = millis
+        await for_seconds(said.membership, 10)
+        # What may have passed between the looks is not counted.
+        assert 55 < said.membership.clock_off_seconds <= 60
+    assert said.events == ["node.clock_differs"]
+    store.ahead_millis = 0
+    await for_seconds(said.membership, 3)
+    assert said.membership.clock_off_seconds == 0
+    store.tells_time = False  # nobody was there, this one neither
+    await for_seconds(said.membership, 3)
+    assert (said.membership.clock_off_seconds, said.events) == (0, ["node.clock_differs"])
 
 
 async def test_one_that_has_just_come_or_was_late_is_patient_with_the_others(

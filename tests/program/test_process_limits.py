@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 from msgspec.structs import replace
 
 from auth.values.model import Principal, PrincipalKind
+from server.limits.bounds import ToolBounds
+from server.limits.quotas import UNUSED_MILLIS
 from server.observe.metrics import Metrics
-from server.program.limits import ProcessLimits
+from server.program.limits import UNUSED_LOOK_SECONDS, ProcessLimits
 from server.settings.limits import LimitsConfig, ServerLimitsConfig
 from server.settings.policies import ToolConfig
 from server.settings.shapes import ServerConfig
-from server.store.inline import open_inline_store
+from server.store.inline import InlineStore, open_inline_store
 
 ALICE = Principal(kind=PrincipalKind.USER, subject="alice", grant_id="g")
 ADDRESS = "203.0.113.7"
@@ -77,6 +81,35 @@ async def test_quotas_of_servers_are_counted_apart_and_given_back_at_the_end() -
         assert bounds is not None
         denied = await bounds.use("echo", "user:alice")
         assert denied is not None and (denied.limit, denied.allowed) == ("quota", "100/day")
+
+
+async def test_what_one_process_holds_ahead_and_nobody_uses_is_soon_there_for_the_others(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    def clock() -> int:
+        return 1_800_000_000_000 + round(trio.current_time() * 1000)
+
+    def opened(store: InlineStore) -> tuple[ProcessLimits, ToolBounds]:
+        limits = ProcessLimits(
+            LimitsConfig(quota="100/day"),
+            store,
+            None,  # type: ignore[arg-type]
+            Metrics("1"),
+            shared=True,
+            clock=clock,
+        )
+        bounds = limits.make(ServerConfig()).bounds
+        assert bounds is not None
+        return limits, bounds
+
+    async with open_inline_store(clock=clock) as store, trio.open_nursery() as background:
+        (one, few), (_, many) = opened(store), opened(store)
+        background.start_soon(one.keep_giving_back)
+        assert await few.use("echo", "user:alice") is None
+        assert [await many.use("echo", "user:alice") is None for _ in range(100)] == [True] * 95 + [False] * 5
+        await trio.sleep(UNUSED_MILLIS / 1000 + UNUSED_LOOK_SECONDS)
+        assert [await many.use("echo", "user:alice") is None for _ in range(5)] == [True] * 4 + [False]
+        background.cancel_scope.cancel()
 
 
 def test_who_was_held_back_is_counted_by_limit() -> None:

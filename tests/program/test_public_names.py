@@ -82,3 +82,20 @@ async def test_pages_of_ours_refuse_other_verbs_and_say_which_there_are(tmp_path
         for path in ("/", "/healthz"):
             refused = await ask(server, "POST", path, host="localhost")
             assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
+
+
+async def test_a_balancer_is_told_whether_to_send_callers_by_whatever_name_it_asks(tmp_path: Path) -> None:
+    async with running(tmp_path, issuer=ISSUER) as server:
+        for host in ("agent.example.org", "10.0.0.11:8420"):
+            asked = await ask(server, "GET", "/readyz", host=host)
+            assert (asked.status_code, asked.text) == (200, "ready\n")
+        assert (await ask(server, "GET", "/", host="10.0.0.11:8420")).status_code == 403
+        assert (await ask(server, "HEAD", "/readyz", host="balancer")).text == ""
+        refused = await ask(server, "POST", "/readyz", host="balancer")
+        assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
+        # It is asked every few seconds, for ever: what goes well is not worth a line.
+        assert [
+            line
+            for line in server.log.getvalue().splitlines()
+            if '"/readyz"' in line and '"status":200' in line
+        ] == []

@@ -30,6 +30,10 @@ LATER = (
     "server.http.issued",
     "server.http.redirecting",
     "server.paying",
+    "server.program.correspondence",
+    "server.request.traced",
+    "server.store.postgres",
+    "server.telemetry",
     "zipfile",
 )
 

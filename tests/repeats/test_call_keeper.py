@@ -6,6 +6,7 @@ import itertools
 import secrets
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import structlog
 import trio
 import trio.testing
+from msgspec.structs import astuple
 
 from server.mcp.messages import TextContent
 from server.mcp.results import RawResult, ToolResult
@@ -23,16 +25,18 @@ from server.repeats.keeper import (
     INTERRUPTED,
     NO_ROOM,
     OTHER_CALL,
+    UNREADABLE,
     CallKeeper,
     KeptAnswer,
+    KeptFailure,
     NotMadeAgain,
     OnceBegun,
     OnceCall,
 )
-from server.repeats.kept_answers import GRACE_MS, AnswerRoom, KeptSum
+from server.repeats.kept_answers import GRACE_MS, SHARES, AnswerRoom, KeptSum
 from server.repeats.kept_calls import KEPT_CALLS, KEY_KEPT_MS
 from server.store.inline import InlineStore, open_inline_store
-from server.store.jobs import StatementFailed, StoreBroken, StoreUnavailable
+from server.store.jobs import StatementFailed, StoreBroken, StoreDb, StoreUnavailable
 from server.store.maintenance import sweep
 from server.store.retention import Retention
 
@@ -65,6 +69,7 @@ class Kept:
         self.now = NOW
         self.refuses: Callable[[str], Exception | None] = lambda _: None
         self.loses = ""  # a job of this name is done, and nobody is told so
+        self.held: dict[str, trio.Event] = {}  # who does a job of that name is told so when it is set
         self._boots = itertools.count(1)
 
     async def write(self, job: Any) -> Any:
@@ -72,6 +77,8 @@ class Kept:
         if error := self.refuses(getattr(job, "func", job).__name__):
             raise error
         done = await self.store.write(job)
+        if (held := self.held.get(getattr(job, "func", job).__name__)) is not None:
+            await held.wait()
         if getattr(job, "func", job).__name__ == self.loses:
             raise StoreBroken("the connection was lost during a commit")
         return done
@@ -147,6 +154,30 @@ async def test_an_answer_is_given_again_for_a_day_also_by_the_next_process(answe
         assert await at.process().begin(a_call()) == answer
         at.now += 1
         assert isinstance(await at.process().begin(a_call()), OnceBegun)
+
+
+@pytest.mark.parametrize(
+    ("kept_there", "known"),
+    [
+        (b'{"of-tomorrow": {"text": "y"}}', False),
+        (b'{"result": {"content": [{"type": "of-tomorrow"}]}}', False),
+        (b'{"failure": {"code": 1, "text": "y", "of-tomorrow": [1]}, "of-tomorrow": [1]}', True),
+    ],
+)
+async def test_an_answer_that_another_version_kept_is_given_where_it_can_be_read_and_never_worked_out_again(
+    kept_there: bytes, known: bool
+) -> None:
+    def put(sealed: bytes, db: StoreDb) -> None:
+        db.execute("UPDATE kept_calls SET answer = ?", sealed)
+
+    async with kept() as at:
+        first = at.process()
+        mine = await begun(first, a_call())
+        await first.finish(mine, says("kept"))
+        vault = AnswerVault(bytes(32), secrets.token_bytes)
+        await at.store.write(partial(put, vault.seal_bytes(mine.row.id, kept_there)))
+        found = await at.process().begin(a_call())
+        assert found == (KeptAnswer(failure=KeptFailure(1, "y")) if known else NotMadeAgain(UNREADABLE))
 
 
 async def test_a_key_belongs_to_its_caller_its_tool_and_its_arguments() -> None:
@@ -331,6 +362,31 @@ async def test_a_call_that_may_have_been_taken_up_is_still_one_that_was_interrup
         await begun(keeper, harmless)
 
 
+async def test_whoever_takes_it_up_after_one_of_whom_nobody_knows_is_not_interrupted_by_that() -> None:
+    """Both found it interrupted, at the same time. What the first may have begun is ended before the second begins."""
+    async with kept() as at:
+        harmless = a_call(idempotent=True)
+        await begun(at.process(), harmless)
+        keeper, found = at.process(), list[OnceBegun]()
+        at.held["claim"] = trio.Event()
+
+        async def second() -> None:
+            found.append(await begun(keeper, harmless))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(second)
+            await trio.testing.wait_all_tasks_blocked()
+            looked = at.held.pop("claim")
+            at.refuses = lambda name: StoreBroken("lost") if name == "take_up" else None
+            with pytest.raises(StoreBroken):
+                await keeper.begin(harmless)
+            at.refuses = lambda _: None
+            looked.set()
+        await keeper.begin(a_call({"to": "ann"}, key="k-2"))  # anybody has what is owed written
+        await keeper.finish(found[0], says("sent"))
+        assert await keeper.begin(harmless) == says("sent")
+
+
 async def test_an_end_that_can_never_be_written_leaves_a_call_that_was_interrupted() -> None:
     async with kept() as at:
         keeper = at.process()
@@ -373,6 +429,32 @@ async def test_callers_without_a_login_share_one_bound() -> None:
             await keeper.finish(await begun(keeper, call), says("x"))
             at.now += GRACE_MS
         assert len(await at.rows()) <= 3
+
+
+@pytest.mark.parametrize("bound", [KeptSum(256, 10**9), KeptSum(10**9, 256 * 128)], ids=["calls", "bytes"])
+@pytest.mark.parametrize("who", ["user:ann:cli", "anonymous:192.0.2.{}"], ids=["one caller", "all strangers"])
+async def test_what_other_processes_keep_is_counted_but_for_a_share_of_the_bound_for_each(
+    bound: KeptSum, who: str
+) -> None:
+    async with kept() as at:
+        keepers = [at.process(of_caller=bound, of_strangers=bound) for _ in range(4)]
+        refused: set[CallKeeper] = set()
+        for number in range(4 * 256):
+            for keeper in keepers:
+                found = await keeper.begin(a_call(key=f"k-{number}-{id(keeper)}", caller=who.format(number)))
+                if isinstance(found, OnceBegun):
+                    await keeper.finish(found, says("x"))
+                else:
+                    assert found == NotMadeAgain(NO_ROOM, 2)
+                    refused.add(keeper)
+            if len(refused) == len(keepers):
+                break
+        else:
+            pytest.fail("nobody was refused")
+        rows = await at.rows()
+        most = bound + KeptSum(4, 4 * 128) + KeptSum(*(4 * part for part in astuple(bound.share(SHARES))))
+        assert len(rows) >= 256 // 2
+        assert not KeptSum(len(rows), sum(row["answer_bytes"] for row in rows)).reaches(most)
 
 
 async def test_what_is_over_is_swept() -> None:

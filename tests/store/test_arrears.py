@@ -31,6 +31,7 @@ class Slow:
         if error := self.refuses(name):
             raise error
         self.done.append(name)
+        return f"{name} was done"
 
 
 class Place:
@@ -137,3 +138,18 @@ async def test_a_job_that_took_too_long_is_tried_again_and_not_for_ever(
     await place.arrears.settle()
     assert place.store.done[2:] == ["whole"]
     assert "x.dropped" in place.log.getvalue()
+
+
+async def test_whoever_owed_it_is_told_what_came_of_it_once_it_is_done(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    place, told = Place(), list[object]()
+    place.arrears.owe(partial(lambda name, db: None, "first"), told.append)
+    place.store.refuses = lambda _: StoreUnavailable("away")
+    with pytest.raises(StoreUnavailable):
+        await place.arrears.settle()
+    assert told == []
+    place.store.refuses = lambda _: None
+    await place.arrears.settle()
+    await place.arrears.settle()
+    assert told == ["first was done"]

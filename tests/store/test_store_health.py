@@ -9,11 +9,11 @@ import pytest
 import trio
 from damage import accept_writes, fill_disk, free_disk, refuse_writes
 from store_engines import NOW
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from server.store import health, probe
 from server.store.health import REASONS, StoreHealth, StoreReport
-from server.store.jobs import DiskFull, StoreBusy, StoreDb, StoreFull, StoreUnavailable
+from server.store.jobs import DiskFull, StoreBusy, StoreDb, StoreFull, StoreUnavailable, StoreUnreachable
 from server.store.postgres import open_postgres_store
 from server.store.probe import StoreProbe
 from server.store.sqlite import open_store
@@ -86,6 +86,21 @@ def test_a_write_that_waits_too_long_is_a_problem(monkeypatch: pytest.MonkeyPatc
     assert stuck.hint == health.STUCK_DISK
 
 
+def test_what_others_changed_not_being_confirmed_for_five_seconds_is_a_problem() -> None:
+    state = StoreHealth()
+    for seconds in (None, 0.0, 4.9):
+        found = state.report(waiting=0, oldest_asked_at=None, confirmed_seconds_ago=seconds)
+        assert (found.problem, found.is_unconfirmed) == ("", False)
+    for seconds in (5.0, 60.0):
+        found = state.report(waiting=0, oldest_asked_at=None, confirmed_seconds_ago=seconds)
+        assert found.problem == f"what other processes changed has not been heard of for {seconds:.0f} s"
+        assert "the database is asked for every request" in found.hint
+        assert found.is_unconfirmed
+    state.note_refused(StoreUnreachable("the database does not answer"))
+    found = state.report(waiting=0, oldest_asked_at=None, confirmed_seconds_ago=5.0)
+    assert (found.problem, found.is_unconfirmed) == ("the database does not answer", True)
+
+
 async def test_of_a_database_server_no_disk_of_this_machine_is_suspected(
     postgres_database: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +125,26 @@ async def test_asking_writes_so_that_a_disk_that_takes_nothing_is_noticed_and_so
             assert (await asked.look()).problem == "the database cannot be written to"
             accept_writes(store)
             assert (await asked.look()).problem == ""
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_glance_waits_for_nothing_and_has_a_write_tried_only_while_there_is_trouble(
+    store: ThreadedStore,
+) -> None:
+    asked = StoreProbe(store, clock=lambda: NOW)
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(asked.run)
+            assert asked.glance().problem == ""
+            await wait_all_tasks_blocked()
+            assert store.health.commits == 0  # strangers may ask: nothing is written for them
+            refuse_writes(store)
+            with pytest.raises(StoreUnavailable):
+                await store.write(put_much)
+            assert asked.glance().problem == "the database cannot be written to"
+            accept_writes(store)
+            while asked.glance().problem:
+                await trio.sleep(0)
             nursery.cancel_scope.cancel()
 
 

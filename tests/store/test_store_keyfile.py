@@ -37,6 +37,13 @@ def test_a_first_start_makes_a_private_key_file_and_the_next_reads_the_same_key(
     assert again.subkey("user-code/1") == made.subkey("user-code/1")
 
 
+def test_a_path_may_begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    made = open_fixed("~/master.key", known_fingerprint=None)
+    assert open_fixed("file:~/master.key", known_fingerprint=made.fingerprint).id == made.id
+    assert [file.name for file in tmp_path.iterdir()] == ["master.key"]
+
+
 def test_a_missing_key_with_a_known_database_is_refused_and_no_new_one_is_made(tmp_path: Path) -> None:
     path = tmp_path / "master.key"
     with pytest.raises(KeyRefused, match="missing") as caught:

@@ -184,6 +184,28 @@ async def test_who_is_silent_for_a_day_or_says_goodbye_is_not_spoken_of_any_more
     assert seen(await store.read(nodes.look)) == [("a", "serving", False)]  # 1970
 
 
+async def test_who_fell_silent_is_counted_until_it_is_back_or_a_day_is_over_and_who_said_goodbye_is_not(
+    store: InlineStore,
+) -> None:
+    async def counted() -> int | None:
+        return (await store.write(partial(nodes.beat, node=A, counts_silent=True))).silent
+
+    for each in (A, B, node("c")):
+        await store.write(partial(nodes.enter, node=each))
+    await store.write(partial(nodes.leave, node=node("c")))
+    assert await counted() == 0
+    await silent(store, "b")
+    now = (await store.write(partial(nodes.beat, node=A))).at
+    await store.write(lambda db: db.execute("UPDATE silent_nodes SET heard_at = ?", now - 3_600_000))
+    assert await counted() == 1
+    assert (await store.write(partial(nodes.beat, node=A))).silent is None  # it was not asked for
+    await store.write(lambda db: db.execute("UPDATE silent_nodes SET heard_at = ?", now - 86_400_001))
+    assert await counted() == 0
+    await store.write(lambda db: db.execute("UPDATE silent_nodes SET heard_at = ?", now - 3_600_000))
+    await store.write(partial(nodes.beat, node=B))
+    assert await counted() == 0
+
+
 async def test_whoever_is_started_where_one_fell_silent_is_that_one(store: InlineStore) -> None:
     """The machine was started again: nothing of its data directory is known any more but its place."""
     worker = replace(B, worker=1, place="b")

@@ -13,7 +13,7 @@ import trio
 from psycopg.conninfo import make_conninfo
 from store_engines import NOW
 
-from server.store import meta, postgres_connection
+from server.store import change_feed, meta, postgres_connection, postgres_listening
 from server.store.change_feed import CONFIRMED_SECONDS, Confirmation, News, look
 from server.store.engine import CommitInDoubt
 from server.store.inline import open_inline_store
@@ -30,6 +30,11 @@ END_LISTENERS = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
     " WHERE datname = current_database() AND application_name = 'ostiary listener'"
 )
+
+
+# A word takes milliseconds and the next look half a second, on a machine that is busy with other things a few more.
+PROMPT_SECONDS = 10
+NEVER_SECONDS = 600
 
 
 class Heard:
@@ -103,6 +108,33 @@ async def test_a_job_that_is_undone_is_heard_of_by_nobody(postgres_database: dic
             await a.write(fail)
         await a.write(partial(change, name="last"))
         assert await at_b.until("last") == ["last"]
+
+
+async def hears_what_comes_next(a: ThreadedStore, b: ThreadedStore) -> None:
+    """The first may be found by the look that each begins with; what is written after it was heard is found by none but the next."""
+    at_b = Heard(b)
+    with trio.fail_after(PROMPT_SECONDS):
+        for name in ("first", "second", "third"):
+            await a.write(partial(change, name=name))
+            await at_b.until(name)
+    assert [name for name in at_b.all if "trusted" not in name] == ["first", "second", "third"]
+
+
+async def test_a_change_is_heard_by_word_alone_where_nobody_looks(
+    postgres_database: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_feed, "LOOK_SECONDS", NEVER_SECONDS)
+    async with AsyncExitStack() as stack:
+        await hears_what_comes_next(*await two(stack, postgres_database))
+
+
+async def test_a_change_is_heard_by_looking_alone_where_no_word_comes(
+    postgres_database: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert change_feed.LOOK_SECONDS < 1  # docs/scale.md: within a second
+    monkeypatch.setattr(postgres_listening, "LISTEN", b"UNLISTEN *")
+    async with AsyncExitStack() as stack:
+        await hears_what_comes_next(*await two(stack, postgres_database))
 
 
 async def test_what_was_missed_for_good_and_a_connection_that_was_lost_make_all_that_is_cached_doubtful(

@@ -3,13 +3,9 @@
 
 from __future__ import annotations
 
-import re
-import socket
-import threading
-from collections.abc import Generator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +19,7 @@ from server.store.postgres import open_postgres_store
 from server.store.postgres_connection import PostgresAccess, PostgresConnection
 from server.store.postgres_schema import bring_up
 from server.store.threads import StoreLimits
+from tests.postgres_pooler import pooler
 from tests.postgres_server import PostgresServer, programs
 
 
@@ -82,40 +79,6 @@ async def test_a_server_that_does_not_wait_for_its_disk_is_warned_of() -> None:
                 assert warning == "" if durable else "fsync = off" in warning
         finally:
             server.remove()
-
-
-class Pooler:
-    """Stands between, on a socket of its own, and says that it is another process than the one that answers."""
-
-    def __init__(self, folder: Path, server: PostgresServer) -> None:
-        self._to = str(server.folder / ".s.PGSQL.5432")
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.bind(str(folder / ".s.PGSQL.5432"))
-        self._socket.listen()
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def _serve(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._socket.accept()
-                server = socket.socket(socket.AF_UNIX)
-                server.connect(self._to)
-                for one, other in ((client, server), (server, client)):
-                    threading.Thread(target=self._carry, args=(one, other), daemon=True).start()
-
-    def _carry(self, one: socket.socket, other: socket.socket) -> None:
-        with suppress(OSError), one, other:
-            while data := one.recv(65536):
-                other.sendall(re.sub(rb"(?s)K\0\0\0\x0c....", b"K\0\0\0\x0c\0\0\0\x01", data))
-
-
-@contextmanager
-def pooler(folder: Path, server: PostgresServer) -> Generator[Pooler]:
-    with closing(Pooler(folder, server)) as found:
-        yield found
 
 
 async def test_who_shares_connections_out_among_clients_is_refused(

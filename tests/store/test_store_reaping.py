@@ -114,12 +114,31 @@ async def test_more_than_a_piece_goes_in_small_writes(store: AnyStore) -> None:
     assert (await swept(store))["clients"] == 2 * reaping.PIECE + 1
 
 
+async def test_those_that_are_kept_hide_none_behind_them(
+    store: AnyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few are looked at at once, and also where several were registered at the same moment."""
+    monkeypatch.setattr(reaping, "LOOKED_AT", 2)
+
+    def fill(db: StoreDb) -> None:
+        for number in range(9):
+            busy: dict[str, object] = {"expires_at": NOW + 1, "client_id": f"new{number}"}
+            client(db, f"new{number}", created_at=1 + number // 3)
+            client(db, f"old{number}", created_at=1, authorized_at=1, last_used_at=NOW if number % 2 else 1)
+            if number % 2:
+                insert(db, "device_codes", id=f"{number}", device_code_hash=f"{number}", user_code_mac=f"{number}", **busy)  # fmt: skip
+
+    await store.write(fill)
+    assert (await swept(store))["clients"] == 10
+    assert await left(store) == [*(f"new{number}" for number in (1, 3, 5, 7)), *(f"old{number}" for number in (1, 3, 5, 7))]  # fmt: skip
+
+
 async def test_one_that_was_let_in_between_the_look_and_the_write_stays(store: AnyStore) -> None:
     def fill(db: StoreDb) -> None:
         client(db, "lucky", created_at=1)
 
     await store.write(fill)
-    found = await store.read(lambda db: reaping.find(db, unused=NOW, idle=NOW - IDLE, now=NOW))
+    found = await store.read(lambda db: reaping.find(db, "unused", unused=NOW, idle=NOW - IDLE, now=NOW))
     assert found.ids == ["lucky"]
     await store.write(
         lambda db: db.execute("UPDATE clients SET authorized_at = ?, last_used_at = ?", NOW, NOW)

@@ -1,6 +1,6 @@
 """A process that runs tasks on a real store until it is killed. Started by test_task_crash.py, which uses its tools, too.
 
-usage: task_child.py states|stream DATABASE
+usage: task_child.py states|stream PLACE
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import structlog
 import trio
@@ -22,8 +21,8 @@ from server.mcp.messages import TextContent
 from server.mcp.questions import Question
 from server.mcp.results import ToolResult
 from server.mcp.tasks import Face, Snapshot
-from server.store.sqlite import open_store
 from server.tasks.engine import Ending, TaskCompleted, TaskOrder, Tasks, TaskTerms, Who, owner_of
+from tests.engine_under_test import Place, open_at, read_place
 
 KEY = bytes(range(32))
 ALICE = Principal(kind=PrincipalKind.USER, subject="usr_alice", client_id="cli")
@@ -80,9 +79,9 @@ async def perform(what: TaskOrder, outlet: Outlet) -> Ending:
 
 @asynccontextmanager
 async def engine(
-    database: Path, boot_id: str, clock: Callable[[], int] = now, **terms: float
+    place: Place, boot_id: str, clock: Callable[[], int] = now, **terms: float
 ) -> AsyncGenerator[Tasks]:
-    async with open_store(database, clock=clock, backups=database.parent / "backups") as store:
+    async with open_at(place, clock=clock) as store:
         tasks = Tasks(
             store,
             perform=perform,
@@ -135,11 +134,11 @@ async def stream(tasks: Tasks) -> None:
             nursery.start_soon(one, number)
 
 
-async def main(mode: str, database: Path) -> None:
+async def main(mode: str, place: Place) -> None:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    async with engine(database, f"child-{os.getpid()}", kept_per_owner=100_000, renew_seconds=0.2) as tasks:
+    async with engine(place, f"child-{os.getpid()}", kept_per_owner=100_000, renew_seconds=0.2) as tasks:
         await (states(tasks) if mode == "states" else stream(tasks))
 
 
 if __name__ == "__main__":
-    trio.run(main, sys.argv[1], Path(sys.argv[2]))
+    trio.run(main, sys.argv[1], read_place(sys.argv[2]))

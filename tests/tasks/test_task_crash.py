@@ -1,4 +1,4 @@
-"""Tasks on a real store whose process is killed in the middle of its work: real files, processes and clock."""
+"""Tasks on a real store whose process is killed in the middle of its work: real rows, processes and clock."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import trio
 from task_child import OWNER, begin, engine, text
 
 from server.mcp.tasks import TaskFailed
+from tests.engine_under_test import Place, place_of, written
 
 CHILD = Path(task_child.__file__)
 CHECKOUT = CHILD.parents[2]
@@ -26,14 +27,13 @@ def later() -> int:
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Path:
-    (tmp_path / "backups").mkdir(mode=0o700)
-    return tmp_path / "ostiary.db"
+def place(tmp_path: Path) -> Place:
+    return place_of(tmp_path / "ostiary.db")
 
 
 @contextmanager
-def child(mode: str, database: Path) -> Generator[subprocess.Popen[str]]:
-    command = [sys.executable, str(CHILD), mode, str(database)]
+def child(mode: str, place: Place) -> Generator[subprocess.Popen[str]]:
+    command = [sys.executable, str(CHILD), mode, written(place)]
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -48,14 +48,14 @@ def child(mode: str, database: Path) -> Generator[subprocess.Popen[str]]:
             process.kill()
 
 
-async def test_after_a_kill_every_task_is_what_the_rules_say(database: Path) -> None:
-    with child("states", database) as process:
+async def test_after_a_kill_every_task_is_what_the_rules_say(place: Place) -> None:
+    with child("states", place) as process:
         assert process.stdout is not None
         made = dict(pair.split("=") for pair in process.stdout.readline().split())
     assert process.returncode == -9
 
     with trio.fail_after(60):
-        async with engine(database, "boot-2", later) as tasks:
+        async with engine(place, "boot-2", later) as tasks:
             found = {name: await tasks.wait(task_id, OWNER) for name, task_id in made.items()}
             assert found["greet"].ending == text("hello Ann")
             assert found["checkpoint"].ending == text("resumed at 4")
@@ -71,11 +71,11 @@ async def test_after_a_kill_every_task_is_what_the_rules_say(database: Path) -> 
             assert (await tasks.wait(made["ask"], OWNER, seen=frozenset({"who"}))).ending == text("hello Bo")
 
 
-async def test_no_task_is_lost_whenever_the_process_is_killed(database: Path) -> None:
+async def test_no_task_is_lost_whenever_the_process_is_killed(place: Place) -> None:
     begun: dict[str, str] = {}
     ended: dict[str, str] = {}
     for round_number in range(3):
-        with child("stream", database) as process:
+        with child("stream", place) as process:
             assert process.stdout is not None
             lines = [process.stdout.readline() for _ in range(100 + 37 * round_number)]
             process.kill()
@@ -86,7 +86,7 @@ async def test_no_task_is_lost_whenever_the_process_is_killed(database: Path) ->
             (begun if what == "begun" else ended)[task_id] = name
 
     with trio.fail_after(60):
-        async with engine(database, "boot-2", later) as tasks:
+        async with engine(place, "boot-2", later) as tasks:
             for task_id, name in begun.items():
                 task = await tasks.wait(task_id, OWNER)
                 if task_id in ended or task.state == "completed":
@@ -97,16 +97,16 @@ async def test_no_task_is_lost_whenever_the_process_is_killed(database: Path) ->
     assert len(ended) > 100
 
 
-async def test_the_tasks_of_a_living_process_are_never_touched_by_another(database: Path) -> None:
-    with child("states", database) as process:
+async def test_the_tasks_of_a_living_process_are_never_touched_by_another(place: Place) -> None:
+    with child("states", place) as process:
         assert process.stdout is not None
         made = dict(pair.split("=") for pair in process.stdout.readline().split())
 
         # Left behind long ago: when this one has been taken over, the other process has looked at all there are.
         with trio.fail_after(60):
-            async with engine(database, "old", lambda: task_child.now() - 100_000) as old:
+            async with engine(place, "old", lambda: task_child.now() - 100_000) as old:
                 left = await begin(old, "forever")
-            async with engine(database, "boot-2") as tasks:
+            async with engine(place, "boot-2") as tasks:
                 assert (await tasks.wait(left.id, OWNER)).state == "failed"
                 assert tasks.count() == 0
                 states = {name: (await tasks.get(task_id, OWNER)).state for name, task_id in made.items()}

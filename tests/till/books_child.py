@@ -1,6 +1,6 @@
 """A process that charges as fast as it can, until it is killed. Started by test_books_crash.py.
 
-usage: books_child.py DIRECTORY ROUND
+usage: books_child.py PLACE ROUND
 """
 
 from __future__ import annotations
@@ -8,19 +8,19 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
-from pathlib import Path
 
 import trio
 
 from server.store.jobs import StoreDb
 from server.till import wallets
+from tests.engine_under_test import Place, read_place
 from tests.till.books_fakes import (
     NOW,
     AnyStore,
     begin_charge,
     deposit,
     finish_charge,
-    open_books,
+    open_books_at,
     release_charge,
 )
 
@@ -51,8 +51,8 @@ async def call(store: AnyStore, caller: int, number: int) -> None:
         serial += 1
 
 
-async def main(directory: Path, number: int) -> None:
-    async with open_books("threads", directory) as store:
+async def main(place: Place, number: int) -> None:
+    async with open_books_at(place) as store:
         await store.write(clear_up)
         for caller in range(CALLERS):
             await store.write(partial(wallets.open_wallet, wallet=f"user:{caller}", currency="USD", now=NOW))
@@ -62,4 +62,4 @@ async def main(directory: Path, number: int) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(main, Path(sys.argv[1]), int(sys.argv[2]))
+    trio.run(main, read_place(sys.argv[1]), int(sys.argv[2]))

@@ -13,6 +13,7 @@ from server.store.jobs import Position, StoreDb
 from server.till import wallets
 from server.till.checks import BooksAt
 from server.till.ledger import Books, Movement, MovementKind, chain_account, revenue_account
+from tests.engine_under_test import Place, open_at
 from tests.store.store_engines import ENGINES, NOW, AnyStore, Database, opener
 
 __all__ = ["ENGINES", "NOW", "AnyStore"]
@@ -32,9 +33,19 @@ async def open_books(
 ) -> AsyncGenerator[AnyStore]:
     (directory / "backups").mkdir(mode=0o700, exist_ok=True)
     async with opener(engine, directory, database)() as store:
-        store.chain_audit(AUDIT_KEY)
-        BOOKS.keep(store)
-        yield store
+        yield kept(store)
+
+
+@asynccontextmanager
+async def open_books_at(place: Place) -> AsyncGenerator[AnyStore]:
+    async with open_at(place, clock=lambda: NOW) as store:
+        yield kept(store)
+
+
+def kept(store: AnyStore) -> AnyStore:
+    store.chain_audit(AUDIT_KEY)
+    BOOKS.keep(store)
+    return store
 
 
 def moved(kind: MovementKind, source: str, target: str, amount: int, **more: Any) -> Movement:
@@ -94,10 +105,10 @@ class Checked:
         return not self.findings and self.broken is None and self.head is not None
 
 
-async def checked(store: AnyStore, *, at_most: int = 1_000) -> Checked:
+async def checked(store: AnyStore, books: Books = BOOKS, *, at_most: int = 1_000) -> Checked:
     found, at = Checked(), None
     while True:
-        piece = await store.read(partial(BOOKS.check, at=at, at_most=at_most))
+        piece = await store.read(partial(books.check, at=at, at_most=at_most))
         _add(found, piece)
         at = piece.at
         if at is None:

@@ -6,17 +6,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.till.books_fakes import checked, open_books
+from tests.engine_under_test import Place, place_of, written
+from tests.till.books_fakes import checked, open_books_at
 
 CHILD = Path(__file__).with_name("books_child.py")
 CHECKOUT = Path(__file__).parents[2]
 CHARGES = "SELECT seq, charge_id FROM movements WHERE kind = 'charge' ORDER BY seq"
 
 
-def run_until_killed(directory: Path, number: int, lines: int) -> list[str]:
+def run_until_killed(place: Place, number: int, lines: int) -> list[str]:
     """What was acknowledged before the end."""
     with subprocess.Popen(
-        [sys.executable, str(CHILD), str(directory), str(number)],
+        [sys.executable, str(CHILD), written(place), str(number)],
         stdout=subprocess.PIPE,
         text=True,
         cwd=CHECKOUT,
@@ -33,10 +34,10 @@ def run_until_killed(directory: Path, number: int, lines: int) -> list[str]:
 async def test_killed_at_any_moment_the_books_are_right_and_whoever_was_answered_was_charged_once(
     tmp_path: Path,
 ) -> None:
-    said: list[str] = []
+    place, said = place_of(tmp_path / "ostiary.db"), list[str]()
     for number in range(5):
-        said += run_until_killed(tmp_path, number, 30 + 41 * number)
-        async with open_books("threads", tmp_path) as store:
+        said += run_until_killed(place, number, 30 + 41 * number)
+        async with open_books_at(place) as store:
             await store.write(lambda db: db.begin_ledger())
             found = await checked(store)
             assert found.is_right, (found.findings, found.broken)

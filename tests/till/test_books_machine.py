@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -12,14 +10,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from server.store.connect import connect_writer
 from server.store.jobs import StoreDb
-from server.store.migrate import migrate, packaged_migrations
 from server.store.transactions import PendingJob, Transactions
 from server.till import refunds, vouchers, wallets
 from server.till.ledger import BooksError, Movement
 from server.till.refunds import Granted, Refunded, RefundOrder
 from server.till.vouchers import Redeemed, VoucherOrder
+from tests.engine_under_test import FakesDatabase, fakes_database
 from tests.till.books_fakes import (
     AUDIT_KEY,
     BASE,
@@ -48,6 +45,13 @@ class Undone(Exception):
     """The process died before the commit, as far as this job is concerned."""
 
 
+def begun(database: FakesDatabase) -> Transactions:
+    transactions = Transactions(database.connection, job_seconds=10, engine=database.engine)
+    transactions.chain_audit(AUDIT_KEY, ())
+    transactions.chain_ledger(KEY, ())
+    return transactions
+
+
 class TheBooks(RuleBasedStateMachine):
     charges = Bundle("charges")
     movements = Bundle("movements")
@@ -55,9 +59,8 @@ class TheBooks(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.connection = connect_writer(None)
-        migrate(self.connection, packaged_migrations(), now=NOW, backups=None)
-        self.transactions = self.begun()
+        self.database = fakes_database()
+        self.transactions = begun(self.database)
         self.number = 0
         # What there must be, kept by other means than the books'.
         self.has: dict[str, int] = {}
@@ -67,13 +70,7 @@ class TheBooks(RuleBasedStateMachine):
         self.worth: dict[int, int] = {}  # of a movement, what can still be taken back
 
     def teardown(self) -> None:
-        self.connection.close()
-
-    def begun(self) -> Transactions:
-        transactions = Transactions(self.connection, job_seconds=10)
-        transactions.chain_audit(AUDIT_KEY, ())
-        transactions.chain_ledger(KEY, ())
-        return transactions
+        self.database.close()
 
     def new(self, prefix: str) -> str:
         self.number += 1
@@ -91,7 +88,7 @@ class TheBooks(RuleBasedStateMachine):
         def lose(db: StoreDb) -> None:
             if not lost:
                 lost.append(None)
-                self.connection.execute("ROLLBACK")
+                self.database.connection.execute("ROLLBACK")
 
         work = PendingJob(fail if fate == "undone" else job)
         beside = (
@@ -261,7 +258,7 @@ class TheBooks(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.transactions = self.begun()
+        self.transactions = begun(self.database)
 
     @invariant()
     def the_books_are_right(self) -> None:
@@ -288,22 +285,19 @@ TestTheBooks = TheBooks.TestCase
 
 
 def test_the_machine_would_notice_a_movement_that_is_booked_on_one_side_only() -> None:
-    with closing(connect_writer(None)) as connection:
-        migrate(connection, packaged_migrations(), now=NOW, backups=None)
-        assert isinstance(connection, sqlite3.Connection)
-        transactions = Transactions(connection, job_seconds=10)
-        transactions.chain_audit(AUDIT_KEY, ())
-        transactions.chain_ledger(KEY, ())
+    database = fakes_database()
+    transactions = begun(database)
 
-        def one_side(db: StoreDb) -> None:
-            deposit(db, WHO[0], 10, "pay_1")
-            movement: Movement = moved("grant", "granted", wallets.account_of(WHO[0]), 5)
-            values = (NOW, *(getattr(movement, name) for name in Movement.__struct_fields__))
-            assert db.post(values) == 2
+    def one_side(db: StoreDb) -> None:
+        deposit(db, WHO[0], 10, "pay_1")
+        movement: Movement = moved("grant", "granted", wallets.account_of(WHO[0]), 5)
+        values = (NOW, *(getattr(movement, name) for name in Movement.__struct_fields__))
+        assert db.post(values) == 2
 
-        work = PendingJob(one_side)
-        transactions.run_batch([work], at=NOW)
-        work.result()
-        reading = PendingJob(checked_at_once)
-        transactions.run_read(reading)
-        assert len(reading.result().findings) >= 2
+    work = PendingJob(one_side)
+    transactions.run_batch([work], at=NOW)
+    work.result()
+    reading = PendingJob(checked_at_once)
+    transactions.run_read(reading)
+    assert len(reading.result().findings) >= 2
+    database.close()

@@ -13,7 +13,6 @@ from till_fakes import NOW
 
 from server.settings.money import CapsConfig
 from server.store.inline import InlineStore, open_inline_store
-from server.store.sqlite import open_store
 from server.till.caps import (
     CapExceeded,
     CapRules,
@@ -27,6 +26,7 @@ from server.till.caps import (
     wallet_subject,
 )
 from server.till.meters import lower, period_at, read_meter
+from tests.engine_under_test import open_at, place_of
 
 ADA, LOGIN = "user:ada", "grt_1"
 DAY = 86_400_000
@@ -152,9 +152,8 @@ async def test_callers_whom_nobody_knows_have_the_bound_of_a_call_alone(store: I
 
 
 async def test_many_at_once_never_spend_more_than_the_cap(tmp_path: Path) -> None:
-    (tmp_path / "backups").mkdir()
     by, found = rules(per_day="$0.10"), list[SpentMoney | CapExceeded]()
-    async with open_store(tmp_path / "a.db", clock=lambda: NOW, backups=tmp_path / "backups") as store:
+    async with open_at(place_of(tmp_path / "ostiary.db"), clock=lambda: NOW) as store:
 
         async def one() -> None:
             job = partial(spend, rules=by, amount=30_000, tool="main/search", wallet=ADA, login=None, now=NOW)

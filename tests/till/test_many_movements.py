@@ -5,12 +5,14 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+import pytest
 import trio
 
 from server.store.jobs import StoreDb
 from server.till import statements, wallets
 from server.till.ledger import PIECE
 from server.till.statements import STRETCH, StatementFilter
+from tests.engine_under_test import place_of
 from tests.till.books_fakes import (
     ANN,
     BEN,
@@ -21,7 +23,7 @@ from tests.till.books_fakes import (
     checked,
     deposit,
     moved,
-    open_books,
+    open_books_at,
 )
 
 MANY = 100_000
@@ -59,9 +61,10 @@ async def pages(store: AnyStore, wanted: StatementFilter, *, oldest_first: bool)
             return rows, found
 
 
+@pytest.mark.slow
 async def test_reading_and_checking_stay_in_pieces(tmp_path: Path) -> None:
     with trio.fail_after(PATIENCE):
-        async with open_books("threads", tmp_path) as store:
+        async with open_books_at(place_of(tmp_path / "ostiary.db")) as store:
             await store.write(partial(deposit, wallet=ANN, amount=MANY * 10, payment="pay_1"))
             await store.write(partial(deposit, wallet=BEN, amount=7, payment="pay_2"))
             for first in range(0, MANY, JOB):

@@ -15,7 +15,6 @@ from till_fakes import NOW, an_offer
 from server.settings.money import PlanConfig
 from server.store.inline import InlineStore, open_inline_store
 from server.store.jobs import Row, StoreDb
-from server.store.sqlite import open_store
 from server.till.meters import NEVER, Raised, as_text, from_text, lower, period_at, read_meter
 from server.till.offers import Offer
 from server.till.plan_grants import (
@@ -28,6 +27,7 @@ from server.till.plan_grants import (
     page,
 )
 from server.till.plans import Cover, Plans, PlanStanding, quota_subject, trial_subject
+from tests.engine_under_test import open_at, place_of
 
 ADA = "user:ada"
 MONTH = 31 * 86_400_000
@@ -214,9 +214,8 @@ async def test_giving_back_more_than_there_is_changes_nothing(store: InlineStore
 
 
 async def test_of_many_at_once_just_as_many_are_covered_as_there_are(tmp_path: Path) -> None:
-    (tmp_path / "backups").mkdir()
     found: list[str] = []
-    async with open_store(tmp_path / "a.db", clock=lambda: NOW, backups=tmp_path / "backups") as store:
+    async with open_at(place_of(tmp_path / "ostiary.db"), clock=lambda: NOW) as store:
 
         async def one() -> None:
             taken = await store.write(lambda db: PLANS.cover(db, an_offer(trial=3, free_calls=4), ADA, NOW))

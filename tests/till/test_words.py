@@ -7,9 +7,15 @@ import pytest
 from server.till import words
 from server.till.calls import Refusal
 from server.till.claims import NOT_FETCHED, Uncovered
+from server.till.payments import PaymentRow
 from tests.till.open_till import an_offer
 
 OFFER = an_offer(20_000)
+PAID = PaymentRow(
+    id="pay_1", network="eip155:84532", asset="0x0", payer="0x1", nonce="0x2", proof_hash="", purpose="call", fingerprint="", server="main",
+    caller="", wallet=None, atomic="20000", amount=20_000, currency="USD", pay_to="0x3", valid_before=0, requirements="", created_at=0,
+    expires_at=0,
+)  # fmt: skip
 POOR = Uncovered(reason="balance_too_low", due=20_000, balance=0)
 
 # After these the very same call is to come again: with what it was paid with.
@@ -28,6 +34,7 @@ OPEN = ("unknown_outcome", "not_written", "in_flight", "without_its_key")
 ALL: dict[str, Refusal] = {
     **TRY_AGAIN,
     "payment_used": words.payment_used(),
+    "settled_after_refusal": words.settled_after_refusal(PAID),
     "other_call_of_key": words.other_call_of_key(),
     "answer_gone": words.answer_gone(),
     "tried_often_enough": words.tried_often_enough(),

@@ -11,7 +11,7 @@ import trio
 
 from server.admin.control import Command, CommandAnswer
 from server.workers.desk import AdminDesk
-from server.workers.words import ForwardedCommand, WorkerSeen
+from server.workers.words import COMMAND, ForwardedCommand, WorkerSeen
 
 
 class FakeWorkers:
@@ -29,7 +29,7 @@ class FakeWorkers:
         return [SimpleNamespace(number=number) for number in self.answers]
 
     async def ask(self, worker: Any, name: str, body: Any, *, seconds: float) -> Any:
-        assert name == "command"
+        assert name == COMMAND
         assert isinstance(body, ForwardedCommand)
         self.asked.append((worker.number, body.command.name, body.actor))
         answer = self.answers[worker.number]

@@ -14,6 +14,7 @@ import trio
 import trio.testing
 
 from server.workers.channel import BACKLOG, MESSAGE_BYTES, ChannelGone, WorkerChannel, last_news
+from server.workers.words import REFUSAL
 
 PATIENCE = 60
 
@@ -22,12 +23,16 @@ def text_of(body: msgspec.Raw) -> Any:
     return json.loads(bytes(body))
 
 
+def unexpected(question: str) -> None:
+    pytest.fail(f"{question} was not answered")
+
+
 @asynccontextmanager
 async def both_ends(**ours: Any) -> AsyncGenerator[tuple[WorkerChannel, WorkerChannel]]:
     """One that asks, and one that answers as is said."""
     here, there = socket.socketpair()
-    one = WorkerChannel(here, answering={}, hearing={})
-    options: dict[str, Any] = {"answering": {}, "hearing": {}, **ours}
+    one = WorkerChannel(here, answering={}, hearing={}, failed=unexpected)
+    options: dict[str, Any] = {"answering": {}, "hearing": {}, "failed": unexpected, **ours}
     other = WorkerChannel(there, **options)
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -105,7 +110,7 @@ async def test_what_breaks_while_it_answers_and_what_nobody_knows_is_no_answer_a
 
 async def test_whoever_waits_for_an_answer_learns_that_the_other_end_is_gone() -> None:
     here, there = socket.socketpair()
-    one = WorkerChannel(here, answering={}, hearing={})
+    one = WorkerChannel(here, answering={}, hearing={}, failed=unexpected)
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(one.run)
@@ -125,7 +130,7 @@ async def test_whoever_waits_for_an_answer_learns_that_the_other_end_is_gone() -
 
 async def test_one_that_takes_nothing_any_more_holds_nobody_up() -> None:
     here, there = socket.socketpair()
-    one = WorkerChannel(here, answering={}, hearing={})
+    one = WorkerChannel(here, answering={}, hearing={}, failed=unexpected)
     with there, trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(one.run)
@@ -139,7 +144,7 @@ async def test_one_that_takes_nothing_any_more_holds_nobody_up() -> None:
 async def test_words_that_are_no_message_end_the_channel_and_nothing_else() -> None:
     for sent in (b"\xff\xff\xff\xff", (MESSAGE_BYTES + 1).to_bytes(4), b"\0\0\0\x05hello", b"\0\0"):
         here, there = socket.socketpair()
-        one = WorkerChannel(here, answering={}, hearing={})
+        one = WorkerChannel(here, answering={}, hearing={}, failed=unexpected)
         with there, trio.fail_after(PATIENCE):
             there.sendall(sent)
             there.shutdown(socket.SHUT_WR)
@@ -149,9 +154,28 @@ async def test_words_that_are_no_message_end_the_channel_and_nothing_else() -> N
 async def test_last_words_are_heard_though_no_channel_runs_there() -> None:
     heard: list[Any] = []
     here, there = socket.socketpair()
-    one = WorkerChannel(here, answering={}, hearing={"refusal": lambda body: heard.append(text_of(body))})
-    there.sendall(last_news("refusal", {"problem": "no"}))
+    hearing = {REFUSAL: lambda body: heard.append(text_of(body))}
+    one = WorkerChannel(here, answering={}, hearing=hearing, failed=unexpected)
+    there.sendall(last_news(REFUSAL, {"problem": "no"}))
     there.close()
     with trio.fail_after(PATIENCE):
         await one.run()
     assert heard == [{"problem": "no"}]
+
+
+async def test_what_is_of_no_kind_that_is_known_is_passed_over_and_so_are_fields_that_are_not() -> None:
+    heard: list[Any] = []
+    here, there = socket.socketpair()
+    hearing = {"word": lambda body: heard.append(text_of(body))}
+    one = WorkerChannel(here, answering={}, hearing=hearing, failed=unexpected)
+    messages = (
+        {"kind": "of-tomorrow", "number": 1, "name": "word", "body": "unknown"},
+        {"kind": "news", "name": "word", "body": "known", "of-tomorrow": [1]},
+    )
+    with there, trio.fail_after(PATIENCE):
+        for message in messages:
+            data = json.dumps(message).encode()
+            there.sendall(len(data).to_bytes(4) + data)
+        there.shutdown(socket.SHUT_WR)
+        await one.run()
+    assert heard == ["known"]

@@ -21,10 +21,11 @@ from server.workers.family import (
     ENDING_SECONDS,
     HANGS_SECONDS,
     LAST_WORDS_SECONDS,
+    STARTING_SECONDS,
     Workers,
     WorkersCannotStart,
 )
-from server.workers.words import BEAT, BEAT_SECONDS, WorkerRefusal
+from server.workers.words import BEAT, BEAT_SECONDS, DRAIN, END, READY, REFUSAL, WorkerRefusal
 
 PATIENCE = 10_000  # of a clock that jumps
 SIGKILLED = -signal.SIGKILL
@@ -48,7 +49,7 @@ class FakeWorker:
         self._ended.set()
 
     def say_ready(self) -> None:
-        self.hearing["ready"](msgspec.Raw(msgspec.json.encode({"by": self.pid})))
+        self.hearing[READY](msgspec.Raw(msgspec.json.encode({"by": self.pid})))
 
     def beat(self) -> None:
         self.hearing[BEAT](msgspec.Raw(b"null"))
@@ -61,7 +62,7 @@ class FakeWorker:
 
     def refuse(self, problem: str, *, lasting: bool = False) -> None:
         refusal = WorkerRefusal(problem=problem, hint="mend it", lasting=lasting)
-        self.hearing["refusal"](msgspec.Raw(msgspec.json.encode(refusal)))
+        self.hearing[REFUSAL](msgspec.Raw(msgspec.json.encode(refusal)))
         self.end(78)
 
     # as a `WorkerProcess`
@@ -79,7 +80,9 @@ class FakeWorker:
         if number == signal.SIGKILL or not self.hangs:
             self.end(-number)
 
-    def connect(self, *, answering: Any, hearing: Mapping[str, Hearing]) -> FakeWorker:
+    def connect(
+        self, *, answering: Any, hearing: Mapping[str, Hearing], failed: Callable[[str], None]
+    ) -> FakeWorker:
         self.hearing = hearing
         return self
 
@@ -97,7 +100,7 @@ class FakeWorker:
 
     def tell(self, name: str, body: Any = None) -> bool:
         self.told.append(name)
-        if name in ("drain", "end") and not self.hangs:
+        if name in (DRAIN, END) and not self.hangs:
             self.end(0)
         return True
 
@@ -160,7 +163,7 @@ async def test_the_first_is_ready_before_the_others_are_started(
         assert (family.firsts[0], sorted(family.firsts)) == ((1, True), [(1, True), (2, True), (3, True)])
         assert trio.current_time() == pytest.approx(0.5)
         assert [seen.state for seen in family.workers.seen] == ["serving"] * 3
-    assert [worker.told for worker in family.born] == [["drain"]] * 3
+    assert [worker.told for worker in family.born] == [[DRAIN]] * 3
     assert [seen.state for seen in family.workers.seen] == ["ended"] * 3
 
 
@@ -315,7 +318,7 @@ async def test_a_drain_reaches_who_serves_who_is_starting_and_who_waits_to_be_st
         family.of(3).end(1)
         await trio.sleep(0.5)  # in its pause
         before = len(family.born)
-    assert family.of(1).told == ["drain"]
+    assert family.of(1).told == [DRAIN]
     assert family.of(2).signals == [signal.SIGTERM]
     assert len(family.born) == before
 
@@ -410,6 +413,24 @@ async def test_one_that_takes_long_to_start_is_waited_for(autojump_clock: trio.t
 
     async with at_work(1, slowly) as family:
         assert len(family.born) == 1 and family.workers.all_beat
+
+
+async def test_one_that_stands_still_before_its_first_beat_is_killed_after_some_minutes(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    lives = {1: 0, 2: 0}
+
+    def sometimes(worker: FakeWorker) -> None:
+        lives[worker.number] += 1
+        if worker.number == 1 or lives[2] != 2:
+            beating(worker)
+
+    async with at_work(2, sometimes) as family:
+        await trio.sleep(100)
+        family.of(2).end(-9)
+        await trio.sleep(STARTING_SECONDS + 60)
+        assert (lives, [worker.number for worker in family.workers.serving]) == ({1: 1, 2: 3}, [1, 2])
+        assert [line["seconds"] for line in family.said("worker.hangs")] == [STARTING_SECONDS]
 
 
 async def test_a_parent_that_was_stopped_itself_takes_nobody_for_stuck(

@@ -296,7 +296,7 @@ async def test_a_form_without_its_token_from_another_site_or_of_another_form_doe
     house = household()
     let_in(house, house.owner_id)
     browser = await signed_in(house)
-    before = list(house.store.db.connection.iterdump())
+    before = house.store.db.database.dump()
     token = dict(browser.fields("/signout"))["form_token"]
     everything = (
         ("login", house.rows("grants")[0]["id"]),
@@ -310,7 +310,7 @@ async def test_a_form_without_its_token_from_another_site_or_of_another_form_doe
     for sent in (everything, (*everything, ("form_token", token)), (*everything, ("form_token", "0" * 64))):
         assert (await browser.post(path, *sent)).status == 403
     assert (await browser.post(path, *everything, site="same-site")).status == 403
-    assert list(house.store.db.connection.iterdump()) == before
+    assert house.store.db.database.dump() == before
 
 
 @pytest.mark.parametrize("path", [END, BROWSERS, FORGET, PASSPHRASES])

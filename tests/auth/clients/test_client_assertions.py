@@ -21,7 +21,6 @@ from auth.jose import public_keys as client_keys
 from auth.jose.public_keys import BadKeys
 from auth.values.site import Site
 from auth.values.wire import WireReply
-from server.store.sqlite import open_store
 from tests.auth.assertion_fakes import (
     KEYS,
     SECONDS,
@@ -45,6 +44,7 @@ from tests.auth.identity_fakes import (
     subkey,
 )
 from tests.auth.registration_fakes import ask, enrolled, sent
+from tests.engine_under_test import open_at, place_of
 
 
 def told(reply: WireReply) -> tuple[int, str, str]:
@@ -235,7 +235,7 @@ async def test_an_assertion_is_used_up_by_a_request_that_is_then_refused() -> No
 
 async def test_of_twenty_parallel_uses_of_one_assertion_one_counts(tmp_path: Path) -> None:
     clock = Clock()
-    async with open_store(tmp_path / "db.sqlite", clock=clock, backups=tmp_path) as store:
+    async with open_at(place_of(tmp_path / "ostiary.db"), clock=clock) as store:
         identity = await found(store, clock=clock, entropy=seeds(), subkey=subkey, site=SITE, policy=POLICY)
         store.on_changes(identity.apply_changes)
         signer = await machine(identity)

@@ -35,7 +35,7 @@ def test_a_secret_is_shown_once_and_kept_as_a_hash(world: World) -> None:
     secret = added.secret.reveal()
     assert len(secret) == 43
     assert added.client.secret_hash == clients.secret_hash(secret)
-    assert secret not in "\n".join(world.db.connection.iterdump())
+    assert secret not in "\n".join(world.db.database.dump())
     assert secret not in repr(added)
     assert clients.secret_hash(secret) not in repr(added)
     assert (added.client.kind, added.client.scope, added.client.public) == ("registered", "mcp:tools", False)

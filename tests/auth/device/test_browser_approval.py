@@ -412,7 +412,8 @@ HOSTILE = (
     "</bdi></dd><h1>Approved by your administrator</h1>",
     "{{ 7*7 }}{% raw %}",
     "\u202egnp.exe\u2066",
-    "a\u200b\u0000\x1b[31mb",
+    "a\u200b\x1b[31mb",
+    pytest.param("a\u0000b", marks=pytest.mark.sqlite_only("PostgreSQL keeps no such text")),
 )
 
 

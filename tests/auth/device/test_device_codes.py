@@ -40,7 +40,7 @@ def test_other_clients_are_asked_to_poll_less_often_than_our_own(world: World) -
 
 def test_the_store_holds_neither_code(world: World) -> None:
     codes = world.asked()
-    dump = "\n".join(world.db.connection.iterdump())
+    dump = "\n".join(world.db.database.dump())
     assert codes.device_code.reveal() not in dump
     assert codes.user_code.reveal() not in dump
     assert codes.user_code.reveal().replace("-", "") not in dump

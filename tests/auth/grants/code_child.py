@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 import trio
 
 from auth.identity import found
 from auth.tokens import access as tokens
-from server.store.sqlite import open_store
 from tests.auth.code_fakes import CALLBACK, VERIFIER
 from tests.auth.identity_fakes import POLICY, SITE, Clock, post, seeds, subkey
+from tests.engine_under_test import Place, open_at, read_place
 
 
-async def main(home: Path, client_id: str, code: str) -> None:
+async def main(place: Place, client_id: str, code: str) -> None:
     def die(*args: object, **kwargs: object) -> None:
         os._exit(9)
 
     tokens.answer = die  # pyright: ignore[reportAttributeAccessIssue]
     clock = Clock()
-    async with open_store(home / "db.sqlite", clock=clock, backups=home) as store:
+    async with open_at(place, clock=clock) as store:
         identity = await found(
             store, clock=clock, entropy=seeds(5_000_000), subkey=subkey, site=SITE, policy=POLICY
         )
@@ -38,4 +37,4 @@ async def main(home: Path, client_id: str, code: str) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(main, Path(sys.argv[1]), sys.argv[2], sys.argv[3])
+    trio.run(main, read_place(sys.argv[1]), sys.argv[2], sys.argv[3])

@@ -31,7 +31,6 @@ from auth.values.model import AUTHORIZATION_CODE, JWT_BEARER, Principal, Princip
 from auth.values.scopes import Vocabulary
 from auth.values.site import Site
 from auth.values.wire import WireReply, WireRequest
-from server.store.sqlite import open_store
 from tests.auth.assertion_fakes import KEYS, Signer, public
 from tests.auth.enterprise_fakes import (
     ALLOW,
@@ -63,6 +62,7 @@ from tests.auth.identity_fakes import (
 )
 from tests.auth.registration_fakes import SEEN, ask, enrolled, sent
 from tests.auth.upstream_fakes import Key
+from tests.engine_under_test import open_at, place_of
 
 HERE = f"{ORIGIN}/mcp"
 OTHER = f"{ORIGIN}/other/mcp"
@@ -425,7 +425,7 @@ async def test_a_request_that_is_wrong_uses_nothing_up() -> None:
 async def test_of_twenty_parallel_uses_of_one_assertion_one_counts(tmp_path: Path) -> None:
     clock = Clock()
     idp = Idp(clock)
-    async with open_store(tmp_path / "db.sqlite", clock=clock, backups=tmp_path) as store:
+    async with open_at(place_of(tmp_path / "ostiary.db"), clock=clock) as store:
         identity = await found(
             store,
             clock=clock,

@@ -13,9 +13,9 @@ from auth.identity import found
 from auth.tokens.challenge import BearerRefusal
 from auth.tokens.presentation import present
 from auth.values.wire import WireReply
-from server.store.sqlite import open_store
 from tests.auth.code_fakes import Porch, body_of, porch_of
 from tests.auth.identity_fakes import ORIGIN, POLICY, SITE, Clock, seeds, subkey
+from tests.engine_under_test import open_at, place_of, written
 
 CROWD = 20
 ROOT = Path(__file__).parents[3]
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 @asynccontextmanager
 async def on_disk(home: Path, seed: int = 0) -> AsyncGenerator[Porch]:
     clock = Clock()
-    async with open_store(home / "db.sqlite", clock=clock, backups=home) as store:
+    async with open_at(place_of(home / "ostiary.db"), clock=clock) as store:
         identity = await found(
             store, clock=clock, entropy=seeds(seed), subkey=subkey, site=SITE, policy=POLICY
         )
@@ -85,7 +85,13 @@ async def test_a_server_killed_between_commit_and_answer_makes_no_second_login(t
         client_id = program.client.id
     with trio.fail_after(60):
         child = await trio.run_process(
-            [sys.executable, str(Path(__file__).with_name("code_child.py")), str(tmp_path), client_id, code],
+            [
+                sys.executable,
+                str(Path(__file__).with_name("code_child.py")),
+                written(place_of(tmp_path / "ostiary.db")),
+                client_id,
+                code,
+            ],
             env={"PYTHONPATH": f"{ROOT}:{Path(__file__).parent}"},
             check=False,
         )

@@ -16,8 +16,8 @@ from auth.identity import Identity, found
 from auth.tokens.challenge import BearerRefusal
 from auth.tokens.presentation import present
 from auth.values.model import DEVICE_CODE, REFRESH_TOKEN, Principal
-from server.store.sqlite import open_store
 from tests.auth.identity_fakes import ORIGIN, POLICY, SITE, Clock, logged_in, post, seeds, subkey
+from tests.engine_under_test import open_at, place_of
 
 CROWD = 20
 
@@ -25,7 +25,7 @@ CROWD = 20
 @asynccontextmanager
 async def on_disk(tmp_path: Path) -> AsyncGenerator[Identity]:
     clock = Clock()
-    async with open_store(tmp_path / "db.sqlite", clock=clock, backups=tmp_path) as store:
+    async with open_at(place_of(tmp_path / "ostiary.db"), clock=clock) as store:
         identity = await found(store, clock=clock, entropy=seeds(), subkey=subkey, site=SITE, policy=POLICY)
         store.on_changes(identity.apply_changes)
         yield identity

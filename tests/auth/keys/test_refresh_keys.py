@@ -354,7 +354,7 @@ def test_a_sealed_key_gives_nothing_away_and_opens_with_its_own_key_file_and_ver
 
 def test_no_secret_of_a_key_is_in_the_database(world: World) -> None:
     rotate(world)
-    dump = "\n".join(world.db.connection.iterdump())
+    dump = "\n".join(world.db.database.dump())
     for version in ("1", "2"):
         key = world.refresh_keys().get(version, world.now)
         assert key is not None

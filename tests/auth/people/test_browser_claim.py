@@ -194,7 +194,7 @@ async def test_only_the_hash_of_the_token_is_stored_and_no_page_but_its_own_name
     assert len(token) == 32
     await claim(browser, path)
     assert token not in browser.text
-    assert token not in "\n".join(house.store.db.connection.iterdump())
+    assert token not in "\n".join(house.store.db.database.dump())
 
 
 async def test_a_link_needs_all_its_random_bytes() -> None:

@@ -53,7 +53,7 @@ async def test_the_cookie_is_256_bits_and_only_its_hash_is_stored() -> None:
     await browser.sign_in()
     assert len(cookie_of(browser)) == 43
     assert session_row(house, browser) is not None
-    assert cookie_of(browser) not in "\n".join(house.store.db.connection.iterdump())
+    assert cookie_of(browser) not in "\n".join(house.store.db.database.dump())
 
 
 async def test_signing_in_changes_the_cookie_so_that_a_planted_one_opens_nothing() -> None:
@@ -203,13 +203,13 @@ async def test_a_form_without_its_token_does_nothing(path: str) -> None:
     house = House().owned()
     browser = Browser(house)
     await browser.sign_in()
-    before = "\n".join(house.store.db.connection.iterdump())
+    before = "\n".join(house.store.db.database.dump())
     for token in ("", "0" * 64, "\ud800", "x" * 2_000):
         page = await browser.post(
             path, ("form_token", token), ("user_code", "BCDFGHJK"), ("decision", "approve")
         )
         assert page.status == 403
-    assert "\n".join(house.store.db.connection.iterdump()) == before
+    assert "\n".join(house.store.db.database.dump()) == before
 
 
 async def test_a_token_of_another_browser_does_not_fit() -> None:

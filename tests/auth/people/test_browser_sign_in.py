@@ -175,7 +175,7 @@ async def test_an_unknown_name_is_throttled_like_a_known_one_and_is_not_stored()
     for _ in range(3):
         await guess(house, "correct.horse.battery")
     assert (await guess(house, "correct.horse.battery")).page.status == 429
-    assert "correct.horse" not in "\n".join(house.store.db.connection.iterdump())
+    assert "correct.horse" not in "\n".join(house.store.db.database.dump())
 
 
 async def test_an_account_that_is_disabled_while_its_passphrase_is_hashed_stays_out() -> None:

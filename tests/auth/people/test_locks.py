@@ -11,9 +11,8 @@ from tests.auth.people_fakes import let_in
 
 
 def add_row(house: House, table: str, **values: object) -> None:
-    """What is not named and must be something is "x"."""
-    must = [row["name"] for row in house.store.db.fetch_all(f"PRAGMA table_info({table})") if row["notnull"]]
-    row = {**dict.fromkeys(must, "x"), **values}
+    must = house.store.db.database.required(table)
+    row = {**must, **values}
     house.store.db.execute(
         f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", *row.values()
     )

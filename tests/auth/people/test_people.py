@@ -110,7 +110,7 @@ def test_an_invited_person_takes_the_account_with_the_link_and_has_what_was_give
 def test_an_invitation_works_once_and_only_its_hash_is_stored() -> None:
     world = World()
     invite(world)
-    dump = "\n".join(world.db.connection.iterdump())
+    dump = "\n".join(world.db.database.dump())
     assert TOKEN not in dump
     assert isinstance(accept(world), AcceptedInvitation)
     assert isinstance(accept(world), LinkIsOver)

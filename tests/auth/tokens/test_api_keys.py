@@ -54,6 +54,13 @@ def made(world: World, number: int = 1, **order: Any) -> NewApiKey:
     return found
 
 
+def made_elsewhere(number: int) -> NewApiKey:
+    world = World()
+    key = made(world, number)
+    world.close()
+    return key
+
+
 # ── making, listing, revoking ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -427,7 +434,7 @@ async def test_keys_that_change_faster_than_they_can_be_read_let_nobody_in() -> 
 
 async def test_a_key_that_another_process_has_made_is_looked_for_and_made_up_ones_seldom() -> None:
     """Nobody has told of it yet: its change is heard of a moment later."""
-    store = SlowStore(made(World(), 1).key)
+    store = SlowStore(made_elsewhere(1).key)
     ring = ApiKeyRing(store)
     clock = Clock()
     verifier: Any = SimpleNamespace(settle=lambda: None)
@@ -438,7 +445,7 @@ async def test_a_key_that_another_process_has_made_is_looked_for_and_made_up_one
         return isinstance(await check.check(shown, clock()), Principal)
 
     assert await ring.reload()
-    others = made(World(), 2)
+    others = made_elsewhere(2)
     store.truth.append(others.key)
     assert not await let_in(others)  # it has this store for itself
     ring.shared = True
@@ -447,16 +454,16 @@ async def test_a_key_that_another_process_has_made_is_looked_for_and_made_up_one
     assert await let_in(others)
     assert store.reads == 1
     for number in range(10, 40):  # in the right form, and nobody made them
-        assert not await let_in(made(World(), number))
-        assert not await let_in(made(World(), number))
+        assert not await let_in(made_elsewhere(number))
+        assert not await let_in(made_elsewhere(number))
     assert store.reads == LOOKS
     clock.now += LOOK_MS
     for number in range(40, 50):
-        assert not await let_in(made(World(), number))
+        assert not await let_in(made_elsewhere(number))
     assert store.reads == LOOKS + 1
     assert await let_in(others)
     clock.now -= 1000 * LOOK_MS  # a clock that was put back bars nobody
-    late = made(World(), 60)
+    late = made_elsewhere(60)
     store.truth.append(late.key)
     assert await let_in(late)
 

@@ -215,19 +215,31 @@ async def test_from_ten_seconds_after_the_start_no_nonce_is_wanted_of_a_clock_th
             assert isinstance(answer, BearerRefusal) is wanted
 
 
-async def test_a_nonce_counts_at_every_process_that_began_before_it_was_made_and_at_no_later_one() -> None:
+async def test_a_nonce_of_the_process_before_is_answered_with_another() -> None:
     clock, prover = Clock(), Prover()
-    async with open_identity(clock=clock, age=0) as one:
-        token = (await bound(one, prover))["access_token"]
-        other = await begun(one, clock)
-        nonce = nonce_of(await call(one, f"DPoP {token}", prover.shown(token)))
-        assert isinstance(await call(other, f"DPoP {token}", prover.shown(token, nonce=nonce)), Principal)
+    async with open_identity(clock=clock, age=0) as before:
+        token = (await bound(before, prover))["access_token"]
+        nonce = nonce_of(await call(before, f"DPoP {token}", prover.shown(token)))
         clock.now += SECOND
-        later = await begun(one, clock)
-        newer = nonce_of(await call(later, f"DPoP {token}", prover.shown(token, nonce=nonce)))
+        after = await begun(before, clock)
+        newer = nonce_of(await call(after, f"DPoP {token}", prover.shown(token, nonce=nonce)))
         assert newer != nonce
-        for each in (one, other, later):
-            assert isinstance(await call(each, f"DPoP {token}", prover.shown(token, nonce=newer)), Principal)
+        assert isinstance(await call(after, f"DPoP {token}", prover.shown(token, nonce=newer)), Principal)
+
+
+async def test_on_a_database_no_nonce_is_wanted_and_what_counted_before_a_restart_is_known() -> None:
+    clock, prover = Clock(), Prover()
+    async with open_identity(clock=clock) as before:
+        before.heed_others()
+        token = (await bound(before, prover))["access_token"]
+        caught = prover.shown(token)
+        assert isinstance(await call(before, f"DPoP {token}", caught), Principal)
+        after = await begun(before, clock)
+        after.heed_others()
+        refused = await call(after, f"DPoP {token}", caught)
+        assert isinstance(refused, BearerRefusal)
+        assert refused.error == "invalid_dpop_proof"
+        assert isinstance(await call(after, f"DPoP {token}", prover.shown(token)), Principal)
 
 
 async def test_a_clock_that_is_set_back_after_the_start_locks_nobody_out() -> None:

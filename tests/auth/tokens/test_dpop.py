@@ -20,9 +20,10 @@ from auth.tokens import dpop, verify
 from auth.tokens.challenge import BearerRefusal
 from auth.tokens.dpop import ProofWindow
 from auth.tokens.presentation import PresentedProof, present
+from auth.tokens.proof_claims import BETWEEN, ProofClaims
 from auth.values.model import Principal
 from auth.values.site import Site
-from server.store.jobs import Change
+from server.store.jobs import Change, StoreUnavailable
 from tests.auth.assertion_fakes import KEYS
 from tests.auth.code_fakes import answer_of, open_porch, press
 from tests.auth.dpop_fakes import (
@@ -369,6 +370,66 @@ async def test_a_proof_counts_once_at_a_resource_also_ten_times_at_once() -> Non
         assert sum(isinstance(one, Principal) for one in found) == 1
         refused = next(one for one in found if isinstance(one, BearerRefusal))
         assert refused.description == "DPoP proof: was used before"
+
+
+async def test_among_several_processes_a_proof_counts_once_in_the_store_whatever_each_of_them_has_seen() -> (
+    None
+):
+    prover = Prover()
+    async with open_identity() as identity:
+        identity.heed_others()
+        token = (await bound(identity, prover))["access_token"]
+        shown = prover.shown(token)
+        assert isinstance(await call(identity, f"DPoP {token}", shown), Principal)
+        identity.verifier._proofs = ProofWindow()  # as another process, which has not seen it
+        refused = await call(identity, f"DPoP {token}", shown)
+        assert isinstance(refused, BearerRefusal)
+        assert refused.description == "DPoP proof: was used before"
+
+        # Ten times at once, of which each could be told by the answer to another's question.
+        found: list[Principal | BearerRefusal] = []
+        again = prover.shown(token)
+
+        async def go() -> None:
+            found.append(await call(identity, f"DPoP {token}", again))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(go)
+        assert sum(isinstance(one, Principal) for one in found) == 1
+        assert isinstance(await call(identity, f"DPoP {token}", prover.shown(token)), Principal)
+
+
+async def test_a_proof_that_the_store_could_not_be_asked_for_lets_nobody_in_and_is_used_up() -> None:
+    prover = Prover()
+    async with open_identity() as identity:
+        token = (await bound(identity, prover))["access_token"]
+        assert isinstance(await call(identity, f"DPoP {token}", prover.shown(token)), Principal)
+
+        async def fail(_: dpop.DpopProof) -> bool:
+            raise StoreUnavailable("it is away")
+
+        identity.heed_others()
+        shared, identity.verifier.proof_claims = identity.verifier.proof_claims, ProofClaims(fail)
+        shown = prover.shown(token)
+        with pytest.raises(StoreUnavailable):
+            await call(identity, f"DPoP {token}", shown)
+        identity.verifier.proof_claims = shared
+        assert isinstance(await call(identity, f"DPoP {token}", shown), BearerRefusal)
+        assert isinstance(await call(identity, f"DPoP {token}", prover.shown(token)), Principal)
+
+
+def test_proofs_of_requests_that_went_away_take_no_room_for_ever() -> None:
+    async def claim(_: dpop.DpopProof) -> bool:
+        return True
+
+    shared = ProofClaims(claim)
+    for number in range(BETWEEN):
+        assert shared.wait(f"{number}", dpop.DpopProof(jkt="k", id_hash=f"{number}", issued_at=100), 100_000)
+    late = dpop.DpopProof(jkt="k", id_hash="late", issued_at=150)
+    assert not shared.wait("late", late, 150_000)
+    assert shared.wait("late", late, 161_000)  # the others are too old by themselves
+    assert not shared.is_waiting("0")
 
 
 async def test_a_request_that_runs_on_is_looked_at_again_with_its_one_proof() -> None:

@@ -1,0 +1,110 @@
+"""What was paid to others for a call: in the books once, whatever the store could do when it was paid, and whoever still waits for the call."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+
+from auth.values.model import Principal, PrincipalKind
+from server.backends.wallet import Outlay
+from server.store.arrears import Arrears
+from server.store.jobs import JobTooSlow, StoreBroken, StoreFull, StoreUnavailable
+from server.till.purchases import NOT_BOOKED, PurchaseBook
+from tests.till.books_fakes import checked
+from tests.till.open_till import OpenTill, no_room, open_till
+
+ASSET = "0x036CbD53842c5426634e7929541eC2318f3dCF7e"
+CHAIN = f"chain:eip155:84532:{ASSET.lower()}"
+
+
+def outlay(**changes: Any) -> Outlay:
+    fields: dict[str, Any] = {
+        "identifier": "pay-1", "amount": 20_000, "network": "eip155:84532", "asset": ASSET, "tool": "sell", "call_id": "call_1",
+        "caller": None, "transaction": "0x01",
+    }  # fmt: skip
+    return Outlay(**{**fields, **changes})
+
+
+class Buying:
+    def __init__(self, at: OpenTill) -> None:
+        store: Any = at.store
+        self.at = at
+        self.arrears = Arrears(store, at.log, NOT_BOOKED)
+        self.book = PurchaseBook("main", store, at.books, self.arrears, clock=lambda: at.now, log=at.log)
+
+    async def booked(self) -> list[tuple[str, str, int]]:
+        rows = await self.at.rows("movements")
+        assert not rows or (await checked(self.at.store.inner, self.at.books)).is_right
+        return [(row["source"], row["target"], row["amount"]) for row in rows]
+
+
+ONCE = [("cost:main/sell", CHAIN, 20_000)]
+
+
+@asynccontextmanager
+async def buying() -> AsyncGenerator[Buying]:
+    async with open_till() as at:
+        yield Buying(at)
+
+
+@pytest.mark.parametrize("problem", [StoreUnavailable, StoreFull, StoreBroken, JobTooSlow])
+async def test_what_could_not_be_booked_is_booked_as_soon_as_it_can(problem: type[Exception]) -> None:
+    async with buying() as it, trio.open_nursery() as background:
+        background.start_soon(it.arrears.run)
+        it.at.store.failing = lambda name: problem("no room") if name == "post" else None
+        await it.book.book(outlay())  # and its call is answered
+        assert await it.booked() == []
+        assert "purchase.not_booked_yet" in it.at.heard.getvalue()
+        it.at.store.failing = lambda name: None
+        with trio.fail_after(5):
+            while not await it.booked():
+                await trio.sleep(0.01)
+        assert await it.booked() == ONCE
+        assert "purchase.booked_late" in it.at.heard.getvalue()
+        background.cancel_scope.cancel()
+
+
+async def test_one_of_which_nobody_knows_whether_it_was_booked_is_booked_once() -> None:
+    async with buying() as it:
+        it.at.store.losing = lambda name: name == "post"
+        await it.book.book(outlay())
+        it.at.store.losing = lambda name: False
+        await it.arrears.settle()
+        await it.book.book(outlay())  # the call is made again, and tells of the same payment
+        assert await it.booked() == ONCE
+
+
+async def test_whoever_leaves_once_it_is_paid_does_not_keep_it_from_the_books() -> None:
+    async with buying() as it:
+        with trio.CancelScope() as caller:
+            caller.cancel()
+            await it.book.book(outlay())
+        assert await it.booked() == ONCE
+
+
+async def test_what_can_never_be_booked_keeps_nobody_from_the_answer_and_is_told() -> None:
+    async with buying() as it:
+        await it.book.book(outlay())
+        await it.book.book(outlay(amount=30_000))
+        assert await it.booked() == ONCE
+        assert not it.arrears
+        assert NOT_BOOKED in it.at.heard.getvalue()
+        assert "30000" in it.at.heard.getvalue()
+
+
+async def test_what_is_still_owed_is_booked_before_the_process_ends() -> None:
+    async with buying() as it:
+        async with trio.open_nursery() as background:
+            background.start_soon(it.arrears.run)
+            it.at.store.failing = no_room("post")
+            caller = Principal(kind=PrincipalKind.USER, subject="ann")
+            await it.book.book(outlay(caller=caller))
+            it.at.store.failing = lambda name: None
+            background.cancel_scope.cancel()
+        assert await it.booked() == ONCE
+        (movement,) = await it.at.rows("movements")
+        assert movement["principal"] == caller.key()
