@@ -127,8 +127,10 @@ async def found(
     cashier: Cashier | None = None,
     connections: Connections | None = None,
     offerings: Offerings | None = None,
+    began: Millis | None = None,
 ) -> Identity:
-    """Set the store up if need be, load the keys, and put the parts together.
+    """Set the store up if need be, load the keys, and put the parts together. `began`: since when this process remembers what it saw, if
+    not from now on.
 
     Raises `sealing.CannotUnseal` if the store's keys were sealed with another key file.
     """
@@ -156,7 +158,13 @@ async def found(
         connections=connections,
         offerings=offerings,
     )
-    verifier = TokenVerifier(site=site, keys=ring, live=logins, reload_keys=parts.reload_keys)
+    verifier = TokenVerifier(
+        site=site,
+        keys=ring,
+        live=logins,
+        reload_keys=parts.reload_keys,
+        nonces=dpop.ProofNonces(subkey(dpop.NONCE_PURPOSE), now if began is None else began),
+    )
     return Identity(
         parts=parts,
         live=logins,

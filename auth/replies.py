@@ -15,7 +15,7 @@ Headers = tuple[tuple[str, str], ...]
 # These endpoints take nothing from a cookie, so any page may call them; /authorize and the pages have no such headers.
 CORS: Final[Headers] = (
     ("Access-Control-Allow-Origin", "*"),
-    ("Access-Control-Expose-Headers", "WWW-Authenticate, Retry-After, ETag"),
+    ("Access-Control-Expose-Headers", "WWW-Authenticate, DPoP-Nonce, Retry-After, ETag"),
 )
 PREFLIGHT: Final[Headers] = (
     ("Access-Control-Allow-Headers", "Authorization, Content-Type, Accept, MCP-Protocol-Version, DPoP"),

@@ -17,12 +17,14 @@ INVALID: Final = "the access token is not valid (any more)"
 
 
 class BearerRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """401 or 403, and the header that says how to do better. `error` is None where no token was sent."""
+    """401 or 403, and the header that says how to do better. `error` is None where no token was sent. `nonce`: what the next proof of a key
+    must have in it."""
 
     status: int
     error: str | None
     description: str
     www_authenticate: str
+    nonce: str = ""
 
 
 def challenge(
@@ -63,4 +65,16 @@ def proof_challenge(
         error=error,
         description=description,
         www_authenticate=f"{plain.www_authenticate}, DPoP {', '.join(parts)}",
+    )
+
+
+def nonce_challenge(nonce: str) -> BearerRefusal:
+    """RFC 9449 §9: once more, with `nonce` in the proof. The one challenge, since several clients look for it at the beginning of the header."""
+    error, description = "use_dpop_nonce", "DPoP proof: needs the nonce that comes with this answer"
+    return BearerRefusal(
+        status=401,
+        error=error,
+        description=description,
+        www_authenticate=f'DPoP error="{error}", error_description="{description}", algs="{" ".join(ALGORITHMS)}"',
+        nonce=nonce,
     )

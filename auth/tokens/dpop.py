@@ -3,8 +3,10 @@
     DPoP: <a JWT, signed by the key in its own header, about this method and this address, now, once>
 
 A proof at /token or /par counts once in the store; one at a resource once in this process, since a write for every call would
-cost more than the call. There is no `nonce` (§8 leaves it to the server): it would cost every client a second round trip, and
-a proof is good for a minute at most. Whether a token is bound, and to what, is verify.py's.
+cost more than the call, and where there are others once among all of them (proof_claims.py). What counted in a process that was alone
+and ran before this one is not known: a proof that may be so old needs a `nonce` (§8, §9), which says when it was made by our clock. From
+all others none is demanded: it would cost every client a second round trip, and a proof is good for a minute at most. Whether a token is
+bound, and to what, is verify.py's.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import msgspec
 
 from auth.clients import registry as clients
 from auth.jose import jws
-from auth.jose.base64url import pack
+from auth.jose.base64url import pack, unpack
 from auth.jose.jws import BadJws, number_in, text_in
 from auth.jose.public_keys import ALGORITHMS, BadKeys, PublicKey, read_key
 from auth.jose.thumbprints import thumbprint
@@ -32,9 +34,13 @@ LONGEST: Final = 8 * 1_024  # one with an RSA key of 8 192 bits has about 3 KiB
 BACK_SECONDS: Final = 60  # how old a proof may be: clocks differ, and requests wait
 AHEAD_SECONDS: Final = 10
 JTI_LENGTH: Final = 256
+NONCE_PURPOSE: Final = "dpop-nonces"
 # Proofs that are remembered, about 200 bytes each. One costs some tenths of a millisecond to check: a minute has room for few more.
 REMEMBERED: Final = 100_000
 
+_TIME_BYTES: Final = 8
+_MAC_BYTES: Final = 16
+_NONCE_LENGTH: Final = 32  # of both, written as base64url
 # No client has this id: those that are entered by hand have no colon, the others are addresses or begin with cli_.
 _OWNER: Final = "dpop:"
 
@@ -49,6 +55,7 @@ class DpopProof(msgspec.Struct, frozen=True, kw_only=True):
     jkt: str  # the thumbprint of its key
     id_hash: str  # of key and jti
     issued_at: int  # seconds
+    nonce: str = ""  # as it stands there; one that cannot be ours is none
 
     @property
     def expires_at(self) -> Millis:
@@ -100,6 +107,7 @@ def read(
         jkt=found,
         id_hash=hashlib.sha256(f"{found} {jti}".encode("utf-8", "surrogatepass")).hexdigest(),
         issued_at=issued_at,
+        nonce=nonce if isinstance(nonce := claims.get("nonce"), str) and len(nonce) == _NONCE_LENGTH else "",
     )
 
 
@@ -146,6 +154,38 @@ def refusal(problem: str) -> OAuthRefusal:
 def use_up(db: Db, proof: DpopProof) -> bool:
     """Part of a job: False if this proof was used before."""
     return clients.use_up(db, _OWNER, proof.id_hash, proof.expires_at)
+
+
+class ProofNonces:
+    """Which proofs may have been used at a resource before this process began, and what they must have in them to count all the same:
+    a time of ours, with a MAC. For a process that is alone: what several have seen is in the store, also after a restart."""
+
+    def __init__(self, key: bytes, began: Millis) -> None:
+        self._key = key
+        self._began = began
+        # A clock that is as far ahead as it may be has made them before.
+        self._doubtful_until = began // 1_000 + AHEAD_SECONDS
+
+    def wanted(self, proof: DpopProof) -> bool:
+        """It may be older than this process is."""
+        return proof.issued_at <= self._doubtful_until and self._made_at(proof.nonce) < self._began
+
+    def make(self, now: Millis) -> str:
+        # Not before the beginning, where the clock was set back since.
+        said = max(now, self._began).to_bytes(_TIME_BYTES, "big")
+        return pack(said + self._mac(said))
+
+    def _made_at(self, nonce: str) -> Millis:
+        """0 for what is none of ours."""
+        try:
+            raw = unpack(nonce)
+        except ValueError:
+            return 0
+        said = raw[:_TIME_BYTES]
+        return int.from_bytes(said, "big") if hmac.compare_digest(raw[_TIME_BYTES:], self._mac(said)) else 0
+
+    def _mac(self, said: bytes) -> bytes:
+        return hmac.digest(self._key, said, "sha256")[:_MAC_BYTES]
 
 
 class ProofWindow:

@@ -19,7 +19,7 @@ from auth.jose.thumbprints import is_thumbprint
 from auth.keys.ring import Keys, SigningKeys
 from auth.tokens import dpop
 from auth.tokens.access import TOKEN_TYPE
-from auth.tokens.challenge import INVALID, BearerRefusal, challenge, proof_challenge
+from auth.tokens.challenge import INVALID, BearerRefusal, challenge, nonce_challenge, proof_challenge
 from auth.tokens.live import LiveGrant, LiveLogins
 from auth.tokens.presentation import LONGEST_TOKEN, Presentation, PresentedCredential, PresentedProof
 from auth.tokens.proof_claims import ProofClaims
@@ -79,6 +79,7 @@ class TokenVerifier:
         keys: Keys,
         live: LiveLogins,
         reload_keys: Callable[[], Awaitable[None]],
+        nonces: dpop.ProofNonces,
         remembered: int = REMEMBERED,
     ) -> None:
         """`reload_keys`: reads `keys` again from the store, if they are stale."""
@@ -89,6 +90,7 @@ class TokenVerifier:
         self._tokens: dict[bytes, _KnownToken] = {}
         self._remembered = remembered
         self._proofs = dpop.ProofWindow()
+        self._nonces = nonces
         self.proof_claims: ProofClaims | None = None  # there are others, who see proofs as well
 
     def check_nowait(
@@ -175,6 +177,8 @@ class TokenVerifier:
             )
         except BadJws as problem:
             return proof_challenge(site, shown, f"DPoP proof: {problem}", error="invalid_dpop_proof")
+        if self.proof_claims is None and self._nonces.wanted(read_proof):
+            return nonce_challenge(self._nonces.make(now))
         if not self._proofs.use_up(read_proof, now):
             return self._refuse_used(shown)
         if self.proof_claims is None:

@@ -25,6 +25,13 @@ class EntryRefusal(msgspec.Struct, frozen=True):
     status: int
     www_authenticate: str
     body: bytes
+    nonce: str = ""  # for the next proof of a key (RFC 9449 §8)
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Those of a challenge."""
+        named = ((b"www-authenticate", self.www_authenticate), (b"dpop-nonce", self.nonce))
+        return [(name, value.encode("latin-1")) for name, value in named if value]
 
 
 BUSY = EntryRefusal(
@@ -109,4 +116,6 @@ def _narrowed(principal: Principal, tools: str) -> Principal | EntryRefusal:
 
 def _refusal(refused: BearerRefusal) -> EntryRefusal:
     told = {"error": refused.error or "unauthorized", "error_description": refused.description}
-    return EntryRefusal(refused.status, refused.www_authenticate, msgspec.json.encode(told))
+    return EntryRefusal(
+        refused.status, refused.www_authenticate, msgspec.json.encode(told), nonce=refused.nonce
+    )

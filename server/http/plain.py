@@ -205,9 +205,7 @@ class PlainHandler(McpHandler):
 
     async def turn_away(self, reply: PlainReply, refusal: EntryRefusal) -> None:
         """The authorization server's answer (400, 401, 403, 503), and with a 401 what the thing would cost."""
-        extra: list[tuple[bytes, bytes]] = []
-        if refusal.www_authenticate:
-            extra.append((b"www-authenticate", refusal.www_authenticate.encode("latin-1")))
+        extra = refusal.headers
         if refusal.status == 503:
             extra += RETRY_LATER
         storefront = self.threshold.storefront

@@ -20,6 +20,7 @@ from server.mcp.versions import REVISIONS, Revision
 EXPOSED: Final = b", ".join(
     (
         b"WWW-Authenticate",
+        b"DPoP-Nonce",
         b"Mcp-Session-Id",
         b"MCP-Protocol-Version",
         b"Retry-After",

@@ -377,9 +377,7 @@ async def slow_down(reply: McpReply, text: str, seconds: int) -> None:
 
 async def pass_on(reply: McpReply, refusal: EntryRefusal) -> None:
     """The authorization server's answer instead of ours (400, 401, 403, 503)."""
-    extra: list[tuple[bytes, bytes]] = []
-    if refusal.www_authenticate:
-        extra.append((b"www-authenticate", refusal.www_authenticate.encode("latin-1")))
+    extra = refusal.headers
     if refusal.status == 503:
         extra += RETRY_LATER
     await reply.finish(refusal.status, refusal.body, tuple(extra))

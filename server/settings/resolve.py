@@ -73,11 +73,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def workers(self) -> int:
         """How many processes serve."""
-        wanted = self.config.workers
-        if wanted != "auto":
-            return wanted
-        # A file is one process's; and more of them than settings may ask for are of no use.
-        return min(_processors(), MOST_WORKERS) if self.config.store else 1
+        return _workers(self.config)
 
     @property
     def sells(self) -> bool:
@@ -95,6 +91,13 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     def canonical_issuer(self, port: int) -> str:
         scheme = "https" if self.config.tls_certificate else "http"
         return self.issuer or f"{scheme}://{_own_name(self.config.host)}:{port}"
+
+
+def _workers(config: Config) -> int:
+    if config.workers != "auto":
+        return config.workers
+    # A file is one process's; and more of them than settings may ask for are of no use.
+    return min(_processors(), MOST_WORKERS) if config.store else 1
 
 
 def _processors() -> int:
@@ -145,6 +148,7 @@ def resolve_all(loaded: LoadedSettings) -> tuple[Resolved, list[SettingsProblem]
             )
         )
     _check_store(config, problems)
+    _check_streams(config, loaded.servers, problems)
     _check_tls(config, problems)
     _check_ports(config, problems)
     problems.extend(
@@ -210,6 +214,21 @@ def _check_store(config: Config, problems: list[SettingsProblem]) -> None:
                 what="is for a database in a file, and `store` leads to another",
                 instead="0, and the database's own back-ups (pg_basebackup, pg_dump)",
             )
+        )
+
+
+def _check_streams(config: Config, servers: Sequence[ServerConfig], problems: list[SettingsProblem]) -> None:
+    """A stream of the transport of 2024-11-05 is known to the one process that has it, and what is posted to it may reach any."""
+    count = _workers(config)
+    if config.store and count > 1:
+        problems.extend(
+            SettingsProblem(
+                key=f"server[{place}].compat.sse",
+                what=f"keeps each stream in one process, and {count} processes serve: its POSTs would reach the wrong one",
+                instead="false, or workers = 1",
+            )
+            for place, server in enumerate(servers, 1)
+            if server.compat.sse
         )
 
 

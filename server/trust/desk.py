@@ -20,6 +20,7 @@ from auth.values.entropy import SEED_BYTES, Entropy
 from auth.values.model import Millis
 from server.backends.base import Trouble, Watched
 from server.observe.log import Logger
+from server.store.arrears import Arrears
 from server.store.jobs import Change, Store, StoreError
 from server.trust import logins, pins
 from server.trust.connections import PersonConnections
@@ -83,6 +84,7 @@ class TrustDesk:
         self.tokens: Final = tokens
         self.issuer: Final = issuer
         self.connections: Final = connections
+        self.owed: Final = Arrears(store, log, "upstream.login_not_kept")
         self.vault: Final = LoginVault(subkey, entropy)
         self._node = node
         self._entropy = entropy
@@ -135,6 +137,7 @@ class TrustDesk:
             self.store,
             self.vault,
             self.tokens,
+            owed=self.owed,
             clock=self.clock,
             log=self.log,
             person=person,
@@ -174,7 +177,13 @@ class TrustDesk:
         self._coming, self._met_coming = None, {}
 
     async def run(self) -> None:
-        """Writes what was offered when an upstream was met, and reads what others have decided. For as long as the server runs."""
+        """Writes what was offered when an upstream was met and what logins owe, and reads what others have decided. For as long as the server
+        runs."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.owed.run)
+            await self._keep_up()
+
+    async def _keep_up(self) -> None:
         while True:
             await self._woken.wait()
             self._woken = trio.Event()

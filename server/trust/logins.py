@@ -208,19 +208,22 @@ def end(
     person: str,
     *,
     login_id: str | None = None,
+    version: int | None = None,
     by: str,
     why: str,
     now: Millis,
 ) -> bool:
-    """A job: forget a login; with `login_id`, that one and no later one."""
+    """A job: forget a login; with `login_id`, that one and no later one, and with `version`, these tokens of it and no newer ones."""
     db.takes_away()
     gone = db.execute(
         "DELETE FROM upstream_tokens WHERE server = ? AND agent = ? AND person = ?"
-        + ("" if login_id is None else " AND login_id = ?"),
+        + ("" if login_id is None else " AND login_id = ?")
+        + ("" if version is None else " AND version = ?"),
         upstream.server,
         upstream.agent,
         person,
         *(() if login_id is None else (login_id,)),
+        *(() if version is None else (version,)),
     )
     if gone:
         _tell(db, upstream, person)

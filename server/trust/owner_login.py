@@ -2,13 +2,13 @@
 
 However many calls want it at once, one refreshes; and where several nodes have it, one of them, which is written down before the
 authorization server is asked: the others wait for what it brings. The refresh token is single use almost everywhere, so between the answer and our row
-nothing may come: the refresh ignores cancellation for its bounded time, and what it brought is written before it is used.
+nothing may come: the refresh ignores cancellation for its bounded time, and what it brought is written before it is used. Where the store cannot
+write at that moment it is owed, and written as soon as it can; nobody else has its turn before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from shlex import quote
 from types import MappingProxyType
@@ -21,7 +21,8 @@ import trio
 from auth.values.model import Millis
 from server.backends.base import AgentRequest, BackendError, Trouble
 from server.observe.log import Logger
-from server.store.jobs import Store, StoreError
+from server.store.arrears import Arrears, Job
+from server.store.jobs import Store, StoreError, StoreUnavailable
 from server.trust import logins
 from server.trust.logins import OURS, KeptLogin, LoginVault, UpstreamLogin
 from server.trust.pins import UpstreamKey
@@ -30,9 +31,10 @@ from server.trust.token_endpoint import AskForTokens, TokenDenied, UpstreamToken
 TRIES: Final = (
     2  # one whose answer was lost is repeated at once: servers give the same answer again within a minute
 )
-# Two tries take 20 seconds at most. Whoever takes longer has died, or could not write what it got.
-TURN_MILLIS: Final[Millis] = 30_000
-# So long a call waits for the turn of another node: what a node left that died is free after ten seconds.
+# Two tries take 20 seconds at most, and then the turn is given back, or what it brought is written. Where the store is away it is for longer: who
+# shows the token a second time as soon as it is there again may end the login. What a node left that died is free after ten seconds.
+TURN_MILLIS: Final[Millis] = 10 * 60_000
+# So long a call waits for the turn of another node.
 TURN_SECONDS: Final = 35.0
 _LOOK_SECONDS: Final = 0.25
 # A token that was refused so soon after it was made is not refused for its age.
@@ -55,18 +57,20 @@ class OwnerLogin:
         vault: LoginVault,
         ask: AskForTokens,
         *,
+        owed: Arrears,
         clock: Callable[[], Millis],
         log: Logger,
         person: str = OURS,
         url: str = "",
         node: str = "",
     ) -> None:
-        """`url`: where the upstream is. A login at another place is none, however the two are called here. `node`: the boot id of this one,
+        """`owed`: what the store could not write yet, of all logins. `url`: where the upstream is. A login at another place is none, however the two are called here. `node`: the boot id of this one,
         where others may use the same database."""
         self._upstream = upstream
         self._store = store
         self._vault = vault
         self._ask = ask
+        self._owed = owed
         self._clock = clock
         self._log = log
         self._person = person
@@ -141,6 +145,7 @@ class OwnerLogin:
             if self._read:
                 return self._kept
             try:
+                await self._owed.settle()  # or else the row may be older than what we had
                 row = await self._store.read(
                     partial(logins.fetch, upstream=self._upstream, person=self._person)
                 )
@@ -164,6 +169,12 @@ class OwnerLogin:
             kept = self._kept
             if kept is not None and kept is not seen:  # somebody refreshed while we waited
                 return kept.login
+            try:
+                await self._owed.settle()
+            except StoreUnavailable:
+                if self._node:  # nobody knows who else is at it
+                    raise self._unusable() from None
+            kept = self._kept
             if kept is None:
                 raise self._unusable()
             if kept.login.refresh_token is None:
@@ -172,8 +183,10 @@ class OwnerLogin:
                 raise self._unusable()
             newer = await self._refreshed_elsewhere(kept)
             if newer is not None:
+                # Also what this one owed, and had in memory before.
+                known = newer.login.access_token.reveal() == kept.login.access_token.reveal()
                 kept = newer
-                if kept.login.fresh(self._clock()):
+                if not known and kept.login.fresh(self._clock()):
                     return kept.login
             if self._node and (theirs := await self._wait_for_turn(kept)) is not None:
                 return theirs.login
@@ -202,7 +215,8 @@ class OwnerLogin:
                         partial(logins.fetch, upstream=self._upstream, person=self._person)
                     )
                 except StoreError:
-                    # Another one may be at it: to spend the token now could end the login.
+                    # Another one may be at it: to spend the token now could end the login. And it may have been given to this one.
+                    self._owed.owe(self._leaving(kept))
                     raise self._unusable() from None
                 if row is None or row[1] != kept.login_id:  # logged out, or in anew
                     self.changed()
@@ -212,8 +226,8 @@ class OwnerLogin:
                 await trio.sleep(_LOOK_SECONDS)
         raise self._unusable()
 
-    async def _leave_turn(self, kept: KeptLogin) -> None:
-        job = partial(
+    def _leaving(self, kept: KeptLogin) -> Job:
+        return partial(
             logins.leave_turn,
             upstream=self._upstream,
             person=self._person,
@@ -221,8 +235,15 @@ class OwnerLogin:
             version=kept.version,
             node=self._node,
         )
-        with suppress(StoreError):  # then it is over in half a minute
+
+    async def _leave_turn(self, kept: KeptLogin) -> None:
+        if not self._node:
+            return
+        job = self._leaving(kept)
+        try:
             await self._store.write(job)
+        except StoreError:
+            self._owed.owe(job)
 
     async def _rotate(self, kept: KeptLogin) -> UpstreamLogin:
         before = kept.login
@@ -236,11 +257,14 @@ class OwnerLogin:
             if denied.final:
                 # Final, whatever the reason: a spent refresh token never comes back.
                 await self._end(kept, "its refresh was refused")
-            elif self._node:
+            else:
                 await self._leave_turn(kept)
             said = "does not accept its login any more" if denied.final else "could not refresh its login"
             self._fail(f"{said}: {host_of(before.token_endpoint)} {denied}")
             raise self._unusable() from None
+        except Exception:
+            await self._leave_turn(kept)
+            raise
         now = self._clock()
         after = msgspec.structs.replace(
             before,
@@ -264,8 +288,10 @@ class OwnerLogin:
         if renewed is False:  # logged in anew, or out, while we asked: what we hold belongs to nobody
             self.changed()
             raise self._unusable()
-        # Not written, because the store cannot: it is used all the same, for the old refresh token is spent.
-        self._kept = msgspec.structs.replace(kept, login=after, version=kept.version + (1 if renewed else 0))
+        # Not written yet, because the store cannot: it is used all the same, for the old refresh token is spent. Which version it will be is known
+        # where no other node can come before it; else it is read when it matters.
+        written = renewed or not self._node
+        self._kept = msgspec.structs.replace(kept, login=after, version=kept.version + (1 if written else 0))
         self._renewed_at, self._trouble = now, None
         return after
 
@@ -299,12 +325,14 @@ class OwnerLogin:
         raise AssertionError("the last try returns or raises")
 
     async def _end(self, kept: KeptLogin, why: str) -> None:
-        await self._write(
+        """These tokens, and no newer ones that somebody else has written."""
+        ended = await self._write(
             partial(
                 logins.end,
                 upstream=self._upstream,
                 person=self._person,
                 login_id=kept.login_id,
+                version=kept.version,
                 by="settings",
                 why=why,
                 now=self._clock(),
@@ -312,13 +340,15 @@ class OwnerLogin:
         )
         if self._kept is kept:
             self._kept = None
+            self._read = ended is not False
 
     async def _write(self, job: Callable[..., bool]) -> bool | None:
-        """None: the store cannot now."""
+        """None: the store cannot now, and it is owed. It must be a job that may be done twice."""
         try:
             return await self._store.write(job)
         except StoreError as error:
             self._log.error("upstream.login_not_kept", upstream=str(self._upstream), reason=str(error))
+            self._owed.owe(job)
             return None
 
     def _fail(self, words: str) -> None:

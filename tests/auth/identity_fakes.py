@@ -335,8 +335,9 @@ async def open_identity(
     fetch: FetchDocument | None = None,
     upstreams: Upstreams | None = None,
     opened: Callable[..., AbstractAsyncContextManager[InlineStore]] | None = None,
+    age: int = 2 * MINUTE,
 ) -> AsyncGenerator[Identity]:
-    """The whole thing over the store without threads: in memory, or as `opened` opens it."""
+    """The whole thing over the store without threads: in memory, or as `opened` opens it. `age`: for how long it has run."""
     clock = clock or Clock()
     async with (opened or open_inline_store)(clock=clock) as store:
         identity = await found(
@@ -350,6 +351,7 @@ async def open_identity(
             access=access or {},
             fetch=fetch,
             upstreams=upstreams,
+            began=clock() - age,
         )
         store.on_changes(identity.apply_changes)
         yield identity

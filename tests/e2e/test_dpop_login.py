@@ -57,6 +57,20 @@ def test_a_bound_login_calls_bridges_refreshes_and_its_tokens_are_worth_nothing_
         assert program.ask("logout", server.endpoint)["revoked"] is True
 
 
+def test_a_bound_login_goes_on_as_soon_as_the_server_was_started_again(home: Path) -> None:
+    program = Program(command=SOURCE, home=home)
+    with program.serving() as server:
+        with program.starting("login", server.endpoint, "--dpop") as login:
+            program.at_machine("approve", login.await_words(USER_CODE)[0], "--yes")
+            assert login.wait() == 0, login.said()
+        assert "before" in program.run("call", server.endpoint, "echo", "text=before").stdout
+    with program.serving("--port", server.url.rpartition(":")[2]) as again:
+        assert again.endpoint == server.endpoint
+        # Any proof may have been used at the process before: this one asks for a nonce, and nobody is troubled with it.
+        assert "after" in program.run("call", again.endpoint, "echo", "text=after").stdout
+        assert program.ask("whoami", again.endpoint)["state"] == "accepted"
+
+
 def test_the_next_login_without_a_key_gives_scripts_their_token_again(home: Path) -> None:
     program = Program(command=SOURCE, home=home)
     with program.serving() as server:

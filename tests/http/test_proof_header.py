@@ -10,6 +10,7 @@ from loopback_server import capturing
 
 from auth.tokens.presentation import Presentation, PresentedProof
 from auth.values.model import ANONYMOUS, Principal
+from server.admission.bearer import EntryRefusal
 from server.http.guard import OwnRequest
 from server.http.threshold import Threshold
 from server.http.visit import McpVisit, leading_to
@@ -19,15 +20,15 @@ Sent = list[MutableMapping[str, Any]]
 
 
 async def admitted(
-    headers: list[tuple[bytes, bytes]], method: str = "POST"
+    headers: list[tuple[bytes, bytes]], method: str = "POST", who: Principal | EntryRefusal = ANONYMOUS
 ) -> tuple[McpVisit | None, list[PresentedProof | None], Sent]:
     proofs: list[PresentedProof | None] = []
     sent: Sent = []
     visits: list[McpVisit] = []
 
-    async def authenticate(shown: Presentation) -> Principal:
+    async def authenticate(shown: Presentation) -> Principal | EntryRefusal:
         proofs.append(shown.proof)
-        return ANONYMOUS
+        return who
 
     async def receive() -> MutableMapping[str, Any]:
         return {"type": "http.disconnect"}
@@ -78,6 +79,17 @@ async def test_a_request_without_a_proof_has_none() -> None:
 async def test_two_proofs_come_as_one_that_is_none() -> None:
     _, proofs, _ = await admitted([(b"dpop", b"a.b.c"), (b"dpop", b"a.b.c")])
     assert proofs == [PresentedProof("a.b.c, a.b.c", "POST")]
+
+
+async def test_the_nonce_that_the_next_proof_needs_comes_with_the_refusal_and_pages_may_read_it() -> None:
+    refusal = EntryRefusal(401, 'DPoP error="use_dpop_nonce"', b"{}", nonce="n-1")
+    shown = [(b"authorization", b"DPoP t"), (b"dpop", b"a.b.c"), (b"origin", b"http://a.example")]
+    visit, _, sent = await admitted(shown, who=refusal)
+    assert visit is None
+    headers = dict(sent[0]["headers"])
+    assert (sent[0]["status"], headers[b"dpop-nonce"]) == (401, b"n-1")
+    assert headers[b"www-authenticate"] == b'DPoP error="use_dpop_nonce"'
+    assert b"DPoP-Nonce" in headers[b"access-control-expose-headers"].split(b", ")
 
 
 async def test_a_page_of_an_allowed_origin_may_send_one() -> None:

@@ -96,8 +96,15 @@ const headers = (more = {}) =>
     ...more,
   });
 const message = (method, params) => JSON.stringify({ jsonrpc: "2.0", id: 1, method, params });
-const request = (token, method, more, body) =>
-  oauth.protectedResourceRequest(token, method, new URL(endpoint), headers(more), body, bound);
+async function request(token, method, more, body) {
+  const once = () => oauth.protectedResourceRequest(token, method, new URL(endpoint), headers(more), body, bound);
+  try {
+    return await once();
+  } catch (error) {
+    if (!oauth.isDPoPNonceError(error)) throw error;
+    return once(); // with the nonce that came with the refusal
+  }
+}
 
 async function echo(token, text) {
   const answer = await request(token, "POST", {}, message("tools/call", { name: "echo", arguments: { text } }));

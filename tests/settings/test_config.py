@@ -233,6 +233,31 @@ def test_a_variable_that_looks_like_a_setting_is_questioned_and_an_agents_secret
     assert misspelt(variables) == ["OSTIARY_PORTT is not a setting; did you mean OSTIARY_PORT?"]
 
 
+SSE = '[[server]]\ncompat = { sse = true }\n[[server.agent]]\nkind = "demo"\n'
+
+
+@pytest.mark.parametrize("workers", ["2", '"auto"'])
+def test_streams_that_one_process_knows_are_refused_where_several_serve(
+    tmp_path: Path, workers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.settings.resolve._processors", lambda: 2)
+    text = f'store = "env:DATABASE"\nworkers = {workers}\n' + SSE
+    with pytest.raises(ConfigInvalid) as caught:
+        resolve(load(written(tmp_path, text), {}))
+    assert [str(problem) for problem in caught.value.problems] == [
+        "server[1].compat.sse: keeps each stream in one process, and 2 processes serve: its POSTs would reach the wrong one;"
+        " write false, or workers = 1"
+    ]
+
+
+@pytest.mark.parametrize("head", ["", 'workers = "auto"\n', 'store = "env:DATABASE"\nworkers = 1\n'])
+def test_one_process_may_serve_the_oldest_transport(
+    tmp_path: Path, head: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.settings.resolve._processors", lambda: 2)
+    assert resolve(load(written(tmp_path, head + SSE), {})).workers == 1
+
+
 def test_compatibility_switches_that_do_not_exist_are_refused_with_those_that_do(tmp_path: Path) -> None:
     text = '[[server]]\ncompat = { invalid_arguments = -1, tasks = "none", task = "core" }\n[[server.agent]]\nkind = "demo"\n'
     assert problems_of(tmp_path, text) == [

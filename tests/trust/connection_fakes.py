@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from auth.upstream.provider import ProviderAnswer
 from auth.values.wire import WireReply
 from server.client.identity import ClientIdentity
+from server.store.arrears import Arrears
 from server.trust.authorization_server import AuthorizationServers
 from server.trust.connections import PersonalUpstream, PersonConnections
 from server.trust.logins import LoginVault
@@ -152,6 +153,7 @@ class Connecting:
             store,  # type: ignore[arg-type]
             LoginVault(parts.subkey, self.house.entropy),
             self.tokens,
+            owed=Arrears(store, self.log, "upstream.login_not_kept"),  # type: ignore[arg-type]
             clock=parts.clock,
             log=self.log,
             person=person,

@@ -10,6 +10,7 @@ import trio.testing
 
 from auth.values.model import Secret
 from server.backends.base import BackendError
+from server.store.arrears import Arrears
 from server.trust.desk import KnownUpstream, TrustDesk
 from server.trust.logins import BadLogin, UpstreamLogin, handed_over, read_login
 from server.trust.owner_login import JUST_NOW, OwnerLogin
@@ -18,6 +19,7 @@ from tests.trust.trust_fakes import (
     FILES,
     TOKEN_URL,
     UPSTREAM_URL,
+    Away,
     FakeAuthorizationServer,
     House,
     open_house,
@@ -44,7 +46,13 @@ def login(**changes: Any) -> UpstreamLogin:
 
 def owner(house: House, desk: TrustDesk, server: FakeAuthorizationServer) -> OwnerLogin:
     return OwnerLogin(
-        FILES, house.store, desk.vault, server.endpoints(house.clock), clock=house.clock, log=house.log
+        FILES,
+        house.store,
+        desk.vault,
+        server.endpoints(house.clock),
+        owed=desk.owed,
+        clock=house.clock,
+        log=house.log,
     )
 
 
@@ -70,6 +78,44 @@ async def test_calls_go_out_without_a_login_until_there_is_one_and_with_it_from_
         assert await known.login.headers(None) == {"Authorization": "Bearer access-1"}
         assert known.login.trouble() is None
         assert await house.trail() == [("upstream.logged_in", "local:7", "main/files")]
+
+
+async def test_a_login_goes_on_by_itself_while_nothing_can_be_written_and_its_newest_tokens_are_written_in_the_end() -> (
+    None
+):
+    async with open_house() as house:
+        server = FakeAuthorizationServer(
+            *(tokens(f"access-{n}", refresh=f"refresh-{n}", lives=3600) for n in (2, 3, 4))
+        )
+        away = Away(house.store)
+        desk, known = await house.desk()
+        await desk.log_in(known, login(), by="local:7")
+        owed = Arrears(away, house.log, "upstream.login_not_kept")  # type: ignore[arg-type]
+
+        def begun() -> OwnerLogin:
+            """In this process, or the next."""
+            return OwnerLogin(
+                FILES,
+                away,  # type: ignore[arg-type]
+                desk.vault,
+                server.endpoints(house.clock),
+                owed=owed,
+                clock=house.clock,
+                log=house.log,
+            )
+
+        ours = begun()
+        away.refused = frozenset({"renew"})
+        for number in (2, 3):
+            house.clock.now += HOUR
+            assert await ours.headers(None) == {"Authorization": f"Bearer access-{number}"}
+        away.refused = frozenset()
+        await owed.settle()
+        assert await begun().headers(None) == {"Authorization": "Bearer access-3"}
+        house.clock.now += HOUR
+        assert await ours.headers(None) == {"Authorization": "Bearer access-4"}
+        assert [form["refresh_token"] for form in server.forms] == ["refresh-1", "refresh-2", "refresh-3"]
+        assert await begun().headers(None) == {"Authorization": "Bearer access-4"}
 
 
 async def test_a_login_is_sealed_in_the_store_and_bound_to_its_upstream() -> None:

@@ -14,6 +14,7 @@ import trio
 
 from server.backends.base import BackendError
 from server.store import keyfile, nodes
+from server.store.arrears import AGAIN_SECONDS, Arrears
 from server.store.nodes import MemberNode
 from server.store.postgres import open_postgres_store
 from server.store.threads import ThreadedStore
@@ -22,9 +23,10 @@ from server.trust.logins import LoginVault
 from server.trust.owner_login import TURN_MILLIS, TURN_SECONDS, OwnerLogin
 from tests.auth.identity_fakes import START, subkey
 from tests.trust.test_owner_login import HOUR, login
-from tests.trust.trust_fakes import FILES, EventLog, FakeAuthorizationServer, open_house, tokens
+from tests.trust.trust_fakes import FILES, Away, EventLog, FakeAuthorizationServer, open_house, tokens
 
 PATIENCE = 60
+MINUTE = 60_000
 
 
 class OnceOnly:
@@ -65,9 +67,17 @@ class Branch:
         self.store = store
         self.log = EventLog()
         self.vault = LoginVault(subkey, os.urandom)
+        self.owed = Arrears(store, self.log, "upstream.login_not_kept")
         self.login = OwnerLogin(
-            FILES, store, self.vault, server.endpoints(clock), clock=clock, log=self.log, node=name  # type: ignore[arg-type]
-        )  # fmt: skip
+            FILES,
+            store,
+            self.vault,
+            server.endpoints(clock),  # type: ignore[arg-type]
+            owed=self.owed,
+            clock=clock,
+            log=self.log,
+            node=name,
+        )
 
 
 @asynccontextmanager
@@ -185,7 +195,7 @@ async def test_the_turn_of_a_node_that_died_is_taken_over_once_it_is_found_dead(
 
 
 @pytest.mark.parametrize("beyond", [False, True])
-async def test_a_node_that_lives_and_says_nothing_has_its_turn_for_half_a_minute_and_no_longer(
+async def test_a_node_that_lives_and_says_nothing_has_its_turn_for_ten_minutes_and_no_longer(
     beyond: bool, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with open_house() as house:
@@ -230,6 +240,120 @@ async def test_an_authorization_server_that_does_not_answer_leaves_the_turn_to_t
         assert await other.login.headers(None) == {"Authorization": "Bearer access-2"}
         assert trio.current_time() == began
         assert await one.login.headers(None) == {"Authorization": "Bearer access-2"}
+
+
+async def test_tokens_that_the_store_could_not_write_are_written_once_it_is_there_and_no_other_node_spends_the_old_ones(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with open_house() as house, trio.open_nursery() as background:
+        family, clock = OnceOnly(), Hand()
+        server = FakeAuthorizationServer(family)
+        away = Away(house.store)
+        one, other = Branch(away, "one", server, clock), Branch(house.store, "other", server, clock)
+        for name in ("one", "other"):
+            await house.store.write(partial(enter, name=name))
+        await log_in(one)
+        for branch in (one, other):
+            await branch.login.headers(None)
+        background.start_soon(one.owed.run)
+        clock.now += HOUR
+        away.refused = frozenset({"renew"})
+        assert await one.login.headers(None) == {"Authorization": "Bearer access-2"}
+        clock.now += MINUTE
+        # The store is there again for all, and this node has not come to write yet.
+        with pytest.raises(BackendError):
+            await other.login.headers(None)
+        assert family.shown == ["refresh-1"]
+        away.refused = frozenset()
+        await trio.sleep(AGAIN_SECONDS)
+        for branch in (one, other):
+            assert await branch.login.headers(None) == {"Authorization": "Bearer access-2"}
+        assert await turns(house.store) == [(None, 0)]  # type: ignore[arg-type]
+        for turn, branch in ((3, one), (4, other), (5, one)):
+            clock.now += HOUR
+            assert await branch.login.headers(None) == {"Authorization": f"Bearer access-{turn}"}
+        assert not family.revoked
+        background.cancel_scope.cancel()
+
+
+async def test_a_login_that_is_read_anew_while_its_tokens_are_owed_is_not_the_spent_one() -> None:
+    async with open_house() as house:
+        family, clock = OnceOnly(), Hand()
+        away = Away(house.store)
+        one = Branch(away, "one", FakeAuthorizationServer(family), clock)
+        await house.store.write(partial(enter, name="one"))
+        await log_in(one)
+        await one.login.headers(None)
+        clock.now += HOUR
+        away.refused = frozenset({"renew"})
+        await one.login.headers(None)
+        one.login.changed()  # something else of this upstream was accepted
+        with pytest.raises(BackendError):
+            await one.login.headers(None)
+        away.refused = frozenset()
+        assert await one.login.headers(None) == {"Authorization": "Bearer access-2"}
+        assert family.shown == ["refresh-1"]
+
+
+async def test_what_another_node_wrote_meanwhile_wins_against_what_was_owed() -> None:
+    async with open_house() as house:
+        family, clock = OnceOnly(), Hand()
+        server = FakeAuthorizationServer(family)
+        away = Away(house.store)
+        one, other = Branch(away, "one", server, clock), Branch(house.store, "other", server, clock)
+        await house.store.write(partial(enter, name="other"))  # the first one was taken for dead
+        await log_in(one)
+        for branch in (one, other):
+            await branch.login.headers(None)
+        clock.now += HOUR
+        away.refused = frozenset({"renew"})
+        await one.login.headers(None)
+        family.newest = 1  # it repeats its answer, as many do for a minute
+        await other.login.headers(None)
+        away.refused = frozenset()
+        await one.owed.settle()
+        clock.now += HOUR
+        family.newest = 2
+        assert await one.login.headers(None) == {"Authorization": "Bearer access-3"}
+        assert await other.login.headers(None) == {"Authorization": "Bearer access-3"}
+        row = await house.store.read(partial(logins.fetch, upstream=FILES, person=""))
+        assert row is not None and row[2] == 3
+
+
+async def test_a_turn_that_could_not_be_given_back_is_given_back_once_it_can() -> None:
+    async with open_house() as house:
+        family, clock = OnceOnly(), Hand()
+        down = FakeAuthorizationServer(family)
+        down.down = True
+        away = Away(house.store)
+        one = Branch(away, "one", down, clock)
+        await house.store.write(partial(enter, name="one"))
+        await log_in(one)
+        await one.login.headers(None)
+        clock.now += HOUR
+        away.refused = frozenset({"leave_turn"})
+        with pytest.raises(BackendError):
+            await one.login.headers(None)
+        assert await turns(house.store) == [("one", clock.now + TURN_MILLIS)]  # type: ignore[arg-type]
+        away.refused, down.down = frozenset(), False
+        assert await one.login.headers(None) == {"Authorization": "Bearer access-2"}
+
+
+async def test_a_refusal_of_old_tokens_ends_no_newer_ones() -> None:
+    async with open_house() as house:
+        family, clock = OnceOnly(), Hand()
+        server = FakeAuthorizationServer(family)
+        away = Away(house.store)
+        one, other = Branch(away, "one", server, clock), Branch(house.store, "other", server, clock)
+        await house.store.write(partial(enter, name="other"))  # the first one was taken for dead
+        await log_in(one)
+        for branch in (one, other):
+            await branch.login.headers(None)
+        clock.now += HOUR
+        await other.login.headers(None)
+        await one.login.give_up()  # the upstream does not take what this one still has
+        for branch in (one, other):
+            assert await branch.login.headers(None) == {"Authorization": "Bearer access-2"}
 
 
 async def test_whoever_logs_in_anew_meanwhile_wins_against_both(in_vain: list[str]) -> None:

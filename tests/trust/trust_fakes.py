@@ -17,7 +17,7 @@ from auth.values.model import Principal, PrincipalKind
 from server.backends.base import AgentRequest
 from server.gateway.guard import UpstreamLists
 from server.mcp.messages import Prompt, ResourceTemplate, Tool
-from server.store.jobs import Store
+from server.store.jobs import Store, StoreUnreachable
 from server.trust.desk import KnownUpstream, TrustDesk
 from server.trust.guard import TrustMode
 from server.trust.own_tokens import TokenIssuer
@@ -64,6 +64,22 @@ def names(offered: UpstreamLists) -> list[str]:
         *(prompt.name for prompt in offered.prompts),
         *(template.uri_template for template in offered.resource_templates),
     ]
+
+
+class Away:
+    """A store that cannot do some jobs at the moment."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.refused: frozenset[str] = frozenset()
+
+    async def read(self, job: Any) -> Any:
+        return await self._store.read(job)
+
+    async def write(self, job: Any) -> Any:
+        if job.func.__name__ in self.refused:
+            raise StoreUnreachable("the connection was lost")
+        return await self._store.write(job)
 
 
 class House:

@@ -14,6 +14,7 @@ from auth.jose import es256 as signatures
 from auth.tokens import access as tokens
 from auth.tokens.challenge import BearerRefusal, challenge
 from auth.tokens.credentials import ATTEMPTS
+from auth.tokens.dpop import ProofNonces
 from auth.tokens.live import LiveLogins, read_live
 from auth.tokens.presentation import PresentedCredential, present
 from auth.tokens.verify import BadToken, TokenVerifier, read
@@ -453,7 +454,14 @@ async def test_remembered_tokens_are_bounded_and_the_oldest_goes_first() -> None
     async def reload() -> None:
         raise AssertionError("the keys are not stale")
 
-    verifier = TokenVerifier(site=SITE, keys=RING, live=LiveLogins(load), reload_keys=reload, remembered=2)
+    verifier = TokenVerifier(
+        site=SITE,
+        keys=RING,
+        live=LiveLogins(load),
+        reload_keys=reload,
+        nonces=ProofNonces(bytes(32), 0),
+        remembered=2,
+    )
     draw = seeds()
     for _ in range(3):
         token, _ = tokens.mint(issue, site=SITE, policy=POLICY.tokens, key=KEY, seed=draw(32))
