@@ -42,7 +42,6 @@ ROUND_TRIP: Final = 0.0005
 CALLERS: Final = 64
 SETTLE_SECONDS: Final = 1.5  # until what was called is recorded, and the database has counted what was done
 TABLES: Final = "SELECT relname, n_tup_ins AS inserted, n_tup_upd AS updated, n_tup_hot_upd AS in_place, n_tup_del AS deleted FROM pg_stat_user_tables"
-COMMITS: Final = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
 LOG: Final = "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn AS at"
 
 

@@ -89,7 +89,6 @@ class SuggestedWindow(msgspec.Struct, frozen=True):
 
 class RenewalInfo(msgspec.Struct, frozen=True, rename="camel"):
     suggested_window: SuggestedWindow
-    explanation_url: str | None = msgspec.field(default=None, name="explanationURL")
 
 
 def understood(body: bytes, shape: type[Told]) -> Told:

@@ -95,7 +95,3 @@ class CallRefused(ClientError):
         super().__init__(message, hint=hint)
         self.code = code
         self.error = error
-
-
-class NotPaid(ClientError):
-    """The server wants money for a call, and it was not paid."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -26,9 +26,6 @@ class UpstreamLists(msgspec.Struct, frozen=True, kw_only=True):
     completes: bool = False  # it can be asked what an argument could be
     instructions: str = ""  # how it is meant to be used
     prices: Mapping[str, AskedPrice] = MappingProxyType({})  # of its tools, where it says them
-
-
-NO_LISTS: Final = UpstreamLists()
 
 
 class OfferGuard(Protocol):

@@ -194,7 +194,6 @@ class Parent:
         speaks = first and number == 1
         return HandedOver(
             number=number,
-            of=self._resolved.workers,
             public=ports.public.descriptors,
             plain=() if ports.plain is None else ports.plain.descriptors,
             admin=() if ports.admin is None else ports.admin.descriptors,

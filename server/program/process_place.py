@@ -1,4 +1,4 @@
-"""What a process has of the machine to itself, and what it has of its parent: the one process that there mostly is, or one of several.
+"""What a process owns itself, and what its parent owns for it: alone, or as one of several workers.
 
 Implemented by one_process.py, and by one_of_several.py, which is loaded only in a worker.
 """

@@ -7,7 +7,7 @@ from typing import Final
 
 import trio
 
-# More than change in that time; beyond it the oldest are forgotten.
+# More updates than are expected in that time; beyond it the oldest are forgotten.
 MOST: Final = 4096
 
 

@@ -1,7 +1,8 @@
 """The ids of sessions: each says, sealed, what its session agreed on, so that a server which no longer knows it can take it up again.
 
 An id opens for the caller and the server that it was made for. Neither is in it, so that it stays short whatever they are called: it
-goes to and fro in a header. What is not in it is lost with the session: its log level, what it watched, its streams, open questions.
+goes to and fro in a header. What is not in it is lost with the session where there is no other node: its log level, what it watched, its streams,
+open questions.
 That one was ended is for ended.py to know. Spec: basic/transports "Session Management" (2025-11-25 and before), tutorials/security
 "Session Hijacking".
 """

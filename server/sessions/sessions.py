@@ -1,8 +1,8 @@
 """Sessions of the handshake era, on any wire: what `initialize` agreed on, what runs, what the client was asked.
 
 A session belongs to the caller who began it; for everybody else it does not exist. It is kept in memory. One that is no longer
-there, because the process is another or nobody used it for long, is taken up again when its caller names it, empty: many clients
-take a 404 for the end of everything. What an id says is session_ids.py's, what may be said when mcp/legacy.py's, what is kept of
+there, because the process is another or nobody used it for long, is taken up again when its caller names it, with what its id and
+other nodes know of it: many clients take a 404 for the end of everything. What an id says is session_ids.py's, what may be said when mcp/legacy.py's, what is kept of
 streams event_log.py's, and HTTP http/session_*.py's. Spec: basic/lifecycle, basic/transports "Session Management" (2025-11-25).
 """
 
@@ -146,11 +146,11 @@ class Sessions:
         return session
 
     def may_have_missed(self, session: Session, kind: str) -> bool:
-        """Whether a list may be another than when it was begun. Among several nodes a session comes to each of them once, as a rule
-        without that anything has changed."""
+        """Whether the list may have changed since the session was begun. Among several nodes a session reaches each of them once, mostly with
+        nothing changed."""
         if self.shared is None:
             return True
-        # An id tells its second alone.
+        # Ids hold whole seconds.
         return session.made_at <= max(self._began_at, self._changed_at.get(kind, 0)) + 1000
 
     async def end(self, session_id: str, principal: Principal, address: str) -> bool:

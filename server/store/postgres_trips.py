@@ -1,7 +1,7 @@
 """Trips to PostgreSQL and back: several statements go in one (libpq's pipeline mode), each prepared with its first use.
 
 The server runs what came in one trip in order, and from the first that it refuses on nothing more of it. When a transaction begins or ends,
-and what may go along with something else, is `postgres_connection.py`'s.
+and what may go along with something else, is `postgres_transaction.py`'s.
 """
 
 from __future__ import annotations

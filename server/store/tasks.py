@@ -19,7 +19,6 @@ from server.store.leases import Lease, LeasedTable
 
 # As the partial index has it, to the letter: otherwise SQLite does not use it.
 RUNNING: Final = "state IN ('working', 'input_required')"
-RUNNING_STATES: Final = frozenset({"working", "input_required"})
 
 _SHOWN: Final = (
     "id_hash, sealed_id, sealed_message, server, tool, caller, face, state, tool_failed, version, created_at, updated_at,"

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-# Not one of the settings, all of which begin with OSTIARY_ and are looked through for mistakes: it is taken out before that.
+# It begins with OSTIARY_ and is no setting: it is taken out before variables are looked through for misspelt ones.
 VARIABLE: Final = "OSTIARY_WORKER"
 _LINE_BYTES: Final = 4096
 
@@ -22,7 +22,6 @@ class HandedOver(msgspec.Struct, frozen=True, kw_only=True):
     """Descriptors are numbers in the worker."""
 
     number: int  # of this worker, from 1
-    of: int  # how many there are to be
     public: tuple[int, ...]
     plain: tuple[int, ...] = ()
     admin: tuple[int, ...] = ()

@@ -68,7 +68,7 @@ async def test_a_worker_that_cannot_answer_its_parent_writes_down_why(
     written = Written()
     ours, theirs = socket.socketpair()
     parent = channel(ours)
-    place = OneOfSeveral(HandedOver(number=2, of=2, public=()), theirs)
+    place = OneOfSeveral(HandedOver(number=2, public=()), theirs)
     metrics = Metrics("1")
     metrics.gauge("broken", "What cannot be read", breaks)
     figures = ProcessFigures(make_commands=breaks, metrics=metrics, readiness=breaks_late)

@@ -18,7 +18,7 @@ def test_what_is_handed_over_arrives_and_is_passed_on_to_nothing_that_the_worker
     ours, theirs = socket.socketpair()
     listening = socket.socket()
     with ours, listening:
-        handed = HandedOver(number=2, of=3, public=(os.dup(listening.fileno()),), speaks=True)
+        handed = HandedOver(number=2, public=(os.dup(listening.fileno()),), speaks=True)
         hand_over(ours, handed)
         ours.sendall(b"what comes next")
         environ = {VARIABLE: str(theirs.detach()), "PATH": "/bin"}
