@@ -101,8 +101,9 @@ class PostgresConnection(PostgresTransactions):
 
     @property
     def is_out_of_reach(self) -> bool:
-        """There is none, and nobody is to try again now. May be asked from any thread."""
-        return self._access.outage.refuses and self._connection.closed
+        """There is none, and nobody is to try again now; or another one has found what holds for all of them. May be asked from any thread."""
+        outage = self._access.outage
+        return outage.because is not None or (outage.refuses and self._connection.closed)
 
     def unreachable(self) -> PostgresRefused:
         """What whoever asks meanwhile is told."""

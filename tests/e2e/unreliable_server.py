@@ -1,6 +1,6 @@
 """The program as it is, but that it does not keep its word: what scripts/chaos must notice. Run by test_chaos.py.
 
-`forgets`: every tenth refresh is answered and not kept. `repeats`: every login by code is written down twice. `keeps-to-itself`: no other
+`forgets`: every fifth refresh is answered and not kept. `repeats`: every login by code is written down twice. `keeps-to-itself`: no other
 process hears that a login has ended.
 """
 
@@ -27,7 +27,7 @@ def forget() -> None:
         real_audit(self, entry)
 
     def commit(self: Transactions, effects: Sequence[Effect]) -> None:
-        forgotten = "refresh.rotated" in seen and not next(rotations) % 10
+        forgotten = "refresh.rotated" in seen and not next(rotations) % 5
         seen.clear()
         if forgotten:
             self._roll_back()  # pyright: ignore[reportPrivateUsage]
