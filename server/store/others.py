@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 
 from server.store.change_feed import ChangeFeed, Confirmation, News
 from server.store.jobs import Change, ChangeInDoubt, OnTrust
+
+
+# Many times as many as may be committed here and heard of before their writers are answered.
+HEARD: Final = 1_024
 
 
 class TellingStore(Protocol):
@@ -32,6 +36,7 @@ class Others:
         self._feed = feed
         self._up_to = feed.after  # everything up to this number was told
         self._ahead: set[int] = set()  # and of what comes after it, what was committed here
+        self._heard: dict[Change, None] = {}  # and of what came before it, the last, whose writers may not have been answered yet
         self._store: TellingStore | None = None
 
     def start(self, store: TellingStore, in_trio: Callable[..., None]) -> None:
@@ -45,21 +50,26 @@ class Others:
         trio.lowlevel.remove_instrument(self.confirmation)
         await self._feed.end()
 
-    def note_told(self, changes: Sequence[Change]) -> None:
-        """Those were committed here and are told now, before earlier ones of others. All of them: where another database took over, which
-        was behind, their numbers may be lower than what was heard."""
+    def not_told(self, changes: Sequence[Change]) -> Sequence[Change]:
+        """Of those that were committed here; whoever asks tells them now. They may come before earlier ones of others. Their numbers say
+        nothing: where another database took over, which was behind, they may be lower than what was heard."""
+        fresh = [change for change in changes if change not in self._heard]
         # What comes to count later would be remembered as it was before.
         self._ahead.update(
             change.seq
-            for change in changes
+            for change in fresh
             if change.seq > self._up_to and not isinstance(change, ChangeInDoubt)
         )
+        return fresh
 
     def _hear(self, news: News) -> None:
         if news.gap:
             self._trust(False)
         fresh = [change for change in news.changes if change.seq not in self._ahead]
         self._up_to = news.up_to
+        self._heard.update(dict.fromkeys(fresh))
+        while len(self._heard) > HEARD:
+            del self._heard[next(iter(self._heard))]
         self._ahead = {seq for seq in self._ahead if seq > news.up_to}
         if self._store is not None:
             self._store.tell(fresh)

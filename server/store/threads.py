@@ -378,9 +378,7 @@ class ThreadedStore:
     def _answer_writes(self, tickets: Sequence[_Ticket[Any]], effects: Sequence[Effect]) -> None:
         changes, entries = apart(effects)
         if changes:
-            if self._others is not None:
-                self._others.note_told(changes)
-            self.tell(changes)
+            self.tell(changes if self._others is None else self._others.not_told(changes))
         tell_of_audit(self._audit_listeners, entries)
         self._writes.answer(tickets)
 
