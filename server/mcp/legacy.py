@@ -65,6 +65,9 @@ _SAID: Final[Mapping[str, ClientHello]] = MappingProxyType(
     {"initialize": ClientHello.INITIALIZE, "ping": ClientHello.PING}
 )
 
+# What a server may say before the client has said that it is ready.
+_EARLY: Final = frozenset({"ping", "notifications/message"})
+
 
 def heard(message: RequestMessage | Notification | ResponseMessage) -> ClientHello:
     if isinstance(message, RequestMessage):
@@ -78,6 +81,11 @@ def step(state: State, said: ClientHello) -> State | McpError:
     """The state after it, or why it may not be said now."""
     then = _TABLE[state][said]
     return then if isinstance(then, State) else then()
+
+
+def may_send(state: State, method: str) -> bool:
+    """Whether we may send it now: before the client is ready, only signs of life and log messages."""
+    return state is State.READY or (state is State.INITIALIZING and method in _EARLY)
 
 
 class _Request(msgspec.Struct, tag_field="jsonrpc", tag="2.0"):

@@ -22,6 +22,8 @@ from server.mcp.results import encode_notification
 
 # A person has to read a form, or fetch something to fill it in with. Tools have deadlines of their own besides.
 ANSWER_SECONDS: Final = 10 * 60.0
+# Whether the client is alive: not a question for a person.
+PING_SECONDS: Final = 30.0
 # Questions open at once: several calls with several fields each. A client that answers none of them is not asked more.
 MAX_OUTSTANDING: Final = 32
 # Telling a client that its answer is not needed any more is a courtesy.
@@ -116,6 +118,15 @@ class Outstanding:
                     key: await self._settled(send, put, asked[key], question, meta)
                     for key, question in questions.items()
                 }
+            raise NotAnswered("the client did not answer in time")
+        finally:
+            await self._withdraw(send, put)
+
+    async def request(self, send: Send, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        put: list[_Asked] = []
+        try:
+            with trio.move_on_after(PING_SECONDS):
+                return await (await self._put(send, put, method, params)).wait()
             raise NotAnswered("the client did not answer in time")
         finally:
             await self._withdraw(send, put)

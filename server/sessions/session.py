@@ -13,11 +13,11 @@ from typing import Any, Final, Protocol
 import trio
 
 from auth.values.model import Millis
-from server.backends.base import CannotAsk, LogLevel
+from server.backends.base import BackendError, CannotAsk, LogLevel
 from server.loads import Load
 from server.mcp import questions as asking
 from server.mcp.errors import InvalidRequest, SessionNotFound, TooManySessions, TooManySubscriptions
-from server.mcp.legacy import ClientHello, State, heard, step
+from server.mcp.legacy import ClientHello, State, heard, may_send, step
 from server.mcp.messages import Notification, RequestId, ResponseMessage
 from server.mcp.questions import Question
 from server.mcp.versions import Revision
@@ -349,6 +349,12 @@ class Session:
         if not self.ready and not self.closed.is_set():
             raise CannotAsk("the client has not finished its handshake")
         return await self._outstanding.ask(send, questions, meta)
+
+    async def ask_plain(self, send: Send, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A request that is no question to anybody (`ping`). Raises `BackendError`."""
+        if not may_send(self._state, method):
+            raise BackendError("the client cannot be asked for this now")
+        return await self._outstanding.request(send, method, params)
 
     def stop_asking(self) -> None:
         """The server is about to stop, and takes no connection any more by which an answer could come."""

@@ -14,7 +14,6 @@ import trio
 from server.store.change_feed import ChangeFeed, Confirmation, News
 from server.store.jobs import Change, ChangeInDoubt, OnTrust
 
-
 # Many times as many as may be committed here and heard of before their writers are answered.
 HEARD: Final = 1_024
 
@@ -36,7 +35,9 @@ class Others:
         self._feed = feed
         self._up_to = feed.after  # everything up to this number was told
         self._ahead: set[int] = set()  # and of what comes after it, what was committed here
-        self._heard: dict[Change, None] = {}  # and of what came before it, the last, whose writers may not have been answered yet
+        self._heard: dict[
+            Change, None
+        ] = {}  # and of what came before it, the last, whose writers may not have been answered yet
         self._store: TellingStore | None = None
 
     def start(self, store: TellingStore, in_trio: Callable[..., None]) -> None:

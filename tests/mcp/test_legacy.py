@@ -8,7 +8,7 @@ import pytest
 from msgspec import Raw
 
 from server.mcp.errors import InvalidRequest, SessionNotFound
-from server.mcp.legacy import ClientHello, State, encode_request, heard, step, why_refused
+from server.mcp.legacy import ClientHello, State, encode_request, heard, may_send, step, why_refused
 from server.mcp.messages import decode_one
 
 
@@ -52,6 +52,17 @@ def test_nothing_is_said_in_a_conversation_that_is_over(what: ClientHello) -> No
 
 def test_every_refusal_is_a_new_one() -> None:
     assert step(State.NEW, ClientHello.REQUEST) is not step(State.NEW, ClientHello.REQUEST)
+
+
+@pytest.mark.requirement("legacy.before-ready")
+def test_before_the_client_is_ready_it_is_sent_pings_and_log_messages_only() -> None:
+    for method in ("ping", "notifications/message"):
+        assert may_send(State.INITIALIZING, method)
+        assert not may_send(State.NEW, method)
+    for method in ("elicitation/create", "notifications/tools/list_changed"):
+        assert not may_send(State.INITIALIZING, method)
+        assert may_send(State.READY, method)
+        assert not may_send(State.CLOSED, method)
 
 
 def test_a_request_of_ours_is_json_rpc() -> None:

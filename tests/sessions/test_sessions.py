@@ -614,6 +614,22 @@ async def test_what_belongs_to_a_task_says_so() -> None:
     assert client.requests[0]["params"]["_meta"] == meta
 
 
+async def test_a_client_can_be_pinged_at_any_time() -> None:
+    session = begin(Sessions())
+    client = Client(session, lambda _sent: {"result": {}})
+    with trio.fail_after(60):
+        assert await session.ask_plain(client.send, "ping", {}) == {}
+        with pytest.raises(BackendError):
+            await session.ask_plain(client.send, "roots/list", {})
+
+
+async def test_a_ping_is_not_waited_for_for_ever(autojump_clock: trio.testing.MockClock) -> None:
+    session = ready()
+    client = Client(session, lambda _sent: None)
+    with trio.fail_after(60), pytest.raises(BackendError):
+        await session.ask_plain(client.send, "ping", {})
+
+
 # ── what is told ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
