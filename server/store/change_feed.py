@@ -6,6 +6,9 @@
 
 Nothing is asked by a call as long as all is well. When the number was not confirmed for five seconds, everything that is cached is
 forgotten before any task goes on, and nothing is cached until it is confirmed again.
+
+A primary whose place its standby has taken may still answer, and would confirm what was ended at its heir long ago. Where commits wait for a
+standby it gives itself away: none of them counts any more. There a look confirms no more than was so when somebody last committed.
 """
 
 from __future__ import annotations
@@ -58,21 +61,48 @@ class News(msgspec.Struct, frozen=True, kw_only=True):
 
     changes: Sequence[Change]  # in order
     up_to: int  # everything up to this number was seen
-    asked_at: float
+    known_at: float  # all that was committed before then was seen
     gap: bool  # what came between may not be all: nothing that is cached counts
     letters: int = 0  # the number of the newest
+    awaits_standby: bool = False  # a commit does
 
 
-def look(db: StoreDb, *, after: int) -> tuple[Sequence[Change], int, bool, int]:
-    """A job: what comes after that number, the last number seen, whether nothing is missing between; and the newest letter."""
-    row = db.fetch_one("SELECT max(seq) AS seq FROM letters")
-    letters = 0 if row is None else row["seq"] or 0
+class Glimpse(msgspec.Struct, frozen=True, kw_only=True):
+    """What is there at one moment."""
+
+    changes: Sequence[Change]
+    up_to: int
+    complete: bool  # nothing is missing between
+    letters: int
+    beat: int  # of whichever process said last that it lives
+    awaits_standby: bool
+
+    @property
+    def mark(self) -> tuple[int, int, int]:
+        """Another one where somebody has committed since; every two seconds, if nothing else does."""
+        return self.beat, self.up_to, self.letters
+
+
+_BESIDE: Final = """
+SELECT (SELECT max(seq) FROM letters) AS letters, (SELECT max(alive_until) FROM nodes) AS beat,
+  current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') NOT IN ('off', 'local') AS awaits
+"""
+
+
+def look(db: StoreDb, *, after: int) -> Glimpse:
+    """A job: what comes after that number."""
+    beside = db.fetch_one(_BESIDE)
+    assert beside is not None
     page = read_changes(db, after_seq=after, limit=PAGE)
-    if page.changes:
-        return page.changes, page.changes[-1].seq, page.complete, letters
-    newest = newest_change(db)
-    # Lower: the database that took over was behind.
-    return (), newest, page.complete and newest >= after, letters
+    newest = page.changes[-1].seq if page.changes else newest_change(db)
+    return Glimpse(
+        changes=page.changes,
+        up_to=newest,
+        complete=page.complete and newest >= after,  # lower: the database that took over was behind
+        letters=beside["letters"] or 0,
+        beat=beside["beat"] or 0,
+        awaits_standby=beside["awaits"],
+    )
 
 
 class ChangeFeed:
@@ -86,6 +116,9 @@ class ChangeFeed:
         self._tell: Callable[[News], None] = lambda _: None
         self._ending = False
         self._heard = True  # at the last look
+        self._mark: tuple[int, int, int] | None = None  # of the last look
+        self._asked_at = running_seconds()  # for it
+        self._committed_at = self._asked_at  # somebody has, then or later
         self._thread = threading.Thread(target=self._run, name="store-changes", daemon=True)
 
     @property
@@ -119,12 +152,24 @@ class ChangeFeed:
         self._heard = work.error is None
         if work.error is not None:  # it is tried again; what is cached is believed for a while
             return False
-        changes, up_to, complete, letters = work.result()
-        gap = not complete or self._connection.generation != self._generation
+        found = work.result()
+        same = self._connection.generation == self._generation
+        # By another connection it may be another server, which is as it was left.
+        if same and found.mark != self._mark:
+            self._committed_at = self._asked_at
         self._generation = self._connection.generation
-        self._number = up_to
-        self._tell(News(changes=changes, up_to=up_to, letters=letters, asked_at=asked_at, gap=gap))
-        return len(changes) == PAGE
+        self._mark, self._asked_at, self._number = found.mark, asked_at, found.up_to
+        self._tell(
+            News(
+                changes=found.changes,
+                up_to=found.up_to,
+                letters=found.letters,
+                known_at=self._committed_at if found.awaits_standby else asked_at,
+                gap=not found.complete or not same,
+                awaits_standby=found.awaits_standby,
+            )
+        )
+        return len(found.changes) == PAGE
 
 
 class Confirmation(trio.abc.Instrument):
@@ -151,12 +196,12 @@ class Confirmation(trio.abc.Instrument):
     def seconds_ago(self) -> float | None:
         return None if self.at is None else self._clock() - self.at
 
-    def confirm(self, asked_at: float) -> None:
+    def confirm(self, known_at: float) -> None:
         """All that was committed before then is known."""
-        if asked_at + CONFIRMED_SECONDS <= self._clock():  # it was long on its way
+        if known_at + CONFIRMED_SECONDS <= self._clock():  # it was long on its way
             return
-        missing, self.at = self.is_missing, asked_at
-        self._until = asked_at + CONFIRMED_SECONDS
+        missing, self.at = self.is_missing, known_at
+        self._until = known_at + CONFIRMED_SECONDS
         if missing:
             self._trust(True)
 

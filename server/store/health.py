@@ -106,12 +106,17 @@ class StoreHealth:
             self.tell_of_damage(damage)
 
     def report(
-        self, *, waiting: int, oldest_asked_at: float | None, confirmed_seconds_ago: float | None = None
+        self,
+        *,
+        waiting: int,
+        oldest_asked_at: float | None,
+        confirmed_seconds_ago: float | None = None,
+        doubt: StoreUnavailable | None = None,
     ) -> StoreReport:
         now = time.monotonic()
         waits = 0.0 if oldest_asked_at is None else now - oldest_asked_at
         problem, hint = "", ""
-        if (trouble := self.damage or self.failure) is not None:
+        if (trouble := self.damage or doubt or self.failure) is not None:
             problem, hint = str(trouble), trouble.hint or ""
         elif waits >= WAITS_TOO_LONG_SECONDS:
             problem, hint = f"a write has been waiting for {waits:.0f} s", self.stuck

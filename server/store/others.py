@@ -11,8 +11,21 @@ from typing import Final, Protocol
 
 import trio
 
-from server.store.change_feed import ChangeFeed, Confirmation, News
-from server.store.jobs import Change, ChangeInDoubt, OnTrust
+from server.store.change_feed import (
+    CONFIRMED_SECONDS,
+    ChangeFeed,
+    Confirmation,
+    News,
+    running_seconds,
+)
+from server.store.jobs import Change, ChangeInDoubt, OnTrust, StoreUnreachable
+
+MAY_BE_REPLACED: Final = (
+    "the database commits nothing: the standby that it waits for does not answer, or has taken its place"
+)
+IF_REPLACED: Final = (
+    "nobody is let in meanwhile: bring the standby back, or stop the old primary if the standby was promoted"
+)
 
 # Many times as many as may be committed here and heard of before their writers are answered.
 HEARD: Final = 1_024
@@ -38,7 +51,22 @@ class Others:
         self._heard: dict[
             Change, None
         ] = {}  # and of what came before it, the last, whose writers may not have been answered yet
+        self._awaits_standby = False
+        self._heard_at = 0.0
         self._store: TellingStore | None = None
+
+    @property
+    def doubt(self) -> StoreUnreachable | None:
+        """Why nothing that could be read is to be believed: the standby of the database that is asked may have taken its place, and what was
+        ended there is not known here."""
+        if self._awaits_standby and self.confirmation.is_missing:
+            return StoreUnreachable(MAY_BE_REPLACED, hint=IF_REPLACED)
+        return None
+
+    @property
+    def is_heard(self) -> bool:
+        """The database answers, whatever its answers are worth."""
+        return running_seconds() < self._heard_at + CONFIRMED_SECONDS
 
     def start(self, store: TellingStore, in_trio: Callable[..., None]) -> None:
         """`in_trio` calls a function in the thread of the event loop."""
@@ -76,7 +104,8 @@ class Others:
             self._store.tell(fresh)
         if news.gap and not self.confirmation.is_missing:
             self._trust(True)
-        self.confirmation.confirm(news.asked_at)
+        self._awaits_standby, self._heard_at = news.awaits_standby, running_seconds()
+        self.confirmation.confirm(news.known_at)
         if news.letters != self._letters:
             self._letters = news.letters
             for listener in self.on_letters:

@@ -262,14 +262,17 @@ class ThreadedStore:
         for out_of_reach in self._far_readers:
             known = out_of_reach()
             if known is None:
-                return None
-        return known
+                break
+        else:
+            return known
+        return None if self._others is None else self._others.doubt
 
     def report(self) -> StoreReport:
         return self.health.report(
             waiting=self._writes.pending,
             oldest_asked_at=self._writes.oldest_asked_at,
             confirmed_seconds_ago=None if self._others is None else self._others.confirmation.seconds_ago,
+            doubt=None if self._others is None or not self._others.is_heard else self._others.doubt,
         )
 
     def on_changes(self, listener: OnChanges) -> None:

@@ -176,8 +176,10 @@ async def test_a_database_that_took_over_and_was_behind_leaves_nothing_to_be_bel
     async with open_postgres_store(postgres_database, clock=lambda: NOW) as store:
         for name in ("a", "b", "c"):
             await store.write(partial(change, name=name))
-        assert (await store.read(partial(look, after=3)))[1:3] == (3, True)
-        assert (await store.read(partial(look, after=7)))[:3] == ((), 3, False)
+        found = await store.read(partial(look, after=3))
+        assert (found.up_to, found.complete) == (3, True)
+        found = await store.read(partial(look, after=7))
+        assert (found.changes, found.up_to, found.complete) == ((), 3, False)
 
 
 async def test_a_listener_that_cannot_forget_stops_the_store(postgres_database: dict[str, str]) -> None:
@@ -299,7 +301,7 @@ async def test_what_was_committed_here_is_told_once_whichever_way_comes_first() 
     others.start(store, lambda function, *arguments: function(*arguments))
 
     def hear(*numbers: int) -> None:
-        feed.tell(News(changes=changes(*numbers), up_to=numbers[-1], asked_at=0.0, gap=False))
+        feed.tell(News(changes=changes(*numbers), up_to=numbers[-1], known_at=0.0, gap=False))
 
     def commit(*numbers: int) -> None:
         store.tell(others.not_told(changes(*numbers)))

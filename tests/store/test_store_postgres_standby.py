@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 
 import psycopg
@@ -12,8 +12,11 @@ import trio
 from psycopg.conninfo import make_conninfo
 from store_engines import NOW
 
-from server.store import postgres_wire
-from server.store.jobs import CannotOpen, StoreDb, StoreReadOnly, StoreUnavailable
+from server.store import nodes, postgres_wire
+from server.store.change_feed import CONFIRMED_SECONDS
+from server.store.jobs import CannotOpen, StoreDb, StoreReadOnly, StoreUnavailable, StoreUnreachable
+from server.store.nodes import MemberNode
+from server.store.others import MAY_BE_REPLACED
 from server.store.postgres import open_postgres_store
 from server.store.postgres_connection import PostgresAccess, PostgresConnection
 from server.store.postgres_errors import PostgresRefused
@@ -32,6 +35,12 @@ class Pair:
         """Of these, in this order."""
         one = servers[0].parameters(TEMPLATE)
         return {**one, "host": ",".join(str(server.folder) for server in servers)}
+
+    def commits_wait(self, wait: bool) -> None:
+        """For the standby."""
+        how = "SET synchronous_standby_names = '*'" if wait else "RESET synchronous_standby_names"
+        self.primary.said(f"ALTER SYSTEM {how}")
+        self.primary.said("SELECT pg_reload_conf()")
 
     def wait_until_followed(self) -> None:
         """Until the standby has all that the primary has."""
@@ -130,3 +139,49 @@ def test_a_connection_to_what_has_become_a_standby_is_left(
             connection.execute(BEGIN_WRITE)
             connection.execute("INSERT INTO meta (key, value) VALUES ('k', 'x')")
             connection.execute("COMMIT")
+
+
+NODE = MemberNode(boot_id="b1", name="one:1", home="h1", address="", version="1", started_at=NOW)
+
+
+async def keep_saying_that_it_lives(store: ThreadedStore) -> None:
+    while True:
+        with suppress(StoreUnavailable):
+            await store.write(partial(nodes.beat, node=NODE))
+        await trio.sleep(0.1)
+
+
+async def test_a_primary_whose_standby_has_taken_its_place_is_believed_for_five_seconds(pair: Pair) -> None:
+    """It answers, and takes writes that nothing comes of: what was ended at its heir it does not know."""
+    pair.commits_wait(True)
+    said: list[bool] = []
+    async with (
+        open_postgres_store(pair.parameters(pair.primary), clock=lambda: NOW) as store,
+        trio.open_nursery() as nursery,
+    ):
+        store.on_trust(said.append)
+        nursery.start_soon(keep_saying_that_it_lives, store)
+        await store.write(partial(put, key="before"))
+        started = trio.current_time()
+        while trio.current_time() < started + 2 * CONFIRMED_SECONDS:  # as long as somebody commits
+            assert await store.read(keys) == ["before"]
+            await trio.sleep(0.1)
+        assert (said, store.report().problem) == ([], "")
+        pair.standby.promote()
+        with trio.fail_after(PATIENCE_SECONDS):
+            while not said:
+                assert await store.read(keys) == ["before"]
+                await trio.sleep(0.05)
+        assert said == [False]
+        assert (store.report().problem, store.report().is_unconfirmed) == (MAY_BE_REPLACED, True)
+        for _ in range(10):
+            with pytest.raises(StoreUnreachable, match=MAY_BE_REPLACED):
+                await store.read(keys)
+        # Whoever runs it says that it goes on without one.
+        pair.commits_wait(False)
+        with trio.fail_after(PATIENCE_SECONDS):
+            while len(said) < 2:
+                await trio.sleep(0.05)
+        assert said == [False, True]
+        assert await store.read(keys) == ["before"]
+        nursery.cancel_scope.cancel()
