@@ -7,6 +7,7 @@ under load; some while it starts, some while it stops. Exit is 1 unless nothing 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -56,6 +57,7 @@ class Kill(NamedTuple):
 
 
 def main(arguments: list[str]) -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: nothing of it is left running
     options = argparse.ArgumentParser(prog="scripts/chaos", description=__doc__)
     options.add_argument("--kills", type=int, default=100)
     options.add_argument("--nodes", type=int, default=1, help="so many, on one PostgreSQL with a standby")

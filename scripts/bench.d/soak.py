@@ -8,6 +8,7 @@ anything was answered that should not have been.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -60,6 +61,7 @@ class Look(NamedTuple):
 
 
 def main(arguments: list[str]) -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: nothing of it is left running
     options = argparse.ArgumentParser(prog="scripts/soak", description=__doc__)
     options.add_argument("--minutes", type=float, default=10)
     options.add_argument(
