@@ -6,7 +6,6 @@ each one is. Talking to providers is in provider.py, the pages in pages.py (Open
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import json
@@ -16,14 +15,13 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeGuard, cast
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from auth import audit
 from auth.jose import jws
 from auth.jose.base64url import pack
 from auth.jose.jws import BadJws
 from auth.jose.public_keys import BadKeys, read_set, select
+from auth.keys import sealing
 from auth.people import attempts, sessions, users
 from auth.people.users import Throttled, User
 from auth.values.db import Db
@@ -35,7 +33,6 @@ from auth.values.requester import Requester, clean
 LIFETIME: Final[Millis] = 10 * MINUTE  # of a sign-in at a provider: people look for their phone
 SEAL_PURPOSE: Final = "upstream-logins"
 SECRET_BYTES: Final = 32
-NONCE_BYTES: Final = 12
 SUBJECT_CHARACTERS: Final = 255  # OpenID Connect Core §2
 TOKEN_CHARACTERS: Final = 16 * 1_024
 LEEWAY_SECONDS: Final = 60
@@ -107,7 +104,7 @@ def prepare(key: bytes, *, redirect_uri: str, landing: str, entropy: Callable[[i
         redirect_uri=redirect_uri,
         landing=landing,
     )
-    state, nonce = pack(entropy(SECRET_BYTES)), entropy(NONCE_BYTES)
+    state, nonce = pack(entropy(SECRET_BYTES)), entropy(sealing.NONCE_BYTES)
     plain = json_bytes(
         {
             "verifier": login.verifier,
@@ -116,8 +113,8 @@ def prepare(key: bytes, *, redirect_uri: str, landing: str, entropy: Callable[[i
             "landing": login.landing,
         }
     )
-    sealed = AESGCM(key).encrypt(nonce, plain, _hash(state).encode())
-    return BegunSignIn(login=login, state=state, sealed=base64.b64encode(nonce + sealed).decode())
+    sealed = sealing.seal(key, plain, nonce=nonce, bound_to=_hash(state))
+    return BegunSignIn(login=login, state=state, sealed=sealed)
 
 
 def begin(
@@ -161,10 +158,9 @@ def take(db: Db, *, state: str, provider: str, cookie: str, now: Millis) -> str 
 
 
 def unseal(key: bytes, sealed: str, state: str) -> ProviderLogin | None:
-    raw = base64.b64decode(sealed)
     try:
-        plain = AESGCM(key).decrypt(raw[:NONCE_BYTES], raw[NONCE_BYTES:], _hash(state).encode())
-    except InvalidTag:
+        plain = sealing.unseal(key, sealed, bound_to=_hash(state), what="this")
+    except sealing.CannotUnseal:
         return None
     return ProviderLogin(**json.loads(plain))
 

@@ -18,14 +18,13 @@ from typing import Final
 
 import msgspec
 import trio
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from server.letters import letter_rows as rows
 from server.letters.letter_rows import LetterRow, SealedLetter
 from server.limits.rates import rate
 from server.limits.table import RateTable
 from server.observe.log import Logger
+from server.sealing import NotSealedHere, Sealer
 from server.store.jobs import Store, StoreBroken, StoreDb, StoreError
 
 KEY_PURPOSE: Final = "letters"
@@ -51,7 +50,6 @@ MAX_WAITING: Final = 1024
 MAX_WAITING_BYTES: Final = 8 * 1024 * 1024
 _WRITTEN_AT_ONCE: Final = 100
 _READ_AT_ONCE: Final = 500
-_NONCE_BYTES: Final = 12
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,9 +94,8 @@ class Letters:
         self.heard = 0
         self.dropped = 0  # for want of room, or of a store
         self._store = store
-        self._cipher = AESGCM(key)
+        self._sealer = Sealer(key, entropy)
         self._clock = clock
-        self._entropy = entropy
         self._others = others
         self._log = log
         self._of_caller = RateTable(OF_CALLER)
@@ -316,16 +313,13 @@ class Letters:
     # ── sealed ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _sealed(self, letter: _Waiting) -> SealedLetter:
-        nonce = self._entropy(_NONCE_BYTES)
-        bound = _bound_to(self.node, letter.kind, letter.topic)
-        sealed = nonce + self._cipher.encrypt(nonce, letter.body, bound)
+        sealed = self._sealer.seal(letter.body, _bound_to(self.node, letter.kind, letter.topic))
         return SealedLetter(node=self.node, kind=letter.kind, topic=letter.topic, sealed=sealed)
 
     def _opened(self, row: LetterRow, sealed: bytes) -> bytes | None:
-        bound = _bound_to(row.node, row.kind, row.topic)
         try:
-            return self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound)
-        except InvalidTag:  # somebody else wrote it, or a node with another key
+            return self._sealer.open(sealed, _bound_to(row.node, row.kind, row.topic))
+        except NotSealedHere:  # somebody else wrote it, or a node with another key
             self._log.error("letter.forged", kind=row.kind, node=row.node)
             return None
 

@@ -23,11 +23,10 @@ from types import MappingProxyType
 from typing import Any, Final, cast
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from server.mcp.errors import BackendFailed, BadState
 from server.mcp.questions import BadQuestion, Question, check_question, missing, problem
+from server.sealing import Sealer
 
 # As long as a person may need for a form, with a walk in between.
 STATE_LIFETIME_SECONDS: Final = 30 * 60
@@ -42,9 +41,6 @@ MAX_STATE_BYTES: Final = 64 * 1024
 
 _VERSION: Final = 1
 _KEY_ID_BYTES: Final = 4
-_NONCE_BYTES: Final = (
-    12  # random: far fewer states are sealed with one key than the 2**32 that this is good for
-)
 _HEAD_BYTES: Final = 1 + _KEY_ID_BYTES
 _FINGERPRINT_BYTES: Final = 12
 _REFUSED: Final = "requestState is not valid for this request"
@@ -97,11 +93,10 @@ class Rounds:
         entropy: Callable[[int], bytes],
         lifetime_seconds: int = STATE_LIFETIME_SECONDS,
     ) -> None:
-        self._cipher = AESGCM(key)
+        self._sealer = Sealer(key, entropy)
         # A state of another key is then told apart without trying it. Says nothing about the key.
         self._head = bytes([_VERSION]) + hashlib.sha256(b"requestState key id" + key).digest()[:_KEY_ID_BYTES]
         self._clock = clock
-        self._entropy = entropy
         self._lifetime_ms = lifetime_seconds * 1000
 
     def seal(self, binding: Binding, opened: RoundState) -> str:
@@ -121,8 +116,7 @@ class Rounds:
             plain = _encode(sealed)
         except (TypeError, ValueError, RecursionError):
             raise BackendFailed("the call's checkpoint is not JSON") from None
-        nonce = self._entropy(_NONCE_BYTES)
-        token = self._head + nonce + self._cipher.encrypt(nonce, plain, self._bound_to(binding))
+        token = self._head + self._sealer.seal(plain, self._bound_to(binding))
         text = urlsafe_b64encode(token).rstrip(b"=").decode()
         if len(text) > MAX_STATE_BYTES:
             raise BackendFailed(
@@ -135,10 +129,9 @@ class Rounds:
         raw = _bytes(token)
         if raw is None or raw[:_HEAD_BYTES] != self._head:
             raise BadState(_REFUSED)
-        nonce, sealed = raw[_HEAD_BYTES : _HEAD_BYTES + _NONCE_BYTES], raw[_HEAD_BYTES + _NONCE_BYTES :]
         try:
-            state = _decode(self._cipher.decrypt(nonce, sealed, self._bound_to(binding)))
-        except (InvalidTag, ValueError, RecursionError):
+            state = _decode(self._sealer.open(raw[_HEAD_BYTES:], self._bound_to(binding)))
+        except (ValueError, RecursionError):  # not sealed here, or by a version that writes otherwise
             raise BadState(_REFUSED) from None
         if self._clock() >= state.expires_ms:
             raise BadState("requestState has expired: send the request again without it")

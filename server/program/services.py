@@ -260,12 +260,12 @@ async def build(
         money.count(metrics)
     store_watch.count(metrics, store, resolved.data_dir)
     metrics.gauge(
-        "nodes_alive",
+        "processes_alive",
         "Processes on this database that are alive, with this one",
         lambda: len(membership.alive),
     )
     metrics.gauge(
-        "nodes_silent",
+        "processes_silent",
         "Processes on this database that ended without a word in the last day, and are neither back nor replaced",
         lambda: membership.silent,
     )

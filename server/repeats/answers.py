@@ -6,15 +6,13 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from server.mcp.results import ToolResult
+from server.sealing import Sealer
 
 KEY_PURPOSE: Final = "till-answers"  # of those that were paid for
 # A larger one cannot be given again, and so cannot be sold. With its receipt it still fits in what a task may keep.
 MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024 - 64 * 1024
-_NONCE_BYTES: Final = 12
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(ToolResult).decode
@@ -26,8 +24,7 @@ class AnswerTooLarge(Exception):
 
 class AnswerVault:
     def __init__(self, key: bytes, entropy: Callable[[int], bytes]) -> None:
-        self._cipher = AESGCM(key)
-        self._entropy = entropy
+        self._sealer = Sealer(key, entropy)
 
     def seal(self, charge_id: str, answer: ToolResult) -> bytes:
         """Raises `AnswerTooLarge`, and what msgspec raises for what JSON does not have."""
@@ -41,11 +38,7 @@ class AnswerVault:
         return _decode(self.open_bytes(charge_id, sealed))
 
     def seal_bytes(self, name: str, text: bytes) -> bytes:
-        nonce = self._entropy(_NONCE_BYTES)
-        return nonce + self._cipher.encrypt(nonce, text, name.encode())
+        return self._sealer.seal(text, name.encode())
 
     def open_bytes(self, name: str, sealed: bytes) -> bytes:
-        try:
-            return self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], name.encode())
-        except InvalidTag:
-            raise ValueError("this was not sealed here") from None
+        return self._sealer.open(sealed, name.encode())

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from server.repeats.kept_answers import KeptRows
 from server.store import nodes
 from server.store.jobs import Row, StoreDb
+from server.store.leases import gone
 
 # How long a key is remembered, from when its call began or ended.
 KEY_KEPT_MS: Final = 24 * 3_600_000
@@ -109,7 +110,7 @@ def take_up(db: StoreDb, call_id: str, *, owner: str, expires_at: int) -> bool:
         db.execute(
             "UPDATE kept_calls SET state = 'running', owner = ?, answer_bytes = 0, answered_at = NULL, expires_at = ?"
             " WHERE id = ? AND (state = 'interrupted' OR (state = 'running' AND owner <> ?"
-            " AND NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.boot_id = kept_calls.owner)))",
+            f" AND {gone('kept_calls.owner')}))",
             owner,
             expires_at,
             call_id,

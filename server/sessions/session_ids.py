@@ -16,25 +16,22 @@ from types import MappingProxyType
 from typing import Final
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from auth.values.model import Millis
 from server.mcp.questions import Ability, same_abilities
 from server.mcp.versions import REVISIONS, Revision
+from server.sealing import NONCE_BYTES, TAG_BYTES, NotSealedHere, Sealer
 
 # A program that was left open over the holidays goes on. That a session was ended is remembered for as long.
 LIFETIME_DAYS: Final = 30
 
 _SECOND: Final = 1000
 LIFETIME: Final = LIFETIME_DAYS * 24 * 3600 * _SECOND
-_NONCE_BYTES: Final = 12  # random: far fewer ids are made with one key than the 2**32 that this is good for
-_TAG_BYTES: Final = 16
 # Another for another content: an id of a build that seals otherwise is none of ours, and its client begins again.
 _FORMAT: Final = b"\x01"
 # When, in seconds; the revision's date as a number; a bit for each ability.
 _AGREED: Final = struct.Struct(">IIB")
-_RAW_BYTES: Final = len(_FORMAT) + _NONCE_BYTES + _AGREED.size + _TAG_BYTES
+_RAW_BYTES: Final = len(_FORMAT) + NONCE_BYTES + _AGREED.size + TAG_BYTES
 ID_CHARACTERS: Final = -(-_RAW_BYTES * 4 // 3)
 # Ids outlive builds: a bit keeps its meaning for ever.
 _BITS: Final = MappingProxyType[Ability, int](
@@ -59,10 +56,9 @@ class SessionIds:
     def __init__(
         self, key: bytes, server: str, *, clock: Callable[[], Millis], entropy: Callable[[int], bytes]
     ) -> None:
-        self._cipher = AESGCM(key)
+        self._sealer = Sealer(key, entropy)
         self._server = server
         self._clock = clock
-        self._entropy = entropy
 
     def now(self) -> Millis:
         return self._clock()
@@ -70,8 +66,7 @@ class SessionIds:
     def make(self, caller: str, revision: Revision, can: Collection[Ability]) -> str:
         date = int(revision.version.replace("-", ""))
         plain = _AGREED.pack(self._clock() // _SECOND, date, sum(_BITS[ability] for ability in can))
-        nonce = self._entropy(_NONCE_BYTES)
-        raw = _FORMAT + nonce + self._cipher.encrypt(nonce, plain, self._bound_to(caller))
+        raw = _FORMAT + self._sealer.seal(plain, self._bound_to(caller))
         return urlsafe_b64encode(raw).rstrip(b"=").decode()
 
     def read(self, session_id: str, caller: str) -> Agreed | None:
@@ -79,11 +74,11 @@ class SessionIds:
         raw = _bytes(session_id)
         if raw is None:
             return None
-        nonce, sealed = raw[1 : 1 + _NONCE_BYTES], raw[1 + _NONCE_BYTES :]
         try:
-            made_at, date, bits = _AGREED.unpack(self._cipher.decrypt(nonce, sealed, self._bound_to(caller)))
-        except InvalidTag:
+            plain = self._sealer.open(raw[len(_FORMAT) :], self._bound_to(caller))
+        except NotSealedHere:
             return None
+        made_at, date, bits = _AGREED.unpack(plain)
         revision, expires_at = _BY_DATE.get(date), made_at * _SECOND + LIFETIME
         if revision is None or self._clock() >= expires_at:
             return None

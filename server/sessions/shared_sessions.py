@@ -16,8 +16,6 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 import trio
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import Raw
 
 from auth.values.model import Millis
@@ -25,6 +23,7 @@ from server.backends.base import LogLevel
 from server.letters.letters import MAX_BODY, Letter, Letters
 from server.mcp.messages import RequestId, ResponseMessage
 from server.observe.log import Logger
+from server.sealing import NotSealedHere, Sealer
 from server.sessions import shared_rows as rows
 from server.sessions.ended import EndedSessions, topic_of
 from server.sessions.far_streams import FarStreams
@@ -48,7 +47,6 @@ _EXPECTED_LETTERS: Final = 512
 # Ids of another node's requests that were answered here: whoever answers twice is late.
 _REMEMBERED: Final = 64
 _NODE_CHARACTERS: Final = 8
-_NONCE_BYTES: Final = 12
 _NAMED: Final = re.compile(r"server-(\d{1,9})-([0-9a-f]{8})-([0-9a-f]{8})-([0-9a-f]{16})", re.ASCII).fullmatch
 
 
@@ -138,10 +136,9 @@ class SharedSessions:
         self._per_caller = per_caller
         self._ended = ended
         self._store = store
-        self._cipher = AESGCM(hashlib.sha256(key + b"rows").digest())
+        self._sealer = Sealer(hashlib.sha256(key + b"rows").digest(), entropy)
         self._key = hashlib.sha256(key + b"ids").digest()
         self._clock = clock
-        self._entropy = entropy
         self._log = log
         self._here: dict[str, tuple[Session, SessionsHere]] = {}
         self._answered: dict[str, dict[str, None]] = {}
@@ -432,15 +429,13 @@ class SharedSessions:
             self._flushed = trio.Event()
 
     def _seal(self, topic: str, uri: str) -> bytes:
-        nonce = self._entropy(_NONCE_BYTES)
-        return nonce + self._cipher.encrypt(nonce, uri.encode(), topic.encode())
+        return self._sealer.seal(uri.encode(), topic.encode())
 
     def _open(self, topic: str, sealed: bytes) -> str | None:
         try:
-            plain = self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], topic.encode())
-        except InvalidTag:
+            return self._sealer.open(sealed, topic.encode()).decode()
+        except NotSealedHere:
             return None
-        return plain.decode()
 
 
 def _level(name: str | None) -> LogLevel | None:

@@ -30,6 +30,11 @@ class Lease(msgspec.Struct, frozen=True):
     fence: int
 
 
+def gone(column: str) -> str:
+    """In SQL: whoever that column names is not alive (`nodes.py`)."""
+    return f"NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.boot_id = {column})"
+
+
 def take(db: StoreDb, table: LeasedTable, key: str, *, owner: str, now: int, millis: int) -> Lease | None:
     """Take a free lease, or an expired one of one's own or of who is gone, until `now + millis`; None if somebody holds it, or there
     is no such row."""
@@ -37,7 +42,7 @@ def take(db: StoreDb, table: LeasedTable, key: str, *, owner: str, now: int, mil
     taken = db.execute(
         f"UPDATE {name} SET owner = ?, lease_until = ?, fence = fence + 1"
         f" WHERE {column} = ? AND (owner IS NULL OR (lease_until <= ?"
-        f" AND (owner = ? OR NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.boot_id = {name}.owner))))",
+        f" AND (owner = ? OR {gone(f'{name}.owner')})))",
         owner, now + millis, key, now, owner,
     )  # fmt: skip
     if not taken:
@@ -71,7 +76,7 @@ def end_left(db: StoreDb) -> None:
         name = table.value[0]
         db.execute(
             f"UPDATE {name} SET lease_until = 0 WHERE lease_until > 0"
-            f" AND (owner IS NULL OR NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.boot_id = {name}.owner))"
+            f" AND (owner IS NULL OR {gone(f'{name}.owner')})"
         )
 
 

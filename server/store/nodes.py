@@ -157,7 +157,7 @@ def look(db: StoreDb) -> tuple[NodeSeen, ...]:
     )
     gone = db.fetch_all(
         f"SELECT {_COLUMNS}, {_NOW} - heard_at AS quiet FROM silent_nodes WHERE heard_at > {_NOW} - ?"
-        " AND NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.boot_id = silent_nodes.boot_id)"
+        f" AND {leases.gone('silent_nodes.boot_id')}"
         " ORDER BY heard_at DESC, boot_id LIMIT ?",
         SILENT_KEPT_MILLIS,
         MOST,
@@ -179,7 +179,7 @@ def look(db: StoreDb) -> tuple[NodeSeen, ...]:
 def _count_silent(db: StoreDb) -> int:
     row = db.fetch_one(
         f"SELECT count(*) AS silent FROM silent_nodes WHERE heard_at > {_NOW} - ?"
-        " AND NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.boot_id = silent_nodes.boot_id)",
+        f" AND {leases.gone('silent_nodes.boot_id')}",
         SILENT_KEPT_MILLIS,
     )
     return 0 if row is None else row["silent"]

@@ -13,13 +13,13 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 import trio
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from server.loads import SMALL_BYTES, weight_of
 from server.mcp.errors import TooManyTasks, UnknownTask
 from server.mcp.questions import Question
 from server.mcp.tasks import Ending, Face, Snapshot, TaskCompleted, TaskFailed, hash_id, text_of
 from server.observe.log import Logger
+from server.sealing import Sealer
 from server.store import leases
 from server.store import tasks as rows
 from server.store.arrears import Arrears
@@ -41,7 +41,6 @@ T = TypeVar("T")
 
 KEY_PURPOSE: Final = "tasks"
 ID_BYTES: Final = 24
-_NONCE_BYTES: Final = 12
 # A database that was restarted, or followed by its standby, is there again by then.
 DOUBT_SECONDS: Final = 3.0
 # Of a status message, which is shown beside the task: a line, not the result.
@@ -84,7 +83,7 @@ class TaskLedger:
         log: Logger,
     ) -> None:
         self._store = store
-        self._cipher = AESGCM(key)
+        self._sealer = Sealer(key, entropy)
         self._entropy = entropy
         self._boot_id = boot_id
         self._log = log
@@ -369,11 +368,10 @@ class TaskLedger:
         )
 
     def _seal(self, id_hash: str, place: str, value: bytes) -> bytes:
-        nonce = self._entropy(_NONCE_BYTES)
-        return nonce + self._cipher.encrypt(nonce, value, _bound_to(id_hash, place))
+        return self._sealer.seal(value, _bound_to(id_hash, place))
 
     def _open(self, id_hash: str, place: str, sealed: bytes) -> bytes:
-        return self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _bound_to(id_hash, place))
+        return self._sealer.open(sealed, _bound_to(id_hash, place))
 
     def _seal_message(self, id_hash: str, message: str | None) -> bytes | None:
         return None if message is None else self._seal(id_hash, "message", message.encode(errors="replace"))

@@ -11,6 +11,7 @@ import msgspec
 
 from server.money.amounts import Micros
 from server.store.jobs import Row, StoreDb
+from server.store.leases import gone
 
 _INSERT: Final = (
     "INSERT INTO charges (id, call_key, fingerprint, stands, keyed, state, paid, how, server, tool, call_id, caller, client_id, grant_id,"
@@ -240,7 +241,7 @@ def left_behind(db: StoreDb, *, boot_id: str) -> list[Charge]:
     """Some of those that a process which is gone was running."""
     rows = db.fetch_all(
         f"SELECT {_COLUMNS} FROM charges WHERE owner IS NOT NULL AND owner <> ?"
-        " AND NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.boot_id = charges.owner) ORDER BY owner, id LIMIT ?",
+        f" AND {gone('charges.owner')} ORDER BY owner, id LIMIT ?",
         boot_id,
         PIECE,
     )

@@ -14,6 +14,7 @@ import msgspec
 
 from server.money.amounts import Micros
 from server.store.jobs import Row, StoreDb
+from server.store.leases import gone
 
 _INSERT: Final = (
     "INSERT INTO payments (id, network, asset, payer, nonce, proof_hash, purpose, fingerprint, server, caller, wallet, charge_id, atomic,"
@@ -289,7 +290,7 @@ def left_behind(db: StoreDb, *, boot_id: str) -> list[PaymentRow]:
     """Some of those that a process which is gone had in hand."""
     rows = db.fetch_all(
         "SELECT * FROM payments WHERE owner IS NOT NULL AND owner <> ?"
-        " AND NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.boot_id = payments.owner) ORDER BY owner, id LIMIT ?",
+        f" AND {gone('payments.owner')} ORDER BY owner, id LIMIT ?",
         boot_id,
         PIECE,
     )

@@ -6,7 +6,6 @@ answer must name the issuer that it was begun with (RFC 9207), and its code is r
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +14,9 @@ from typing import Final
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from auth.jose.base64url import pack
+from auth.keys import sealing
 from auth.values.connections import AccountPlace, CannotConnect, ConnectedAccount
 from auth.values.db import Db
 from auth.values.entropy import SEED_BYTES, Entropy
@@ -36,7 +34,6 @@ from server.trust.token_endpoint import AskForTokens, TokenDenied
 LIFETIME: Final[Millis] = 10 * MINUTE  # people look for their phone
 SEAL_PURPOSE: Final = "upstream-trips"
 SECRET_BYTES: Final = 32
-NONCE_BYTES: Final = 12
 LISTED: Final = 100
 
 
@@ -295,16 +292,13 @@ class PersonConnections:
         return msgspec.json.decode(plain, type=ForeignClient, dec_hook=decode_secret)
 
     def _box(self, plain: bytes, bound_to: str) -> str:
-        nonce = self._entropy(NONCE_BYTES)
-        cipher = AESGCM(self._subkey(SEAL_PURPOSE))
-        return base64.b64encode(nonce + cipher.encrypt(nonce, plain, bound_to.encode())).decode()
+        nonce = self._entropy(sealing.NONCE_BYTES)
+        return sealing.seal(self._subkey(SEAL_PURPOSE), plain, nonce=nonce, bound_to=bound_to)
 
     def _unbox(self, sealed: str, bound_to: str) -> bytes | None:
-        raw = base64.b64decode(sealed)
         try:
-            cipher = AESGCM(self._subkey(SEAL_PURPOSE))
-            return cipher.decrypt(raw[:NONCE_BYTES], raw[NONCE_BYTES:], bound_to.encode())
-        except InvalidTag:
+            return sealing.unseal(self._subkey(SEAL_PURPOSE), sealed, bound_to=bound_to, what="this")
+        except sealing.CannotUnseal:
             return None
 
 

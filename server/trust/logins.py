@@ -16,6 +16,7 @@ from auth.keys.sealing import CannotUnseal
 from auth.values.model import Millis, Secret
 from server.client.identity import METHODS, NONE, ClientIdentity
 from server.store.jobs import Change, StoreDb
+from server.store.leases import gone
 from server.trust.pins import CHANGE, UpstreamKey
 
 SEAL_PURPOSE: Final = "upstream-tokens"
@@ -154,7 +155,7 @@ def take_turn(
     taken = db.execute(
         "UPDATE upstream_tokens SET refresher = ?, refreshing_until = ?"
         " WHERE server = ? AND agent = ? AND person = ? AND login_id = ? AND version = ? AND (refresher IS NULL"
-        " OR refreshing_until <= ? OR NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.boot_id = upstream_tokens.refresher))",
+        f" OR refreshing_until <= ? OR {gone('upstream_tokens.refresher')})",
         node,
         now + millis,
         upstream.server,

@@ -256,5 +256,5 @@ def test_what_a_node_that_is_killed_ran_is_finished_by_the_other_which_tells_of_
         ended = Extension(again).end(task_id)
         assert (ended.state, ended.text) == ("completed", "it was resumed at 2")
         assert notes.read_text().splitlines() == ["step 0", "step 1", "kept", "step 2"]
-        assert "ostiary_nodes_alive 1" in httpx2.get(f"{admin}/metrics", trust_env=False).text
+        assert "ostiary_processes_alive 1" in httpx2.get(f"{admin}/metrics", trust_env=False).text
         assert b.program.at_machine("verify")["broken"] is None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from cryptography.exceptions import InvalidTag
 from task_fakes import OWNER, accept, ask_once, engine, forever, form, greet, text
 from trio.testing import MockClock
 
 from server.backends.base import Outlet, Progress
+from server.sealing import NotSealedHere
 from server.store.inline import InlineStore
 from server.store.jobs import StoreDb
 from server.tasks.engine import Ending, TaskOrder
@@ -63,7 +63,7 @@ async def test_what_was_sealed_for_one_task_opens_for_no_other(
             await made.ended(task)
         await store.write(swap)
         for task in tasks:
-            with pytest.raises(InvalidTag):
+            with pytest.raises(NotSealedHere):
                 await made.get(task)
 
 
