@@ -155,19 +155,8 @@ async def serve(
     ports = place.listen(config)
     public, plain, admin = ports.public, ports.plain, ports.admin
     with place.home(resolved.data_dir) as home:
-        if (
-            not config.store
-            and home.key_file.exists()
-            and not home.database.exists()
-            and not home.elsewhere.exists()
-        ):
-            log.warning(
-                "store.database_missing",
-                path=str(home.database),
-                hint="if its rows are in PostgreSQL, stop, and set `store`; else a new one is made. If there was a file, stop, and put a back-up"
-                " in its place: ostiary restore FILE",
-            )
         if not config.store:
+            _warn_of_missing_database(home, log)
             certificate = certificate or await of_an_authority(resolved, home.path, log)
         ballast = Ballast(home.ballast)
         async with open_place(resolved, home, ballast) as store:
@@ -203,43 +192,13 @@ async def serve(
                     certificate = certificate or await of_nodes(
                         resolved, home.path, store, membership, subkeys(key), log
                     )
-                background.start_soon(membership.run)
-                if services.correspondence is not None:
-                    background.start_soon(services.correspondence.run)
-                    background.start_soon(services.limits.keep_giving_back)
+                _look_after(services, home, background)
                 services.metrics.counter(
                     "log_lines_dropped", "Lines of the log that nobody took in time", lines_dropped
                 )
-                background.start_soon(head.run)
-                background.start_soon(_sweep, services)
-                background.start_soon(_keep_keys, services)
-                background.start_soon(keep_watching, log)
-                background.start_soon(keep_noting, services.identity.credentials.usage, store, log)
-                background.start_soon(
-                    partial(keep_recording, services.calls, store, log, most_rows=config.call_rows)
-                )
-                watch = OutageWatch(services.endpoints, store, log, services.write_down)
-                background.start_soon(watch.run)
-                background.start_soon(services.probe.run)
-                if services.telemetry is not None:
-                    background.start_soon(services.telemetry.run)
-                if not config.store:
-                    background.start_soon(store_watch.look_through_large_file, store, home.database, log)
-                if config.backup_hours:
-                    plan = BackupPlan(
-                        database=home.database,
-                        directory=resolved.backup_dir or home.backups,
-                        every_hours=config.backup_hours,
-                        keep=config.backup_keep,
-                    )
-                    keep = partial(keep_backing_up, plan, clock=now_millis, log=log, outcome=services.backups)
-                    background.start_soon(keep)
-                background.start_soon(services.crew.run)
                 if services.money is not None:
                     await background.start(services.money.run)
                 await background.start(services.tasks.run)
-                for sessions in services.servers.sessions.values():
-                    background.start_soon(sessions.run)
                 if certificate is not None:
                     services.metrics.gauge(
                         "certificate_ends_at_seconds",
@@ -322,10 +281,53 @@ async def serve(
 # ── getting ready ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _look_after(services: Services, home: DataDirectory, background: trio.Nursery) -> None:
+    """What goes on for as long as the server runs, whether or not anybody calls."""
+    config, store, log = services.resolved.config, services.store, services.log
+    begin = background.start_soon
+    begin(services.membership.run)
+    begin(services.trail.run)
+    if services.correspondence is not None:
+        begin(services.correspondence.run)
+        begin(services.limits.keep_giving_back)
+    begin(_sweep, services)
+    begin(_keep_keys, services)
+    begin(keep_watching, log)
+    begin(keep_noting, services.identity.credentials.usage, store, log)
+    begin(partial(keep_recording, services.calls, store, log, most_rows=config.call_rows))
+    begin(OutageWatch(services.endpoints, store, log, services.write_down).run)
+    begin(services.probe.run)
+    if services.telemetry is not None:
+        begin(services.telemetry.run)
+    if not config.store:
+        begin(store_watch.look_through_large_file, store, home.database, log)
+    if config.backup_hours:
+        plan = BackupPlan(
+            database=home.database,
+            directory=services.resolved.backup_dir or home.backups,
+            every_hours=config.backup_hours,
+            keep=config.backup_keep,
+        )
+        begin(partial(keep_backing_up, plan, clock=now_millis, log=log, outcome=services.backups))
+    begin(services.crew.run)
+    for sessions in services.servers.sessions.values():
+        begin(sessions.run)
+
+
 def _settle_memory() -> None:
     """Everything that lives as long as the process is here by now: spare the collector from looking at it again and again."""
     gc.collect()
     gc.freeze()
+
+
+def _warn_of_missing_database(home: DataDirectory, log: Logger) -> None:
+    if home.key_file.exists() and not home.database.exists() and not home.elsewhere.exists():
+        log.warning(
+            "store.database_missing",
+            path=str(home.database),
+            hint="if its rows are in PostgreSQL, stop, and set `store`; else a new one is made. If there was a file, stop, and put a back-up"
+            " in its place: ostiary restore FILE",
+        )
 
 
 def _warn_of_open_servers(services: Services) -> None:
