@@ -65,6 +65,7 @@ from server.settings.secret import SecretUnreadable
 from server.store import clock_doubt
 from server.store.ballast import Ballast
 from server.store.clock_doubt import ClockDoubt
+from server.store.home import DataDirectory
 from server.store.jobs import CannotOpen, StoreError
 from server.store.maintenance import keep_sweeping
 from server.store.retention import Retention
@@ -193,6 +194,8 @@ async def serve(
                         resolved, home.path, store, membership, subkeys(key), log
                     )
                 _look_after(services, home, background)
+                if not config.store:
+                    background.start_soon(store_watch.look_through_large_file, store, home.database, log)
                 services.metrics.counter(
                     "log_lines_dropped", "Lines of the log that nobody took in time", lines_dropped
                 )
@@ -299,8 +302,6 @@ def _look_after(services: Services, home: DataDirectory, background: trio.Nurser
     begin(services.probe.run)
     if services.telemetry is not None:
         begin(services.telemetry.run)
-    if not config.store:
-        begin(store_watch.look_through_large_file, store, home.database, log)
     if config.backup_hours:
         plan = BackupPlan(
             database=home.database,

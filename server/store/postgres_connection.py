@@ -216,6 +216,8 @@ class PostgresConnection(PostgresTransactions):
                 raise CannotOpen(f"cannot use the database: {first_line(error, parameters)}") from None
             raise
         connection.patience = self._patience
+        if not self._writes:
+            connection.watch_network()
         return connection
 
     @property

@@ -21,8 +21,10 @@ from psycopg import RawCursor, pq
 from psycopg.abc import PQGen
 from psycopg.adapt import AdaptersMap
 from psycopg.conninfo import make_conninfo
+from psycopg.waiting import Ready
 
 from server.store.jobs import CannotOpen, StoreError
+from server.store.network_watch import NetworkWatch
 from server.store.postgres_refusals import all_said, hint_for
 
 T = TypeVar("T")
@@ -76,17 +78,41 @@ class ServerSilent(psycopg.OperationalError):
 
 class WireConnection(psycopg.Connection[Any]):
     patience: float | None = CONNECT_SECONDS  # in seconds; None: without an end
+    network: NetworkWatch | None = None  # None: nobody looks
 
     def wait(self, gen: PQGen[T], interval: float = _WAKE_SECONDS, timeout: float | None = None) -> T:
         patience = self.patience if timeout is None else timeout
         began = time.monotonic()
         try:
-            return super().wait(gen, interval, patience)
+            return super().wait(
+                gen if self.network is None else self._watched(gen, self.network), interval, patience
+            )
         except psycopg.OperationalError as error:
             if error.sqlstate is None and patience is not None and time.monotonic() - began >= patience:
                 self.close()
                 raise ServerSilent("the database server does not answer") from None
             raise
+
+    def watch_network(self) -> None:
+        """Of whoever can ask again on another connection, and so need not wait for what TCP will send anew some time."""
+        address = self.pgconn.hostaddr.decode()
+        if address:  # else it is no network
+            self.network = NetworkWatch((address, int(self.pgconn.port)))
+
+    def _watched(self, gen: PQGen[T], network: NetworkWatch) -> PQGen[T]:
+        network.begin()
+        try:
+            wants = next(gen)
+            while True:
+                ready = yield wants
+                if ready == Ready.NONE and network.is_back():
+                    self.close()
+                    raise ServerSilent("the network to the database server was cut")
+                wants = gen.send(ready)
+        except StopIteration as done:
+            return done.value
+        finally:
+            network.end()
 
 
 class Outage:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
+import socket
+import threading
+import time
 from collections.abc import Generator
-from contextlib import AsyncExitStack, closing, contextmanager
+from contextlib import AsyncExitStack, closing, contextmanager, suppress
 from functools import partial
 
 import psycopg
@@ -15,7 +19,9 @@ from psycopg.conninfo import make_conninfo
 from store_engines import NOW
 
 from server.store import postgres_connection, postgres_wire
+from server.store.change_feed import CONFIRMED_SECONDS, LOOK_SECONDS
 from server.store.jobs import CannotOpen, StoreDb, StoreUnreachable
+from server.store.network_watch import KNOCK_SECONDS, SILENT_SECONDS
 from server.store.postgres import open_postgres_store
 from server.store.threads import StoreLimits
 from tests.postgres_server import PostgresServer, programs
@@ -127,3 +133,107 @@ async def _served_by_nobody(
                 async with open_postgres_store(parameters, clock=lambda: NOW, limits=LIMITS):
                     pass
             await serving.aclose()
+
+
+# After so long without news somebody has knocked in vain.
+KNOCKED_SECONDS = LOOK_SECONDS + SILENT_SECONDS + 2 * KNOCK_SECONDS
+
+
+class CutRelay:
+    """A way to a database over TCP. While it is cut nothing comes through, and what was open then stays as it is: as if TCP would send it anew
+    in an hour."""
+
+    def __init__(self, folder: str) -> None:
+        self._target = f"{folder}/.s.PGSQL.5432"
+        self._door = socket.create_server(("127.0.0.1", 0), backlog=0)
+        self.port: int = self._door.getsockname()[1]
+        self._carried: list[tuple[socket.socket, socket.socket]] = []
+        self._stuck: list[socket.socket] = []
+        self._cut = self._over = False
+        self._turn = threading.Lock()
+        self._thread = threading.Thread(target=self._carry, daemon=True)
+        self._thread.start()
+
+    def cut(self) -> None:
+        with self._turn:
+            self._cut = True
+        for _ in range(3):  # whoever knocks is not answered
+            one = socket.socket()
+            one.setblocking(False)
+            one.connect_ex(("127.0.0.1", self.port))
+            self._stuck.append(one)
+
+    def mend(self) -> None:
+        with self._turn:
+            self._stuck += [each for pair in self._carried for each in pair]
+            self._carried = []
+            self._cut = False
+
+    def close(self) -> None:
+        self._over = True
+        self._thread.join()
+        for each in (self._door, *self._stuck, *(each for pair in self._carried for each in pair)):
+            each.close()
+
+    def _carry(self) -> None:
+        while not self._over:
+            with self._turn:
+                self._carry_once([] if self._cut else self._carried)
+            time.sleep(0.005)
+
+    def _carry_once(self, ends: list[tuple[socket.socket, socket.socket]]) -> None:
+        doors = [] if self._cut else [self._door]
+        ready, _, _ = select.select([*doors, *(each for pair in ends for each in pair)], [], [], 0)
+        if self._door in ready:
+            far = socket.socket(socket.AF_UNIX)
+            far.connect(self._target)
+            self._carried = [*self._carried, (self._door.accept()[0], far)]
+        for one, other in ends:
+            self._pass_on(one, other, ready)
+            self._pass_on(other, one, ready)
+
+    def _pass_on(self, one: socket.socket, other: socket.socket, ready: list[socket.socket]) -> None:
+        if one in ready:
+            with suppress(OSError):
+                said = one.recv(65_536)
+                if said:
+                    other.sendall(said)
+                else:
+                    other.shutdown(socket.SHUT_WR)
+                    self._carried = [pair for pair in self._carried if one not in pair]
+                    self._stuck += [one, other]
+
+
+async def test_what_others_changed_is_heard_soon_after_a_cut_though_no_old_connection_comes_to_life(
+    own_server: PostgresServer,
+) -> None:
+    parameters = own_server.parameters("ostiary_template")
+    heard: list[str] = []
+    with closing(CutRelay(parameters["host"])) as relay:
+        over_network = {**parameters, "host": "127.0.0.1", "port": str(relay.port)}
+        async with (
+            open_postgres_store(parameters, clock=lambda: NOW) as here,
+            open_postgres_store(over_network, clock=lambda: NOW) as there,
+        ):
+            there.on_changes(lambda changes: heard.extend(each.entity_id for each in changes))
+            for number in range(3):
+                before, during = f"before {number}", f"during {number}"
+                await here.write(partial(tell, name=before))
+                with trio.fail_after(PATIENCE_SECONDS):
+                    while before not in heard:
+                        await trio.sleep(0.02)
+                relay.cut()
+                await here.write(partial(tell, name=during))
+                with trio.fail_after(PATIENCE_SECONDS):
+                    while (there.report().confirmed_seconds_ago or 0) < KNOCKED_SECONDS:
+                        await trio.sleep(0.02)
+                assert during not in heard
+                relay.mend()
+                # Long before what hangs is given up, which is after thirteen seconds.
+                with trio.fail_after(CONFIRMED_SECONDS):
+                    while during not in heard:
+                        await trio.sleep(0.02)
+
+
+def tell(db: StoreDb, name: str) -> None:
+    db.changed("grant", name)
