@@ -14,8 +14,6 @@ from pathlib import Path
 from shlex import quote
 from typing import Protocol
 
-import trio
-
 # What is done under a lock takes milliseconds (a file) or one request (a refresh): beyond this, the holder is stuck.
 WAIT_SECONDS = 45.0
 PAUSE_SECONDS = 0.02
@@ -79,9 +77,13 @@ class FileLock:
 
     @asynccontextmanager
     async def held_async(
-        self, sleep: Callable[[float], Awaitable[object]] = trio.sleep
+        self, sleep: Callable[[float], Awaitable[object]] | None = None
     ) -> AsyncGenerator[None, None]:
         """Hold the lock, waiting for it without blocking other tasks; waiting may be cancelled."""
+        if sleep is None:
+            import trio  # for whoever has no event loop it would be the longest part of the start
+
+            sleep = trio.sleep
         for _ in range(int(WAIT_SECONDS / PAUSE_SECONDS)):
             if self.acquire_nowait():
                 break

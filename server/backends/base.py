@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
-import trio
 
 from server.mcp.messages import (
     Prompt,
@@ -23,6 +22,9 @@ from server.mcp.messages import (
 from server.mcp.questions import Question
 from server.mcp.results import CompletionResult, PromptResult, ToolResult
 from server.mcp.skills import ListedSkill
+
+if TYPE_CHECKING:  # every command reads settings, and with them what an agent's are
+    import trio
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 NO_ARGUMENTS: Mapping[str, str] = MappingProxyType({})

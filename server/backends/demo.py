@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Final
 
 import msgspec
-import trio
 
 from server.backends.base import BackendError, Outlet, Progress, ToolCall
 from server.backends.terms import CallTerms
@@ -134,6 +133,8 @@ class Demo:
 
 
 async def _countdown(start: int, seconds: float, outlet: Outlet) -> ToolResult:
+    import trio  # every command reads settings, and this is what there is without any
+
     for done in range(start):
         await outlet.emit(Progress(progress=done, total=start, message=f"{start - done} to go"))
         await trio.sleep(seconds)

@@ -2,26 +2,22 @@
 
 It runs in a process of the owner's own interpreter, because the executable holds none but its own modules, and because what
 goes wrong there must not go wrong here. The package that it imports is in `server/shim`; the lines that the two exchange
-are in lines.py, the process that works is in worker.py, and how it is kept at work in keeper.py. Here: the settings, and a
-call on its way there and back.
+are in lines.py, the process that works is in worker.py, and how it is kept at work in keeper.py. Here: a call on its way
+there and back. Settings: python_settings.py.
 """
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
-import msgspec
 import trio
-from msgspec import UNSET, Meta
+from msgspec import UNSET
 
 from server.backends import lines, replies
 from server.backends.base import (
-    SECRET_HEADERS,
     AgentRequest,
     Announce,
     Completing,
@@ -33,11 +29,11 @@ from server.backends.base import (
     Trouble,
 )
 from server.backends.child import start_child
-from server.backends.environment import environment_problems
 from server.backends.interpreter import check_interpreter, find_interpreter
 from server.backends.keeper import Keeper
-from server.backends.offer import LONGEST_SECONDS, AgentOffer
+from server.backends.offer import AgentOffer
 from server.backends.outlets import Nobody
+from server.backends.python_settings import PythonConfig
 from server.backends.worker import Peer
 from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, Tool
 from server.mcp.results import CompletionResult, PromptResult, ToolResult
@@ -45,8 +41,6 @@ from server.observe.log import Logger
 
 SHIM: Final = Path(__file__).parent.parent / "shim"
 _Make: TypeAlias = Callable[..., lines.DoCall]  # wants the number of the call as `id`
-_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
-MODULE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 # Where the package that files import puts the tags of what it offers.
@@ -61,68 +55,6 @@ def tags_of(offered: Tool | Resource | ResourceTemplate | Prompt) -> frozenset[s
         if isinstance(tags, list)
         else frozenset()
     )
-
-
-class PythonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[[server.agent]]` with `kind = "python"`."""
-
-    file: Annotated[str, Meta(max_length=4096, description='the path of a Python file, e.g. "agent.py"')] = ""
-    module: Annotated[
-        str, Meta(max_length=400, description='the name of a Python module, e.g. "company.agent"')
-    ] = ""
-    python: Annotated[str, Meta(max_length=4096, description="the path of a Python interpreter")] = ""
-    threads: Annotated[int, Meta(ge=1, le=256, description="a number from 1 to 256")] = 8
-    environment: Annotated[
-        tuple[str, ...] | Mapping[str, str],
-        Meta(description='names of variables to pass on, or a table, e.g. { API_KEY = "env:AGENT_KEY" }'),
-    ] = ()
-    reload: Annotated[bool, Meta(description="true or false")] = True
-    in_process: Annotated[bool, Meta(description="true or false")] = False
-    deadline_seconds: Annotated[
-        float, Meta(ge=1, le=LONGEST_SECONDS, description="seconds from 1 to 86400")
-    ] = 300.0
-    calls_at_once: Annotated[int, Meta(ge=1, le=10_000, description="a number from 1 to 10000")] = 64
-    start_seconds: Annotated[float, Meta(ge=1, le=600, description="seconds from 1 to 600")] = 20.0
-    include_tags: Annotated[tuple[str, ...], Meta(max_length=64, description='tags, e.g. ["public"]')] = ()
-    exclude_tags: Annotated[tuple[str, ...], Meta(max_length=64, description='tags, e.g. ["draft"]')] = ()
-    pass_headers: Annotated[
-        tuple[str, ...], Meta(max_length=32, description='names of headers, e.g. ["traceparent"]')
-    ] = ()
-
-    def __repr__(self) -> str:  # the environment may hold a value that should have been a reference
-        return f"{type(self).__name__}(file={self.file!r}, module={self.module!r})"
-
-
-def problems(config: PythonConfig, *, frozen: bool = getattr(sys, "frozen", False)) -> list[tuple[str, str]]:
-    """(key, what is wrong and what to write) for each rule that types cannot hold."""
-    found = environment_problems(config.environment)
-    if not config.file and not config.module:
-        found.append(("file", 'is missing; write the path of a Python file, e.g. "agent.py", or set module'))
-    if config.file and config.module:
-        found.append(("module", "contradicts file; write one of the two"))
-    if config.module and not MODULE.fullmatch(config.module):
-        found.append(("module", 'is not the name of a module; write e.g. "company.agent", or set file'))
-    for name in config.pass_headers:
-        if not _HEADER.fullmatch(name):
-            found.append(("pass_headers", f"{name[:100]!r} is not the name of a header"))
-        elif name.lower() in SECRET_HEADERS:
-            found.append(
-                ("pass_headers", f"{name} is never passed on, because it lets somebody in; leave it out")
-            )
-    if config.in_process:
-        if frozen:
-            found.append(
-                (
-                    "in_process",
-                    "works only where the server runs from its source; leave it out, or install from source",
-                )
-            )
-        found += [
-            (key, "has no effect with in_process; leave it out")
-            for key in ("python", "environment")
-            if getattr(config, key)
-        ]
-    return found
 
 
 class PythonBackend:

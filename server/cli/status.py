@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from shlex import quote
@@ -76,11 +77,11 @@ def _ready(server: dict[str, Any] | None, why: str, *, as_json: bool) -> int:
 
 
 def _logins() -> list[dict[str, Any]]:
-    from server.cli import target
-    from server.client.access import wall_clock
+    from server.client.places import Places
+    from server.client.tokens import TokenFile, token_directory
 
-    now = wall_clock()
-    names = {url: name for name, url in target.places().all().items()}
+    now, directory = time.time_ns() // 1_000_000, token_directory(os.environ)
+    names = {url: name for name, url in Places(directory).all().items()}
     return [
         {
             "url": login.url,
@@ -89,7 +90,7 @@ def _logins() -> list[dict[str, Any]]:
             "state": _state(login, now),
             "expires_at": login.expires_at,
         }
-        for login in target.token_file().all()
+        for login in TokenFile(directory).all()
     ]
 
 

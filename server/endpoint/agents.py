@@ -155,7 +155,8 @@ def _source(
         )
         return Source(name=name, backend=model, terms=_terms(agent.deadline_seconds))
     from server.backends.environment import child_environment
-    from server.backends.python import PythonBackend, PythonConfig
+    from server.backends.python import PythonBackend
+    from server.backends.python_settings import PythonConfig
 
     if isinstance(agent, PythonConfig):
         environment = child_environment(agent.environment)

@@ -147,7 +147,8 @@ class PythonHooks:
     def __init__(
         self, program: HookProgram, environment: Mapping[str, str], *, name: str, log: Logger
     ) -> None:
-        from server.backends.python import PythonBackend, PythonConfig
+        from server.backends.python import PythonBackend
+        from server.backends.python_settings import PythonConfig
 
         config = PythonConfig(file=program.file, python=program.python)
         self.watch: Final = TroubleWatch()

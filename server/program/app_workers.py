@@ -19,7 +19,7 @@ import msgspec
 import trio
 
 from server import __version__
-from server.admin import control
+from server.admin import control, control_socket
 from server.backends.watching import changed, look
 from server.endpoint.cannot_start import CannotStart
 from server.http.sockets import ListenError
@@ -95,7 +95,7 @@ class Parent:
         self._announce = announce
         self._shows_claim_link = shows_claim_link
         self._terminal = terminal
-        self._counters = control.ControlCounters()
+        self._counters = control_socket.ControlCounters()
         self._settings = -1  # an open file with what stood in theirs
         self._supervisor: Supervisor = supervisor_of(os.environ)
 
@@ -141,7 +141,7 @@ class Parent:
                 background.start_soon(self._supervisor.keep_saying_well, lambda: workers.all_beat)
                 await background.start(partial(heed_signals, drain=drain, end=end, reload=reload))
                 await background.start(
-                    control.serve_commands,
+                    control_socket.serve_commands,
                     home.path,
                     AdminDesk(workers).answer,
                     log,

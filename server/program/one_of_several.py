@@ -17,7 +17,7 @@ from typing import Any, Final, TextIO
 import msgspec
 import trio
 
-from server.admin import control
+from server.admin import control_socket
 from server.endpoint.cannot_start import CannotStart
 from server.http.probes import Readiness
 from server.observe.exposition import MetricFamily, families_of, merged, render
@@ -94,11 +94,11 @@ class OneOfSeveral:
     async def answer(
         self, figures: ProcessFigures, data_dir: Path, log: Logger, *, task_status: trio.TaskStatus[object]
     ) -> None:
-        table = control.CommandTable(figures.make_commands)
+        table = control_socket.CommandTable(figures.make_commands)
 
         async def command(body: msgspec.Raw) -> Any:
             given = msgspec.json.decode(body, type=ForwardedCommand)
-            return await control.carry_out(given.command, given.actor, await table.commands(), log)
+            return await control_socket.carry_out(given.command, given.actor, await table.commands(), log)
 
         async def metrics(body: msgspec.Raw) -> Any:
             return families_of(figures.metrics)

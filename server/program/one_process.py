@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from server import __version__
-from server.admin import control
+from server.admin import control_socket
 from server.http.probes import Readiness
 from server.observe.log import Logger
 from server.program.ports import BoundPorts, open_ports
@@ -50,13 +50,13 @@ class OneProcess:
     async def answer(
         self, figures: ProcessFigures, data_dir: Path, log: Logger, *, task_status: trio.TaskStatus[object]
     ) -> None:
-        counters = control.ControlCounters()
+        counters = control_socket.ControlCounters()
         figures.metrics.counter(
             "control_accept_errors",
             "Times that no connection to the admin socket could be accepted",
             lambda: counters.accept_errors,
         )
-        await control.serve(data_dir, figures.make_commands, log, counters, task_status=task_status)
+        await control_socket.serve(data_dir, figures.make_commands, log, counters, task_status=task_status)
 
     async def heed(self, steering: Steering, log: Logger, *, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:

@@ -41,7 +41,7 @@ AGENT_KINDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "demo": ("server.backends.demo", "DemoConfig"),
         "chat": ("server.backends.chat", "ChatConfig"),
         "openai": ("server.backends.openai", "OpenAIConfig"),
-        "python": ("server.backends.python", "PythonConfig"),
+        "python": ("server.backends.python_settings", "PythonConfig"),
         "mcp": ("server.gateway.settings", "McpConfig"),
         "command": ("server.command.command", "CommandConfig"),
         "agent": ("server.command.agent", "AgentConfig"),

@@ -67,9 +67,10 @@ class UpstreamConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 def faults(upstreams: Sequence[UpstreamConfig]) -> Iterable[tuple[str, str, str]]:
     """What is wrong: (key, what, what to write instead)."""
-    from auth.upstream import (
-        provider as upstream_provider,  # every command reads settings, and few of those have such a table
-    )
+    if not upstreams:
+        return
+    # Every command reads settings, and few of those have such a table.
+    from auth.upstream import provider as upstream_provider
 
     seen: set[str] = set()
     for place, each in enumerate(upstreams, 1):

@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from server import __version__
-from server.admin import control
+from server.admin import control, control_socket
 from server.observe.logs import make_logger
 
 
@@ -48,7 +48,7 @@ async def running(nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.Mon
     data = tmp_path / "data"
     data.mkdir(mode=0o700)
     log = make_logger(level="error", style="json", stream=io.StringIO())
-    address = await nursery.start(control.serve, data, lambda: COMMANDS, log)
+    address = await nursery.start(control_socket.serve, data, lambda: COMMANDS, log)
     assert address.stat().st_mode & 0o777 == 0o600
     return data
 
@@ -130,7 +130,7 @@ def test_a_deep_data_directory_still_gets_a_socket_name_that_fits(
 ) -> None:
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     deep = tmp_path / ("d" * 90)
-    address = control.choose_address(deep)
+    address = control_socket.choose_address(deep)
     assert len(os.fsencode(address)) <= 103
     address.parent.rmdir()
 
@@ -148,7 +148,7 @@ async def test_a_socket_in_the_systems_temporary_directory_cannot_be_squatted_an
         seen: list[Path] = []
         for _ in range(2):
             async with trio.open_nursery() as nursery:
-                address: Path = await nursery.start(control.serve, deep, lambda: COMMANDS, log)
+                address: Path = await nursery.start(control_socket.serve, deep, lambda: COMMANDS, log)
                 assert stat.S_IMODE(address.parent.stat().st_mode) == 0o700
                 assert (await ask(deep, "echo"))["arguments"] == {}
                 nursery.cancel_scope.cancel()
@@ -179,7 +179,7 @@ async def test_the_socket_of_a_killed_server_is_taken_away_and_that_of_a_living_
         (data / control.ADDRESS_FILE).write_text(str(left))
         log = make_logger(level="error", style="json", stream=io.StringIO())
         async with trio.open_nursery() as nursery:
-            await nursery.start(control.serve, data, lambda: COMMANDS, log)
+            await nursery.start(control_socket.serve, data, lambda: COMMANDS, log)
             assert left.parent.exists() == lives
             nursery.cancel_scope.cancel()
 
@@ -195,7 +195,7 @@ async def test_where_the_socket_is_can_be_read_by_its_user_alone(
     before = os.umask(0)
     try:
         async with trio.open_nursery() as nursery:
-            await nursery.start(control.serve, tmp_path, lambda: COMMANDS, log)
+            await nursery.start(control_socket.serve, tmp_path, lambda: COMMANDS, log)
             assert stat.S_IMODE(pointer.stat().st_mode) == 0o600
             nursery.cancel_scope.cancel()
     finally:
@@ -219,10 +219,10 @@ async def test_running_out_of_file_descriptors_for_a_moment_does_not_end_the_ser
         return await accept(self)
 
     monkeypatch.setattr(kind, "accept", poor)
-    counters = control.ControlCounters()
+    counters = control_socket.ControlCounters()
     log = make_logger(level="error", style="json", stream=io.StringIO())
     async with trio.open_nursery() as nursery:
-        await nursery.start(control.serve, tmp_path, lambda: COMMANDS, log, counters)
+        await nursery.start(control_socket.serve, tmp_path, lambda: COMMANDS, log, counters)
         assert (await ask(tmp_path, "echo"))["arguments"] == {}
         nursery.cancel_scope.cancel()
     assert tries >= 2
@@ -237,8 +237,8 @@ async def test_a_link_laid_in_the_place_of_the_sockets_directory_is_not_followed
     (mine / "control").write_text("precious")
     laid = tmp_path / "laid"
     laid.symlink_to(mine)
-    monkeypatch.setattr(control, "choose_address", lambda data_dir: laid / "control")
+    monkeypatch.setattr(control_socket, "choose_address", lambda data_dir: laid / "control")
     log = make_logger(level="error", style="json", stream=io.StringIO())
     with pytest.raises(control.CommandRefused, match="not private"):
-        await control.serve(tmp_path, lambda: COMMANDS, log)
+        await control_socket.serve(tmp_path, lambda: COMMANDS, log)
     assert (mine / "control").read_text() == "precious"

@@ -15,7 +15,8 @@ import trio
 
 from server.backends.base import Announce, LogMessage, Progress, ToolCall
 from server.backends.environment import child_environment
-from server.backends.python import SHIM, PythonBackend, PythonConfig, problems
+from server.backends.python import SHIM, PythonBackend
+from server.backends.python_settings import PythonConfig, problems
 from server.mcp.messages import TextContent
 from server.mcp.questions import Question
 from server.mcp.results import ToolResult

@@ -13,7 +13,7 @@ from python_pair import DOUBLE, PARROT, Log, at_work, make_backend
 
 from server.backends.base import BackendError
 from server.backends.interpreter import check_interpreter, check_version, find_interpreter
-from server.backends.python import PythonConfig, problems
+from server.backends.python_settings import PythonConfig, problems
 
 
 def config(**settings: Any) -> PythonConfig:

@@ -11,7 +11,7 @@ import pytest
 import trio
 from shell import Terminal
 
-from server.admin import control
+from server.admin import control_socket
 from server.observe.logs import make_logger
 
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:130.0) Gecko/20100101 Firefox/130.0"
@@ -40,7 +40,7 @@ async def test_a_browser_is_named_as_on_its_owners_page(
     data = shell.home / "data"
     data.mkdir(mode=0o700)
     log = make_logger(level="error", style="json")
-    await nursery.start(control.serve, data, lambda: {"browsers": browsers}, log)
+    await nursery.start(control_socket.serve, data, lambda: {"browsers": browsers}, log)
     done = await shell.run("sessions", "--browsers", "--data-dir", str(data))
     assert done.stdout.splitlines()[0] == "b1  vera, from 127.0.0.1"
     assert done.stdout.splitlines()[1].startswith(f"    {shown}; used ")

@@ -14,7 +14,7 @@ import trio
 from msgspec.structs import asdict
 from shell import Done, Terminal
 
-from server.admin import control
+from server.admin import control_socket
 from server.client.tokens import TokenFile
 from server.observe.logs import make_logger
 from server.program.backups import BackupOutcome
@@ -229,5 +229,5 @@ async def ask_running(shell: Terminal, nursery: trio.Nursery, *options: str, **s
     data = shell.home / "data"
     data.mkdir(mode=0o700)
     log = make_logger(level="error", style="json", stream=io.StringIO())
-    await nursery.start(control.serve, data, lambda: {"status": status}, log)
+    await nursery.start(control_socket.serve, data, lambda: {"status": status}, log)
     return await shell.run("status", *options, "--data-dir", str(data))

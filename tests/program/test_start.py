@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -50,3 +52,26 @@ def test_what_belongs_to_a_first_request_is_not_loaded_at_the_start(name: str) -
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+@pytest.mark.parametrize(
+    "settings", ["", '[[server]]\n[[server.agent]]\nkind = "python"\nfile = "agent.py"\n']
+)
+@pytest.mark.parametrize("command", ["sessions", "status", "approve ABCD-EFGH --yes", "revoke lgn_1"])
+def test_a_command_at_the_machine_starts_without_event_loop_and_client(
+    command: str, settings: str, tmp_path: Path
+) -> None:
+    """They are the most part of its time, and it asks over a socket."""
+    (tmp_path / "ostiary.toml").write_text(settings)
+    script = (
+        "import sys\n"
+        "from server.cli import run\n"
+        "code = run([*sys.argv[1:]])\n"
+        "print(code, [name for name in ('trio', 'httpx2', 'cryptography') if name in sys.modules], file=sys.stderr)\n"
+    )
+    where = ["--config", str(tmp_path / "ostiary.toml"), "--data-dir", str(tmp_path / "none")]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *command.split(), *where],
+        capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert done.stderr.splitlines()[-1] == "1 []", done.stderr
