@@ -172,12 +172,10 @@ class Upstream:
             async with self._open(tells, nursery) as link:
                 try:
                     problems.append(await self._use(link))
-                except UpstreamFailure as error:  # out of the block it would be a group
-                    problems.append(error)
-        except UpstreamFailure as error:
-            problems.append(error)
-        except BackendError as error:  # of a credential
-            problems.append(UpstreamGone(f"cannot be used: {error}"))
+                except BackendError as error:  # out of the block it would be a group
+                    problems.append(_failure(error))
+        except BackendError as error:
+            problems.append(_failure(error))
         return problems[0]
 
     async def _use(self, link: Link) -> UpstreamFailure:
@@ -351,6 +349,11 @@ class Upstream:
         except (OSError, trio.TooSlowError) as error:
             raise UpstreamGone("cannot be reached: nobody answers there") from error
         return LineStream(TcpPeer(stream))
+
+
+def _failure(error: BackendError) -> UpstreamFailure:
+    """One of a credential is the upstream's as well: it cannot be used without."""
+    return error if isinstance(error, UpstreamFailure) else UpstreamGone(f"cannot be used: {error}")
 
 
 async def _either(one: trio.Event, other: trio.Event) -> None:

@@ -150,7 +150,7 @@ class OwnerLogin:
                     partial(logins.fetch, upstream=self._upstream, person=self._person)
                 )
             except StoreError:
-                raise self._unusable() from None
+                raise _not_known() from None
             login = None if row is None else self._vault.open(self._upstream, self._person, row[0])
             if login is not None and self._place not in (None, _place(login.resource)):
                 login = None
@@ -173,7 +173,7 @@ class OwnerLogin:
                 await self._owed.settle()
             except StoreUnavailable:
                 if self._node:  # nobody knows who else is at it
-                    raise self._unusable() from None
+                    raise _not_known() from None
             kept = self._kept
             if kept is None:
                 raise self._unusable()
@@ -217,7 +217,7 @@ class OwnerLogin:
                 except StoreError:
                     # Another one may be at it: to spend the token now could end the login. And it may have been given to this one.
                     self._owed.owe(self._leaving(kept))
-                    raise self._unusable() from None
+                    raise _not_known() from None
                 if row is None or row[1] != kept.login_id:  # logged out, or in anew
                     self.changed()
                     raise self._unusable()
@@ -365,6 +365,12 @@ class OwnerLogin:
         return BackendError(
             "this tool cannot be used now: our login at its upstream has ended, and the owner of this server is told so"
         )
+
+
+def _not_known() -> BackendError:
+    return BackendError(
+        "this tool cannot be used right now: what is kept of our login at its upstream cannot be read. Try again in a few seconds"
+    )
 
 
 def _place(url: str) -> tuple[str, str | None, int]:

@@ -252,6 +252,32 @@ class Renewed:
         return len(self.challenges) == 1
 
 
+class Unreadable:
+    """A credential that cannot be read for a moment, after so many times."""
+
+    shared = False
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
+        self.left -= 1
+        if self.left == 0:
+            raise BackendError("this tool cannot be used right now")
+        return {}
+
+    async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("after", range(1, 5))
+async def test_a_credential_that_cannot_be_read_for_a_moment_is_asked_for_again(after: int) -> None:
+    async with over_http(Double()) as url, gate(url=url, credential=Unreadable(after)) as door:
+        await soon(lambda: door.log.of("upstream.connected"))
+        assert await door.say("hello") == "hello"
+        assert not door.log.of("upstream.crashed")
+
+
 async def test_a_credential_that_was_refused_may_be_renewed_once() -> None:
     credential = Renewed()
     async with over_http(Double(let_in="Bearer new")) as url, gate(url=url, credential=credential) as door:
