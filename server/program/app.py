@@ -189,6 +189,7 @@ async def serve(
                 )
                 description = SelfDescription(services)
                 membership.describe = description
+                background.start_soon(membership.run)
                 if config.store:
                     certificate = certificate or await of_nodes(
                         resolved, home.path, store, membership, subkeys(key), log
@@ -288,7 +289,6 @@ def _look_after(services: Services, home: DataDirectory, background: trio.Nurser
     """What goes on for as long as the server runs, whether or not anybody calls."""
     config, store, log = services.resolved.config, services.store, services.log
     begin = background.start_soon
-    begin(services.membership.run)
     begin(services.trail.run)
     if services.correspondence is not None:
         begin(services.correspondence.run)

@@ -106,6 +106,7 @@ class Membership:
             return
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch, sleep)
+            self.look_now()  # the start may have taken long
             while True:
                 await self._until_due(sleep)
                 await self.beat()

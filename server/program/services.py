@@ -253,6 +253,7 @@ async def build(
     store.on_changes(partial(_tell_desk, servers))
     store.on_changes(servers.tasks.apply_changes)  # after identity's: it is asked who may go on
     store.on_trust(servers.tasks.trust)
+    store.on_trust(lambda _: membership.look_now())
     membership.on_lapse.append(servers.tasks.let_go_of_all)
     membership.on_loss.append(servers.tasks.look_for_left)
     _count(metrics, servers, loads, calls)

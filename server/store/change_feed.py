@@ -8,7 +8,7 @@ Nothing is asked by a call as long as all is well. When the number was not confi
 forgotten before any task goes on, and nothing is cached until it is confirmed again.
 
 A primary whose place its standby has taken may still answer, and would confirm what was ended at its heir long ago. Where commits wait for a
-standby it gives itself away: none of them counts any more. There a look confirms no more than was so when somebody last committed.
+standby it gives itself away: none gets through any more. There, a look confirms only what was so when somebody last committed.
 """
 
 from __future__ import annotations
@@ -74,17 +74,15 @@ class Glimpse(msgspec.Struct, frozen=True, kw_only=True):
     up_to: int
     complete: bool  # nothing is missing between
     letters: int
-    beat: int  # of whichever process said last that it lives
+    mark: tuple[
+        int, ...
+    ]  # another one where somebody has committed since: every two seconds, if only because a process says that it lives
     awaits_standby: bool
-
-    @property
-    def mark(self) -> tuple[int, int, int]:
-        """Another one where somebody has committed since; every two seconds, if nothing else does."""
-        return self.beat, self.up_to, self.letters
 
 
 _BESIDE: Final = """
-SELECT (SELECT max(seq) FROM letters) AS letters, (SELECT max(alive_until) FROM nodes) AS beat,
+SELECT (SELECT max(seq) FROM letters) AS letters, (SELECT max(seq) FROM audit) AS audit, (SELECT max(seq) FROM movements) AS movements,
+  (SELECT CAST(sum(alive_until) AS BIGINT) FROM nodes) AS beats,
   current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') NOT IN ('off', 'local') AS awaits
 """
 
@@ -100,7 +98,7 @@ def look(db: StoreDb, *, after: int) -> Glimpse:
         up_to=newest,
         complete=page.complete and newest >= after,  # lower: the database that took over was behind
         letters=beside["letters"] or 0,
-        beat=beside["beat"] or 0,
+        mark=(newest, *(beside[name] or 0 for name in ("letters", "audit", "movements", "beats"))),
         awaits_standby=beside["awaits"],
     )
 
@@ -116,7 +114,7 @@ class ChangeFeed:
         self._tell: Callable[[News], None] = lambda _: None
         self._ending = False
         self._heard = True  # at the last look
-        self._mark: tuple[int, int, int] | None = None  # of the last look
+        self._mark: tuple[int, ...] | None = None  # of the last look
         self._asked_at = running_seconds()  # for it
         self._committed_at = self._asked_at  # somebody has, then or later
         self._thread = threading.Thread(target=self._run, name="store-changes", daemon=True)
@@ -154,7 +152,7 @@ class ChangeFeed:
             return False
         found = work.result()
         same = self._connection.generation == self._generation
-        # By another connection it may be another server, which is as it was left.
+        # By another connection it may be another server, whose last commit may be old.
         if same and found.mark != self._mark:
             self._committed_at = self._asked_at
         self._generation = self._connection.generation

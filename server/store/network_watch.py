@@ -1,8 +1,8 @@
 """Whether a network that was cut carries again: known sooner than by the connection that hangs in it.
 
 What TCP sends anew it sends after pauses that double: after a cut of three seconds it says nothing for up to three more, and what others have
-ended meanwhile would go unheard for as long. So whoever waits for an answer in vain knocks at the same address, four times a second. A first
-knock that is answered says that the network was never gone; one that is answered after others were not, that it is back.
+ended meanwhile would go unheard for as long. So whoever waits for an answer in vain knocks at the same address, four times a second. As long
+as knocks are answered the network is well, and who is asked takes long; one that is answered after two that were not says that it is back.
 """
 
 from __future__ import annotations
@@ -17,8 +17,14 @@ from typing import Final
 # An answer that takes no longer is nothing to wonder about.
 SILENT_SECONDS: Final = 0.5
 KNOCK_SECONDS: Final = 0.25
-# Where the network is well, and only who is asked takes long: now and then, because it may be cut meanwhile.
+# Where the network is well: now and then, because it may be cut meanwhile.
 PAUSE_SECONDS: Final = 1.0
+# One may be lost on a network that is well.
+IN_VAIN: Final = 2
+
+# Whoever refuses is reached.
+_ANSWERS: Final = frozenset({0, errno.ECONNREFUSED})
+_NO_WAY: Final = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN})
 
 
 class NetworkWatch:
@@ -28,13 +34,13 @@ class NetworkWatch:
         self._address = address
         self._clock = clock
         self._knock: socket.socket | None = None
-        self._next_at = 0.0  # the next one begins, or the one that is under way was in vain
-        self._was_gone = False
+        self._next_at = 0.0  # the next one begins, and one that is under way is in vain
+        self._in_vain = 0  # in a row
 
     def begin(self) -> None:
         self.end()
         self._next_at = self._clock() + SILENT_SECONDS
-        self._was_gone = False
+        self._in_vain = 0
 
     def end(self) -> None:
         if self._knock is not None:
@@ -43,39 +49,42 @@ class NetworkWatch:
 
     def is_back(self) -> bool:
         """Asked again and again by whoever waits; it never waits itself."""
-        if self._knock is not None and self._is_answered(self._knock):
-            return self._note_answered()
-        if self._clock() < self._next_at:
-            return False
-        if self._knock is not None:
-            self._was_gone = True
-        self.end()
-        self._next_at = self._clock() + KNOCK_SECONDS
-        try:
-            self._knock = self._knocked()
-        except OSError:  # there is no way there
-            self._was_gone = True
+        if self._knock is not None and (outcome := _outcome(self._knock)) is not None:
+            self.end()
+            return self._note(outcome)
+        if self._clock() >= self._next_at:
+            if self._knock is not None:
+                self.end()
+                self._in_vain += 1
+            self._next_at = self._clock() + KNOCK_SECONDS
+            self._begin_knock()
         return False
 
-    def _note_answered(self) -> bool:
-        self.end()
-        self._next_at = self._clock() + PAUSE_SECONDS
-        return self._was_gone
-
-    def _knocked(self) -> socket.socket:
+    def _begin_knock(self) -> None:
         family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
-        knock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            knock = socket.socket(family, socket.SOCK_STREAM)
+        except OSError:  # of this process: out of descriptors
+            return
         knock.setblocking(False)
-        failed = knock.connect_ex(self._address)
-        if failed not in (0, errno.EINPROGRESS, errno.ECONNREFUSED):
+        begun = knock.connect_ex(self._address)
+        if begun in _ANSWERS or begun == errno.EINPROGRESS:
+            self._knock = knock
+        else:
             knock.close()
-            raise OSError(failed, "no way there")
-        return knock
+            self._in_vain += begun in _NO_WAY
 
-    def _is_answered(self, knock: socket.socket) -> bool:
-        """Also with a refusal: whoever refuses is reached."""
-        waiting = select.poll()
-        waiting.register(knock, select.POLLOUT)
-        if not waiting.poll(0):
+    def _note(self, outcome: int) -> bool:
+        if outcome not in _ANSWERS:
+            self._in_vain += 1
             return False
-        return knock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in (0, errno.ECONNREFUSED)
+        was_gone, self._in_vain = self._in_vain >= IN_VAIN, 0
+        self._next_at = self._clock() + PAUSE_SECONDS
+        return was_gone
+
+
+def _outcome(knock: socket.socket) -> int | None:
+    """What came of it, told once. None: nothing yet."""
+    waiting = select.poll()
+    waiting.register(knock, select.POLLOUT)
+    return knock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if waiting.poll(0) else None

@@ -19,6 +19,7 @@ from server.store.change_feed import (
     running_seconds,
 )
 from server.store.jobs import Change, ChangeInDoubt, OnTrust, StoreUnreachable
+from server.store.postgres_wire import CANNOT_BE_REACHED
 
 MAY_BE_REPLACED: Final = (
     "the database commits nothing: the standby that it waits for does not answer, or has taken its place"
@@ -59,9 +60,11 @@ class Others:
     def doubt(self) -> StoreUnreachable | None:
         """Why nothing that could be read is to be believed: the standby of the database that is asked may have taken its place, and what was
         ended there is not known here."""
-        if self._awaits_standby and self.confirmation.is_missing:
+        if not (self._awaits_standby and self.confirmation.is_missing):
+            return None
+        if self.is_heard:
             return StoreUnreachable(MAY_BE_REPLACED, hint=IF_REPLACED)
-        return None
+        return StoreUnreachable(CANNOT_BE_REACHED)
 
     @property
     def is_heard(self) -> bool:

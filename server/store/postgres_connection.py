@@ -25,17 +25,20 @@ from server.store.jobs import (
     StoreUnreachable,
 )
 from server.store.postgres_errors import STANDS_BY, PostgresRefused, refused
-from server.store.postgres_session import set_up
+from server.store.postgres_session import line_of, set_up
 from server.store.postgres_transaction import BEGIN_READ, BEGIN_WRITE, COMMIT_TELLING, PostgresTransactions
 from server.store.postgres_trips import PostgresTrips
 from server.store.postgres_values import adapters
 from server.store.postgres_wire import (
+    CANNOT_BE_REACHED,
     GRACE_SECONDS,
+    Line,
     Outage,
     ServerSilent,
     WireConnection,
     connected,
     first_line,
+    without,
 )
 
 # The newest step, and the newest that only programs that know it can go on with (`migrate.py`).
@@ -60,11 +63,13 @@ NOT_ALONE: Final = f"SELECT pg_advisory_unlock({_OF_SCHEMA})".encode()
 _SCHEMA_SECONDS: Final = 5.0
 _SCHEMA_PAUSE_SECONDS: Final = 0.05
 
-CANNOT_BE_REACHED: Final = "the database cannot be reached"
-
 
 class ChangedSchema(CannotOpen):
     """The database can be reached, and is another version's meanwhile."""
+
+
+class OldPrimary(CannotOpen):
+    """Its standby has taken its place, which this process knows because it was there."""
 
 
 class PostgresAccess(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +101,7 @@ class PostgresConnection(PostgresTransactions):
         self._schema = 0  # that it was opened with; 0: not known yet
         self._adapters = adapters()
         self._closed = False
+        self._line: Line | None = None
         self._connection = self._connect()
         self._trips = PostgresTrips(self._connection)
 
@@ -103,7 +109,14 @@ class PostgresConnection(PostgresTransactions):
     def is_out_of_reach(self) -> bool:
         """There is none, and nobody is to try again now; or another one has found what holds for all of them. May be asked from any thread."""
         outage = self._access.outage
-        return outage.because is not None or (outage.refuses and self._connection.closed)
+        return isinstance(outage.because, ChangedSchema) or (outage.refuses and self._connection.closed)
+
+    @property
+    def is_replaced(self) -> bool:
+        newest = self._access.outage.line
+        return newest is not self._line and (
+            newest is not None and self._line is not None and self._line.is_before(newest)
+        )
 
     def unreachable(self) -> PostgresRefused:
         """What whoever asks meanwhile is told."""
@@ -198,7 +211,7 @@ class PostgresConnection(PostgresTransactions):
             self._connection = self._connect()
             self._trips = PostgresTrips(self._connection)
         except BaseException as trouble:
-            outage.failed(trouble if isinstance(trouble, ChangedSchema) else None)
+            outage.failed(trouble if isinstance(trouble, ChangedSchema | OldPrimary) else None)
             if isinstance(trouble, CannotOpen):
                 raise PostgresRefused(StoreUnreachable, str(trouble), hint=trouble.hint) from None
             raise
@@ -207,17 +220,28 @@ class PostgresConnection(PostgresTransactions):
     def _connect(self) -> WireConnection:
         """Raises `CannotOpen`."""
         parameters = self._access.parameters
-        connection = connected(parameters, context=self._adapters, outage=self._access.outage)
-        try:
-            self._set_up(connection)
-        except BaseException as error:
-            connection.close()
-            if isinstance(error, psycopg.Error):
-                raise CannotOpen(f"cannot use the database: {first_line(error, parameters)}") from None
-            raise
+        passed_by: OldPrimary | None = None
+        while True:
+            try:
+                connection = connected(parameters, context=self._adapters, outage=self._access.outage)
+            except CannotOpen as trouble:
+                raise passed_by or trouble from None
+            try:
+                self._set_up(connection)
+                break
+            except OldPrimary as old:
+                others = without(parameters, connection)
+                connection.close()
+                if others is None:
+                    raise
+                parameters, passed_by = others, old
+            except BaseException as error:
+                connection.close()
+                if isinstance(error, psycopg.Error):
+                    raise CannotOpen(f"cannot use the database: {first_line(error, parameters)}") from None
+                raise
         connection.patience = self._patience
-        if not self._writes:
-            connection.watch_network()
+        connection.watch_network()
         return connection
 
     @property
@@ -235,6 +259,13 @@ class PostgresConnection(PostgresTransactions):
             "default_transaction_read_only": "off" if self._writes else "on",
         }
         self._access.outage.is_durable = set_up(connection, settings)
+        line = line_of(connection)
+        if not self._access.outage.meet(line):
+            raise OldPrimary(
+                "the database server that answers is an old primary: its standby has taken its place, and was used already",
+                hint="stop it, and make it a standby of the new one, or take it out of the address",
+            )
+        self._line = line
         if self._writes:
             # Whoever was killed just now still holds it for a moment.
             connection.execute(f"SET lock_timeout = {_PREDECESSOR_MILLIS}".encode())

@@ -9,6 +9,7 @@ from typing import Any, Final
 import psycopg
 
 from server.store.jobs import CannotOpen
+from server.store.postgres_wire import Line
 
 # RETURNING, ON CONFLICT and identity columns are older; `client_connection_check_interval` is not.
 MINIMUM_SERVER: Final = 140_000
@@ -31,6 +32,24 @@ _DURABLE: Final = (
     " WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false)"
 )
 _WHERE: Final = "pg_backend_pid() AS pid, current_schema()::text AS place, current_setting('fsync') AS fsync"
+
+
+# The number is in the first letters of the name of what is being written.
+_LINE: Final = b"""
+SELECT system_identifier AS system, ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint AS number
+  FROM pg_control_system()
+"""
+
+
+def line_of(connection: psycopg.Connection[Any]) -> Line | None:
+    """None where it is not told, as by some who run databases for others."""
+    try:
+        row = connection.execute(_LINE, binary=True).fetchone()
+    except psycopg.errors.DatabaseError as refused:
+        if refused.sqlstate is None:  # there is nobody any more
+            raise
+        return None
+    return None if row is None else Line(*row)
 
 
 def set_up(connection: psycopg.Connection[Any], settings: Mapping[str, str]) -> bool:

@@ -88,6 +88,11 @@ class PostgresTransactions(ABC):
         self.is_late: Callable[[], bool] = lambda: False
         self.note_begun: Begun = _nobody
 
+    @property
+    @abstractmethod
+    def is_replaced(self) -> bool:
+        """Whoever answers there is not the database any more."""
+
     @abstractmethod
     def _reconnect(self) -> None:
         """Raises `PostgresRefused`."""
@@ -134,7 +139,7 @@ class PostgresTransactions(ABC):
         self._put_off[-1].touches_one_row = True
 
     def _begin(self, how: str) -> None:
-        if self._connection.closed:
+        if self._connection.closed or self.is_replaced:
             self._reconnect()
         self._foreseen.clear()
         self._put_off = _parts(how)
@@ -290,12 +295,15 @@ class PostgresTransactions(ABC):
         if self._put_off and self._put_off[-1] is _RELEASE:
             self._put_off.pop()
         self._foreseen.clear()
+        self._connection.can_ask_again = False
         try:
             self._go(*_parts(how))
         except PostgresRefused as trouble:
             if self._connection.closed and not trouble.is_undone:
                 raise CommitInDoubt from None
             raise
+        finally:
+            self._connection.can_ask_again = True
 
     def _no_transaction(self) -> PostgresRefused:
         return PostgresRefused(

@@ -7,11 +7,13 @@ Outage           what all connections to one database know of each other: since 
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import random
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -69,6 +71,8 @@ _LONGEST_EAGER_PAUSE_SECONDS: Final = 0.3
 # So many tries hang somewhere without an end, and no more are begun.
 _MOST_HANGING: Final = 4
 
+CANNOT_BE_REACHED: Final = "the database cannot be reached"
+
 _WAKE_SECONDS: Final = 0.1
 
 
@@ -79,13 +83,16 @@ class ServerSilent(psycopg.OperationalError):
 class WireConnection(psycopg.Connection[Any]):
     patience: float | None = CONNECT_SECONDS  # in seconds; None: without an end
     network: NetworkWatch | None = None  # None: nobody looks
+    can_ask_again: bool = True  # on another connection: nothing is lost but time
 
     def wait(self, gen: PQGen[T], interval: float = _WAKE_SECONDS, timeout: float | None = None) -> T:
         patience = self.patience if timeout is None else timeout
         began = time.monotonic()
         try:
             return super().wait(
-                gen if self.network is None else self._watched(gen, self.network), interval, patience
+                self._watched(gen, self.network) if self.network is not None and self.can_ask_again else gen,
+                interval,
+                patience,
             )
         except psycopg.OperationalError as error:
             if error.sqlstate is None and patience is not None and time.monotonic() - began >= patience:
@@ -94,9 +101,10 @@ class WireConnection(psycopg.Connection[Any]):
             raise
 
     def watch_network(self) -> None:
-        """Of whoever can ask again on another connection, and so need not wait for what TCP will send anew some time."""
+        """Whoever can ask again on another connection need not wait for what TCP will send anew some time."""
         address = self.pgconn.hostaddr.decode()
-        if address:  # else it is no network
+        # Else it is no network, or one address on each of several.
+        if address and not ipaddress.ip_address(address).is_link_local:
             self.network = NetworkWatch((address, int(self.pgconn.port)))
 
     def _watched(self, gen: PQGen[T], network: NetworkWatch) -> PQGen[T]:
@@ -115,6 +123,17 @@ class WireConnection(psycopg.Connection[Any]):
             network.end()
 
 
+@dataclass(frozen=True)
+class Line:
+    """How often a standby has taken the place of the primary, in what began as one database server."""
+
+    system: int
+    number: int
+
+    def is_before(self, other: Line) -> bool:
+        return self.system == other.system and self.number < other.number
+
+
 class Outage:
     """From the first try to connect that failed until one that did not. Used by all threads of a store."""
 
@@ -130,6 +149,7 @@ class Outage:
             None  # why the last try failed, where the database itself can be reached
         )
         self.is_durable = True  # what the server keeps it keeps after a power cut as well
+        self.line: Line | None = None  # the newest that was met
 
     @property
     def refuses(self) -> bool:
@@ -162,9 +182,35 @@ class Outage:
             self._pause = min(longest, max(_FIRST_PAUSE_SECONDS, 2 * self._pause))
             self._tries_at = now + self._pause * (0.5 + random.random() / 2)
 
+    def meet(self, line: Line | None) -> bool:
+        """False: a server that others have taken the place of."""
+        with self._lock:
+            if line is not None and self.line is not None and line.is_before(self.line):
+                return False
+            self.line = line or self.line
+            return True
+
     def note_hanging(self, thread: threading.Thread) -> None:
         with self._lock:
             self._hanging.append(thread)
+
+
+def without(parameters: Mapping[str, str], connection: WireConnection) -> Mapping[str, str] | None:
+    """The other hosts of the address than the one that this leads to. None: there are none."""
+    lists = {name: parameters[name].split(",") for name in ("host", "hostaddr", "port") if name in parameters}
+    hosts = lists.get("host") or lists.get("hostaddr") or [""]
+    ports = lists.get("port") or [""]
+    here = connection.pgconn.host.decode(), connection.pgconn.hostaddr.decode()
+    port = connection.pgconn.port.decode()
+    others = [
+        place
+        for place, host in enumerate(hosts)
+        if host not in here or (ports[place % len(ports)] or port) != port
+    ]
+    if not others:
+        return None
+    kept = {name: ",".join(each[place] for place in others) for name, each in lists.items() if len(each) > 1}
+    return {**parameters, **kept}
 
 
 def told(parameters: Mapping[str, str]) -> dict[str, Any]:

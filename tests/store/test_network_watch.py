@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import ClassVar
 
 import pytest
 
+from server.store import network_watch
 from server.store.network_watch import KNOCK_SECONDS, PAUSE_SECONDS, SILENT_SECONDS, NetworkWatch
 
 
@@ -24,6 +27,7 @@ class Door:
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
+        self._stuck: list[socket.socket] = []
         self.socket = stack.enter_context(socket.socket())
         self.socket.bind(("127.0.0.1", 0))
         self.socket.listen(0)
@@ -35,8 +39,11 @@ class Door:
             one = self._stack.enter_context(socket.socket())
             one.setblocking(False)
             one.connect_ex(self.address)
+            self._stuck.append(one)
 
     def open(self) -> None:
+        while self._stuck:  # else they would knock again
+            self._stuck.pop().close()
         self.socket.settimeout(0.2)
         while True:
             try:
@@ -111,12 +118,43 @@ def test_a_network_that_was_never_gone_is_not_back_however_late_the_answer(
     assert [watch.is_back() for _ in range(3)] == [False] * 3
 
 
-def test_where_there_is_no_way_it_is_not_back(clock: Clock) -> None:
-    watch = NetworkWatch(("240.0.0.1", 5432), clock=clock)
+class NoWay(socket.socket):
+    """A router says that there is no way, some time after it was asked. The system tells that once."""
+
+    outcomes: ClassVar[list[int]] = []
+
+    def connect_ex(self, address: object) -> int:
+        del address
+        return errno.EINPROGRESS
+
+    def getsockopt(self, *what: int) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+        del what
+        return self.outcomes.pop(0) if self.outcomes else 0
+
+
+def test_where_there_is_no_way_it_is_not_back_until_somebody_answers(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network_watch.socket, "socket", NoWay)
+    monkeypatch.setattr(NoWay, "outcomes", [errno.EHOSTUNREACH] * 4 + [0])
+    watch = NetworkWatch(("192.0.2.1", 5432), clock=clock)
     watch.begin()
     clock.now += SILENT_SECONDS
-    assert knocks(watch, clock, 4) == [False] * 4
+    found: list[bool] = []
+    for _ in range(5):
+        found += [watch.is_back(), watch.is_back()]
+        clock.now += KNOCK_SECONDS
+    assert found == [False] * 9 + [True]
     watch.end()
+
+
+def test_one_that_is_lost_on_the_way_does_not_count(door: Door, watch: NetworkWatch, clock: Clock) -> None:
+    door.shut()
+    clock.now += SILENT_SECONDS
+    assert not watch.is_back()
+    door.open()
+    clock.now += KNOCK_SECONDS
+    assert [watch.is_back() for _ in range(3)] == [False] * 3
 
 
 def test_whoever_refuses_is_reached(door: Door, watch: NetworkWatch, clock: Clock) -> None:

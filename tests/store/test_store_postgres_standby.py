@@ -185,3 +185,66 @@ async def test_a_primary_whose_standby_has_taken_its_place_is_believed_for_five_
         assert said == [False, True]
         assert await store.read(keys) == ["before"]
         nursery.cancel_scope.cancel()
+
+
+def all_keys(server: PostgresServer) -> list[str]:
+    with closing(psycopg.connect(make_conninfo("", **server.parameters(TEMPLATE)))) as asking:
+        return [key for (key,) in asking.execute("SELECT key FROM meta ORDER BY key").fetchall()]
+
+
+def end(asking: psycopg.Connection[tuple[object, ...]], role: str) -> None:
+    """The connections of that kind, as if they were lost."""
+    asking.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE %s", (role,)
+    )
+
+
+async def test_what_one_connection_finds_at_the_heir_all_of_them_ask_there_and_none_goes_back(
+    pair: Pair,
+) -> None:
+    """Nobody has stopped the old primary, and the address names it first."""
+    door = pair.primary.folder / ".s.PGSQL.5432"
+    async with open_postgres_store(pair.parameters(pair.primary, pair.standby), clock=lambda: NOW) as store:
+        await store.write(partial(put, key="before"))
+        assert await store.read(keys) == ["before"]
+        pair.wait_until_followed()
+        pair.standby.promote()
+        with closing(
+            psycopg.connect(make_conninfo("", **pair.parameters(pair.primary)), autocommit=True)
+        ) as asking:
+            door.rename(door.with_suffix(".away"))
+            end(
+                asking, "ostiary listener"
+            )  # which finds the heir, while the others could go on where they are
+        with trio.fail_after(PATIENCE_SECONDS):
+            while not await at_heir(store):
+                await trio.sleep(0.05)
+        await put_at_last(store, "after")
+        assert [all_keys(pair.standby), await store.read(keys)] == [["after", "before"]] * 2
+        # The old one lets in again, and everything is lost at the new one.
+        door.with_suffix(".away").rename(door)
+        with closing(
+            psycopg.connect(make_conninfo("", **pair.parameters(pair.standby)), autocommit=True)
+        ) as asking:
+            end(asking, "ostiary %")
+        await put_at_last(store, "again")
+        assert await store.read(keys) == all_keys(pair.standby) == ["after", "again", "before"]
+        assert all_keys(pair.primary) == ["before"]
+        # And where there is only the old one, nobody is asked.
+        pair.standby.stop(how="immediate")
+        with trio.fail_after(PATIENCE_SECONDS):
+            while "old primary" not in await why_not_read(store):
+                await trio.sleep(0.05)
+
+
+async def why_not_read(store: ThreadedStore) -> str:
+    with pytest.raises(StoreUnavailable) as caught:
+        await store.read(keys)
+    return str(caught.value)
+
+
+async def at_heir(store: ThreadedStore) -> bool:
+    found = await store.read(
+        lambda db: db.fetch_one("SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) AS line")
+    )
+    return found == {"line": "00000002"}
