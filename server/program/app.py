@@ -176,6 +176,7 @@ async def serve(
                 trail.kept(home, store, key, log, keeps=place.keeps, shared=bool(config.store)) as head,
                 trio.open_nursery() as background,
             ):
+                background.start_soon(membership.run)
                 services = await build(
                     resolved,
                     log,
@@ -189,7 +190,6 @@ async def serve(
                 )
                 description = SelfDescription(services)
                 membership.describe = description
-                background.start_soon(membership.run)
                 if config.store:
                     certificate = certificate or await of_nodes(
                         resolved, home.path, store, membership, subkeys(key), log

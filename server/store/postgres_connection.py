@@ -113,10 +113,7 @@ class PostgresConnection(PostgresTransactions):
 
     @property
     def is_replaced(self) -> bool:
-        newest = self._access.outage.line
-        return newest is not self._line and (
-            newest is not None and self._line is not None and self._line.is_before(newest)
-        )
+        return self._line is not None and self._access.outage.is_over(self._line)
 
     def unreachable(self) -> PostgresRefused:
         """What whoever asks meanwhile is told."""
@@ -241,7 +238,8 @@ class PostgresConnection(PostgresTransactions):
                     raise CannotOpen(f"cannot use the database: {first_line(error, parameters)}") from None
                 raise
         connection.patience = self._patience
-        connection.watch_network()
+        if not self._writes:  # of what was written nobody would know
+            connection.watch_network()
         return connection
 
     @property
@@ -263,7 +261,7 @@ class PostgresConnection(PostgresTransactions):
         if not self._access.outage.meet(line):
             raise OldPrimary(
                 "the database server that answers is an old primary: its standby has taken its place, and was used already",
-                hint="stop it, and make it a standby of the new one, or take it out of the address",
+                hint="stop it, and make it a standby of the new one; or start this process anew, if it is the one to go on with",
             )
         self._line = line
         if self._writes:

@@ -289,21 +289,20 @@ class PostgresTransactions(ABC):
     def _commit(self, how: str) -> None:
         if self._beginning:  # what nothing was asked of cannot be lost unnoticed
             self._go()
+        if self.is_replaced:  # found by another connection meanwhile; what is committed here now is lost
+            self._connection.close()
         # A transaction in which a statement failed would be rolled back by this, and the server would call it a success.
         if self._trips.transaction_status != TransactionStatus.INTRANS:
             raise self._no_transaction()
         if self._put_off and self._put_off[-1] is _RELEASE:
             self._put_off.pop()
         self._foreseen.clear()
-        self._connection.can_ask_again = False
         try:
             self._go(*_parts(how))
         except PostgresRefused as trouble:
             if self._connection.closed and not trouble.is_undone:
                 raise CommitInDoubt from None
             raise
-        finally:
-            self._connection.can_ask_again = True
 
     def _no_transaction(self) -> PostgresRefused:
         return PostgresRefused(

@@ -74,6 +74,7 @@ _MOST_HANGING: Final = 4
 CANNOT_BE_REACHED: Final = "the database cannot be reached"
 
 _WAKE_SECONDS: Final = 0.1
+_PORT: Final = "5432"
 
 
 class ServerSilent(psycopg.OperationalError):
@@ -83,16 +84,13 @@ class ServerSilent(psycopg.OperationalError):
 class WireConnection(psycopg.Connection[Any]):
     patience: float | None = CONNECT_SECONDS  # in seconds; None: without an end
     network: NetworkWatch | None = None  # None: nobody looks
-    can_ask_again: bool = True  # on another connection: nothing is lost but time
 
     def wait(self, gen: PQGen[T], interval: float = _WAKE_SECONDS, timeout: float | None = None) -> T:
         patience = self.patience if timeout is None else timeout
         began = time.monotonic()
         try:
             return super().wait(
-                self._watched(gen, self.network) if self.network is not None and self.can_ask_again else gen,
-                interval,
-                patience,
+                gen if self.network is None else self._watched(gen, self.network), interval, patience
             )
         except psycopg.OperationalError as error:
             if error.sqlstate is None and patience is not None and time.monotonic() - began >= patience:
@@ -130,9 +128,6 @@ class Line:
     system: int
     number: int
 
-    def is_before(self, other: Line) -> bool:
-        return self.system == other.system and self.number < other.number
-
 
 class Outage:
     """From the first try to connect that failed until one that did not. Used by all threads of a store."""
@@ -149,7 +144,7 @@ class Outage:
             None  # why the last try failed, where the database itself can be reached
         )
         self.is_durable = True  # what the server keeps it keeps after a power cut as well
-        self.line: Line | None = None  # the newest that was met
+        self._lines: dict[int, Line] = {}  # the newest that were met
 
     @property
     def refuses(self) -> bool:
@@ -185,10 +180,15 @@ class Outage:
     def meet(self, line: Line | None) -> bool:
         """False: a server that others have taken the place of."""
         with self._lock:
-            if line is not None and self.line is not None and line.is_before(self.line):
-                return False
-            self.line = line or self.line
+            if line is None or self.is_over(line):
+                return line is None
+            self._lines[line.system] = line
             return True
+
+    def is_over(self, line: Line) -> bool:
+        """A later one was met."""
+        newest = self._lines.get(line.system)
+        return newest is not None and newest.number > line.number
 
     def note_hanging(self, thread: threading.Thread) -> None:
         with self._lock:
@@ -198,15 +198,12 @@ class Outage:
 def without(parameters: Mapping[str, str], connection: WireConnection) -> Mapping[str, str] | None:
     """The other hosts of the address than the one that this leads to. None: there are none."""
     lists = {name: parameters[name].split(",") for name in ("host", "hostaddr", "port") if name in parameters}
-    hosts = lists.get("host") or lists.get("hostaddr") or [""]
+    by_address = "hostaddr" in lists
+    hosts = lists.get("hostaddr") or lists.get("host") or [""]
     ports = lists.get("port") or [""]
-    here = connection.pgconn.host.decode(), connection.pgconn.hostaddr.decode()
-    port = connection.pgconn.port.decode()
-    others = [
-        place
-        for place, host in enumerate(hosts)
-        if host not in here or (ports[place % len(ports)] or port) != port
-    ]
+    at = connection.pgconn
+    here = (at.hostaddr if by_address else at.host).decode(), at.port.decode()
+    others = [place for place, host in enumerate(hosts) if (host, ports[place % len(ports)] or _PORT) != here]
     if not others:
         return None
     kept = {name: ",".join(each[place] for place in others) for name, each in lists.items() if len(each) > 1}

@@ -137,6 +137,8 @@ class OwnerLogin:
         try:
             await self._refresh(kept)
         except BackendError:
+            if not self.over:  # it may be as good as ever
+                raise
             return False
         return True
 
@@ -224,7 +226,7 @@ class OwnerLogin:
                 if (newer := await self._refreshed_elsewhere(kept)) is not None:
                     return newer
                 await trio.sleep(_LOOK_SECONDS)
-        raise self._unusable()
+        raise _not_renewed()
 
     def _leaving(self, kept: KeptLogin) -> Job:
         return partial(
@@ -261,7 +263,7 @@ class OwnerLogin:
                 await self._leave_turn(kept)
             said = "does not accept its login any more" if denied.final else "could not refresh its login"
             self._fail(f"{said}: {host_of(before.token_endpoint)} {denied}")
-            raise self._unusable() from None
+            raise (self._unusable() if denied.final else _not_renewed()) from None
         except Exception:
             await self._leave_turn(kept)
             raise
@@ -370,6 +372,12 @@ class OwnerLogin:
 def _not_known() -> BackendError:
     return BackendError(
         "this tool cannot be used right now: what is kept of our login at its upstream cannot be read. Try again in a few seconds"
+    )
+
+
+def _not_renewed() -> BackendError:
+    return BackendError(
+        "this tool cannot be used right now: our login at its upstream could not be renewed. Try again in a few seconds"
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from server.store.migrate import Migration, packaged_migrations
 from server.store.postgres import open_postgres_store
 from server.store.postgres_connection import PostgresAccess, PostgresConnection
 from server.store.postgres_schema import bring_up
+from server.store.postgres_wire import without
 from server.store.threads import StoreLimits
 from tests.postgres_pooler import pooler
 from tests.postgres_server import PostgresServer, programs
@@ -151,3 +153,32 @@ def test_a_migration_of_which_nobody_was_told_how_it_ended_stops_the_start_and_t
                 bring_up(connection, packaged_migrations(), now=NOW)
         with closing(PostgresConnection(access, writes=True)) as connection:
             bring_up(connection, packaged_migrations(), now=NOW)
+
+
+class Led:
+    """A connection, as far as it says where it leads."""
+
+    def __init__(self, host: str, hostaddr: str, port: str) -> None:
+        self.pgconn = SimpleNamespace(host=host.encode(), hostaddr=hostaddr.encode(), port=port.encode())
+
+
+@pytest.mark.parametrize(
+    ("parameters", "led", "others"),
+    [
+        ({"host": "db"}, ("db", "10.0.0.1", "5432"), None),
+        ({"host": "a,b", "port": "5432"}, ("a", "10.0.0.1", "5432"), {"host": "b", "port": "5432"}),
+        ({"host": "a,b", "port": "1,2"}, ("b", "10.0.0.2", "2"), {"host": "a", "port": "1"}),
+        ({"host": "a,a,b", "port": "1,,3"}, ("a", "10.0.0.1", "5432"), {"host": "a,b", "port": "1,3"}),
+        ({"host": "/one,/two"}, ("/two", "", "5432"), {"host": "/one"}),
+        (
+            {"host": "db,db", "hostaddr": "10.0.0.1,10.0.0.2"},
+            ("db", "10.0.0.1", "5432"),
+            {"host": "db", "hostaddr": "10.0.0.2"},
+        ),
+        ({"host": "localhost,localhost", "port": "5,6"}, ("localhost", "::1", "5"), {"host": "localhost", "port": "6"}),
+    ],
+)  # fmt: skip
+def test_the_other_hosts_of_an_address_are_all_but_the_one_that_was_reached(
+    parameters: dict[str, str], led: tuple[str, str, str], others: dict[str, str] | None
+) -> None:
+    assert without(parameters, Led(*led)) == others  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from msgspec.structs import replace
 
-from auth.upstream.provider import ProviderAnswer
+from auth.upstream.provider import ProviderAnswer, ProviderUnavailable
 from auth.values.wire import WireReply
 from server.client.identity import ClientIdentity
 from server.store.arrears import Arrears
@@ -46,6 +46,7 @@ class FakeIssuer:
         self.codes: dict[str, dict[str, str]] = {}
         self.redeemed: list[dict[str, str]] = []
         self.given = 0
+        self.down = False  # its token endpoint
 
     def agree(self, url: str, **changes: str | None) -> str:
         """What the person's browser is sent back with."""
@@ -76,6 +77,8 @@ class FakeIssuer:
                 },
             )
         assert url == f"{ISSUER}/token"
+        if self.down:
+            raise ProviderUnavailable("does not answer in time")
         form = dict(parse_qsl(body.decode(), strict_parsing=True))
         self.redeemed.append({**form, "authorization": headers.get("Authorization", "")})
         if form["grant_type"] == "authorization_code":

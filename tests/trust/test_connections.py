@@ -218,6 +218,22 @@ async def test_a_token_that_the_upstream_refuses_is_refreshed_once_and_then_the_
         await there.credential.headers(call)
 
 
+async def test_a_token_that_the_upstream_refuses_while_no_other_can_be_had_costs_nobody_their_account() -> (
+    None
+):
+    there = Connecting()
+    call = call_of(there.house.owner_id)
+    await there.connect(await there.browser())
+    await there.credential.headers(call)
+    there.issuer.down = True
+    with pytest.raises(BackendError, match="right now"):
+        await there.credential.refused(call, "Bearer")
+    assert len(there.house.rows("upstream_tokens")) == 1
+    there.issuer.down = False
+    assert await there.credential.refused(call, "Bearer") is True
+    assert await there.authorization(there.house.owner_id) == "Bearer access-2"
+
+
 async def test_whoever_waits_for_an_account_goes_on_when_it_is_there() -> None:
     there = Connecting()
     browser = await there.browser()

@@ -193,6 +193,19 @@ async def test_a_token_that_is_refused_is_refreshed_once_and_then_somebody_has_t
         assert trouble.words.startswith("does not accept its login any more: ostiary upstream login")
 
 
+async def test_a_token_that_is_refused_while_no_other_can_be_had_ends_no_login() -> None:
+    async with open_house() as house:
+        server = FakeAuthorizationServer(tokens("access-2", refresh="refresh-2"))
+        _, _, credential = await logged_in(house, server)
+        server.down = True
+        for _ in range(2):
+            with pytest.raises(BackendError, match="right now"):
+                await credential.refused(None, "Bearer")
+        server.down = False
+        assert await credential.refused(None, "Bearer") is True
+        assert await credential.headers(None) == {"Authorization": "Bearer access-2"}
+
+
 async def test_a_refresh_that_is_refused_for_good_ends_the_login_and_says_so_without_a_secret() -> None:
     async with open_house() as house:
         server = FakeAuthorizationServer(
