@@ -25,16 +25,16 @@ from server.store.jobs import (
     StoreUnreachable,
 )
 from server.store.postgres_errors import STANDS_BY, PostgresRefused, refused
-from server.store.postgres_session import line_of, set_up
+from server.store.postgres_session import set_up, timeline_of
 from server.store.postgres_transaction import BEGIN_READ, BEGIN_WRITE, COMMIT_TELLING, PostgresTransactions
 from server.store.postgres_trips import PostgresTrips
 from server.store.postgres_values import adapters
 from server.store.postgres_wire import (
     CANNOT_BE_REACHED,
     GRACE_SECONDS,
-    Line,
     Outage,
     ServerSilent,
+    Timeline,
     WireConnection,
     connected,
     first_line,
@@ -101,7 +101,7 @@ class PostgresConnection(PostgresTransactions):
         self._schema = 0  # that it was opened with; 0: not known yet
         self._adapters = adapters()
         self._closed = False
-        self._line: Line | None = None
+        self._timeline: Timeline | None = None
         self._connection = self._connect()
         self._trips = PostgresTrips(self._connection)
 
@@ -113,7 +113,7 @@ class PostgresConnection(PostgresTransactions):
 
     @property
     def is_replaced(self) -> bool:
-        return self._line is not None and self._access.outage.is_over(self._line)
+        return self._timeline is not None and self._access.outage.is_over(self._timeline)
 
     def unreachable(self) -> PostgresRefused:
         """What whoever asks meanwhile is told."""
@@ -257,13 +257,13 @@ class PostgresConnection(PostgresTransactions):
             "default_transaction_read_only": "off" if self._writes else "on",
         }
         self._access.outage.is_durable = set_up(connection, settings)
-        line = line_of(connection)
-        if not self._access.outage.meet(line):
+        timeline = timeline_of(connection)
+        if not self._access.outage.meet(timeline):
             raise OldPrimary(
                 "the database server that answers is an old primary: its standby has taken its place, and was used already",
                 hint="stop it, and make it a standby of the new one; or start this process anew, if it is the one to go on with",
             )
-        self._line = line
+        self._timeline = timeline
         if self._writes:
             # Whoever was killed just now still holds it for a moment.
             connection.execute(f"SET lock_timeout = {_PREDECESSOR_MILLIS}".encode())

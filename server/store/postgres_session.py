@@ -9,7 +9,7 @@ from typing import Any, Final
 import psycopg
 
 from server.store.jobs import CannotOpen
-from server.store.postgres_wire import Line
+from server.store.postgres_wire import Timeline
 
 # RETURNING, ON CONFLICT and identity columns are older; `client_connection_check_interval` is not.
 MINIMUM_SERVER: Final = 140_000
@@ -35,7 +35,7 @@ _WHERE: Final = "pg_backend_pid() AS pid, current_schema()::text AS place, curre
 
 
 # The number is in the first letters of the name of what is being written.
-_LINE: Final = b"""
+_TIMELINE: Final = b"""
 SELECT system_identifier AS system, ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint AS number
   FROM pg_control_system()
 """
@@ -45,15 +45,15 @@ SELECT system_identifier AS system, ('x' || substr(pg_walfile_name(pg_current_wa
 _NOT_TOLD: Final = frozenset({"42883", "42501", "0A000", "55000"})
 
 
-def line_of(connection: psycopg.Connection[Any]) -> Line | None:
+def timeline_of(connection: psycopg.Connection[Any]) -> Timeline | None:
     """None where it is not told, as by some who run databases for others."""
     try:
-        row = connection.execute(_LINE, binary=True).fetchone()
+        row = connection.execute(_TIMELINE, binary=True).fetchone()
     except psycopg.errors.DatabaseError as refused:
         if refused.sqlstate in _NOT_TOLD:
             return None
         raise
-    return None if row is None else Line(*row)
+    return None if row is None else Timeline(*row)
 
 
 def set_up(connection: psycopg.Connection[Any], settings: Mapping[str, str]) -> bool:

@@ -122,7 +122,7 @@ class WireConnection(psycopg.Connection[Any]):
 
 
 @dataclass(frozen=True)
-class Line:
+class Timeline:
     """How often a standby has taken the place of the primary, in what began as one database server."""
 
     system: int
@@ -144,7 +144,7 @@ class Outage:
             None  # why the last try failed, where the database itself can be reached
         )
         self.is_durable = True  # what the server keeps it keeps after a power cut as well
-        self._lines: dict[int, Line] = {}  # the newest that were met
+        self._timelines: dict[int, Timeline] = {}  # the newest that were met
 
     @property
     def refuses(self) -> bool:
@@ -177,18 +177,18 @@ class Outage:
             self._pause = min(longest, max(_FIRST_PAUSE_SECONDS, 2 * self._pause))
             self._tries_at = now + self._pause * (0.5 + random.random() / 2)
 
-    def meet(self, line: Line | None) -> bool:
+    def meet(self, timeline: Timeline | None) -> bool:
         """False: a server that others have taken the place of."""
         with self._lock:
-            if line is None or self.is_over(line):
-                return line is None
-            self._lines[line.system] = line
+            if timeline is None or self.is_over(timeline):
+                return timeline is None
+            self._timelines[timeline.system] = timeline
             return True
 
-    def is_over(self, line: Line) -> bool:
+    def is_over(self, timeline: Timeline) -> bool:
         """A later one was met."""
-        newest = self._lines.get(line.system)
-        return newest is not None and newest.number > line.number
+        newest = self._timelines.get(timeline.system)
+        return newest is not None and newest.number > timeline.number
 
     def note_hanging(self, thread: threading.Thread) -> None:
         with self._lock:
