@@ -74,10 +74,9 @@ class Glimpse(msgspec.Struct, frozen=True, kw_only=True):
     up_to: int
     complete: bool  # nothing is missing between
     letters: int
-    mark: tuple[
-        int, ...
-    ]  # another one where somebody has committed since: every two seconds, if only because a process says that it lives
     awaits_standby: bool
+    # Another one where somebody has committed since: every two seconds, if only because a process says that it lives.
+    mark: tuple[int, ...]
 
 
 _BESIDE: Final = """
