@@ -90,6 +90,20 @@ def programs() -> Path | None:
     return None if initdb is None else Path(initdb).resolve().parent
 
 
+@contextmanager
+def primary_and_standby() -> Generator[tuple[PostgresServer, PostgresServer]]:
+    found = programs()
+    if found is None:
+        raise FileNotFoundError("PostgreSQL is not installed: scripts/peers system")
+    primary, standby = PostgresServer(found), PostgresServer(found)
+    with ExitStack() as stack:
+        stack.callback(primary.remove)
+        primary.make()
+        stack.callback(standby.remove)
+        standby.follow(primary)
+        yield primary, standby
+
+
 class PostgresServer:
     """Runs as another user where this one is root, as PostgreSQL wants it."""
 

@@ -1,5 +1,6 @@
 """What a call that touches no row costs: on a file, on a database, and at each of two nodes that share it. As CPU of the server, since two
-nodes, their load and their database want more cores than most machines have."""
+nodes, their load and their database want more cores than most machines have. Two processes that take turns on one core take more of it each,
+whatever they are; so two servers that share nothing are called in the same way."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def measure(ground: Ground) -> None:
     if ground.postgres is None:
         say("  nodes share a database: --store postgres")
         return
-    ports = [free_port() for _ in range(3)]
+    ports = [free_port() for _ in range(4)]
 
     def settings(port: int, more: str = "") -> str:
         return SETTINGS.format(issuer=ports[0], port=port, more=more)
@@ -49,17 +50,22 @@ def measure(ground: Ground) -> None:
     common = f'store = "file:{first.folder / "address"}"\nkey_file = "{first.home.key_file}"'
     second = House(ground.folder, None, name="nodes_second", settings=settings(ports[1], common))
     alone = House(ground.folder, None, name="alone", settings=settings(ports[2]))
-    on_file, one, other = (
-        NodeHouse(house, port) for house, port in ((alone, ports[2]), (first, ports[0]), (second, ports[1]))
-    )
-    ways = {"file": (on_file,), "database": (one,), "two nodes": (one, other)}
+    apart = House(ground.folder, None, name="apart", settings=settings(ports[3]))
+    one, other, on_file, elsewhere = map(NodeHouse, (first, second, alone, apart), ports)
+    ways = {
+        "file": (on_file,),
+        "database": (one,),
+        "two nodes": (one, other),
+        "two files": (on_file, elsewhere),
+    }
     spent: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(2 if ground.quick else ROUNDS):
         for way, houses in ways.items():
             spent[way].append(median(sample.cpu_us for sample in called(ground, houses)))
-    file, database, two = (median(spent[way]) for way in ways)
+    file, database, two, nothing_shared = (median(spent[way]) for way in ways)
     ground.sheet.add("with a database, beside a file", file, database, "µs")
     ground.sheet.add("each of two nodes, beside one", database, two, "µs")
+    ground.sheet.add("each of two nodes, beside two that share nothing", nothing_shared, two, "µs")
     ground.sheet.add("two nodes with a core each, beside one", 1, 2 * database / two, "×")
 
 
@@ -68,13 +74,15 @@ def called(ground: Ground, houses: tuple[NodeHouse, ...]) -> list[Sample]:
     core = ground.cores.server
     with ExitStack() as held:
         servers = [held.enter_context(each.house.serving(core=core, port=each.port)) for each in houses]
-        guest = Guest(servers[0], houses[0].house.home.path)
-        held.callback(guest.close)
-        token = guest.log_in()["access_token"]
+        tokens = list[str]()
+        for each, server in zip(houses, servers, strict=True):
+            guest = Guest(server, each.house.home.path)
+            held.callback(guest.close)
+            tokens.append(guest.log_in()["access_token"])
 
-        def call(server: Running, seconds: int) -> Sample:
+        def call(server: Running, token: str, seconds: int) -> Sample:
             return load(server, core=ground.cores.load, seconds=seconds, token=token)
 
         pool = held.enter_context(ThreadPoolExecutor(len(servers)))
-        list(pool.map(partial(call, seconds=1), servers))
-        return list(pool.map(partial(call, seconds=1 if ground.quick else SECONDS), servers))
+        list(pool.map(partial(call, seconds=1), servers, tokens))
+        return list(pool.map(partial(call, seconds=1 if ground.quick else SECONDS), servers, tokens))

@@ -109,7 +109,7 @@ class _BridgeScreen:
     @asynccontextmanager
     async def code(self, code: DeviceCode) -> AsyncGenerator[None, None]:
         from server.cli.login_screen import show
-        from server.client.access import wall_clock
+        from server.client.tokens import wall_clock
 
         say("the server wants a login before it answers")
         show(code, local=self._local, qr=None)

@@ -41,8 +41,8 @@ class LoginScreen:
 
     @asynccontextmanager
     async def code(self, code: DeviceCode) -> AsyncGenerator[None, None]:
-        from server.client.access import wall_clock
         from server.client.beside import beside
+        from server.client.tokens import wall_clock
 
         show(code, local=self._local, qr=self._qr)
         left = (code.expires_at - wall_clock()) / 1000

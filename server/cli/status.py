@@ -78,9 +78,9 @@ def _ready(server: dict[str, Any] | None, why: str, *, as_json: bool) -> int:
 
 def _logins() -> list[dict[str, Any]]:
     from server.client.places import Places
-    from server.client.tokens import TokenFile, token_directory
+    from server.client.tokens import TokenFile, token_directory, wall_clock
 
-    now, directory = time.time_ns() // 1_000_000, token_directory(os.environ)
+    now, directory = wall_clock(), token_directory(os.environ)
     names = {url: name for name, url in Places(directory).all().items()}
     return [
         {

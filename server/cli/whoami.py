@@ -204,7 +204,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _life(found: dict[str, Any]) -> str:
-    from server.client.access import wall_clock
+    from server.client.tokens import wall_clock
 
     if found["expires_at"] is None:
         return "no end known"

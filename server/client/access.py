@@ -7,7 +7,6 @@ repeats a rotation only within a short window (60 s on an ostiary).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from shlex import quote
 
@@ -18,16 +17,12 @@ from server.client.address import origin, same_place
 from server.client.errors import BadAnswer, NotLoggedIn, ServerBusy, TokenFileError, Unreachable
 from server.client.grants import GrantRefusal, Tokens, ask_for_tokens
 from server.client.proof_key import BoundToken
-from server.client.tokens import Millis, StoredLogin, TokenFile
+from server.client.tokens import Millis, StoredLogin, TokenFile, wall_clock
 from server.settings.secret import Secret
 
 # Three tries of ten seconds stay well inside the window in which a lost rotation can be repeated.
 REFRESH_TRIES = 3
 TRY_SECONDS = 10.0
-
-
-def wall_clock() -> Millis:
-    return time.time_ns() // 1_000_000
 
 
 class Access:

@@ -7,6 +7,7 @@ them in access.py. Every change is read, applied and written under one lock.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from shlex import quote
@@ -23,6 +24,11 @@ from server.private_file import MAX_FILE, PrivateFile
 from server.settings.secret import Secret
 
 Millis: TypeAlias = int
+
+
+def wall_clock() -> Millis:
+    return time.time_ns() // 1_000_000
+
 
 # 2 added registrations, and secrets of clients; 3 keys that tokens are bound to; 4 codes. What is older is read as it is, and
 # written as 4.

@@ -49,9 +49,8 @@ class Others:
         self._feed = feed
         self._up_to = feed.after  # everything up to this number was told
         self._ahead: set[int] = set()  # and of what comes after it, what was committed here
-        self._heard: dict[
-            Change, None
-        ] = {}  # and of what came before it, the last, whose writers may not have been answered yet
+        # And of what came before it, the last, whose writers may not have been answered yet.
+        self._heard: dict[Change, None] = {}
         self._awaits_standby = False
         self._heard_at = 0.0
         self._store: TellingStore | None = None

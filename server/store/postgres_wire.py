@@ -101,7 +101,7 @@ class WireConnection(psycopg.Connection[Any]):
     def watch_network(self) -> None:
         """Whoever can ask again on another connection need not wait for what TCP will send anew some time."""
         address = self.pgconn.hostaddr.decode()
-        # Else it is no network, or one address on each of several.
+        # A socket in a folder has none, and one of a link says nothing without its interface, which libpq does not tell.
         if address and not ipaddress.ip_address(address).is_link_local:
             self.network = NetworkWatch((address, int(self.pgconn.port)))
 
@@ -144,7 +144,7 @@ class Outage:
             None  # why the last try failed, where the database itself can be reached
         )
         self.is_durable = True  # what the server keeps it keeps after a power cut as well
-        self._timelines: dict[int, Timeline] = {}  # the newest that were met
+        self._timelines: dict[int, int] = {}  # the newest that were met, by system
 
     @property
     def refuses(self) -> bool:
@@ -179,16 +179,17 @@ class Outage:
 
     def meet(self, timeline: Timeline | None) -> bool:
         """False: a server that others have taken the place of."""
+        if timeline is None:  # nobody knows
+            return True
         with self._lock:
-            if timeline is None or self.is_over(timeline):
-                return timeline is None
-            self._timelines[timeline.system] = timeline
+            if self.is_over(timeline):
+                return False
+            self._timelines[timeline.system] = timeline.number
             return True
 
     def is_over(self, timeline: Timeline) -> bool:
         """A later one was met."""
-        newest = self._timelines.get(timeline.system)
-        return newest is not None and newest.number > timeline.number
+        return self._timelines.get(timeline.system, 0) > timeline.number
 
     def note_hanging(self, thread: threading.Thread) -> None:
         with self._lock:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from nodes import Nodes, ServedNode
 from programs import until
 
 from server.store.others import IF_REPLACED, MAY_BE_REPLACED
-from tests.postgres_server import PostgresServer, programs
+from tests.postgres_server import PostgresServer, primary_and_standby
 
 pytestmark = pytest.mark.slow
 
@@ -24,15 +23,7 @@ Pair = tuple[PostgresServer, PostgresServer]
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     """A primary whose commits wait for its standby."""
-    found = programs()
-    if found is None:
-        pytest.fail("PostgreSQL is not installed: scripts/peers system")
-    primary, standby = PostgresServer(found), PostgresServer(found)
-    with ExitStack() as stack:
-        stack.callback(primary.remove)
-        primary.make()
-        stack.callback(standby.remove)
-        standby.follow(primary)
+    with primary_and_standby() as (primary, standby):
         primary.said("CREATE DATABASE ostiary TEMPLATE template0")
         primary.said("ALTER SYSTEM SET synchronous_standby_names = '*'")
         primary.said("SELECT pg_reload_conf()")

@@ -31,6 +31,7 @@ from test_nodes_on_overview import seen_at
 from test_two_nodes import logged_in
 
 from server import __version__
+from server.store.change_feed import CONFIRMED_SECONDS
 from server.store.migrate import packaged_migrations
 from tests.postgres_server import PostgresServer
 
@@ -436,7 +437,11 @@ def test_a_step_that_more_than_adds_waits_for_the_others_and_then_refuses_them_w
     form = {"client_id": "ostiary-cli"}
     assert a.client.post("/device_authorization", form).status_code == 503
     # What it remembers of a login it believes until nothing was confirmed for five seconds.
-    until("it to believe nothing", lambda: a.client.mcp("tools/list", token=token).status_code == 503 or None)
+    until(
+        "it to believe nothing",
+        lambda: a.client.mcp("tools/list", token=token).status_code == 503 or None,
+        seconds=CONFIRMED_SECONDS + 3,
+    )
     assert row["c"].client.works(token)
     row.take_away("a")
     assert rows == (row.one("SELECT count(*) FROM grants"), row.one("SELECT count(*) FROM audit"))

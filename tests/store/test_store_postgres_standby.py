@@ -22,7 +22,7 @@ from server.store.postgres_connection import PostgresAccess, PostgresConnection
 from server.store.postgres_errors import PostgresRefused
 from server.store.postgres_transaction import BEGIN_WRITE
 from server.store.threads import ThreadedStore
-from tests.postgres_server import TEMPLATE, PostgresServer, programs
+from tests.postgres_server import TEMPLATE, PostgresServer, primary_and_standby
 
 PATIENCE_SECONDS = 60
 
@@ -56,17 +56,8 @@ class Pair:
 
 @pytest.fixture
 def pair() -> Generator[Pair]:
-    found = programs()
-    if found is None:
-        pytest.fail("PostgreSQL is not installed: scripts/peers system")
-    primary, standby = PostgresServer(found), PostgresServer(found)
-    try:
-        primary.make()
-        standby.follow(primary)
-        yield Pair(primary, standby)
-    finally:
-        standby.remove()
-        primary.remove()
+    with primary_and_standby() as servers:
+        yield Pair(*servers)
 
 
 def put(db: StoreDb, key: str) -> str:
@@ -213,9 +204,8 @@ async def test_what_one_connection_finds_at_the_heir_all_of_them_ask_there_and_n
             psycopg.connect(make_conninfo("", **pair.parameters(pair.primary)), autocommit=True)
         ) as asking:
             door.rename(door.with_suffix(".away"))
-            end(
-                asking, "ostiary listener"
-            )  # which finds the heir, while the others could go on where they are
+            # Which finds the heir, while the others could go on where they are.
+            end(asking, "ostiary listener")
         with trio.fail_after(PATIENCE_SECONDS):
             while not await at_heir(store):
                 await trio.sleep(0.05)
