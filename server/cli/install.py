@@ -13,14 +13,21 @@ from server.cli.installing import which_file
 from server.cli.terminal import json_option, out, say, say_hint
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from server.client.programs.file import Found
-    from server.client.programs.table import Program
+    from server.client.programs.ledger import Installed
+    from server.client.programs.table import Entry, Program
 
 
 @click.command("install")
 @which_file
 @click.argument("url", required=False)
-@click.option("--name", metavar="NAME", help="what the server is called in CLIENT")
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="what the server is called in CLIENT; without it, a name that is free there",
+)
 @click.option(
     "--bridge", is_flag=True, help="let CLIENT start `ostiary connect`, even if it could go there itself"
 )
@@ -57,11 +64,14 @@ def command(
     program, found = installing.file_of(client, project=project)
     typed = url if url is not None else _only_known(client)
     address = target.meant(typed)
-    named = check_name(
+    base = check_name(
         name if name is not None else typed if target.places().get(typed) else name_for(address.url)
     )
     direct = program.direct is not None and not bridge
     entry = _entry(program, address.url, direct=direct)
+    ledger = installing.ledger()
+    records = ledger.of(found.path)
+    named = base if name is not None else _name_in(program, found, base, address.url, entry, records)
     alone = EDITORS[program.format].alone(program.key, named, entry)
     result: dict[str, Any] = {
         "client": client,
@@ -80,30 +90,28 @@ def command(
         say(f"for {program.title}, in {found.path}")
         out(alone.rstrip("\n"))
         return
-    ledger = installing.ledger()
-    before = ledger.of(found.path).get(named)
+    new = Installed(
+        program=client, file=str(found.path), name=named, url=address.url, made_file=found.data is None
+    )
     try:
-        plan = to_install(program, found.text, named, entry, before=before)
+        plan = to_install(program, found.text, new, entry, records=records)
     except UnreadableSettings as error:
         raise _by_hand(program, found, alone, str(error)) from None
     if plan is not None:
         if not as_json:
             say(f"this goes into {found.path}, for {program.title}")
             installing.show(alone)
+        if plan.replaces:
+            say(f"it replaces {named}, which is {terminal.clean(plan.replaces)} there")
+            if yes:
+                raise terminal.CliError(
+                    "nothing was written: --yes replaces no other address",
+                    hint=f"give it another name, or first: ostiary uninstall {client} {quote(named)}",
+                )
         if not installing.agreed("write it?", yes=yes):
             raise terminal.CliError("nothing was written")
         backup = write(found, plan.text)
-        ledger.put(
-            Installed(
-                program=client,
-                file=str(found.path),
-                name=named,
-                url=address.url,
-                put=plan.put,
-                replaced=plan.replaced,
-                made_file=found.data is None or (before is not None and before.made_file),
-            )
-        )
+        ledger.keep(found.path, plan.records)
         result |= {"changed": True, "backup": str(backup) if backup else None}
     verified = None if no_verify else _verified(address.url, direct=direct)
     result["tools"] = verified[0] if verified else None
@@ -121,6 +129,25 @@ def command(
     _say_next(
         program, named, address.url, direct=direct, logged_in=target.token_file().get(address.url) is not None
     )
+
+
+def _name_in(
+    program: Program, found: Found, base: str, url: str, entry: Entry, records: Mapping[str, Installed]
+) -> str:
+    """Return the name by which the file has this address from us, or else one that is free there."""
+    from server.client.programs.edit import UnreadableSettings
+    from server.client.programs.plan import EDITORS, address_of_ours, free_name, holds
+
+    try:
+        there = EDITORS[program.format].read(found.text, program.key)
+    except UnreadableSettings:
+        return base  # `to_install` says what is wrong with it
+    for each in (base, *records):
+        if each not in there:
+            continue
+        if holds(there[each], entry) or address_of_ours(program, there[each], records.get(each)) == url:
+            return each
+    return free_name(base, url, there)
 
 
 def _entry(program: Program, url: str, *, direct: bool) -> dict[str, Any]:

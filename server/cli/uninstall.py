@@ -111,19 +111,16 @@ def _from_client(client: str, name: str | None, *, project: bool, yes: bool, as_
     try:
         there = EDITORS[program.format].read(found.text, program.key)
         names = _names(program, found, there, records, name)
-        text = found.text
-        for each in names:
-            text = without(program, text, each, records.get(each)).text
+        undone = without(program, found.text, set(names), records)
     except UnreadableSettings as error:
         raise FileRefused(f"{found.path} was left as it is: {error}", hint="take it out by hand") from None
     if not as_json:
         say(f"{', '.join(names)} goes out of {found.path}, of {program.title}")
     if not installing.agreed("take it out?", yes=yes):
         raise terminal.CliError("nothing was written")
-    made = any(records[each].made_file for each in names if each in records)
-    backup = remove(found) if made and not text.strip() else write(found, text)
-    for each in names:
-        ledger.drop(found.path, each)
+    emptied = undone.made_file and not undone.text.strip()
+    backup = remove(found) if emptied else write(found, undone.text)
+    ledger.keep(found.path, undone.left)
     if as_json:
         terminal.out_json(
             {
@@ -145,19 +142,20 @@ def _names(
     records: Mapping[str, Installed],
     name: str | None,
 ) -> list[str]:
-    from server.client.programs.plan import looks_like_ours
+    from server.client.programs.plan import address_of_ours
 
+    ours = [each for each in there if address_of_ours(program, there[each], records.get(each)) is not None]
     if name is None:
-        ours = [each for each in there if each in records]
-        if not ours:
+        recorded = [each for each in ours if each in records]
+        if not recorded:
             raise terminal.CliError(
                 f"nothing that ostiary installed is in {found.path}",
                 hint=f"name it, if it is: ostiary uninstall CLIENT NAME ({', '.join(there) or 'there is none'})",
             )
-        return ours
+        return recorded
     if name not in there:
         raise terminal.CliError(f"{found.path} has no server called {name}")
-    if name not in records and not looks_like_ours(program, there[name]):
+    if name not in ours:
         raise terminal.CliError(
             f"{name} in {found.path} was not put there by ostiary", hint="take it out by hand, if it is to go"
         )

@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 import tomllib
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from shell import Done, Terminal
 
 from server import cli
+from server.cli import installing
 from tests.client.fake_server import FakeServer
 
 URL = "https://agent.example.org/mcp"
@@ -102,6 +104,7 @@ BEFORE: list[tuple[str, str]] = [
     ("hermes", "mcp_servers: {}\nmodel: x\n"),
     ("hermes", "mcp_servers:   # none yet\nmodel: x\n"),
     ("hermes", "mcp_servers:\n  docs: {url: https://docs.example/mcp}\n"),
+    ("hermes", "# mine\n---\nmodel: x\n"),
 ]
 
 
@@ -289,6 +292,12 @@ def test_the_entry_is_written_the_way_the_file_is(here: Here, client: str, befor
         ("hermes", "{mcp_servers: {}}\n"),
         ("hermes", "mcp_servers:\n  a:\n    url: x\nmcp_servers:\n  b:\n    url: x\n"),
         ("hermes", "? complex\n: key\n"),
+        ("hermes", "a: [\n"),
+        ("hermes", 'a: "unclosed\n'),
+        ("hermes", "a: b: c\n"),
+        ("hermes", "k: [1, 2\nb: {x\n"),
+        ("hermes", "a: 1\n  b: 2\n"),
+        ("hermes", "- a\n- b\n"),
     ],
 )
 def test_a_file_that_is_broken_or_too_clever_is_left_alone_and_the_lines_are_shown(
@@ -352,24 +361,108 @@ def test_a_server_of_somebody_else_under_that_name_is_not_overwritten(here: Here
         "hermes": f"mcp_servers:\n  {NAME}:\n    command: npx\n",
     }[client]
     path = written(here, client, theirs)
-    assert "--name" in install(here, client, code=1)
+    assert "--name" in install(here, client, "--name", NAME, code=1)
     assert path.read_text() == theirs
     assert "not put there by ostiary" in uninstall(here, client, NAME, code=1)
-    install(here, client, "--name", "mine")
+    assert f"{NAME}-2 now" in install(here, client)
     uninstall(here, client)
     assert path.read_text() == theirs
+
+
+LOOPBACK = ("http://127.0.0.1:8420/mcp", "http://127.0.0.1:8430/mcp", "http://127.0.0.1:8440/mcp")
 
 
 @pytest.mark.parametrize("client", FRESH)
-def test_another_address_under_the_same_name_takes_the_place_of_the_first(here: Here, client: str) -> None:
+def test_a_second_server_on_this_machine_stands_beside_the_first(here: Here, client: str) -> None:
+    path = written(here, client, "")
+    for url in LOOPBACK[:2] * 2:
+        install(here, client, url=url)
+    text = path.read_text()
+    assert [text.count(url) for url in LOOPBACK] == [1, 1, 0]
+    assert "ostiary-8430" in text
+
+
+@pytest.mark.parametrize("more", [(), ("--bridge",)])
+def test_an_entry_that_a_person_wrote_over_ours_is_theirs(here: Here, more: tuple[str, ...]) -> None:
+    install(here, "cursor", "--name", "ostiary", *more)
+    theirs = '{"mcpServers": {"ostiary": {"url": "https://mine.example/mcp", "headers": {"Authorization": "Bearer x"}}}}'
+    path = written(here, "cursor", theirs)
+    install(here, "cursor", "--name", "ostiary", code=1)
+    uninstall(here, "cursor", code=1)
+    uninstall(here, "cursor", "ostiary", code=1)
+    assert path.read_text() == theirs
+    install(here, "cursor", url=LOOPBACK[0])
+    assert json.loads(path.read_text())["mcpServers"]["ostiary"]["url"] == "https://mine.example/mcp"
+
+
+@pytest.mark.parametrize("client", FRESH)
+def test_another_address_under_a_name_of_ours_is_replaced_only_by_a_person_who_was_asked(
+    here: Here, client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = written(here, client, dict(BEFORE)[client])
     before = path.read_bytes()
     install(here, client, "--name", "door")
-    install(here, client, "--name", "door", url="https://other.example/mcp")
+    between = path.read_bytes()
+    said = install(here, client, "--name", "door", code=1, url="https://other.example/mcp")
+    assert f"replaces door, which is {URL}" in said
+    assert path.read_bytes() == between
+    monkeypatch.setattr(installing, "agreed", lambda question, *, yes: True)
+    done = here.run("install", client, "https://other.example/mcp", "--no-verify", "--name", "door")
     data = path.read_bytes()
-    assert (URL.encode() in data, data.count(b"https://other.example/mcp")) == (False, 1)
+    assert (done.code, URL.encode() in data, data.count(b"https://other.example/mcp")) == (0, False, 1)
     uninstall(here, client)
     assert path.read_bytes() == before
+
+
+ABSENT = [(client, None) for client in FRESH]
+
+
+@pytest.mark.parametrize(
+    ("client", "before"),
+    [*ABSENT, *BEFORE],
+    ids=[f"{c}-{n}" for n, (c, _) in enumerate([*ABSENT, *BEFORE])],
+)
+def test_several_entries_go_in_any_order_and_leave_the_file_as_it_was(
+    here: Here, client: str, before: str | None
+) -> None:
+    names = ("one", "two", "three")
+    path = file_in(here, client)
+    for order in permutations(names):
+        path.unlink(missing_ok=True)
+        if before is not None:
+            written(here, client, before)
+        for name, url in zip(names, LOOPBACK, strict=True):
+            install(here, client, "--name", name, url=url)
+        for gone, name in enumerate(order, 1):
+            uninstall(here, client, name)
+            left = {url for each, url in zip(names, LOOPBACK, strict=True) if each in order[gone:]}
+            text = path.read_text("utf-8") if path.exists() else ""
+            assert {url for url in LOOPBACK if url in text} == left
+        assert (path.read_bytes().decode() if path.exists() else None) == before
+
+
+def test_records_of_the_version_before_are_undone_as_well(here: Here) -> None:
+    """Its rows named the file's maker in the first one alone, and had the same fields."""
+    path = file_in(here, "cursor")
+    install(here, "cursor", "--name", "one")
+    install(here, "cursor", "--name", "two", url=LOOPBACK[0])
+    kept = json.loads((here.config / "installed.json").read_text())
+    rows = list(kept["installed"].values())
+    assert [row["made_file"] for row in rows] == [True, False]
+    assert set(rows[0]) == {"program", "file", "name", "url", "put", "replaced", "made_file"}
+    uninstall(here, "cursor")
+    assert not path.exists()
+
+
+def test_an_entry_that_somebody_wrote_in_stays_where_it_is_when_an_earlier_one_goes(here: Here) -> None:
+    install(here, "cursor", "--name", "one")
+    install(here, "cursor", "--name", "two", url=LOOPBACK[0])
+    path = file_in(here, "cursor")
+    text = path.read_text().replace('"two": {', '"two": { // mine')
+    path.write_text(text)
+    uninstall(here, "cursor", "one")
+    assert '"two": { // mine' in path.read_text()
+    assert "one" not in path.read_text()
 
 
 @pytest.mark.parametrize("client", ["cursor", "codex", "hermes", "vscode"])

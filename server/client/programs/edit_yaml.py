@@ -1,5 +1,5 @@
-"""A server in a YAML file, without a YAML library: only the plain shape is touched in which every program writes its own
-settings, top-level keys at the margin and blocks below them. Whatever else it is, is refused, and told to be done by hand.
+"""Servers in a YAML file. Only the plain shape is edited in which every program writes its own settings, top-level keys at the
+margin and blocks below them; what the file means is read by the YAML reader, before and after. Anything else is refused.
 """
 
 from __future__ import annotations
@@ -8,15 +8,17 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
 from server.client.programs.edit import TextEdit, UnreadableSettings, newline_of
+from server.yaml.inline import BadYaml
+from server.yaml.reading import read_yaml
 
 _TOP: Final = re.compile(r"(?P<key>[A-Za-z_][\w.-]*|\"[^\"\\]*\"|'[^']*')[ \t]*:(?=[ \t]|$)(?P<rest>.*)")
 _CHILD: Final = re.compile(r"(?P<key>[A-Za-z0-9_][\w.-]*|\"[^\"\\]*\"|'[^']*')[ \t]*:(?=[ \t]|$)")
-_FIELD: Final = re.compile(r"(?P<key>[\w-]+):[ \t]+(?P<value>\S.*)")
+_BEGINS: Final = re.compile(r"---[ \t]*([ \t]#.*)?")
 _NOTHING: Final = re.compile(r"[ \t]*(#.*)?")
 STEP: Final = "  "
 
@@ -44,11 +46,21 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class YamlEditor:
     def read(self, text: str, key: str) -> Mapping[str, Mapping[str, Any]]:
-        lines = _lines(text)
-        table = _table(lines, key)
-        if table is None:
-            return {}
-        return {name: _fields(lines[first + 1 : last]) for name, (first, last) in table.children.items()}
+        try:
+            top = read_yaml(text)
+        except BadYaml as error:
+            raise UnreadableSettings(f"it is no YAML that can be read: {error}") from None
+        table = _table(_lines(text), key)
+        if top is not None and not isinstance(top, dict):
+            raise UnreadableSettings("it is no table of settings")
+        servers = cast("dict[str, Any]", top or {}).get(key) or {}
+        if not isinstance(servers, dict) or list(servers) != list(table.children if table else ()):
+            raise UnreadableSettings(f"its {key} is not written as a block")
+        found = cast("dict[str, Any]", servers)
+        return {
+            name: cast("dict[str, Any]", each) if isinstance(each, dict) else {}
+            for name, each in found.items()
+        }
 
     def put(self, text: str, key: str, name: str, entry: Mapping[str, Any]) -> TextEdit:
         lines, newline = _lines(text), newline_of(text)
@@ -119,6 +131,8 @@ def _lines(text: str) -> list[_Line]:
             raise UnreadableSettings(f"line {number} is indented with a tab")
         if line.indent or line.says_nothing or line.text.startswith("- "):
             continue
+        if _BEGINS.fullmatch(line.text) and all(each.says_nothing for each in found[: number - 1]):
+            continue
         if _TOP.fullmatch(line.text) is None:
             # A document mark, a list, braces, or the rest of a text that went over a line.
             raise UnreadableSettings(f"line {number} is not written as key: value")
@@ -170,18 +184,3 @@ def _body(lines: list[_Line], start: int, indent: int) -> list[int]:
             break
         found.append(number)
     return found
-
-
-def _fields(lines: list[_Line]) -> dict[str, Any]:
-    """The simple fields of an entry, as far as they can be told without a library: enough to know our own again."""
-    fields: dict[str, Any] = {}
-    for line in lines:
-        found = _FIELD.match(line.text.strip())
-        if found is None:
-            continue
-        value = found["value"].strip()
-        try:
-            fields[found["key"]] = json.loads(value)
-        except ValueError:
-            fields[found["key"]] = value
-    return fields

@@ -5,6 +5,7 @@ Lost, it costs only that: an entry is then known by its looks, and taken out as 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,8 +22,8 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     name: str
     url: str
-    put: str
-    replaced: str
+    put: str = ""
+    replaced: str = ""
     made_file: bool = False
 
     @property
@@ -40,28 +41,21 @@ class ProgramLedger:
         self._file = PrivateFile(directory, "installed.json", kept="records", refused=TokenFileError)
 
     def of(self, file: Path) -> dict[str, Installed]:
-        """By name, what we put into this file."""
+        """Return what we put into this file, by name, oldest first."""
         return {each.name: each for each in self._read().values() if each.file == str(file)}
 
     def all(self) -> list[Installed]:
         return list(self._read().values())
 
-    def put(self, made: Installed) -> None:
-        self._change(made.key, made)
-
-    def drop(self, file: Path, name: str) -> None:
-        self._change(f"{file} {name}", None)
-
-    def _change(self, key: str, made: Installed | None) -> None:
+    def keep(self, file: Path, records: Sequence[Installed]) -> None:
+        """Make these, oldest first, all that there is of this file."""
         self._file.make_directory()
         with self._file.lock().held():
             before = self._read()
-            after = {each: kept for each, kept in before.items() if each != key}
-            if made is not None:
-                after[key] = made
-            if after != before:
-                encoded = msgspec.json.encode(_File(version=FORMAT, installed=after))
-                self._file.replace(msgspec.json.format(encoded, indent=2) + b"\n")
+            after = {key: each for key, each in before.items() if each.file != str(file)}
+            after |= {each.key: each for each in records}
+            encoded = msgspec.json.encode(_File(version=FORMAT, installed=after))
+            self._file.replace(msgspec.json.format(encoded, indent=2) + b"\n")
 
     def _read(self) -> dict[str, Installed]:
         data = self._file.load()
