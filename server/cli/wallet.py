@@ -97,7 +97,11 @@ def address(reference: str | None, as_json: bool) -> None:
     "--network", "networks", multiple=True, metavar="NAME", help="where may be paid, like base; repeatable"
 )
 @click.option(
-    "--payee", "payees", multiple=True, metavar="ADDRESS", help="who may be paid, or any; repeatable"
+    "--payee",
+    "payees",
+    multiple=True,
+    metavar="ADDRESS",
+    help="who may be paid, or any; an address takes the place of any; repeatable",
 )
 @click.option(
     "--token",
@@ -255,6 +259,11 @@ def _spelled(name: str, value: str) -> str:
 
 
 def _joined(name: str, before: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
+    from server.paying.policy import ANYBODY
+
+    if name == "payees" and more:  # somebody and anybody cannot both be meant
+        named = [each for each in more if each != ANYBODY]
+        before, more = ([each for each in before if each != ANYBODY], named) if named else ([], [ANYBODY])
     return tuple(dict.fromkeys([*before, *(_spelled(name, each) for each in more)]))
 
 

@@ -81,7 +81,7 @@ def read_policy(
         per_call=call,
         per_day=day,
         networks=chains,
-        payees=None if ANYBODY in paid else paid,
+        payees=paid - {ANYBODY} or None,  # an address beside `any` was meant to narrow it
         confirm_above=None if confirm_above is None else _amount("confirm_above", confirm_above),
         tokens=tuple(map(_token, tokens)),
         per_deposit=_limit("per_deposit", per_deposit) if per_deposit else None,

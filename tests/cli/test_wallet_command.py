@@ -125,9 +125,17 @@ async def test_limits_are_checked_when_they_are_set_and_can_be_taken_back(shell:
         assert KEY[2:] not in refused.stderr
     same = await shell.run("wallet", "allow", "--network", "eip155:84532", "--payee", PAYEE.lower(), "--json")
     assert json.loads(same.stdout)["networks"] == ["base-sepolia"]
-    assert json.loads(same.stdout)["payees"] == ["any", PAYEE]
-    less = await shell.run("wallet", "forbid", "--payee", "any", "--json")
-    assert json.loads(less.stdout)["payees"] == [PAYEE]
+    assert json.loads(same.stdout)["payees"] == [PAYEE]
+    for more, payees in (
+        (("--payee", PAYER), [PAYEE, PAYER]),
+        (("--payee", "any"), ["any"]),
+        (("--payee", "any", "--payee", PAYEE), [PAYEE]),
+        (("--per-day", "1"), [PAYEE]),
+    ):
+        said = await shell.run("wallet", "allow", *more, "--json")
+        assert json.loads(said.stdout)["payees"] == payees
+    less = await shell.run("wallet", "forbid", "--payee", PAYEE, "--json")
+    assert json.loads(less.stdout)["payees"] == []
     assert (await shell.run("wallet", "forbid", "--network", "base")).code == 1
     nothing = await shell.run("wallet", "forbid", "--everything")
     assert (
@@ -217,7 +225,6 @@ async def test_what_goes_beyond_the_limits_is_refused_with_the_way_to_allow_it(
     shop = Shop()
     sells(fake, shop)
     await wallet(logged_in, "--confirm-above", "0.05", "--payee", PAYER)
-    await logged_in.run("wallet", "forbid", "--payee", "any")
     refused = await logged_in.run("call", "--pay", fake.url, "echo", "text=hello")
     assert f"hint: ostiary wallet allow --payee {PAYEE}" in refused.stderr
     assert shop.shown == []

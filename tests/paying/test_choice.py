@@ -157,6 +157,12 @@ def test_only_payees_that_are_named_are_paid() -> None:
     assert other.hint == f"set payee to {USDC}"
 
 
+def test_an_address_beside_any_narrows_it() -> None:
+    """A wallet file of an earlier version may have both."""
+    assert policy(payees=["any", PAYEE]).payees == frozenset({PAYEE.lower()})
+    assert policy(payees=["any"]).payees is None
+
+
 def test_whoever_is_refused_is_told_what_would_help() -> None:
     assert refusal(asking(offer(network="eip155:8453"))).hint == "set network to base"
     assert refusal(asking(offer(amount="60000"))).hint == "set per-call to $0.06"

@@ -53,10 +53,10 @@ class YamlEditor:
         table = _table(_lines(text), key)
         if top is not None and not isinstance(top, dict):
             raise UnreadableSettings("it is no table of settings")
-        servers = cast("dict[str, Any]", top or {}).get(key) or {}
-        if not isinstance(servers, dict) or list(servers) != list(table.children if table else ()):
+        servers: Any = cast("dict[str, Any]", top or {}).get(key)
+        found = cast("dict[str, Any]", servers) if isinstance(servers, dict) else {}
+        if list(found) != list(table.children if table else ()):
             raise UnreadableSettings(f"its {key} is not written as a block")
-        found = cast("dict[str, Any]", servers)
         return {
             name: cast("dict[str, Any]", each) if isinstance(each, dict) else {}
             for name, each in found.items()
