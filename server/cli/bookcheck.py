@@ -45,6 +45,17 @@ def of_server(
             return told(whole, expected)
 
 
+def of_server_or_file(*, data_dir: str | None, config: str | None) -> dict[str, Any]:
+    """Check the books of the server; where none runs, those in its database. Raises `CliError`."""
+    from server.cli import unserved_store
+
+    try:
+        return of_server(data_dir=data_dir, config=config)
+    except local.NoServer:
+        with unserved_store.own(data_dir=data_dir, config=config) as store:
+            return of_database(store.transactions, store.ledger_key, store.ledger_heads, None)
+
+
 def of_database(
     transactions: Transactions,
     key: bytes,

@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO, TypeVar
 
 import click
 
-from server.cli import bookcheck, local, terminal, unsettled
+from server.cli import bookcheck, local, terminal, unserved_store, unsettled
 from server.cli.audit import moment
 from server.money.amounts import BadAmount, parse, shown
 
@@ -160,7 +160,7 @@ def statement(
 @terminal.json_option
 def accounts(data_dir: str | None, config: str | None, as_json: bool) -> None:
     """List every wallet and account with its balance."""
-    found = local.ask("ledger.accounts", data_dir=data_dir, config=config)
+    found = unserved_store.ask_or_read("ledger.accounts", data_dir=data_dir, config=config)
     if as_json:
         terminal.out_json(found)
         return
@@ -188,7 +188,7 @@ def accounts(data_dir: str | None, config: str | None, as_json: bool) -> None:
 @terminal.json_option
 def check(data_dir: str | None, config: str | None, as_json: bool) -> int:
     """Check that no movement was altered, and that every balance is their sum."""
-    result = bookcheck.of_server(data_dir=data_dir, config=config)
+    result = bookcheck.of_server_or_file(data_dir=data_dir, config=config)
     if as_json:
         terminal.out_json(result)
     else:

@@ -85,11 +85,17 @@ def ask(
 
     try:
         answer = control.ask(directory(data_dir=data_dir, config=config), name, arguments)
+    except control.NotRunning as refused:
+        raise NoServer(str(refused), hint=refused.hint) from refused
     except control.CommandRefused as refused:
         raise _spoken(refused) from refused
     return _told(
         answer.result, lambda field: _spoken(control.differ(answer.version, f"its answer lacks {field!r}"))
     )
+
+
+class NoServer(terminal.CliError):
+    """No server runs on the data directory that is meant."""
 
 
 class AdminReply(dict[str, Any]):

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from server.cli import local, terminal
+from server.cli import local, terminal, unserved_store
 from server.money.amounts import shown
 
 HEADINGS = ("payment", "state", "since", "amount", "payer", "tries", "why")
@@ -21,7 +21,7 @@ HEADINGS = ("payment", "state", "since", "amount", "payer", "tries", "why")
 @terminal.json_option
 def unsettled(data_dir: str | None, config: str | None, as_json: bool) -> None:
     """List payments that were sent to be settled, and have no outcome yet."""
-    found: list[dict[str, Any]] = local.ask("ledger.unsettled", data_dir=data_dir, config=config)
+    found = unserved_store.ask_or_read("ledger.unsettled", data_dir=data_dir, config=config)
     if as_json:
         terminal.out_json(found)
         return

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from server.cli import bookcheck, local, terminal
+from server.cli import bookcheck, local, terminal, unserved_store
 
 if TYPE_CHECKING:
-    from server.settings.shapes import Config
-    from server.store.home import DataDirectory
+    from server.cli.unserved_store import UnservedStore
     from server.store.jobs import Position
-    from server.store.transactions import Transactions
 
 TROUBLE: Final[Mapping[str, str]] = {
     "altered": "row {seq} is not as it was written",
@@ -75,8 +70,10 @@ def command(
         trail = _walked(_of_server(expected, data_dir=data_dir, config=config), expected)
         books = bookcheck.of_server(of_ledger, data_dir=data_dir, config=config)
     else:
-        opening = _database(store) if file is None else _file(Path(file))
-        with _opened(opening, data_dir=data_dir, config=config) as opened:
+        opening = (
+            unserved_store.in_database(store or "") if file is None else unserved_store.in_file(Path(file))
+        )
+        with unserved_store.opened(opening, data_dir=data_dir, config=config) as opened:
             trail = _walked(_of_copy(opened, expected), expected)
             books = None
             if opened.has_ledger:
@@ -176,126 +173,7 @@ def _of_server(
         at = piece["at"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class OpenedCopy:
-    """A database that no server is asked about, with the keys and the heads to check it with."""
-
-    transactions: Transactions
-    has_ledger: bool  # it is not older than that
-    trail_key: bytes
-    ledger_key: bytes
-    trail_heads: Callable[[], tuple[Position, ...]]  # raises `HeadLost`
-    ledger_heads: Callable[[], tuple[Position, ...]]
-
-
-class FoundDatabase(NamedTuple):
-    transactions: Transactions
-    has_ledger: bool
-    fingerprint: str  # of the key file that it belongs to
-    is_own: bool  # the server's: a copy may be older than the heads by rights
-
-
-# Opens a database, given the settings and the data directory.
-Opening: TypeAlias = "Callable[[Config, DataDirectory], AbstractContextManager[FoundDatabase]]"
-
-
-@contextmanager
-def _opened(opening: Opening, *, data_dir: str | None, config: str | None) -> Generator[OpenedCopy]:
-    import secrets
-
-    from auth import audit
-    from server.endpoint.opening import subkeys
-    from server.settings.resolve import data_directory
-    from server.store import ledger_chain
-    from server.store.audit_head import HeadFile
-    from server.store.home import DataDirectory
-    from server.store.jobs import StoreError
-    from server.store.keyfile import open_key
-
-    settings = local.settings(data_dir=data_dir, config=config).config
-    home = DataDirectory(data_directory(settings))
-    try:
-        with opening(settings, home) as found:
-            key = open_key(
-                settings.key_file or home.key_file,
-                known_fingerprint=found.fingerprint,
-                random_bytes=secrets.token_bytes,
-                environment=os.environ,
-            )
-            trail_key, ledger_key = (
-                subkeys(key)(audit.KEY_PURPOSE),
-                subkeys(key)(ledger_chain.KEY_PURPOSE),
-            )
-            yield OpenedCopy(
-                transactions=found.transactions,
-                has_ledger=found.has_ledger,
-                trail_key=trail_key,
-                ledger_key=ledger_key,
-                trail_heads=HeadFile(home.audit_head, trail_key).read if found.is_own else _no_heads,
-                ledger_heads=HeadFile(home.ledger_head, ledger_key).read if found.is_own else _no_heads,
-            )
-    except StoreError as error:
-        raise terminal.CliError(str(error), hint=error.hint) from error
-
-
-def _file(file: Path) -> Opening:
-    @contextmanager
-    def opening(settings: Config, home: DataDirectory) -> Generator[FoundDatabase]:
-        from server.store.backup import fingerprint_of
-        from server.store.connect import connect_reader
-        from server.store.soundness import was_copied_by_hand
-        from server.store.transactions import JOB_SECONDS, Transactions
-
-        fingerprint = fingerprint_of(file)
-        if was_copied_by_hand(file):
-            terminal.say_hint(
-                f"{file} was not made by `ostiary backup`: the newest rows may be missing in it"
-            )
-        is_own = home.database.exists() and file.samefile(home.database)
-        with closing(connect_reader(file)) as connection:
-            if not any(row[1] == "seal" for row in connection.execute("PRAGMA table_info(audit)")):
-                raise terminal.CliError(
-                    f"{file} is of an older version", hint="restore it, and start the server once"
-                )
-            has_ledger = bool(list(connection.execute("PRAGMA table_info(movements)")))
-            transactions = Transactions(connection, job_seconds=JOB_SECONDS)
-            yield FoundDatabase(transactions, has_ledger, fingerprint, is_own)
-
-    return opening
-
-
-def _database(where: str | None) -> Opening:
-    @contextmanager
-    def opening(settings: Config, home: DataDirectory) -> Generator[FoundDatabase]:
-        from server.cli import database_tools
-        from server.store import meta
-        from server.store.postgres_connection import POSTGRES, PostgresAccess, PostgresConnection
-        from server.store.postgres_errors import PostgresRefused
-        from server.store.transactions import JOB_SECONDS, Transactions
-
-        place = database_tools.place(where or "", settings)
-        own = database_tools.place(settings.store, settings).parameters if settings.store else None
-        access = PostgresAccess(parameters=place.parameters or {}, job_seconds=JOB_SECONDS)
-        # It cannot write, and it need not be alone.
-        with closing(PostgresConnection(access, writes=False)) as connection:
-            try:
-                sql = "SELECT value FROM meta WHERE key = ?"
-                row = connection.execute(sql, (meta.KEY_FINGERPRINT,)).fetchone()
-            except PostgresRefused:
-                row = None
-            if row is None:
-                raise terminal.CliError(f"{place.called} is no database of ostiary, or of one that never ran")
-            transactions = Transactions(connection, job_seconds=JOB_SECONDS, engine=POSTGRES)
-            yield FoundDatabase(transactions, True, row[0], place.parameters == own)
-
-    return opening
-
-
-def _no_heads() -> tuple[Position, ...]:
-    return ()
-
-
-def _of_copy(opened: OpenedCopy, expected: tuple[int, str] | None) -> Iterator[dict[str, Any]]:
+def _of_copy(opened: UnservedStore, expected: tuple[int, str] | None) -> Iterator[dict[str, Any]]:
     from msgspec.structs import replace
 
     from server.admin.audit import lacking, told

@@ -131,6 +131,24 @@ def test_books_that_somebody_had_a_hand_in_are_told_apart_from_the_trail(
         assert (answer["sound"], answer["problem"], answer["ledger"]["sound"]) == (False, None, False)
 
 
+def test_the_books_of_a_stopped_server_are_read_from_its_database(program: Program) -> None:
+    where = ("--data-dir", str(program.data_dir))
+    nothing = program.run("ledger", "check", *where, code=1)
+    assert "there is no database" in nothing.stderr
+    reading = [("ledger", *each) for each in (["check"], ["accounts"], ["unsettled"])]
+    with program.serving() as server:
+        for amount in ("1", "2"):
+            program.run("ledger", "grant", "token:shop:ci", amount, *where)
+        asked = [json.loads(program.run(*each, "--json", *where).stdout) for each in reading]
+        server.process.kill()
+        server.process.wait()
+    assert [json.loads(program.run(*each, "--json", *where).stdout) for each in reading] == asked
+    assert (asked[0]["movements"], [each["balance"] for each in asked[1]]) == (2, [3_000_000, -3_000_000])
+    tamper(program, "UPDATE movements SET amount = 1 WHERE seq = 2")
+    told = program.run("ledger", "check", *where, code=1)
+    assert "movement 2 is not as it was written" in told.stderr
+
+
 @pytest.mark.parametrize("stopped", [False, True])
 def test_a_ledger_that_was_wiped_whole_is_found_out(program: Program, stopped: bool) -> None:
     where = ("--data-dir", str(program.data_dir))
