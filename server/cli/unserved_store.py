@@ -166,7 +166,7 @@ def own(*, data_dir: str | None, config: str | None) -> Generator[UnservedStore]
         yield store
 
 
-def ask_or_read(name: str, *, data_dir: str | None, config: str | None) -> Any:
+def ask_or_read(name: str, *, data_dir: str | None, config: str | None) -> list[dict[str, Any]]:
     """Return what a reading command of the ledger answers: from the server, or from its database where none runs."""
     try:
         return local.ask(name, data_dir=data_dir, config=config)
@@ -175,7 +175,7 @@ def ask_or_read(name: str, *, data_dir: str | None, config: str | None) -> Any:
             return _read(store, name)
 
 
-def _read(store: UnservedStore, name: str) -> list[Any]:
+def _read(store: UnservedStore, name: str) -> list[dict[str, Any]]:
     from server.admin.ledger import LedgerAdmin
 
     admin = LedgerAdmin(
@@ -185,7 +185,7 @@ def _read(store: UnservedStore, name: str) -> list[Any]:
         committed_head=lambda: None,
         written_heads=store.ledger_heads,
     )
-    command, rows, at = admin.commands()[name], list[Any](), None
+    command, rows, at = admin.commands()[name], list[dict[str, Any]](), None
     while True:
         page = _finished(command({"at": at}, "local"))
         rows += page.rows
