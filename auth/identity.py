@@ -15,7 +15,7 @@ from auth.clients.documents import NO_DOCUMENTS, Documents, FetchDocument
 from auth.keys import ring as keys
 from auth.keys.ring import Keys
 from auth.parts import NO_HASHING, Hashing, Parts
-from auth.tokens import api_keys, dpop, live
+from auth.tokens import dpop, live
 from auth.tokens.challenge import BearerRefusal
 from auth.tokens.credentials import AcceptedCredentials, CredentialCheck
 from auth.tokens.key_ring import ApiKeyRing
@@ -88,7 +88,8 @@ class Identity:
         return self.credentials.check_nowait(shown, self.parts.clock())
 
     async def check(self, shown: Presentation) -> Principal | BearerRefusal:
-        """The same, with what is missing for it read from the store. Raises what the store raises."""
+        """Decide the same, with what is missing for it read from the store. Raises `NotStored`, and what the store raises: then nobody
+        knows."""
         return await self.credentials.check(shown, self.parts.clock())
 
     def apply_changes(self, changes: Sequence[StoredChange]) -> None:
@@ -99,7 +100,8 @@ class Identity:
             self.parts.keys.changed()
 
     def heed_others(self) -> None:
-        """From now on there may be other processes on the same database."""
+        """From now on there may be other processes on the same database; they may have changed keys since these were read."""
+        self.parts.keys.changed()
         self.parts.keys.shared = self.key_ring.shared = True
         store = self.parts.store
         self.verifier.proof_claims = ProofClaims(lambda proof: store.write(partial(dpop.use_up, proof=proof)))
@@ -140,8 +142,7 @@ async def found(
     await store.write(partial(setup.found, preparation=preparation, now=now))
     ring = Keys(await store.read(keys.every), subkey=subkey)
     logins = LiveLogins(lambda grant_id: store.read(partial(live.read_live, grant_id=grant_id)))
-    key_ring = ApiKeyRing(lambda: store.read(api_keys.every))
-    await key_ring.reload()
+    key_ring = ApiKeyRing(store)
     parts = Parts(
         store=store,
         clock=clock,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -198,6 +199,18 @@ _SELECT: Final = (
 def find(db: Db, key_id: str) -> ApiKey | None:
     row = db.fetch_one(f"{_SELECT} WHERE k.id = ?", key_id)
     return None if row is None else ApiKey.of(row)
+
+
+def shown(db: Db, key_hash: str) -> ApiKey | None:
+    """A job: find the key that has this hash."""
+    row = db.fetch_one(f"{_SELECT} WHERE k.key_hash = ?", key_hash)
+    return None if row is None else ApiKey.of(row)
+
+
+def some(db: Db, ids: Sequence[str]) -> list[ApiKey]:
+    """A job: find the keys that have these ids, as far as they exist."""
+    rows = db.fetch_all(f"{_SELECT} WHERE k.id IN ({', '.join('?' * len(ids))})", *ids)
+    return [ApiKey.of(row) for row in rows]
 
 
 def every(db: Db) -> list[ApiKey]:

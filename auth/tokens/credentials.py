@@ -12,17 +12,19 @@ from types import MappingProxyType
 from typing import Final
 
 from auth.tokens import api_keys
+from auth.tokens.api_keys import ApiKey
 from auth.tokens.challenge import BearerRefusal, challenge
 from auth.tokens.key_ring import ApiKeyRing, KeyUsage
 from auth.tokens.presentation import LONGEST_KEY, Presentation, PresentedCredential
 from auth.tokens.verify import TokenVerifier
+from auth.values.db import ChangedWhileRead
 from auth.values.model import Millis, Principal, PrincipalKind
 from auth.values.site import Site
 
 INVALID_KEY: Final = "the key is not valid (any more), or not for this server"
 TWO_CREDENTIALS: Final = "two different credentials were sent: send one"
 
-# What was missing can be overtaken by a change while it is read. Five in a row is somebody who changes things in a loop.
+# A token waits for a signing key, a login and a proof at most; more often is somebody who changes things in a loop.
 ATTEMPTS: Final = 5
 
 
@@ -86,33 +88,27 @@ class CredentialCheck:
         return self._refuse(shown, access, found) if isinstance(found, str) else found
 
     async def check(self, shown: Presentation, now: Millis) -> Principal | BearerRefusal:
-        """The same decision, once what is missing for it was read. Raises what the store raises."""
+        """Decide the same, once what is missing for it was read. Raises `ChangedWhileRead`, and what the store raises: then nobody
+        knows who this is, which is no refusal."""
         credential = shown.credential
         for _ in range(ATTEMPTS):
             found = self.check_nowait(shown, now)
             if found is not None:
-                self.settle()
+                self._verifier.settle()
                 return found
             assert isinstance(credential, PresentedCredential)  # all else is decided from memory
-            is_key = credential.kind in ("key", "basic")
-            if not await (
-                self._ring.reload() if is_key else self._verifier.reload(credential, now, shown.proof)
-            ):
-                break
-        self.settle()
-        # There is no such login; or it, or the keys, change faster than they can be read.
-        access = self._access.get(shown.server, EVERYTHING)
-        if isinstance(credential, PresentedCredential) and _is_token(credential, access):
-            return self._verifier.refuse(shown, credential)
-        return self._refuse(shown, access, INVALID_KEY)
-
-    def settle(self) -> None:
-        """What was read from the store has served whoever asked for it."""
-        self._verifier.settle()
-        self._ring.settle()
+            if credential.kind in ("key", "basic"):
+                key = await self._ring.fetch(credential.digest, now)
+                judged = self._judge(key, credential, shown, now)
+                access = self._access.get(shown.server, EVERYTHING)
+                return self._refuse(shown, access, judged) if isinstance(judged, str) else judged
+            if not await self._verifier.reload(credential, now, shown.proof):  # there is no such login
+                self._verifier.settle()
+                return self._verifier.refuse(shown, credential)
+        raise ChangedWhileRead
 
     async def still(self, principal: Principal) -> Principal | None:
-        """For work that outlives its request, as `TokenVerifier.still`."""
+        """Decide, for work that outlives its request, who may go on, as `TokenVerifier.still`."""
         if principal.kind is not PrincipalKind.API_KEY:
             return await self._verifier.still(principal)
         if principal.subject.startswith("token:"):
@@ -120,10 +116,7 @@ class CredentialCheck:
                 if (known := access.named(principal.subject)) is not None:
                     return known
             return None
-        if not await self._ring.reload():
-            return None
-        key = self._ring.get(principal.subject)
-        self._ring.settle()
+        key = await self._ring.current(principal.subject)
         return None if key is None or key.ended else key.principal
 
     def _of_key(
@@ -139,11 +132,18 @@ class CredentialCheck:
             fits = not basic or static.subject == f"token:{shown.server}:{credential.name}"
             return static if fits else INVALID_KEY
         key = self._ring.find(credential.digest)
-        if (key is None or self._ring.stale) and not api_keys.is_one(credential.secret):
-            return INVALID_KEY
-        if self._ring.stale or (key is None and self._ring.may_be_new(credential.digest, now)):
-            return None
-        if key is None or (basic and credential.name != key.id):
+        if key is None:
+            if not api_keys.is_one(credential.secret):
+                return INVALID_KEY
+            if self._ring.must_ask(credential.digest, now):
+                return None
+        return self._judge(key, credential, shown, now)
+
+    def _judge(
+        self, key: ApiKey | None, credential: PresentedCredential, shown: Presentation, now: Millis
+    ) -> Principal | str:
+        """Who shows this key, or why it is worth nothing here."""
+        if key is None or (credential.kind == "basic" and credential.name != key.id):
             self.usage.refused("", "unknown", now, shown.address)
             return INVALID_KEY
         reason = api_keys.decide(key, server=shown.server, now=now)

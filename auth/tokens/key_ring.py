@@ -1,24 +1,32 @@
-"""Which API keys there are, in memory: asked at every use, read from the store again when one of them, or its user, changed.
+"""API keys in memory, asked at every use; a row that changed is read again when its key is shown.
 
-All of them are held, so that somebody who tries made-up keys is answered without a look into the store. What is to be written
-about their use is gathered here too, and written by whoever calls `take`: no call waits for a write.
+All keys are held, so that somebody who tries made-up ones is answered without a look into the store. A change is applied by its id: who
+shows another key waits for nothing. What is to be written about their use is gathered here too, and written by whoever calls `take`: no
+call waits for a write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from auth import audit
+from auth.tokens import api_keys
 from auth.tokens.api_keys import ApiKey
 from auth.tokens.live import StoredChange
-from auth.values.db import Db
+from auth.values.db import ChangedWhileRead, Db, JobStore
 from auth.values.model import Millis
 
-# A read can only be overtaken by a change. Five in a row is somebody who changes keys in a loop.
+# A read can only be overtaken by a change of its own row. Five in a row is somebody who changes one key in a loop.
 ATTEMPTS: Final = 5
+# Changed rows that nobody has asked for yet; beyond this all keys are read, once somebody shows one that is not known.
+MAX_UNREAD: Final = 1_000
+# Keys that ended since all were read, on top of those that the store may have at once.
+MAX_HELD: Final = api_keys.MAX_KEYS + api_keys.REVOKED_KNOWN + 1_000
 # How many refusals wait to be written (each minute, see the server), and how many are remembered, so that each is written
 # once an hour at most. Whoever tries keys from many addresses fills no table.
 MAX_REFUSALS: Final = 8
@@ -28,89 +36,222 @@ REMEMBERED_MS: Final = 3_600_000
 # Whoever makes keys up, in the right form, has the store read no more often.
 LOOKS: Final = 8
 LOOK_MS: Final = 1_000
-# Uses per write: about a millisecond of the store's time.
+# Rows per read or write: about a millisecond of the store's time.
 PIECE: Final = 200
 
 
-class ApiKeyRing:
-    """One per process. `read` is `api_keys.every`, in the store."""
+class _RingRead(msgspec.Struct, eq=False):
+    """A read under way, and what changed meanwhile."""
 
-    def __init__(self, read: Callable[[], Awaitable[Sequence[ApiKey]]]) -> None:
-        self._read = read
-        self._by_digest: Mapping[bytes, ApiKey] = {}
-        self._by_id: Mapping[str, ApiKey] = {}
-        self._users: frozenset[str] = frozenset()
-        self._changes, self._seen, self._reading = 1, 0, 0
-        self._trusted = True
+    changed: set[tuple[str, str]] = msgspec.field(default_factory=set[tuple[str, str]])
+    lost: bool = False  # changes may have been missed
+
+    def overtook(self, key: ApiKey | None) -> bool:
+        """Tell whether the key that was read may be older than a change."""
+        if self.lost or key is None:
+            return self.lost
+        return not self.changed.isdisjoint((("api_key", key.id), ("user", key.user_id)))
+
+
+class ApiKeyRing:
+    """The keys that one process knows."""
+
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
+        self._by_id: dict[str, ApiKey] = {}
+        self._by_digest: dict[bytes, ApiKey] = {}
+        self._of_user: dict[str, set[str]] = {}
+        self._revoked: dict[str, None] = {}  # of those in `_by_id`, the oldest first
+        self._doubted: set[str] = set()  # ids of known keys that changed since they were read
+        self._unread: dict[str, None] = {}  # ids of others that changed
+        self._complete = False  # a key that is neither known nor unread is none
+        self._trusted = True  # what others change is heard of
+        self._reads: set[_RingRead] = set()
+        self._catching_up = False  # somebody does; others have their own key read meanwhile
         self.shared = False  # there are others, who make keys as well
         self._looked_for: dict[bytes, None] = {}  # lately, and in vain if they are still not known
         self._looks_until: Millis = 0  # when all looks are free again
-        self.stale = True  # then nothing that is remembered counts: `reload` first
+
+    # ── what changes ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def apply_changes(self, changes: Iterable[StoredChange]) -> None:
-        """A user's changes count only if a key is theirs; while a read is under way, nobody knows yet whose it will bring."""
-        for change in changes:
-            if change.kind == "api_key" or (
-                change.kind == "user" and (self._reading or change.entity_id in self._users)
-            ):
-                self._changes += 1
-                self.stale = True
-                return
+        """Doubt the rows that these concern. Called after a commit, before those who wrote it go on."""
+        concerned = [(each.kind, each.entity_id) for each in changes if each.kind in ("api_key", "user")]
+        for read in self._reads:
+            read.changed.update(concerned)
+        self._doubt(concerned)
 
     def trust(self, trusted: bool) -> None:
-        """With False: what was read serves whoever asked for it, and then `settle` is called."""
+        """With False, remember nothing until True: each request has its own key read."""
         self._trusted = trusted
         if not trusted:
-            self._changes += 1
-            self.stale = True
+            for read in self._reads:
+                read.lost = True
+            self._forget()
 
-    def settle(self) -> None:
-        if not self._trusted:
-            self.stale = True
+    def _doubt(self, concerned: Iterable[tuple[str, str]]) -> None:
+        for kind, entity_id in concerned:
+            if kind == "user":
+                self._doubted.update(self._of_user.get(entity_id, ()))
+            elif entity_id in self._by_id:
+                self._doubted.add(entity_id)
+            elif self._complete:
+                self._unread[entity_id] = None
+        if len(self._unread) > MAX_UNREAD:
+            self._unread.clear()
+            self._complete = False
 
-    async def reload(self) -> bool:
-        """False if changes overtook every read: then it stays stale."""
-        for _ in range(ATTEMPTS):
-            if not self.stale:
-                return True
-            changes = self._changes
-            self._reading += 1
-            try:
-                found = await self._read()
-            finally:
-                self._reading -= 1
-            if changes >= self._seen:
-                self._by_digest = {bytes.fromhex(key.key_hash): key for key in found}
-                self._by_id = {key.id: key for key in found}
-                self._users = frozenset(key.user_id for key in found)
-                self._seen = changes
-                self.stale = changes < self._changes
-        return not self.stale
+    # ── what is known ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def find(self, digest: bytes) -> ApiKey | None:
-        """By the SHA-256 of a key."""
-        return self._by_digest.get(digest)
+        """Return the key with this SHA-256, if its row is known to be as it was read."""
+        key = self._by_digest.get(digest)
+        return None if key is None or key.id in self._doubted else key
 
-    def may_be_new(self, digest: bytes, now: Millis) -> bool:
-        """Of a key that is not known here: whether to `reload`, once, because another process may have made it."""
+    def must_ask(self, digest: bytes, now: Millis) -> bool:
+        """Tell whether a key that `find` does not return may be one all the same: then `fetch`."""
+        return (
+            not self._complete
+            or bool(self._unread)
+            or digest in self._by_digest
+            or self._may_be_elsewhere(digest, now)
+        )
+
+    async def fetch(self, digest: bytes, now: Millis) -> ApiKey | None:
+        """Return the key with this SHA-256 as the store has it; None if there is none. Raises `ChangedWhileRead`, and what the
+        store raises: then nobody knows."""
+        if self._trusted and not self._catching_up and digest not in self._by_digest:
+            await self.catch_up()
+            found = self.find(digest)
+            if found is not None:
+                return found
+            if self._complete and digest not in self._by_digest and not self._look_elsewhere(digest, now):
+                return None
+        key = await self._read(partial(api_keys.shown, key_hash=digest.hex()))
+        if key is None and digest in self._by_digest:
+            self._drop(self._by_digest[digest].id)
+        return key
+
+    async def current(self, key_id: str) -> ApiKey | None:
+        """Return the key with this id as it is now; None if there is none. Raises as `fetch` does."""
+        known = self._by_id.get(key_id)
+        if known is not None and key_id not in self._doubted:
+            return known
+        key = await self._read(partial(api_keys.find, key_id=key_id))
+        if key is None:
+            self._drop(key_id)
+        return key
+
+    async def catch_up(self) -> None:
+        """Read what may be new: all keys the first time and after a gap, else the rows that changed and nobody has asked for."""
+        if self._catching_up or not self._trusted:
+            return
+        self._catching_up = True
+        try:
+            await (self._read_unread() if self._complete else self._read_all())
+        finally:
+            self._catching_up = False
+
+    async def _read_all(self) -> None:
+        with self._reading() as read:
+            found = await self._store.read(api_keys.every)
+            if read.lost:
+                return
+            self._forget()
+            self._complete = True
+            for key in reversed(found):  # those that were revoked last, at the end
+                self._put(key)
+            self._doubt(read.changed)
+
+    async def _read_unread(self) -> None:
+        unread = list(self._unread)
+        for start in range(0, len(unread), PIECE):
+            ids = unread[start : start + PIECE]
+            with self._reading() as read:
+                found = await self._store.read(partial(api_keys.some, ids=ids))
+                if read.lost:
+                    return
+                for key_id in ids:
+                    self._unread.pop(key_id, None)
+                for key in found:
+                    self._put(key)
+                self._doubt(read.changed)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    async def _read(self, job: Callable[[Db], ApiKey | None]) -> ApiKey | None:
+        """One key, and no other."""
+        for _ in range(ATTEMPTS):
+            with self._reading() as read:
+                key = await self._store.read(job)
+                if read.overtook(key):
+                    continue
+                if key is not None and self._trusted:
+                    self._put(key)
+                return key
+        raise ChangedWhileRead
+
+    @contextmanager
+    def _reading(self) -> Generator[_RingRead]:
+        read = _RingRead()
+        self._reads.add(read)
+        try:
+            yield read
+        finally:
+            self._reads.discard(read)
+
+    def _put(self, key: ApiKey) -> None:
+        self._by_id[key.id] = self._by_digest[bytes.fromhex(key.key_hash)] = key
+        self._of_user.setdefault(key.user_id, set()).add(key.id)
+        self._doubted.discard(key.id)
+        self._unread.pop(key.id, None)
+        if key.revoked_at is not None:
+            self._revoked[key.id] = None
+            if len(self._revoked) > api_keys.REVOKED_KNOWN:
+                self._drop(next(iter(self._revoked)))
+        if len(self._by_id) > MAX_HELD:  # rows are swept without a word
+            self._complete = False
+
+    def _drop(self, key_id: str) -> None:
+        key = self._by_id.pop(key_id, None)
+        self._doubted.discard(key_id)
+        self._revoked.pop(key_id, None)
+        if key is None:
+            return
+        del self._by_digest[bytes.fromhex(key.key_hash)]
+        others = self._of_user[key.user_id]
+        others.discard(key_id)
+        if not others:
+            del self._of_user[key.user_id]
+
+    def _forget(self) -> None:
+        for each in (self._by_id, self._by_digest, self._of_user, self._revoked, self._doubted, self._unread):
+            each.clear()
+        self._complete = False
+
+    # ── keys of others ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _busy(self, now: Millis) -> Millis:
+        """For how long looks are taken."""
         busy = max(0, self._looks_until - now)
-        if busy > LOOKS * LOOK_MS:  # the clock was put back
-            busy = 0
-        if not self.shared or digest in self._looked_for or busy + LOOK_MS > LOOKS * LOOK_MS:
+        return 0 if busy > LOOKS * LOOK_MS else busy  # the clock was put back
+
+    def _may_be_elsewhere(self, digest: bytes, now: Millis) -> bool:
+        """Whether another process may have made it, of which nobody has told yet, and it was not looked for."""
+        if not self.shared or digest in self._looked_for:
             return False
-        self._looks_until = now + busy + LOOK_MS
+        return self._busy(now) + LOOK_MS <= LOOKS * LOOK_MS
+
+    def _look_elsewhere(self, digest: bytes, now: Millis) -> bool:
+        """The same, and from now on it was looked for."""
+        if not self._may_be_elsewhere(digest, now):
+            return False
+        self._looks_until = now + self._busy(now) + LOOK_MS
         while len(self._looked_for) >= MAX_REMEMBERED:
             del self._looked_for[next(iter(self._looked_for))]
         self._looked_for[digest] = None
-        self._changes += 1
-        self.stale = True
         return True
-
-    def get(self, key_id: str) -> ApiKey | None:
-        return self._by_id.get(key_id)
-
-    def __len__(self) -> int:
-        return len(self._by_digest)
 
 
 class KeyUse(msgspec.Struct, frozen=True):
@@ -138,6 +279,7 @@ class KeyUsage:
 
     def __init__(self) -> None:
         self._uses: dict[str, KeyUse] = {}
+        self._undecided, self._why = 0, ""
         self._refusals: list[KeyRefusal] = []
         self._remembered: dict[tuple[str, str, str], Millis] = {}
 
@@ -156,6 +298,16 @@ class KeyUsage:
             del self._remembered[next(iter(self._remembered))]
         self._remembered[which] = now
         self._refusals.append(KeyRefusal(key_id, reason, now, address))
+
+    def undecided(self, why: str) -> None:
+        """Count a request that was asked to come again, because nobody could say who made it."""
+        self._undecided, self._why = self._undecided + 1, why
+
+    def take_undecided(self) -> tuple[int, str]:
+        """Return how many there were since it was asked last, and why the last one was."""
+        told = self._undecided, self._why
+        self._undecided, self._why = 0, ""
+        return told
 
     def take(self) -> UseNotes | None:
         """What there is to write, a piece of it; it is forgotten here."""

@@ -15,7 +15,7 @@ import msgspec
 
 from auth.grants.exchange import REFRESH_EPOCH, epoch
 from auth.values import scopes
-from auth.values.db import Db
+from auth.values.db import ChangedWhileRead, Db
 from auth.values.model import LIVE_USER_STATES, OF_NOBODY, Millis
 
 # About 600 bytes each. A private agent has tens; beyond this the oldest are read again when they next call.
@@ -78,7 +78,7 @@ class LiveLogins:
         self.get: Final[Callable[[str], LiveGrant | None]] = self._grants.get
 
     async def load(self, grant_id: str) -> LiveGrant | None:
-        """From the store; None if there is no such login, or if it changes faster than it can be read (fail closed)."""
+        """Read it from the store; None if there is no such login. Raises `ChangedWhileRead`, and what the store raises: then nobody knows."""
         for _ in range(ATTEMPTS):
             reading = _Reading(grant_id)
             self._readings.add(reading)
@@ -88,7 +88,7 @@ class LiveLogins:
                     return found
             finally:
                 self._readings.discard(reading)
-        return None
+        raise ChangedWhileRead
 
     def _keep(self, reading: _Reading, grant_id: str, found: LiveGrant | None) -> bool:
         """False if what was read may be older than a change that is applied already: read again."""

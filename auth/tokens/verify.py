@@ -126,8 +126,8 @@ class TokenVerifier:
     async def reload(
         self, token: PresentedCredential, now: Millis, proof: PresentedProof | None = None
     ) -> bool:
-        """Get from the store what `check_nowait` missed. False if there is nothing to get: the login is not there, or changes
-        faster than it can be read. Raises what the store raises."""
+        """Get from the store what `check_nowait` missed. False if there is nothing to get: the login is not there. Raises what
+        `LiveLogins.load` raises."""
         if proof is not None and self.proof_claims is not None and self.proof_claims.is_waiting(proof.text):
             return await self.proof_claims.ask(proof.text)
         if self._keys.stale or not self._keys.trusted:
@@ -236,7 +236,7 @@ class TokenVerifier:
     async def still(self, principal: Principal) -> Principal | None:
         """For work that outlives the request it came with: who may go on, as what the user may have now; None once the login
         was ended, or its user or client disabled. One that ran out by itself ends no work that was begun under it. Raises
-        what the store raises."""
+        what `LiveLogins.load` raises."""
         grant_id = principal.grant_id
         if grant_id is None:
             return principal

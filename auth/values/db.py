@@ -32,6 +32,13 @@ class NotStored(Exception):
     """The store cannot do this now: its disk is full, say. Nothing was written. Raised by `JobStore`."""
 
 
+class ChangedWhileRead(NotStored):
+    """An answer that is not known: each time it was read, a change overtook the read."""
+
+    def __init__(self) -> None:
+        super().__init__("the login or key changed each time it was read")
+
+
 class Db(Protocol):
     def execute(self, sql: str, *params: object) -> int:
         """Run one statement with `?` placeholders; how many rows it touched."""

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from auth.identity import Identity
 from auth.tokens.challenge import BearerRefusal, challenge
 from auth.tokens.presentation import Presentation
+from auth.values.db import NotStored
 from auth.values.model import ANONYMOUS, STRANGER, Principal
 from auth.values.scopes import Vocabulary
 from server.rights.selection import MAX_TEXTS, BadSelection, parse
@@ -81,7 +82,9 @@ class Admission(msgspec.Struct, frozen=True):
             checked = await self.identity.check(shown)
         except StoreDamaged:
             return DAMAGED
-        except StoreError:  # of whatever kind: nobody is let in, and nobody is told that they may not
+        except (StoreError, NotStored) as problem:
+            # Of whatever kind: nobody is let in, and nobody is told that they may not.
+            self.identity.credentials.usage.undecided(str(problem))
             return BUSY
         if not isinstance(checked, Principal):
             return _refusal(checked)

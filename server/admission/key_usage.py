@@ -37,7 +37,10 @@ async def keep_noting(
 
 
 async def write(usage: KeyUsage, store: JobStore, log: Logger) -> None:
-    """What the store cannot take now is not told."""
+    """Write what there is; what the store cannot take now is not told. Say how many requests nobody could decide on."""
+    undecided, why = usage.take_undecided()
+    if undecided:
+        log.warning("entry.undecided", requests=undecided, reason=why)
     while (notes := usage.take()) is not None:
         try:
             await store.write(partial(note, notes=notes))

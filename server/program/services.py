@@ -204,6 +204,7 @@ async def build(
         identity.heed_others()
     store.on_changes(identity.apply_changes)
     store.on_trust(identity.trust)
+    await identity.key_ring.catch_up()  # only now: a change that nobody listens for would be missed
     if connections is not None:
         store.on_changes(connections.apply_changes)
     money = _money(resolved, store, subkey, log, identity, membership)

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import trio
 
+from auth.values.db import NotStored
 from server.loads import SMALL_BYTES, weight_of
 from server.mcp.errors import TooManyTasks, UnknownTask
 from server.mcp.questions import Question
@@ -31,7 +32,6 @@ from server.store.jobs import (
     StoreBroken,
     StoreDamaged,
     StoreDb,
-    StoreUnavailable,
 )
 from server.store.leases import Lease
 from server.store.tasks import Caps, NewTask, StoredTask, TasksFull
@@ -325,7 +325,7 @@ class TaskLedger:
                 return await attempt()
             except StoreDamaged:  # which nobody mends while we wait
                 raise
-            except StoreUnavailable as problem:
+            except NotStored as problem:
                 self._log.warning("task.store_unavailable", problem=str(problem))
             except JobTooSlow as problem:
                 slow += 1

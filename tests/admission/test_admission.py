@@ -18,7 +18,7 @@ from auth.values import scopes
 from auth.values.db import Db
 from auth.values.model import STRANGER, Principal, PrincipalKind
 from server.admission.bearer import Admission, EntryRefusal, anybody
-from server.store.jobs import StatementRefused, StoreClosed, StoreError
+from server.store.jobs import Change, StatementRefused, StoreClosed, StoreError
 from tests.auth.identity_fakes import ORIGIN, logged_in, open_identity
 
 T = TypeVar("T")
@@ -83,6 +83,44 @@ async def test_a_login_that_cannot_be_looked_up_is_not_let_in_and_not_called_inv
         busy = await admitted(Admission(identity), token)
         assert isinstance(busy, EntryRefusal)
         assert (busy.status, busy.www_authenticate) == (503, "")
+        assert identity.credentials.usage.take_undecided() == (1, "the store cannot")
+
+
+@pytest.mark.parametrize("what", ["login", "key"])
+async def test_what_changes_each_time_it_is_read_is_503_and_never_invalid(what: str) -> None:
+    async with open_identity() as identity:
+        store = identity.parts.store
+        user_id = await store.read(owner_id)
+        if what == "login":
+            token = (await logged_in(identity))["access_token"]
+            row = await store.read(lambda db: db.fetch_one("SELECT id FROM grants"))
+            assert row is not None
+            change = Change(1, "grant", row["id"])
+        else:
+            order = ApiKeyOrder(name="ci", user_id=user_id, scope="mcp")
+            made = await store.write(
+                lambda db: api_keys.create(
+                    db, order, seed=bytes(32), by="local:0", now=identity.parts.clock()
+                )
+            )
+            assert isinstance(made, NewApiKey)
+            token, change = made.secret.reveal(), Change(1, "api_key", made.key.id)
+        assert isinstance(await admitted(Admission(identity), token), Principal)
+        identity.apply_changes([change])
+        read = store.read
+
+        async def overtaken(job: Callable[[Db], T]) -> T:
+            found = await read(job)
+            identity.apply_changes([change])
+            return found
+
+        store.read = overtaken  # type: ignore[method-assign]
+        refused = await admitted(Admission(identity), token)
+        assert isinstance(refused, EntryRefusal)
+        assert (refused.status, refused.www_authenticate) == (503, "")
+        assert identity.credentials.usage.take_undecided()[0] == 1
+        store.read = read  # type: ignore[method-assign]
+        assert isinstance(await admitted(Admission(identity), token), Principal)
 
 
 async def test_only_where_the_owner_said_so_is_everybody_let_in() -> None:

@@ -68,3 +68,19 @@ async def test_a_store_that_cannot_take_it_stops_nothing(autojump_clock: MockClo
             nursery.cancel_scope.cancel()
     assert [use.key_id for notes in shelf.taken for use in notes.uses] == ["key_2"]
     assert [line["event"] for line in lines] == ["api_key.use_not_noted"]
+
+
+async def test_requests_on_which_nobody_could_decide_are_one_line_a_minute(autojump_clock: MockClock) -> None:
+    usage, shelf = KeyUsage(), Shelf()
+    with capture_logs() as lines:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keep_noting, usage, shelf, structlog.get_logger())  # type: ignore[arg-type]
+            for _ in range(90):
+                usage.undecided("it changed")
+                await trio.sleep(1)
+            await trio.sleep(3 * EVERY_SECONDS)
+            nursery.cancel_scope.cancel()
+    assert {line["event"] for line in lines} == {"entry.undecided"}
+    assert len(lines) == 2
+    assert sum(line["requests"] for line in lines) == 90
+    assert lines[0]["reason"] == "it changed"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -18,23 +18,26 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from auth.identity import Identity
-from auth.tokens import api_keys
-from auth.tokens.api_keys import ApiKey, ApiKeyNotMade, ApiKeyOrder, NewApiKey
+from auth.tokens import api_keys, key_ring
+from auth.tokens.api_keys import ApiKeyNotMade, ApiKeyOrder, NewApiKey
 from auth.tokens.challenge import BearerRefusal
 from auth.tokens.credentials import AcceptedCredentials, CredentialCheck, static_principal
 from auth.tokens.key_ring import (
+    ATTEMPTS,
     LOOK_MS,
     LOOKS,
     MAX_REFUSALS,
+    MAX_UNREAD,
     PIECE,
     REMEMBERED_MS,
     ApiKeyRing,
     KeyUsage,
     note,
 )
-from auth.tokens.presentation import digest_of, present
-from auth.values.db import Db
+from auth.tokens.presentation import Presentation, digest_of, present
+from auth.values.db import ChangedWhileRead, Db, NotStored
 from auth.values.model import Principal, PrincipalKind
+from server.store.jobs import Change
 from tests.auth.identity_fakes import DAY, ORIGIN, SITE, START, Clock, World, logged_in, open_identity, seeds
 
 
@@ -369,103 +372,344 @@ async def test_a_server_takes_the_kinds_that_its_owner_left_on(
 # ── what is remembered and written ───────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass
-class Changed:
-    kind: str
-    entity_id: str
+class CountedStore:
+    """A world's store, which counts what is read, and hands over what it read when told to."""
 
-
-class SlowStore:
-    """Reads what is true when the read begins, and hands it over when told to."""
-
-    def __init__(self, *keys: ApiKey) -> None:
-        self.truth = list(keys)
+    def __init__(self, keys: int = 1) -> None:
+        self.world = World()
+        self.keys = [made(self.world, number) for number in range(keys)]
+        self.read_of: list[str] = []
+        self.rows = 0
         self.gate = trio.Event()
         self.gate.set()
-        self.reads = 0
+        self.meanwhile: Callable[[], None] = lambda: None
 
-    async def __call__(self) -> list[ApiKey]:
-        self.reads += 1
-        found = list(self.truth)
+    async def read(self, job: Any) -> Any:
+        found = job(self.world.db)
+        self.read_of.append(getattr(job, "func", job).__name__)
+        self.rows += len(found) if isinstance(found, list) else 1
+        self.meanwhile()
         await self.gate.wait()
         await trio.lowlevel.checkpoint()
         return found
 
+    async def write(self, job: Any) -> Any:
+        raise AssertionError("nothing is written")
+
+    def chain_audit(self, key: bytes) -> None:
+        raise AssertionError("nothing is audited")
+
+    def forget_reads(self) -> None:
+        self.read_of, self.rows = [], 0
+
+
+class Watched:
+    """A ring that is told what its store commits, and a check that asks it."""
+
+    def __init__(self, keys: int = 1) -> None:
+        self.store = CountedStore(keys)
+        self.ring = ApiKeyRing(self.store)
+        self.clock = Clock()
+        verifier: Any = SimpleNamespace(settle=lambda: None)
+        self.credentials = CredentialCheck(site=SITE, verifier=verifier, ring=self.ring, access={})
+
+    def commit(self, job: Callable[[Db], Any]) -> Any:
+        told = len(self.store.world.db.changes)
+        found = self.store.world.db.run(job)
+        self.ring.apply_changes([Change(0, *each) for each in self.store.world.db.changes[told:]])
+        return found
+
+    def revoke(self, key: NewApiKey) -> None:
+        assert self.commit(lambda db: api_keys.revoke(db, key.key.id, by="local:0", now=START))
+
+    def touch(self, kind: str, entity_id: str) -> None:
+        self.commit(lambda db: db.changed(kind, entity_id))
+
+    def shown(self, key: NewApiKey) -> Presentation:
+        return present(f"Bearer {key.secret.reveal()}", server="agent", origin=ORIGIN)
+
+    def let_in_nowait(self, key: NewApiKey) -> bool | None:
+        found = self.credentials.check_nowait(self.shown(key), self.clock())
+        return None if found is None else isinstance(found, Principal)
+
+    async def let_in(self, key: NewApiKey) -> bool:
+        return isinstance(await self.credentials.check(self.shown(key), self.clock()), Principal)
+
+
+async def test_a_change_of_one_key_reads_one_row_and_whoever_shows_another_does_not_wait() -> None:
+    at = Watched(50)
+    first, second = at.store.keys[:2]
+    assert await at.let_in(first)
+    assert at.store.read_of == ["every"]
+    at.store.forget_reads()
+    at.revoke(second)
+    new = at.commit(lambda db: make(db, 100))
+    assert at.let_in_nowait(first) is True
+    assert at.let_in_nowait(second) is None
+    assert not await at.let_in(second)
+    assert await at.let_in(new)
+    assert (at.store.read_of, at.store.rows) == (["shown", "some"], 2)
+    assert at.let_in_nowait(second) is False
+    assert at.let_in_nowait(new) is True
+
+
+async def test_a_thousand_keys_and_somebody_who_makes_more_in_a_loop_refuse_nobody() -> None:
+    async with door() as at:
+        keys = [await at.make(number) for number in range(1_000)]
+        answers: list[Principal | BearerRefusal] = []
+        done = trio.Event()
+        store = at.identity.parts.store
+        read = store.read
+
+        async def read_slowly(job: Callable[[Db], Any]) -> Any:
+            found = await read(job)
+            for _ in range(5):  # others go on meanwhile
+                await trio.lowlevel.checkpoint()
+            return found
+
+        store.read = read_slowly  # type: ignore[method-assign]
+
+        async def call() -> None:
+            for key in keys[:20]:
+                answers.append(await at.show(None, key.secret.reveal()))
+                await trio.lowlevel.checkpoint()
+            done.set()
+
+        async def make_more() -> None:
+            number = 2_000
+            while not done.is_set():
+                number += 1
+                await at.make(number)
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(make_more)
+                nursery.start_soon(call)
+        assert len(answers) == 20
+        assert {type(each) for each in answers} == {Principal}
+
 
 @pytest.mark.parametrize("kind", ["api_key", "user"])
-async def test_a_read_that_a_change_overtakes_is_done_again(kind: str) -> None:
-    key = made(World())
-    store = SlowStore(key.key)
-    ring = ApiKeyRing(store)
-    store.gate = trio.Event()
+@pytest.mark.parametrize("reads", ["every", "some", "shown"])
+async def test_a_read_that_a_change_overtakes_lets_in_nobody_who_was_shut_out(kind: str, reads: str) -> None:
+    at = Watched()
+    key = at.store.keys[0]
+    if reads != "every":
+        await at.ring.catch_up()
+        if reads == "some":
+            key = at.commit(lambda db: make(db, 2))
+        else:
+            at.touch("api_key", key.key.id)
+    at.store.forget_reads()
+    at.store.gate = trio.Event()
+    found: list[bool] = []
+
+    async def ask() -> None:
+        found.append(await at.let_in(key))
+
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(ring.reload)
+            nursery.start_soon(ask)
             await trio.testing.wait_all_tasks_blocked()
-            store.truth = []  # revoked, by whoever says so now: the ring does not know yet whose keys there are
-            ring.apply_changes([Changed(kind, key.key.user_id)])
-            store.gate.set()
-    assert not ring.stale
-    assert (store.reads, ring.find(digest_of(key.secret.reveal())), len(ring)) == (2, None, 0)
+            sql = (
+                "UPDATE api_keys SET revoked_at = 1"
+                if kind == "api_key"
+                else "UPDATE users SET state = 'disabled'"
+            )
+            at.store.world.db.execute(sql)
+            at.touch(kind, key.key.id if kind == "api_key" else key.key.user_id)
+            at.store.gate.set()
+    assert found == [False]
+    assert at.store.read_of == [reads, "shown"]
+    assert at.let_in_nowait(key) is False
+
+
+async def test_a_key_that_changes_each_time_it_is_read_is_neither_let_in_nor_refused() -> None:
+    at = Watched(2)
+    key, other = at.store.keys
+    assert await at.let_in(key)
+    shown = at.credentials.check_nowait(at.shown(key), START)
+    assert isinstance(shown, Principal)
+    at.touch("api_key", key.key.id)
+    at.store.meanwhile = lambda: at.touch("api_key", key.key.id)
+    at.store.forget_reads()
+    with pytest.raises(ChangedWhileRead):
+        await at.let_in(key)
+    assert at.store.read_of == ["shown"] * ATTEMPTS
+    with pytest.raises(NotStored):  # so it is for work that runs on
+        await at.credentials.still(shown)
+    assert at.let_in_nowait(other) is True
+    at.store.meanwhile = lambda: None
+    assert await at.let_in(key)
+    assert await at.credentials.still(shown) == shown
+
+
+async def test_while_nobody_tells_of_changes_each_request_has_its_own_key_read_and_nothing_is_remembered() -> (
+    None
+):
+    at = Watched(50)
+    key, other = at.store.keys[:2]
+    assert await at.let_in(key)
+    at.ring.trust(False)
+    at.store.forget_reads()
+    # Ended by another process, of which nobody tells here.
+    at.store.world.db.execute("UPDATE api_keys SET revoked_at = 1 WHERE id = ?", other.key.id)
+    for _ in range(2):
+        assert await at.let_in(key)
+        assert not await at.let_in(other)
+        assert at.let_in_nowait(key) is None
+    assert (at.store.read_of, at.store.rows, len(at.ring)) == (["shown"] * 4, 4, 0)
+    at.ring.trust(True)
+    assert await at.let_in(key)
+    assert at.let_in_nowait(key) is True
+    assert at.let_in_nowait(other) is False
+    assert at.store.read_of[4:] == ["every"]
+
+
+@pytest.mark.parametrize("reads", ["every", "some", "shown"])
+async def test_a_read_that_was_under_way_when_changes_may_have_been_missed_counts_for_nothing(
+    reads: str,
+) -> None:
+    at = Watched()
+    key = at.store.keys[0]
+    if reads != "every":
+        await at.ring.catch_up()
+        if reads == "some":
+            key = at.commit(lambda db: make(db, 2))
+        else:
+            at.touch("api_key", key.key.id)
+    at.store.forget_reads()
+    at.store.gate = trio.Event()
+    found: list[bool] = []
+
+    async def ask() -> None:
+        found.append(await at.let_in(key))
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            at.store.world.db.execute("UPDATE api_keys SET revoked_at = 1")  # unheard
+            at.ring.trust(False)
+            at.ring.trust(True)
+            at.store.gate.set()
+    assert found == [False]
+    assert at.store.read_of[0] == reads
+
+
+async def test_all_keys_are_read_once_however_many_come_meanwhile() -> None:
+    at = Watched(20)
+    at.store.gate = trio.Event()
+    found: list[bool] = []
+
+    async def ask(key: NewApiKey) -> None:
+        found.append(await at.let_in(key))
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            for key in at.store.keys:
+                nursery.start_soon(ask, key)
+            await trio.testing.wait_all_tasks_blocked()
+            at.store.gate.set()
+    assert found == [True] * 20
+    assert sorted(at.store.read_of) == ["every", *["shown"] * 19]
+
+
+async def test_made_up_keys_read_nothing_once_what_changed_was_read() -> None:
+    at = Watched(3)
+    await at.ring.catch_up()
+    at.store.forget_reads()
+    for number in range(10, 20):
+        at.commit(lambda db, number=number: make(db, number))
+    for number in range(100, 120):
+        assert not await at.let_in(made_elsewhere(number))
+    assert (at.store.read_of, at.store.rows) == (["some"], 10)
+
+
+async def test_more_changes_than_are_remembered_have_all_keys_read_for_whoever_shows_one_that_is_not_known() -> (
+    None
+):
+    at = Watched(2)
+    await at.ring.catch_up()
+    at.store.forget_reads()
+    at.ring.apply_changes([Change(0, "api_key", f"key_{number}") for number in range(MAX_UNREAD + 1)])
+    new = at.commit(lambda db: make(db, 5))
+    assert at.let_in_nowait(at.store.keys[0]) is True
+    assert await at.let_in(new)
+    assert at.store.read_of == ["every"]
+
+
+async def test_keys_that_ended_are_held_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_keys, "REVOKED_KNOWN", 3)
+    at = Watched(1)
+    await at.ring.catch_up()
+    for number in range(10, 20):
+        key = at.commit(lambda db, number=number: make(db, number))
+        assert await at.let_in(key)
+        at.revoke(key)
+        assert not await at.let_in(key)
+    assert len(at.ring) == 1 + 3
+    assert at.let_in_nowait(at.store.keys[0]) is True
+
+
+async def test_rows_that_were_swept_away_are_not_held_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_ring, "MAX_HELD", 10)
+    at = Watched(1)
+    await at.ring.catch_up()
+    for number in range(10, 40):
+        key = at.commit(lambda db, number=number: make(db, number))
+        assert await at.let_in(key)
+        at.store.world.db.execute("DELETE FROM api_keys WHERE id = ?", key.key.id)
+    assert len(at.ring) <= 11
+    assert at.let_in_nowait(at.store.keys[0]) is True
 
 
 async def test_changes_of_people_without_keys_cost_no_read() -> None:
-    key = made(World())
-    store = SlowStore(key.key)
-    ring = ApiKeyRing(store)
-    assert await ring.reload()
-    ring.apply_changes([Changed("user", "usr_other"), Changed("grant", key.key.id), Changed("key", "k")])
-    assert not ring.stale
-    ring.apply_changes([Changed("user", key.key.user_id)])
-    assert ring.stale
-
-
-async def test_keys_that_change_faster_than_they_can_be_read_let_nobody_in() -> None:
-    key = made(World())
-    ring = ApiKeyRing(lambda: changing())
-
-    async def changing() -> list[ApiKey]:
-        ring.apply_changes([Changed("api_key", key.key.id)])
-        return [key.key]
-
-    assert not await ring.reload()
-    assert ring.stale
+    at = Watched()
+    key = at.store.keys[0]
+    assert await at.let_in(key)
+    at.ring.apply_changes(
+        [Change(0, "user", "usr_other"), Change(0, "grant", key.key.id), Change(0, "key", "k")]
+    )
+    assert at.let_in_nowait(key) is True
+    at.touch("user", key.key.user_id)
+    assert at.let_in_nowait(key) is None
 
 
 async def test_a_key_that_another_process_has_made_is_looked_for_and_made_up_ones_seldom() -> None:
     """Nobody has told of it yet: its change is heard of a moment later."""
-    store = SlowStore(made_elsewhere(1).key)
-    ring = ApiKeyRing(store)
-    clock = Clock()
-    verifier: Any = SimpleNamespace(settle=lambda: None)
-    check = CredentialCheck(site=SITE, verifier=verifier, ring=ring, access={})
-
-    async def let_in(key: NewApiKey) -> bool:
-        shown = present(f"Bearer {key.secret.reveal()}", server="agent", origin=ORIGIN)
-        return isinstance(await check.check(shown, clock()), Principal)
-
-    assert await ring.reload()
-    others = made_elsewhere(2)
-    store.truth.append(others.key)
-    assert not await let_in(others)  # it has this store for itself
-    ring.shared = True
-    store.reads = 0
-    assert await let_in(others)
-    assert await let_in(others)
-    assert store.reads == 1
+    at = Watched()
+    db = at.store.world.db
+    await at.ring.catch_up()
+    others = made(at.store.world, 2)  # nobody tells of it
+    assert not await at.let_in(others)  # it has this store for itself
+    at.ring.shared = True
+    at.store.forget_reads()
+    assert await at.let_in(others)
+    assert await at.let_in(others)
+    assert at.store.read_of == ["shown"]
     for number in range(10, 40):  # in the right form, and nobody made them
-        assert not await let_in(made_elsewhere(number))
-        assert not await let_in(made_elsewhere(number))
-    assert store.reads == LOOKS
-    clock.now += LOOK_MS
+        assert not await at.let_in(made_elsewhere(number))
+        assert not await at.let_in(made_elsewhere(number))
+    assert len(at.store.read_of) == LOOKS
+    at.clock.now += LOOK_MS
     for number in range(40, 50):
-        assert not await let_in(made_elsewhere(number))
-    assert store.reads == LOOKS + 1
-    assert await let_in(others)
-    clock.now -= 1000 * LOOK_MS  # a clock that was put back bars nobody
-    late = made_elsewhere(60)
-    store.truth.append(late.key)
-    assert await let_in(late)
+        assert not await at.let_in(made_elsewhere(number))
+    assert len(at.store.read_of) == LOOKS + 1
+    assert await at.let_in(others)
+    at.clock.now -= 1000 * LOOK_MS  # a clock that was put back bars nobody
+    late = db.run(lambda db: make(db, 60))
+    assert isinstance(late, NewApiKey)
+    assert await at.let_in(late)
+
+
+async def test_a_key_of_another_process_is_looked_for_although_others_are_heard_of() -> None:
+    at = Watched()
+    await at.ring.catch_up()
+    at.ring.shared = True
+    others = made(at.store.world, 2)  # nobody tells of it
+    at.commit(lambda db: make(db, 3))
+    assert await at.let_in(others)
 
 
 def test_uses_are_gathered_and_each_refusal_is_told_once_an_hour() -> None:
