@@ -33,6 +33,7 @@ class Answer(NamedTuple):
     status: int
     headers: Message
     body: bytes
+    node: str = ""  # which gave it
 
     @property
     def json(self) -> dict[str, Any]:
@@ -83,7 +84,7 @@ class Caller:
         """The whole answer, an event stream to its end. Raises `Lost`."""
         try:
             response = self.begin(method, path, headers, body)
-            return Answer(response.status, response.headers, response.read())
+            return Answer(response.status, response.headers, response.read(), f"{self._host}:{self._port}")
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise Lost(f"{method} {path}: {error!r}") from error

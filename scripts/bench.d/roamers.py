@@ -58,17 +58,17 @@ class Walker(Witness):
             (("again", {"text": self.name}, self.name), ("slow", {"seconds": 0.02}, "hello"))
         )
         answer, _ = self.surely(
-            lambda: self._caller.call("tools/call", {"name": tool, "arguments": arguments}, token=self._token, name=tool)
+            lambda: self._caller.call("tools/call", {"name": tool, "arguments": arguments}, token=self._token, name=tool),
+            good=self.login.grant_id,
         )  # fmt: skip
         if answer.status == 401:
-            self.books["logins"].missing.append(f"{self.login.grant_id} is not let in")
             self.login = None
         elif not _failed(answer) and text not in str(_result(answer).get("content")):
             raise Broken(f"{tool} answered {answer.body[:300]!r}")
         time.sleep(PAUSE_SECONDS)
 
     def settle(self) -> None:
-        if self.login is not None and not self.echoed(self.login.access_token):
+        if self.login is not None and not self.echoed(self.login.access_token, good=self.login.grant_id):
             self.books["logins"].missing.append(f"{self.login.grant_id} is not let in")
 
     @property
@@ -104,6 +104,9 @@ class Payer(Walker):
         book.in_doubt += doubt
         if doubt:
             self.doubted.add(name)
+        if result is None:
+            self.unknown.extend([name] * bool(doubt))
+            return
         said = str(result.get("content"))
         if not result.get("isError"):
             if f"{name} is {self.tool}" not in said:
@@ -118,14 +121,19 @@ class Payer(Walker):
             self.failed.append(f"{name}: {said[:200]}")
         time.sleep(PAUSE_SECONDS)
 
-    def _bought(self, name: str) -> tuple[dict[str, Any], int]:
+    def _bought(self, name: str) -> tuple[dict[str, Any] | None, int]:
+        """Its answer, and how many were lost; None if the login was not let in."""
         call = {"name": self.tool, "arguments": {"name": name}, "_meta": {KEY: f"key-{name}"}}
         doubts = 0
         while True:
             answer, doubt = self.surely(
-                lambda: self._caller.call("tools/call", call, token=self._token, name=self.tool)
+                lambda: self._caller.call("tools/call", call, token=self._token, name=self.tool),
+                good="" if self.login is None else self.login.grant_id,
             )
             doubts += doubt
+            if answer.status == 401:  # it was not made, and is made again by another login
+                self.login = None
+                return None, doubts
             result = _result(answer)
             if not (result.get("isError") and _reason(result) == IN_FLIGHT):
                 return result, doubts
@@ -152,7 +160,7 @@ class Asker(Witness):
         self._key, self._keys, self._number = "", 0, 0
 
     def settle(self) -> None:
-        if self._key and not self.echoed(self._key):
+        if self._key and not self.echoed(self._key, good=f"the key of {self.name}"):
             self.books["API keys"].missing.append(f"the key of {self.name} is not let in")
 
     def turn(self) -> None:
@@ -167,9 +175,13 @@ class Asker(Witness):
         book.in_doubt += doubt
         until, answered, colour = time.monotonic() + TASK_SECONDS, 0.0, f"colour {self._dice.random()}"
         while True:
-            found = self._asked("tasks/get", task_id)
+            answer = self._asked("tasks/get", task_id)
+            if answer.status == 401:  # which says nothing of the task
+                self._key = ""
+                return
+            found = answer.json.get("result")
             if found is None:
-                book.missing.append(f"the task of {name}")
+                book.missing.append(f"the task of {name}: {answer.status} {answer.body[:200]!r}")
                 return
             if found["status"] in OVER:
                 break
@@ -180,7 +192,7 @@ class Asker(Witness):
                 said = {
                     key: {"action": "accept", "content": {"colour": colour}} for key in found["inputRequests"]
                 }
-                if self._asked("tasks/update", task_id, inputResponses=said) is not None:
+                if "result" in self._asked("tasks/update", task_id, inputResponses=said).json:
                     answered, until = time.monotonic(), time.monotonic() + TASK_SECONDS
             if time.monotonic() > until:
                 book.missing.append(
@@ -219,9 +231,13 @@ class Asker(Witness):
             answer, doubt = self.surely(
                 lambda: self._caller.call(
                     "tools/call", call, token=self._key, name="curious", capabilities=ASKABLE
-                )
+                ),
+                good=f"the key of {self.name}",
             )
             doubts += doubt
+            if answer.status == 401:
+                self._key = ""
+                return None
             result = _result(answer)
             if result.get("resultType") == "task":
                 return name, result["taskId"], doubts
@@ -241,12 +257,13 @@ class Asker(Witness):
             )
         return None
 
-    def _asked(self, method: str, task_id: str, **more: Any) -> dict[str, Any] | None:
+    def _asked(self, method: str, task_id: str, **more: Any) -> Answer:
         params = {"taskId": task_id, **more}
         answer, _ = self.surely(
-            lambda: self._caller.call(method, params, token=self._key, name=task_id, capabilities=ASKABLE)
+            lambda: self._caller.call(method, params, token=self._key, name=task_id, capabilities=ASKABLE),
+            good=f"the key of {self.name}",
         )
-        return answer.json.get("result")
+        return answer
 
 
 class Canary(Refresher):

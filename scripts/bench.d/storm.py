@@ -26,7 +26,7 @@ from databases import Databases
 from faults import BEFORE_SECONDS, Fault, Turmoil, plan
 from roamers import Accepted, Asker, Canary, KeyLeaver, Leaver, Notices, Payer, Poster, Prober, Walker
 from targets import Broken
-from witnesses import Refresher, Tasker, Witness, sum_books
+from witnesses import Refresher, Tasker, Witness, settle, sum_books
 
 NAMES = "abcdefghij"
 READY_SECONDS = 90.0
@@ -73,7 +73,10 @@ def run(
         stack.callback(cluster.close)
         storm = Storm(cluster, databases, network, facilitator, seed)
         storm.begin()
-        storm.pass_over(plan(faults, seed, workers, network), time.monotonic() + seconds)
+        try:
+            storm.pass_over(plan(faults, seed, workers, network), time.monotonic() + seconds)
+        except Broken as problem:  # what is known by then is told
+            storm.note(str(problem))
         return 0 if storm.end() else 1
 
 
@@ -119,6 +122,10 @@ class Storm:
         self._await_ready(time.monotonic())
         self._judge("the beginning")
 
+    def note(self, what: str) -> None:
+        """One more thing that is wrong."""
+        self._wrong.append(what)
+
     def pass_over(self, faults: Sequence[Fault], until: float) -> None:
         for number, fault in enumerate(faults, 1):
             if time.monotonic() > until:
@@ -151,8 +158,7 @@ class Storm:
             thread.join(PAUSE_SECONDS)
             if thread.is_alive():
                 raise Broken("a client still waits for an answer")
-        for witness in self._witnesses:
-            witness.settle()
+        self._wrong += settle(self._witnesses)
         books = self._compare("the end")
         accounts.tell(books)
         self._verify()

@@ -47,7 +47,9 @@ class Book:
     doubled: list[str] = field(default_factory=list[str])
 
 
-NOUNS = ("logins", "refreshes", "revocations", "API keys", "API keys ended", "tasks")
+# Requests with a login or a key that nobody has ended: each is let in, or asked to come again.
+GOOD = "let in"
+NOUNS = ("logins", "refreshes", "revocations", "API keys", "API keys ended", "tasks", GOOD)
 
 
 @dataclass(kw_only=True)
@@ -99,8 +101,9 @@ class Witness:
 
     # ------------------------------------------------------------ asking
 
-    def surely(self, ask: Callable[[], Answer]) -> tuple[Answer, int]:
-        """An answer, however often it takes, and how many tries before it may have been done without a word."""
+    def surely(self, ask: Callable[[], Answer], *, good: str = "") -> tuple[Answer, int]:
+        """An answer, however often it takes, and how many tries before it may have been done without a word. `good`: the id of the
+        login or key that is shown, if nobody has ended it."""
         doubt = 0
         while True:
             try:
@@ -111,19 +114,31 @@ class Witness:
                 doubt += 1
             else:
                 if not is_not_now(answer):
+                    self._note_entry(good, answer)
                     return answer, doubt
                 # "The server is stopping", or a write that it had to give up: done or not, nobody says.
                 doubt += answer.status != TOO_OFTEN
             time.sleep(RETRY_SECONDS)
 
+    def _note_entry(self, good: str, answer: Answer) -> None:
+        if good and answer.status != 401:
+            self.books[GOOD].acknowledged += 1
+        elif good:
+            self.books[GOOD].missing.append(
+                f"{good} of {self.name} was answered 401 by {answer.node} at {time.strftime('%H:%M:%S')}:"
+                f" {answer.body[:200]!r}"
+            )
+
     def command(self, name: str, arguments: dict[str, Any]) -> Any:
         """One command at the machine. Raises `CommandRefused`, also when nobody is there to answer."""
         return control.ask(self._server.data, name, arguments).result
 
-    def echoed(self, token: str) -> bool:
-        """Whether it is let in with this."""
+    def echoed(self, token: str, *, good: str = "") -> bool:
+        """Whether it is let in with this; `good` as for `surely`."""
         call = {"name": "echo", "arguments": {"text": self.name}}
-        answer, _ = self.surely(lambda: self._caller.call("tools/call", call, token=token, name="echo"))
+        answer, _ = self.surely(
+            lambda: self._caller.call("tools/call", call, token=token, name="echo"), good=good
+        )
         if answer.status not in (200, 401):
             raise Broken(f"a call was answered {answer.status}: {answer.body[:300]!r}")
         return answer.status == 200
@@ -196,7 +211,7 @@ class Refresher(Witness):
     def settle(self) -> None:
         if self.login is not None:
             self.once(self.login)
-            if not self.echoed(self.login.access_token):
+            if not self.echoed(self.login.access_token, good=self.login.grant_id):
                 self.books["logins"].missing.append(f"{self.login.grant_id} is not let in")
 
     def once(self, login: Login) -> None:
@@ -242,7 +257,7 @@ class Newcomer(Witness):
 
     def settle(self) -> None:
         for login in self.kept:
-            if not self.echoed(login.access_token):
+            if not self.echoed(login.access_token, good=login.grant_id):
                 self.books["logins"].missing.append(f"{login.grant_id} is not let in")
         for login in self.ended:
             self._see_ended(login)
@@ -307,7 +322,7 @@ class Keeper(Witness):
         self._see_ended(key_id)
 
     def _see_kept(self, key_id: str) -> None:
-        if not self.echoed(self.kept[key_id]):
+        if not self.echoed(self.kept[key_id], good=key_id):
             self.books["API keys"].missing.append(f"{key_id} is not let in")
 
     def _see_ended(self, key_id: str) -> None:
@@ -337,8 +352,9 @@ class Tasker(Witness):
 
     def settle(self) -> None:
         if self.login is not None:
-            for task_id in self.begun:
-                self._look(self.login, task_id)
+            login = self.login
+            for task_id in list(self.begun):
+                self._look(login, task_id)
 
     def _begin(self, login: Login) -> None:
         def ask() -> Answer:
@@ -348,8 +364,11 @@ class Tasker(Witness):
                 "tools/call", call, token=login.access_token, name="steps", capabilities=TASKS
             )
 
-        answer, doubt = self.surely(ask)
+        answer, doubt = self.surely(ask, good=login.grant_id)
         self.books["tasks"].in_doubt += doubt
+        if answer.status == 401:
+            self._begin_anew()
+            return
         result = answer.json.get("result", {})
         if result.get("resultType") == "complete" and not result["isError"]:
             return  # as many are kept of this caller as may be: it was a plain call
@@ -359,13 +378,23 @@ class Tasker(Witness):
         self.begun.append(result["taskId"])
         self.living.add(result["taskId"])
 
+    def _begin_anew(self) -> None:
+        """Log in again: that login is not let in any more, and what it began is nobody else's."""
+        self.login = None
+        self.begun.clear()
+        self.living.clear()
+
     def _look(self, login: Login, task_id: str) -> None:
         asked = {"taskId": task_id}
         answer, _ = self.surely(
             lambda: self._caller.call(
                 "tasks/get", asked, token=login.access_token, name=task_id, capabilities=TASKS
-            )
+            ),
+            good=login.grant_id,
         )
+        if answer.status == 401:  # which says nothing of the task
+            self._begin_anew()
+            return
         found = answer.json.get("result")
         if found is None:
             self.books["tasks"].missing.append(f"{answer.status} {answer.body[:200]!r}")
@@ -378,6 +407,21 @@ class Tasker(Witness):
             self.living.discard(task_id)
         if found["status"] == "completed":
             self.completed[task_id] = said
+
+
+def settle(witnesses: Iterable[Witness]) -> list[str]:
+    """Have each look at everything once more; a sentence for each that could not go on. That is a fault to be told, and keeps none of
+    the others from being heard."""
+    failed: list[str] = []
+    for witness in witnesses:
+        try:
+            if witness.problem is None:
+                witness.settle()
+        except Exception as problem:
+            witness.problem = problem
+        if witness.problem is not None:
+            failed.append(f"{witness.name}: {witness.problem!r}")
+    return failed
 
 
 def is_not_now(answer: Answer) -> bool:
