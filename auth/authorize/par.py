@@ -107,7 +107,7 @@ def push(
     """A job: keep the request of an authenticated client, if a browser could come with it."""
     lives_ms = policy.tokens.pushed_ms
     _sweep(db, now)
-    refused = _one_too_many(db, client, limits, who, now)
+    refused = _one_too_many(db, client, limits, who, lives_ms, now)
     if refused is None:
         refused = _unfit(asked, authorize.check(asked, client, site, who.origin))
     if refused is None and proof is not None:
@@ -161,9 +161,10 @@ def _sweep(db: Db, now: Millis) -> None:
 
 
 def _one_too_many(
-    db: Db, client: Client, limits: FormLimits, who: Requester, now: Millis
+    db: Db, client: Client, limits: FormLimits, who: Requester, lives_ms: Millis, now: Millis
 ) -> OAuthRefusal | None:
-    """Part of a job: whether strangers keep as much here as they may. What others let wait does not count."""
+    """Refuse, as part of a job, if strangers keep as much here as they may. What others let wait does not count. Nobody's request
+    is thrown out for another's: a neighbourhood that holds many places gets no more as long as few are free."""
     if not is_stranger(client):
         return None
     bucket = f"pushed:{who.network}"
@@ -174,7 +175,11 @@ def _one_too_many(
         f" WHERE p.expires_at > ? AND {_STRANGERS}",
         now,
     )
-    if not opens and waiting is not None and waiting["n"] >= limits.pushed:
+    free = limits.pushed - (0 if waiting is None else waiting["n"])
+    around = f"pushed:around:{who.neighbourhood}"
+    share = limits.pushed_share
+    held = 0 if share is None else attempts.counted(db, around, since=now - lives_ms, now=now)
+    if not opens and (free <= 0 or (share is not None and held * share >= free)):
         opens = now + MINUTE
     if opens:
         return OAuthRefusal(
@@ -183,6 +188,8 @@ def _one_too_many(
             retry_after_seconds=max(1, -(-(opens - now) // 1_000)),
         )
     attempts.count(db, bucket, now)
+    if share is not None:
+        attempts.count(db, around, now)
     return None
 
 

@@ -116,6 +116,9 @@ class FormLimits(msgspec.Struct, frozen=True, kw_only=True):
     # accounts are treated like any other, or it would tell which there are.
     guesses_per_minute: int = 600
     pushed: int = 300  # of theirs that wait to be opened or decided, of all networks together
+    # A neighbourhood (/24, /48) holds at most one place for each so many that are free: whoever has many addresses leaves places to
+    # those who come after. None: there is one neighbourhood.
+    pushed_share: int | None = 8
 
 
 # All programs of this machine share an address, and whoever runs them has other ways to keep it busy; but not to fill a disk.
@@ -124,6 +127,7 @@ AT_HOME = FormLimits(
     per_minute_per_network=None,
     refused_per_minute_per_network=600,
     pushed_per_minute_per_network=300,
+    pushed_share=None,
 )
 
 

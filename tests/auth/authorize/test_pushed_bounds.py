@@ -6,6 +6,7 @@ import dataclasses
 import json
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from auth.clients import registry as clients
@@ -105,7 +106,7 @@ async def test_requests_that_strangers_let_wait_keep_no_entered_program_out() ->
         program = await entered(identity)
         # What it lets wait itself leaves room for the others.
         assert [(await sent(identity, pushing_as(program))).status for _ in range(9)] == [201] * 9
-        push = [pushing("ostiary-cli", f"198.51.100.{number}") for number in range(7)]
+        push = [pushing("ostiary-cli", f"198.51.{number}.1") for number in range(7)]
         assert [(await sent(identity, each)).status for each in push] == [201] * 5 + [429] * 2
         assert (await sent(identity, pushing_as(program))).status == 201
 
@@ -122,8 +123,45 @@ async def test_pushed_requests_that_wait_are_bounded_and_those_that_are_over_mak
     policy = replace(Policy(), limits=FormLimits(pushed=5))
     async with open_identity(site=PUBLIC, policy=policy, clock=clock) as identity:
         made = json.loads((await sent(identity, ask("/register", SEEN["Codex"], ip=FAR))).body)
-        push = [pushing(made["client_id"], f"198.51.100.{number}") for number in range(7)]
+        push = [pushing(made["client_id"], f"198.51.{number}.1") for number in range(7)]
         assert [(await sent(identity, each)).status for each in push] == [201] * 5 + [429] * 2
         clock.now += policy.tokens.pushed_ms
         assert (await sent(identity, push[6])).status == 201
         assert len(await rows(identity, "pushed_requests")) == 1
+
+
+async def push_from(identity: Identity, addresses: list[str], times: int) -> list[int]:
+    """How many of so many are taken, from each."""
+    return [
+        sum([(await sent(identity, pushing("ostiary-cli", address))).status == 201 for _ in range(times)])
+        for address in addresses
+    ]
+
+
+async def test_many_who_take_all_they_can_leave_a_place_to_whoever_comes_next() -> None:
+    clock = Clock()
+    async with open_identity(site=PUBLIC, clock=clock) as identity:
+        honest = json.loads((await sent(identity, pushing("ostiary-cli"))).body)["request_uri"]
+        taken = await push_from(identity, [f"10.{number}.0.1" for number in range(20)], 30)  # ten filled it
+        assert max(taken) == 30 and min(taken) >= 1
+        assert sum(taken) < Policy().limits.pushed
+        assert await push_from(identity, ["192.0.2.1", "2001:db8::1"], 1) == [1, 1]
+        # What somebody let wait is there as long as it lives, whoever came after.
+        assert honest
+        assert len(await rows(identity, "pushed_requests")) == 1 + sum(taken) + 2
+        clock.now += Policy().tokens.pushed_ms
+        assert await push_from(identity, ["10.1.0.1"], 30) == [30]
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        [f"198.51.100.{number}" for number in range(1, 11)],
+        [f"2001:db8:1:{number:x}::1" for number in range(1, 11)],
+    ],
+)
+async def test_addresses_of_one_neighbourhood_share_what_is_its(addresses: list[str]) -> None:
+    async with open_identity(site=PUBLIC) as identity:
+        taken = await push_from(identity, addresses, 30)
+        assert sum(taken) == 34  # an eighth of what they leave free
+        assert min(await push_from(identity, ["203.0.113.7", "2001:db8:2::1"], 30)) > 20

@@ -53,7 +53,10 @@ def bytes_at_rest() -> int:
         3 * limits.guesses_per_minute * KEPT.attempts // MINUTE
         + 3 * registration.everybody * KEPT.attempts // registration.per_network_ms
         + device.live_codes * KEPT.attempts // device.lifetime_ms
-        + limits.pushed * KEPT.attempts // POLICY.tokens.pushed_ms
+        + 2
+        * limits.pushed
+        * KEPT.attempts
+        // POLICY.tokens.pushed_ms  # of an address, and of those around it
     )
     return programs + documents + pushed + codes + tries * SMALL_ROW_BYTES
 
