@@ -13,7 +13,7 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 from typing import Final
-from urllib.parse import unquote_plus
+from urllib.parse import unquote_plus, urlsplit
 
 import msgspec
 
@@ -150,6 +150,16 @@ def use_up(db: Db, by: str, jti_hash: str, expires_at: Millis) -> bool:
             expires_at,
         )
     )
+
+
+def believed_names(kind: str, client_id: str, name: str, *, by_device: bool, public: bool) -> tuple[str, ...]:
+    """Return the names of a client that are no mere claim, the one for people first: what the operator entered, or the domain that
+    the client's document proves. Anybody can ask for a device code in the name of a public document, so that proves nothing."""
+    if kind in ("registered", "builtin"):
+        return name, client_id
+    if kind == "document" and not (by_device and public):
+        return urlsplit(client_id).hostname or "", client_id
+    return ()
 
 
 def keys_of(client: Client) -> str:

@@ -87,6 +87,10 @@ class ApiKey:
                 user=row["user_id"],
                 person=row["user_name"] or "",
                 program=row["name"],
+                known_as=(
+                    row["name"],
+                    row["id"],
+                ),  # keys are made at the machine, so their names are entered there
             ),
         )
 

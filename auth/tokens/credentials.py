@@ -39,6 +39,7 @@ def static_principal(server: str, name: str, *, scopes: frozenset[str], tools: s
         tools=tools,
         reach=frozenset(),
         program=name,
+        known_as=(name, subject),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from auth.clients import registry as clients
 from auth.grants.exchange import REFRESH_EPOCH, epoch
 from auth.values import scopes
 from auth.values.db import ChangedWhileRead, Db
@@ -44,6 +45,7 @@ class LiveGrant(msgspec.Struct, frozen=True, kw_only=True):
     reach: frozenset[str] = frozenset({scopes.EVERYTHING})
     person: str = ""  # what they are called
     program: str = ""
+    known_as: tuple[str, ...] = ()
 
 
 class StoredChange(Protocol):
@@ -150,7 +152,8 @@ def read_live(db: Db, grant_id: str) -> LiveGrant | None:
     row = db.fetch_one(
         "SELECT g.id, g.principal_kind, g.subject, g.client_id, g.server, g.revoked_at, g.epoch, g.expires_at,"
         " u.state AS user_state, u.scope AS user_scope, u.tools AS user_tools, u.expires_at AS user_expires_at,"
-        " u.name AS user_name, c.state AS client_state, c.scope AS client_scope, c.name AS client_name"
+        " u.name AS user_name, c.state AS client_state, c.scope AS client_scope, c.name AS client_name,"
+        " c.kind AS client_kind, c.auth_method, g.how"
         " FROM grants g LEFT JOIN users u ON u.id = g.subject JOIN clients c ON c.id = g.client_id WHERE g.id = ?",
         grant_id,
     )
@@ -176,4 +179,11 @@ def read_live(db: Db, grant_id: str) -> LiveGrant | None:
         reach=frozenset(scopes.parse(scopes.narrow(row["client_scope"], row["user_scope"] or ""))),
         person="" if machine else row["user_name"] or "",
         program=row["client_name"],
+        known_as=clients.believed_names(
+            row["client_kind"],
+            row["client_id"],
+            row["client_name"],
+            by_device=row["how"] == "device",
+            public=row["auth_method"] == "none",
+        ),
     )

@@ -251,13 +251,14 @@ class TokenVerifier:
 
 def _under_ceiling(principal: Principal, live: LiveGrant) -> Principal:
     open_sky = scopes.EVERYTHING in live.ceiling or principal.scopes <= live.ceiling
-    told = (live.kind, live.tools, live.reach, live.person, live.program)
+    told = (live.kind, live.tools, live.reach, live.person, live.program, live.known_as)
     if open_sky and told == (
         principal.kind,
         principal.tools,
         principal.reach,
         principal.person,
         principal.program,
+        principal.known_as,
     ):
         return principal
     # The user's ceiling was lowered since (or is written wider, `mcp` for `mcp:tools`): at most what lies under it.
@@ -273,6 +274,7 @@ def _under_ceiling(principal: Principal, live: LiveGrant) -> Principal:
         reach=frozenset() if machine else live.reach,
         person=live.person,
         program=live.program,
+        known_as=live.known_as,
     )
 
 

@@ -57,6 +57,8 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     # What the owner knows them by, for records and the log: nothing is decided by them. Empty where there is no such name.
     person: str = ""
     program: str = ""  # or the key
+    # Its names that are more than a claim (`registry.believed_names`): rules and hooks may decide by these.
+    known_as: tuple[str, ...] = ()
 
     @property
     def identified(self) -> bool:

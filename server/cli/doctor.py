@@ -164,6 +164,8 @@ def _examine_machine(
         tried = _tried(resolved.data_dir, status)
         for step in _agents(tried):
             report.add(step)
+        for step in _rules(resolved):
+            report.add(step)
         if status.get("money") is not None:
             for step in _money(resolved.data_dir):
                 report.add(step)
@@ -251,6 +253,20 @@ def _money(data_dir: Path) -> list[CheckStep]:
     except terminal.CliError as error:
         return [CheckStep(name="prices", state="failed", detail=str(error), hint=error.hint)]
     return [] if found is None else money_steps(found)
+
+
+def _rules(resolved: Resolved) -> list[CheckStep]:
+    """Rules that name programs, held against the programs that there are."""
+    servers = resolved.servers
+    if not any(rule.who.program for server in servers for rule in server.policy):
+        return []
+    from server.cli.policy import claim_steps
+
+    try:
+        found = local.ask("clients", data_dir=str(resolved.data_dir))
+    except terminal.CliError:
+        return []
+    return claim_steps(servers, found)
 
 
 def _store(store: dict[str, Any]) -> CheckStep:

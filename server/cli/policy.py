@@ -10,6 +10,9 @@ from server.cli import local, terminal
 from server.cli.terminal import clean, json_option, out
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from server.client.check_step import CheckStep
     from server.policy.rules import PolicyFacts
     from server.settings.shapes import ServerConfig
 
@@ -35,7 +38,13 @@ def command() -> None:
     help=f"what kind of caller it is: {terminal.either(KINDS)}",
 )
 @click.option("--person", metavar="NAME", default="", help="who stands behind it")
-@click.option("--program", metavar="NAME", default="", help="the program, or the name of the key")
+@click.option(
+    "--program",
+    metavar="NAME",
+    default="",
+    help="the program's id, domain or entered name, or the key's name",
+)
+@click.option("--claims-to-be", metavar="NAME", default="", help="what the program calls itself")
 @click.option("--scope", metavar="SCOPES", default="mcp", help="what the caller has been granted (mcp)")
 @local.which_server
 @json_option
@@ -46,6 +55,7 @@ def check(
     kind: str,
     person: str,
     program: str,
+    claims_to_be: str,
     scope: str,
     data_dir: str | None,
     config: str | None,
@@ -62,7 +72,8 @@ def check(
         kind=kind,
         scopes=frozenset(scopes.parse(scope)),
         people=(person,) if person else (),
-        program=program,
+        programs=(program,) if program else (),
+        claims_to_be=claims_to_be,
     )
     told = _told(found, facts)
     if as_json:
@@ -71,6 +82,11 @@ def check(
         for name, value in told.items():
             if value not in ("", 0, [], None):
                 out(f"{name.replace('_', ' ').ljust(12)} {clean(_said(value))}")
+        if told["claimed"]:
+            terminal.say_hint(
+                f"{clean(_said(told['claimed']))}: `program` is no name that a program gives itself; that is"
+                " `claims_to_be`, for deny and ask"
+            )
     return 0 if told["verdict"] == "allow" else terminal.EXIT_FAILED
 
 
@@ -87,7 +103,45 @@ def _told(server: ServerConfig, facts: PolicyFacts) -> dict[str, Any]:
         "rule": decision.rule,
         "reason": decision.reason,
         "max_calls": decision.max_calls,
+        "claimed": [rule.name for rule in rules if rule.speaks_of(facts.tool) and rule.names_claim(facts)],
     }
+
+
+def claim_steps(servers: Sequence[ServerConfig], clients: Sequence[Mapping[str, Any]]) -> list[CheckStep]:
+    """Name the rules whose `program` only says what programs call themselves, which no rule believes."""
+    from auth.clients.registry import believed_names
+    from server.client.check_step import CheckStep
+    from server.policy.rules import PolicyFacts, PolicyRule
+
+    facts = [
+        PolicyFacts(
+            tool="",
+            arguments={},
+            kind="user",
+            programs=known,
+            program_id=client["id"],
+            claims_to_be=client["name"],
+        )
+        for client in clients
+        if client["name"]
+        not in (
+            known := believed_names(
+                client["kind"], client["id"], client["name"], by_device=False, public=False
+            )
+        )
+    ]
+    found: list[CheckStep] = []
+    for server in servers:
+        for rule in (PolicyRule(each, place) for place, each in enumerate(server.policy, 1)):
+            named = sorted({each.claims_to_be for each in facts if rule.names_claim(each)})
+            if named:
+                detail = (
+                    f'{server.name}: "{rule.name}" names a program that only calls itself {named[0]}, so it is'
+                    " not for that one"
+                )
+                hint = "who.program takes an id, a domain or a name that you entered; who.claims_to_be (deny, ask) a claim"
+                found.append(CheckStep(name="rules", state="failed", detail=detail, hint=hint, goes_on=True))
+    return found
 
 
 def _said(value: Any) -> str:

@@ -89,6 +89,10 @@ def _of_rule(rule: RuleConfig, known: Vocabulary) -> list[Fault]:
         found.append(("max_calls", "counts calls that are denied anyway", 'decision = "allow" or "ask"'))
     if rule.per != "day" and not rule.max_calls:
         found.append(("per", "counts nothing without max_calls", "a number there, or leave it out"))
+    if rule.decision == "allow" and rule.who.claims_to_be:
+        what = "lets in whatever calls itself so, and any program may"
+        instead = "who.program with an id, a domain or a name that you entered; or deny or ask by it"
+        found.append(("who.claims_to_be", what, instead))
     found += [
         ("who.scope", f'"{name[:60]}" is no scope', "one of ours (mcp:tools, …), or describe it in [[scope]]")
         for name in scopes.parse(rule.who.scope)

@@ -21,6 +21,7 @@ from server.settings.rules import RuleConfig, Verdict
 
 UNREADABLE: Final = "its arguments hold what is no text, so that no rule can be asked about them"
 DENIED: Final = "the owner of this server does not allow it"
+_SCHEME: Final = "https://"  # of all ids that are addresses
 ASKED: Final = "the owner of this server wants somebody to agree to it first"
 
 
@@ -32,8 +33,11 @@ class PolicyFacts(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     scopes: frozenset[str] = frozenset()
     people: tuple[str, ...] = ()  # what the person behind it is known by
-    program: str = ""
+    programs: tuple[
+        str, ...
+    ] = ()  # what the program, or the key, is certainly known by; its id may be compared as a whole alone
     program_id: str = ""
+    claims_to_be: str = ""  # what the program says that it is called
 
 
 class PolicyDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +63,7 @@ class PolicyRule:
         self._scopes = scopes.parse(config.who.scope)
         self._people = config.who.person
         self._programs = config.who.program
+        self._claims = config.who.claims_to_be
         self.decision: Final = PolicyDecision(
             verdict=config.decision,
             rule=self.name,
@@ -79,9 +84,25 @@ class PolicyRule:
             return False
         if self._people and not _is_one_of(facts.people, self._people):
             return False
-        if self._programs and not _is_one_of((facts.program, facts.program_id), self._programs):
+        if self._programs and not self._is_program(facts):
+            return False
+        if self._claims and not _is_one_of((facts.claims_to_be,), self._claims):
             return False
         return self._condition.decided(facts.arguments)
+
+    def names_claim(self, facts: PolicyFacts) -> bool:
+        """Whether it names a program that only says that it is called so, and so does not speak of it."""
+        return (
+            bool(self._programs)
+            and _is_one_of((facts.claims_to_be,), self._programs)
+            and not self._is_program(facts)
+        )
+
+    def _is_program(self, facts: PolicyFacts) -> bool:
+        # An id that was made up at random matches no wildcard: who registers often enough would have any few letters in theirs.
+        return facts.program_id in self._programs or any(
+            program_matches(name, glob) for name in facts.programs for glob in self._programs
+        )
 
 
 def decide(rules: Sequence[PolicyRule], facts: PolicyFacts) -> PolicyDecision:
@@ -106,9 +127,41 @@ def facts_of(principal: Principal, tool: str, arguments: Mapping[str, Any]) -> P
         kind=principal.kind.value,
         scopes=principal.scopes,
         people=tuple(name for name in (principal.person, principal.user, principal.subject) if name),
-        program=principal.program,
-        program_id=principal.client_id or "",
+        programs=principal.known_as,
+        program_id=program_id_of(principal),
+        claims_to_be=claimed_name(principal),
     )
+
+
+def program_id_of(principal: Principal) -> str:
+    """Return the id of the caller's client. The address of a document counts where it is proven: it is in `known_as` then."""
+    client_id = principal.client_id or ""
+    return client_id if not _is_address(client_id) or client_id in principal.known_as else ""
+
+
+def claimed_name(principal: Principal) -> str:
+    """Return the name that the caller's program gave itself; "" where somebody else gave it one."""
+    return "" if principal.program in principal.known_as else principal.program
+
+
+def program_matches(name: str, glob: str) -> bool:
+    """Match a name, or an address part by part: a wildcard for the host never reaches into the path. A glob without a path is for
+    all paths."""
+    if not _is_address(name):
+        return fnmatchcase(name, glob)
+    if not _is_address(glob):
+        return False
+    (host, path), (hosts, paths) = _parts(name), _parts(glob)
+    return fnmatchcase(host, hosts) and (not paths or fnmatchcase(path, paths))
+
+
+def _is_address(text: str) -> bool:
+    return text.startswith(_SCHEME)
+
+
+def _parts(address: str) -> tuple[str, str]:
+    host, _, path = address.removeprefix(_SCHEME).partition("/")
+    return host, path
 
 
 def _is_one_of(names: Sequence[str], globs: Sequence[str]) -> bool:

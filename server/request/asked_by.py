@@ -19,7 +19,7 @@ def facts_of(principal: Principal, session: Session | None, client_info: Any, se
     return AskedBy(
         kind=principal.kind.value,
         person=principal.person,
-        program=principal.program,
+        program=principal.known_as[0] if principal.known_as else "",
         client_id=principal.client_id,
         scopes=sorted(principal.scopes),
         client_name=name,

@@ -17,7 +17,7 @@ from server.mcp.results import ToolResult, as_text
 from server.observe.logs import scrubbed
 from server.policy.hooks import OUT_OF_ORDER, Hook, HookCaller, HookFailed
 from server.policy.policy import ToolPolicy
-from server.policy.rules import DENIED
+from server.policy.rules import DENIED, claimed_name, program_id_of
 from server.request.policy_words import CallNotMade, arguments_of, refused, take_instead, tell
 from server.request.request import Request
 
@@ -78,7 +78,9 @@ def _call_of(request: Request, policy: ToolPolicy, hook: Hook) -> dict[str, Any]
     caller = {
         "kind": principal.kind.value,
         "person": principal.person or principal.subject,
-        "program": principal.program or principal.client_id or "",
+        "program": principal.known_as[0] if principal.known_as else "",
+        "program_id": program_id_of(principal),
+        "claims_to_be": claimed_name(principal),
         "scopes": sorted(principal.scopes),
     }
     return {

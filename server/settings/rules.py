@@ -38,7 +38,12 @@ class WhoConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         tuple[_NAME, ...], Meta(max_length=MOST_GLOBS, description='a list of people, e.g. ["alice"]')
     ] = ()
     program: Annotated[
-        tuple[_NAME, ...], Meta(max_length=MOST_GLOBS, description='a list of programs, e.g. ["claude*"]')
+        tuple[_NAME, ...],
+        Meta(max_length=MOST_GLOBS, description='a list of programs, e.g. ["claude.ai", "nightly job"]'),
+    ] = ()
+    claims_to_be: Annotated[
+        tuple[_NAME, ...],
+        Meta(max_length=MOST_GLOBS, description='a list of names, e.g. ["claude*"]'),
     ] = ()
 
 

@@ -26,6 +26,7 @@ class Who(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = None
     person: str = ""
     program: str = ""
+    known_as: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, principal: Principal) -> Who:
@@ -39,6 +40,7 @@ class Who(msgspec.Struct, frozen=True, kw_only=True):
             user=principal.user,
             person=principal.person,
             program=principal.program,
+            known_as=principal.known_as,
         )
 
     def principal(self) -> Principal:
@@ -52,6 +54,7 @@ class Who(msgspec.Struct, frozen=True, kw_only=True):
             user=self.user,
             person=self.person,
             program=self.program,
+            known_as=self.known_as,
         )
 
 

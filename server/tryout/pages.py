@@ -167,6 +167,7 @@ class TryPages:
                 subject="anonymous",
                 scopes=frozenset(scopes.parse(harmless)),
                 program=PROGRAM,
+                known_as=(PROGRAM,),
             )
         if session is None or "login" not in self._settings[name].accepts:
             return None
@@ -183,6 +184,7 @@ class TryPages:
             reach=frozenset(),
             person=user.name,
             program=PROGRAM,
+            known_as=(PROGRAM,),
         )
 
     def _not_for(self, visit: PageVisit) -> WireReply:

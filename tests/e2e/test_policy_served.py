@@ -13,7 +13,9 @@ from typing import Any
 
 import httpx2
 import pytest
+from handmade import CALLBACK, Handmade
 from mcp_calls import call_tool
+from person import Person
 from programs import ROOT, SOURCE, WAIT_SECONDS, Program, until
 from test_serve_stdio import piped
 
@@ -60,8 +62,8 @@ print(json.dumps(answer))
 """
 
 
-def settings(home: Path, text: str) -> None:
-    (home / "new.toml").write_text(OPEN + text, "utf-8")
+def settings(home: Path, text: str, *, open_to_all: bool = True) -> None:
+    (home / "new.toml").write_text(OPEN * open_to_all + text, "utf-8")
     (home / "new.toml").replace(home / "ostiary.toml")  # whole, as an editor saves it
 
 
@@ -72,6 +74,10 @@ def text_of(result: Any) -> str:
 def reason_of(result: Any) -> str:
     assert result["isError"] is True
     return result["_meta"][POLICY]["reason"]
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
 
 
 def demo(more: str) -> str:
@@ -137,6 +143,71 @@ def test_what_the_rules_make_of_a_call_can_be_asked_without_a_server(home: Path)
     assert program.ask("policy", "check", "echo")["max_calls"] == 3
     assert "no JSON object" in program.run("policy", "check", "echo", "--arguments", "[1]", code=1).stderr
     assert not (home / "data").exists()
+
+
+ACME = """
+[[server]]
+name = "main"
+[[server.policy]]
+tools = ["*"]
+who = { program = ["Acme Assistant"] }
+decision = "allow"
+[[server.policy]]
+tools = ["*"]
+decision = "deny"
+[server.hooks]
+before = { file = "hooks.py", function = "before" }
+[[server.agent]]
+kind = "demo"
+"""
+TELLS = """
+import json
+def before(call):
+    who = call["caller"]
+    text = json.dumps([who["program"], who["program_id"], who["claims_to_be"]])
+    return {"decision": "substitute", "result": {"content": [{"type": "text", "text": text}]}}
+"""
+
+
+def test_a_rule_for_a_program_is_not_for_one_that_calls_itself_so(home: Path) -> None:
+    (home / "ostiary.toml").write_text(ACME, "utf-8")
+    (home / "hooks.py").write_text(TELLS, "utf-8")
+    program, owner = Program(command=SOURCE, home=home), Person()
+    with program.serving() as server:
+        client = Handmade(server.url)
+        owner.claim(program, server)
+
+        def called(client_id: str) -> Any:
+            code = client.agreed(owner, client_id)["code"]
+            token = client.redeem(client_id, code).json()["access_token"]
+            arguments = {"name": "echo", "arguments": {"text": "x"}}
+            return client.mcp("tools/call", arguments, token=token).json()["result"]
+
+        for name in ("Acme Assistant", "Acme\u200b Assistant"):
+            assert reason_of(called(client.register(client_name=name)["client_id"])) == "denied"
+        entered = program.at_machine(
+            "clients", "add", "Acme Assistant", "--grant", "authorization_code", "--redirect-uri", CALLBACK
+        )
+        told = called(entered["id"])
+        assert json.loads(text_of(told)) == ["Acme Assistant", entered["id"], ""]
+        where = ("--data-dir", str(program.data_dir))
+        assert "only calls itself Acme Assistant" in flat(program.run("doctor", *where, code=1).stdout)
+        claims = ("policy", "check", "echo", "--claims-to-be", "Acme Assistant", "--json")
+        assert json.loads(program.run(*claims, code=1).stdout)["claimed"] == ["rule 1"]
+        # A rule that asks or denies may go by a claim.
+        settings(
+            home,
+            ACME.replace("program = [", "claims_to_be = [")
+            .replace('"allow"', '"deny"', 1)
+            .replace('decision = "deny"\n[server.hooks]', 'decision = "allow"\n[server.hooks]'),
+            open_to_all=False,
+        )
+        server.await_words("settings.reloaded")
+        assert reason_of(called(client.register(client_name="Acme Assistant")["client_id"])) == "denied"
+        other = client.register(client_name="Other")["client_id"]
+        assert json.loads(text_of(called(other))) == ["", other, "Other"]
+        client.close()
+        owner.close()
 
 
 def test_functions_of_a_file_look_at_calls_and_what_is_wrong_with_them_is_their_owners_to_know(

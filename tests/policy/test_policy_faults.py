@@ -45,6 +45,10 @@ DENY = ('tools = ["*"]', 'decision = "deny"')
         (rule(*DENY, "max_calls = 3"), "server[1].policy[1].max_calls: counts calls that are denied anyway"),
         (rule('tools = ["*"]', 'decision = "ask"', 'per = "session"'), "server[1].policy[1].per: counts nothing"),
         (rule(*DENY, 'who = { scope = "pages:read" }'), 'server[1].policy[1].who.scope: "pages:read" is no scope'),
+        (
+            rule('tools = ["*"]', 'decision = "allow"', 'who = { claims_to_be = ["Claude*"] }'),
+            "server[1].policy[1].who.claims_to_be: lets in whatever calls itself so",
+        ),
         (rule(*DENY, 'who = { kind = ["robot"] }'), "server[1].policy[1].who.kind: cannot be a list"),
         (rule(*DENY, 'when = { a = { matches = "(" } }'), "server[1].policy[1].when: `when` cannot be asked"),
         (rule(*DENY, 'when = { a = { matches = "(?=x)" } }'), "server[1].policy[1].when: `when` cannot be asked"),

@@ -26,7 +26,7 @@ def facts(arguments: dict[str, Any] | None = None, **more: Any) -> PolicyFacts:
         "kind": "user",
         "scopes": frozenset({"mcp:tools"}),
         "people": ("alice",),
-        "program": "claude",
+        "programs": ("claude",),
     }
     given |= {"tool": "delete_page", "arguments": arguments or {}, **more}
     return PolicyFacts(**given)
@@ -52,7 +52,20 @@ def verdict(table: dict[str, Any], **of: Any) -> str:
         ({"who": {"person": ["*"]}}, {"people": ()}, "allow"),  # there is nobody
         ({"who": {"program": ["cl?ude"]}}, {}, "deny"),
         ({"who": {"program": ["CLAUDE"]}}, {}, "allow"),
-        ({"who": {"program": ["https://*"]}}, {"program_id": "https://a.example/c"}, "deny"),
+        ({"who": {"program": ["https://*"]}}, {"programs": ("https://a.example/c",)}, "deny"),
+        ({"who": {"program": ["https://a.example"]}}, {"programs": ("https://a.example/c",)}, "deny"),
+        (
+            {"who": {"program": ["https://*.a.example/c"]}},
+            {"programs": ("https://evil.example/x.a.example/c",)},
+            "allow",
+        ),
+        ({"who": {"program": ["*.a.example"]}}, {"programs": ("https://evil.example/x.a.example",)}, "allow"),
+        ({"who": {"program": ["*"]}}, {"programs": ()}, "allow"),
+        ({"who": {"program": ["cli_*"]}}, {"programs": (), "program_id": "cli_7"}, "allow"),
+        ({"who": {"program": ["cli_7"]}}, {"programs": (), "program_id": "cli_7"}, "deny"),
+        ({"who": {"program": ["claude"]}}, {"programs": (), "claims_to_be": "claude"}, "allow"),
+        ({"who": {"claims_to_be": ["cl*"]}}, {"programs": (), "claims_to_be": "claude"}, "deny"),
+        ({"who": {"claims_to_be": ["cl*"]}}, {"programs": ("claude",)}, "allow"),
         ({"who": {"kind": ["user"], "person": ["bob"]}}, {}, "allow"),  # all of it
         ({"when": {"path": {"matches": "^/etc/"}}}, {"arguments": {"path": "/etc/passwd"}}, "deny"),
         ({"when": {"path": {"matches": "^/etc/"}}}, {"arguments": {"path": "/srv/etc/"}}, "allow"),
@@ -125,10 +138,16 @@ def test_facts_are_what_the_principal_is_known_by() -> None:
         user="user-7",
         person="alice",
         program="deploys",
+        known_as=("deploys", "key-1"),
         scopes=frozenset({"mcp"}),
     )
     found = facts_of(key, "t", {"a": 1})
-    assert (found.kind, found.people, found.program) == ("api_key", ("alice", "user-7", "key-1"), "deploys")
+    assert (found.kind, found.people, found.programs, found.claims_to_be) == (
+        "api_key", ("alice", "user-7", "key-1"), ("deploys", "key-1"), "",
+    )  # fmt: skip
+    claiming = msgspec.structs.replace(key, known_as=(), client_id="https://a.example/c")
+    found = facts_of(claiming, "t", {})
+    assert (found.programs, found.program_id, found.claims_to_be) == ((), "", "deploys")
 
 
 async def test_strangers_beyond_so_many_share_a_budget() -> None:

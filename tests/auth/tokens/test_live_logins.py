@@ -8,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 
+from auth.clients.registry import believed_names
 from auth.tokens.live import ATTEMPTS, LiveGrant, LiveLogins
 from auth.values.db import ChangedWhileRead
 
@@ -133,3 +134,24 @@ async def test_memory_is_bounded_and_the_oldest_goes_first() -> None:
     live.apply_changes([Changed("user", f"usr_{n}") for n in range(5)])
     assert len(live) == 0
     assert not live._by_owner
+
+
+DOCUMENT = "https://acme.example/oauth/assistant"
+
+
+@pytest.mark.parametrize(
+    ("kind", "client_id", "how", "names"),
+    [
+        ("registered", "nightly", {}, ("Acme", "nightly")),
+        ("builtin", "ostiary-cli", {"by_device": True}, ("Acme", "ostiary-cli")),
+        ("dynamic", "cli_1", {"public": False}, ()),
+        ("document", DOCUMENT, {}, ("acme.example", DOCUMENT)),
+        ("document", DOCUMENT, {"by_device": True}, ()),  # anybody can ask for a code in its name
+        ("document", DOCUMENT, {"by_device": True, "public": False}, ("acme.example", DOCUMENT)),
+    ],
+)
+def test_what_a_program_calls_itself_is_none_of_the_names_it_is_known_by(
+    kind: str, client_id: str, how: dict[str, bool], names: tuple[str, ...]
+) -> None:
+    shown = {"by_device": False, "public": True, **how}
+    assert believed_names(kind, client_id, "Acme", **shown) == names
