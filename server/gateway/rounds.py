@@ -96,7 +96,7 @@ async def use(
         # Somebody has to do something on a page first; whoever has opened it is taken at their word, once.
         answers = await outlet.ask(pages)
         if any(answer.get("action") != "accept" for answer in answers.values()):
-            raise UpstreamFailure("wants its caller to open a page first, which was declined")
+            raise UpstreamFailure("wants its caller to open a page first, and nobody did")
     raise AssertionError("the last attempt returns or raises")
 
 

@@ -46,19 +46,20 @@ def consent_key(tool: str, arguments: Mapping[str, Any]) -> str:
 
 def question_of(tool: str, arguments: Mapping[str, Any], reason: str) -> Mapping[str, Any]:
     """Parameters of `elicitation/create`."""
-    message = f"May {tool} be called?\n\n{shown(arguments)}"
+    message = f'May "{tool}" be called?\n\n{shown(arguments)}'
     if reason:
         message += f"\n\nYou are asked because {reason}."
-    mark = fingerprint(tool, arguments)[:16]
-    return {"message": f"{message}\n\n(arguments: {mark})", "requestedSchema": FORM}
+    return {"message": message, "requestedSchema": FORM}
 
 
-def consents(answer: Mapping[str, Any] | None) -> bool:
-    """Whoever accepts and leaves the box empty has not agreed."""
-    if answer is None or answer.get("action") != "accept":
-        return False
-    content = answer.get("content")
-    return isinstance(content, Mapping) and cast("Mapping[str, Any]", content).get("agree") is True
+def consents(answer: Mapping[str, Any] | None) -> bool | None:
+    """Read a yes or a no; None where nobody said either. A question that is closed is answered by nobody: programs without anybody
+    in front of them do that. Whoever accepts and leaves the box empty has said no."""
+    action = None if answer is None else answer.get("action")
+    content = None if answer is None else answer.get("content")
+    if action == "accept" and isinstance(content, Mapping):
+        return cast("Mapping[str, Any]", content).get("agree") is True
+    return False if action == "decline" else None
 
 
 def shown(arguments: Mapping[str, Any]) -> str:

@@ -243,8 +243,9 @@ async def _agreed(request: Request, policy: ToolPolicy, decision: PolicyDecision
     question = Question(
         method="elicitation/create", params=question_of(policy.tool, arguments, decision.reason)
     )
+    agreed: bool | None = None
     try:
-        answers = await outlet.ask({key: question})
+        agreed = consents((await outlet.ask({key: question})).get(key))
     except CannotAsk as error:
         await tell(request, policy, "not_asked", rule=decision.rule, kept=True)
         text = (
@@ -252,13 +253,18 @@ async def _agreed(request: Request, policy: ToolPolicy, decision: PolicyDecision
             " through a client that can put questions to them (elicitation)."
         )
         raise CallNotMade(refused("not_asked", text, rule=decision.rule)) from error
-    except NotAnswered as error:
-        await tell(request, policy, "not_asked", rule=decision.rule, kept=True)
-        text = f"This call was not made: {decision.reason}, and the question was not answered."
-        raise CallNotMade(refused("not_asked", text, rule=decision.rule)) from error
-    if consents(answers.get(key)):
+    except NotAnswered:
+        pass  # as if it had been closed
+    if agreed:
         await tell(request, policy, "accepted", rule=decision.rule, kept=True)
         return
+    if agreed is None:
+        await tell(request, policy, "not_asked", rule=decision.rule, kept=True)
+        text = (
+            f"This call was not made: {decision.reason}, and the question was closed without an answer. Call again when somebody"
+            " is there to answer it."
+        )
+        raise CallNotMade(refused("not_asked", text, rule=decision.rule))
     await tell(request, policy, "declined", rule=decision.rule, kept=True)
     text = (
         "This call was not made: the person who was asked did not agree to it. Do not ask again for the same."
