@@ -58,7 +58,9 @@ class PolicyRule:
         assert config.decision is not None
         self.tools: Final = config.tools
         self.name: Final = config.name or f"rule {place}"
-        self._condition = Condition(config.when, linear=True)
+        # Another type than a rule compares with lets no call through, neither by a rule that allows nor past one that does not.
+        doubt = "fails" if config.decision == "allow" else "fits"
+        self._condition = Condition(config.when, linear=True, doubt=doubt)
         self._kinds = frozenset(config.who.kind)
         self._scopes = scopes.parse(config.who.scope)
         self._people = config.who.person
