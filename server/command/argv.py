@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import PurePath
 from typing import Any, Final, TypeAlias
 
 import msgspec
+
+from server.command.interpreters import refuse_code
 
 Written: TypeAlias = Sequence[str | Sequence[str]]
 
@@ -20,13 +21,6 @@ WORD_BYTES: Final = 128 * 1024 - 1
 LINE_BYTES: Final = 1024 * 1024
 
 _PART: Final = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_.-]{0,127})\}|[{}]")
-# Programs with an option whose value they run.
-_INTERPRETERS: Final = re.compile(
-    r"(?:ba|da|z|k|a|fi)?sh|busybox|pwsh|python[\d.]*|perl[\d.]*|ruby[\d.]*|node|deno|bun|php[\d.]*|lua[\d.]*|osascript"
-)
-_CODE_FOLLOWS: Final = re.compile(r"-[A-Za-z]*[ceEpr]|--eval|--print|--run|-Command")
-# Other options of theirs that take a value.
-_VALUE_FOLLOWS: Final = re.compile(r"[-+][A-Za-z]*[oO]|-[WXIm]")
 
 
 class UnfitArgument(Exception):
@@ -83,7 +77,8 @@ def as_word(value: Any) -> str:
 class ArgvTemplate:
     """`run` of a tool. Raises `ValueError` for one that nobody should be given."""
 
-    def __init__(self, written: Written, *, allow_dashes: bool = False) -> None:
+    def __init__(self, written: Written, *, allow_dashes: bool = False, fed: bool = False) -> None:
+        """`fed`: the program reads what a call brings."""
         self._groups = [
             tuple(read_word(word) for word in ((group,) if isinstance(group, str) else group))
             for group in written
@@ -99,7 +94,7 @@ class ArgvTemplate:
         words = [text for group in self._groups for word in group for text in word.texts]
         if any(not group for group in self._groups) or any("\0" in text for text in words):
             raise ValueError("has an empty list, or a zero byte")
-        self._refuse_code()
+        refuse_code([word for group in self._groups for word in group], allow_dashes=allow_dashes, fed=fed)
 
     @property
     def program(self) -> str:
@@ -141,26 +136,6 @@ class ArgvTemplate:
         if size > LINE_BYTES:
             raise UnfitArgument("the arguments are too long together for a command")
         return words
-
-    def _refuse_code(self) -> None:
-        words = iter([word for group in self._groups for word in group])
-        for word in words:
-            if not word.names and _INTERPRETERS.fullmatch(PurePath(word.texts[0]).name):
-                break
-        for word in words:
-            option = "" if word.names else word.texts[0]
-            if option in ("", "--") or option[0] not in "-+":
-                return  # a file, and what comes then is its own
-            if _VALUE_FOLLOWS.fullmatch(option):
-                next(words, None)
-            elif _CODE_FOLLOWS.fullmatch(option):
-                code = next(words, None)
-                if code is not None and code.names:
-                    raise ValueError(
-                        "would let callers write what is run; let the code take what it is given, e.g."
-                        ' ["sh", "-c", "curl -- \\"$1\\"", "sh", "{url}"]'
-                    )
-                return
 
 
 def _encoded(text: str, word: Word) -> bytes:

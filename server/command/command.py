@@ -82,13 +82,14 @@ def _faults(tool: CommandTool) -> list[tuple[str, str]]:
     template: ArgvTemplate | None = None
     stdin: Word | None = None
     try:
-        template = ArgvTemplate(tool.run, allow_dashes=tool.allow_dashes)
-    except ValueError as error:
-        faults.append(("run", str(error)))
-    try:
         stdin = read_word(tool.stdin)
     except ValueError as error:
         faults.append(("stdin", str(error)))
+    try:
+        fed = tool.stdin == "json" or (stdin is not None and bool(stdin.names))
+        template = ArgvTemplate(tool.run, allow_dashes=tool.allow_dashes, fed=fed)
+    except ValueError as error:
+        faults.append(("run", str(error)))
     if faults or template is None or stdin is None:
         return faults
     schema = read_schema(tool.input)

@@ -73,6 +73,47 @@ def test_what_is_no_word_is_refused_by_its_name() -> None:
         (["python3.12", "-X", "utf8", "-c", "print({n})"], "write what is run"),
         (["node", "--eval", "{code}"], "write what is run"),
         (["perl", ["-ne", "{code}"]], "write what is run"),
+        (["busybox", "sh", "-c", "{x}"], "write what is run"),
+        (["busybox", "{x}"], "choose the program"),
+        (["busybox", "awk", "{x}"], "write what is run"),
+        (["node", "--eval={x}"], "write what is run"),
+        (["node", "--{x}"], "write what is run"),
+        (["node", "-e", "1", "-e", "{x}"], "write what is run"),
+        (["perl", "-e{x}"], "write what is run"),
+        (["perl", "-0777ne{x}"], "write what is run"),
+        (["perl", "-M{x}", "-e", "1"], "write what is run"),
+        (["python3", "-{x}"], "write what is run"),
+        (["bash", "-c", "--", "{x}"], "write what is run"),
+        (["bash", "-c", "-e", "{x}"], "write what is run"),
+        (["bash", "-c{x}", "id"], "write what is run"),
+        (["fish", "--init-command={x}"], "write what is run"),
+        (["pwsh", "-NoProfile", "-Command", "Get-Item {x}"], "write what is run"),
+        (["pwsh", "-c", "Get-Item", "{x}"], "write what is run"),
+        (["deno", "eval", "{x}"], "write what is run"),
+        (["env", "-S", "{x}"], "write what is run"),
+        (["env", "-S{x}"], "write what is run"),
+        (["env", "--split-string={x}"], "write what is run"),
+        (["env", "-S", "sh -c", "{x}"], "write what is run"),
+        (["env", "A=b", "{x}"], "choose the program"),
+        (["ssh", "host", "{x}"], "write what is run"),
+        (["ssh", "-p", "22", "{host}", "ls", "{x}"], "write what is run"),
+        (["ssh", "-o", "ProxyCommand={x}", "host"], "write what is run"),
+        (["awk", "{x}"], "write what is run"),
+        (["gawk", "-F", ",", "NR == {x}", "file"], "write what is run"),
+        (["mawk", "--", "{x}"], "write what is run"),
+        (["su", "-c", "{x}"], "write what is run"),
+        (["su", "-", "user", "--command={x}"], "write what is run"),
+        (["nohup", "{x}"], "choose the program"),
+        (["timeout", "-k", "5", "10", "{x}"], "choose the program"),
+        (["timeout", "10", "nice", "-n", "5", "sh", "-c", "{x}"], "write what is run"),
+        (["sudo", "-u", "www", "awk", "{x}"], "write what is run"),
+        (["xargs", "-n1", "{x}"], "choose the program"),
+        (["xargs", "-I", "{{}}", "sh", "-c", "{x}"], "write what is run"),
+        (["find", "{dir}", "-exec", "{x}", ";"], "choose the program"),
+        (["find", ".", "-execdir", "sh", "-c", "{x}", ";"], "write what is run"),
+        (["flock", "/tmp/lock", "-c", "{x}"], "write what is run"),
+        (["watch", "-n", "2", "{x}"], "write what is run"),
+        (["docker", "exec", "box", "sh", "-c", "{x}"], "write what is run"),
     ],
 )
 def test_a_command_that_nobody_should_be_given_is_refused(run: list[Any], why: str) -> None:
@@ -86,8 +127,60 @@ def test_a_command_that_nobody_should_be_given_is_refused(run: list[Any], why: s
         ["sh", "-c", 'curl -- "$1"', "sh", "{url}"],
         ["python3", "tool.py", "-c", "{city}"],
         ["jq", "-c", "{filter}"],
+        ["env", "LANG={lang}", "python3", "tool.py", "{x}"],
+        ["env", "-S", "python3 -u", "tool.py", "{x}"],
+        ["timeout", "{n}", "tool", "{x}"],
+        ["timeout", "--signal=KILL", "10", "tool", "-c", "{x}"],
+        ["nice", "-n", "{n}", "tool"],
+        ["sudo", "-u", "{user}", "tool", "{x}"],
+        ["python3", "-m", "tool", "-c", "{x}"],
+        ["python3", "-X", "utf8", "tool.py", "-e", "{x}"],
+        ["perl", "-MJSON", "-ne", "print if /x/", "{file}"],
+        ["node", "--require", "./a.js", "tool.js", "--eval", "{x}"],
+        ["ssh", "-p", "22", "{host}", "uptime"],
+        ["awk", "-v", "n={n}", "NR == n", "{file}"],
+        ["awk", "-F{sep}", "-f", "tool.awk", "{file}"],
+        ["find", "{dir}", "-name", "{name}"],
+        ["find", ".", "-exec", "grep", "-e", "{x}", "{{}}", "+"],
+        ["pwsh", "-NoProfile", "-File", "tool.ps1", "-c", "{x}"],
+        ["tool", "env", "{x}"],
+        ["git", "log", "--author={x}"],
         ["bash", "--", "{file}"],
     ],
 )
 def test_code_that_takes_what_it_is_given_is_its_authors(run: list[Any]) -> None:
     assert ArgvTemplate(run).program == run[0]
+
+
+@pytest.mark.parametrize("run", [["bash", "{file}"], ["python3", "-u", "{file}"], ["ssh", "{host}", "ls"]])
+def test_a_value_that_may_begin_with_a_dash_is_no_option_of_an_interpreter(run: list[str]) -> None:
+    assert ArgvTemplate(run).program == run[0]
+    with pytest.raises(ValueError, match="write what is run"):
+        ArgvTemplate(run, allow_dashes=True)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [["sh"], ["bash", "-s", "--"], ["python3", "-"], ["env", "perl"], ["ssh", "host"], ["xargs", "sh", "-c"]],
+)
+def test_an_interpreter_does_not_read_its_code_from_a_caller(run: list[str]) -> None:
+    assert ArgvTemplate(run).program == run[0]  # what it reads is its author's
+    with pytest.raises(ValueError, match="write what is run"):
+        ArgvTemplate(run, fed=True)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        ["sh", "-c", "cat"],
+        ["python3", "tool.py"],
+        ["python3", "-m", "json.tool"],
+        ["perl", "-pe", "s/a/b/"],
+        ["awk", "{{print}}"],
+        ["awk", "-f", "tool.awk"],
+        ["ssh", "host", "cat"],
+        ["which", "sh"],
+    ],
+)
+def test_code_that_reads_what_a_caller_says_is_its_authors(run: list[str]) -> None:
+    assert ArgvTemplate(run, fed=True).program == run[0]
