@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
+import msgspec
 import trio
 
 from server.backends.base import Announce, BackendError, Millis, Outlet, ToolCall, Trouble
@@ -22,10 +23,10 @@ from server.mcp.messages import Tool
 from server.mcp.results import ToolResult
 from server.observe.log import Logger
 from server.openapi.answers import FieldPaths, failed, failure_of, field_paths, result_of
-from server.openapi.credentials import AskToken, Credentials
+from server.openapi.credentials import AskToken, Credentials, Where, same_name
 from server.openapi.document import DOCUMENT_BYTES, BadApi, read_document
-from server.openapi.operations import LeftOut, read_operations
-from server.openapi.requests import TARGET_CHARACTERS, Unsendable, prepare_request
+from server.openapi.operations import ApiOperation, LeftOut, read_operations
+from server.openapi.requests import TARGET_CHARACTERS, PreparedRequest, Unsendable, prepare_request
 from server.openapi.schemas import SchemaWriter
 from server.openapi.settings import ClientGrant, OpenApiConfig
 from server.openapi.tokens import ask_token
@@ -145,6 +146,7 @@ class OpenApiBackend:
         assert fetcher is not None
         assert credentials is not None
         schemes = self._schemes[call.tool]
+        _refuse_our_names(request, credentials.places(schemes))
         head = [("Accept", _ACCEPT), *self._headers, ("X-Request-Id", call.call_id)]
         query, cookies = list(request.query), list(request.cookies)
         ours = {name.lower() for name, _ in head}
@@ -157,7 +159,7 @@ class OpenApiBackend:
                 query.append(pair)
             else:
                 cookies.append(pair)
-        # What a caller says never takes the place of what we say.
+        # What a caller says never takes the place of what we say: tools have no such argument, and objects no such name.
         head += [(name, value) for name, value in request.headers if name.lower() not in ours]
         if cookies:
             head.append(("Cookie", "; ".join(cookies)))
@@ -276,6 +278,7 @@ class OpenApiBackend:
                 wanted = " or ".join(" and ".join(each) for each in operation.security)
                 left.append(LeftOut(what, f"it needs a credential for {wanted[:200]}"))
                 continue
+            operation = self._without_ours(operation, credentials.places(chosen))
             try:
                 tools[operation.tool] = tool_of(operation, arguments, answers)
             except BadApi as problem:
@@ -294,6 +297,14 @@ class OpenApiBackend:
         self._fields = {name: field_paths(paths) for name, paths in config.fields.items()}
         self._schemes, self._tools = schemes, tools
 
+    def _without_ours(self, operation: ApiOperation, ours: frozenset[tuple[Where, str]]) -> ApiOperation:
+        """Without the arguments that are named like a credential, or a header of the settings, that is sent with it."""
+        places = ours | {("header", same_name(name)) for name, _ in self._headers}
+        kept = tuple(
+            each for each in operation.parameters if (each.place, same_name(each.name)) not in places
+        )
+        return msgspec.structs.replace(operation, parameters=kept)
+
     def _tell(self, left_out: Sequence[LeftOut], offered: int) -> None:
         if left_out:
             self._log.warning(
@@ -303,6 +314,20 @@ class OpenApiBackend:
                 offered=offered,
                 operations=[f"{each.operation}: {each.reason}"[:300] for each in left_out[:TOLD]],
             )
+
+
+def _refuse_our_names(request: PreparedRequest, ours: frozenset[tuple[Where, str]]) -> None:
+    """Raise `Unsendable` where a pair, as of an object whose names a caller chooses, is named like a credential of ours. A server that
+    reads the first of two would act as somebody else."""
+    pairs = (
+        ("query", (*request.query, *request.form)),
+        ("cookie", request.cookies),
+    )
+    for where, given in pairs:
+        for pair in given:
+            name = unquote(pair.partition("=")[0])
+            if (where, same_name(name)) in ours:
+                raise Unsendable(f"{name[:60]}: is the name of what this API is called with; leave it out")
 
 
 def open_api(config: OpenApiConfig, *, name: str, log: Logger) -> OpenApiBackend:

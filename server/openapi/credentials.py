@@ -6,6 +6,7 @@ What is sent is added here, after everything that a caller has a say in, and tak
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
@@ -34,6 +35,15 @@ class Presented(msgspec.Struct, frozen=True):
     where: Where
     name: str
     value: Secret
+
+
+_BEARER: Final = Presented("header", "Authorization", Secret(""))  # where a token goes
+
+
+def same_name(name: str) -> str:
+    """Return the name so that whatever some server takes for the same is the same: in any case, with an index behind it, and with
+    other marks in it."""
+    return re.sub(r"[^a-z0-9]", "_", name.strip().casefold().partition("[")[0])
 
 
 class Credentials:
@@ -73,6 +83,13 @@ class Credentials:
             return ()
         known = self._presented.keys() | self._tokens.keys()
         return next((schemes for schemes in security if known.issuperset(schemes)), None)
+
+    def places(self, schemes: Sequence[str]) -> frozenset[tuple[Where, str]]:
+        """Where these are sent, by names as `same_name` writes them."""
+        return frozenset(
+            (found.where, same_name(found.name))
+            for found in (self._presented.get(name, _BEARER) for name in schemes)
+        )
 
     async def present(self, schemes: Sequence[str]) -> Sequence[Presented]:
         """Raises `BackendError` where a token cannot be had."""

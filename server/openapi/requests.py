@@ -29,6 +29,7 @@ class PreparedRequest(msgspec.Struct, frozen=True, kw_only=True):
     headers: Sequence[tuple[str, str]] = ()
     query: Sequence[str] = ()  # pairs, encoded
     cookies: Sequence[str] = ()
+    form: Sequence[str] = ()  # pairs of the body, which some servers read as if they stood in the query
     body: bytes = b""
 
 
@@ -56,13 +57,15 @@ def prepare_request(operation: ApiOperation, base_path: str, arguments: Mapping[
     if any(step in (".", "..") for step in path.split("/")):
         raise Unsendable("these arguments together make a step of one or two dots in the address")
     body = b""
+    form: list[str] = []
     if operation.body is not None and operation.body.argument in arguments:
         value = arguments[operation.body.argument]
         match operation.body.kind:
             case "json":
                 body = msgspec.json.encode(value)
             case "form":
-                body = "&".join(_form(value)).encode("ascii")
+                form = list(_form(value))
+                body = "&".join(form).encode("ascii")
             case "text":
                 body = plain(value).encode("utf-8", "replace")
         if len(body) > BODY_BYTES:
@@ -73,6 +76,7 @@ def prepare_request(operation: ApiOperation, base_path: str, arguments: Mapping[
         headers=headers,
         query=query,
         cookies=cookies,
+        form=form,
         body=body,
     )
 

@@ -86,7 +86,7 @@ async def test_what_a_caller_says_never_takes_the_place_of_a_credential() -> Non
         components={"securitySchemes": {"S": {"type": "apiKey", "in": "header", "name": "X-Key"}}},
     )
     async with against(data, says({}), given={"S": KEY}) as (agent, under_test):
-        assert list(under_test.tools()[0].input_schema["properties"]) == ["x-key"]
+        assert list(under_test.tools()[0].input_schema["properties"]) == []
         await ask_for(under_test, "get_a", **{"x-key": "mine"})
         assert agent.requests[0].headers["x-key"] == KEY
 
@@ -219,3 +219,60 @@ def test_a_credential_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPat
     made = msgspec.convert({"document": "api.yaml", "headers": {"x": "env:BROKEN"}}, OpenApiConfig)
     with pytest.raises(SecretUnreadable, match="header x"):
         open_api(made, name="main[1]", log=get_logger())
+
+
+OBJECT = {"type": "object", "additionalProperties": {"type": "string"}}
+FORM = {"application/x-www-form-urlencoded": {"schema": OBJECT}}
+
+
+def keyed(where: str, *parameters: dict[str, Any], **more: Any) -> bytes:
+    scheme = {"type": "apiKey", "in": where, "name": "api_key"}
+    operation = {"security": [{"S": []}], "parameters": list(parameters), "responses": {}, **more}
+    return api({"/a": {"post": operation}}, components={"securitySchemes": {"S": scheme}})
+
+
+@pytest.mark.parametrize(("where", "name"), [("query", "api_key"), ("query", "API_KEY"), ("cookie", "api_key"), ("header", "Api-Key")])  # fmt: skip
+@pytest.mark.parametrize("required", [True, False])
+async def test_a_parameter_named_like_a_credential_is_no_argument(
+    where: str, name: str, required: bool
+) -> None:
+    own = {"name": name, "in": where, "schema": {"type": "string"}, "required": required}
+    other = {"name": "q", "in": "query", "schema": {"type": "string"}}
+    async with against(keyed(where, own, other), says({}), given={"S": "OURS"}) as (agent, under_test):
+        (tool,) = under_test.tools()
+        assert list(tool.input_schema["properties"]) == ["q"]
+        await ask_for(under_test, "post_a", q="1", **{name: "mine"})
+        (seen,) = agent.requests
+        sent = f"{seen.target} {seen.headers}"
+        assert "OURS" in sent and "mine" not in sent
+
+
+@pytest.mark.parametrize(
+    ("where", "style", "explode"),
+    [
+        ("query", "form", True),
+        ("query", "deepObject", True),
+        ("cookie", "form", True),
+    ],
+)
+@pytest.mark.parametrize("key", ["api_key", "API_KEY", "api_key[]", "api.key", " api_key"])
+async def test_an_object_holds_no_name_of_a_credential(
+    where: str, style: str, explode: bool, key: str
+) -> None:
+    named = {"name": "f", "in": where, "style": style, "explode": explode, "schema": OBJECT}
+    async with against(keyed(where, named), says({}), given={"S": "OURS"}) as (agent, under_test):
+        refused = await ask_for(under_test, "post_a", f={"a": "1", key: "mine"})
+        if style == "deepObject":  # f[api_key], which is another name
+            assert not refused.is_error
+        else:
+            assert refused.is_error and "leave it out" in text(refused) and agent.requests == []
+        assert not (await ask_for(under_test, "post_a", f={"a": "1"})).is_error
+        assert "OURS" in f"{agent.requests[-1].target} {agent.requests[-1].headers}"
+
+
+async def test_a_form_holds_no_name_of_a_credential_that_stands_in_the_query() -> None:
+    data = keyed("query", requestBody={"content": FORM})
+    async with against(data, says({}), given={"S": "OURS"}) as (agent, under_test):
+        refused = await ask_for(under_test, "post_a", body={"api_key": "mine"})
+        assert refused.is_error and agent.requests == []
+        assert not (await ask_for(under_test, "post_a", body={"key": "mine"})).is_error
