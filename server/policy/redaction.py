@@ -27,7 +27,7 @@ from server.mcp.messages import (
 from server.mcp.questions import Question
 from server.mcp.results import CompletionResult, PromptResult, ToolResult
 from server.policy.patterns import read_pattern
-from server.policy.sets import SETS, Blot, plain
+from server.policy.sets import SECRET_MARK, SETS, Blot, is_named_secret, plain
 from server.settings.rules import RedactConfig
 
 # As much as is looked through in one go.
@@ -35,6 +35,8 @@ WINDOW: Final = 8 * 1024
 # Of values that are each short.
 _BREATH: Final = 200
 _LEAST_DIGITS: Final = 12  # of a number that could be more than a number
+
+_BLANKS: Final = " \t\r\n\ufeff"  # before JSON; the last one some programs write, and others overlook
 
 Number = TypeVar("Number", int, float)
 AnyBlock = TypeVar("AnyBlock", bound=Block)
@@ -51,9 +53,15 @@ class Redactor:
         named = dict.fromkeys(name for each in settings for name in each.sets)
         written = dict.fromkeys(text for each in settings for text in each.patterns)
         self._blots: tuple[Blot, ...] = (
-            *(blot for name in named for blot in SETS[name]),
+            *(blot for name, blots in SETS.items() if name in named for blot in blots),
             *(plain(read_pattern(text)) for text in written),
         )
+
+        self._secrets = "secrets" in named
+
+    async def member(self, name: str, value: str) -> str:
+        """A text that has a name in an object."""
+        return SECRET_MARK if self._secrets and is_named_secret(name, value) else await self.text(value)
 
     async def text(self, text: str) -> str:
         for blot in self._blots:
@@ -133,9 +141,10 @@ class Redactor:
 
     async def _written(self, text: str) -> str:
         """JSON in a text is looked through as what it means: an escape does not hide anything there."""
-        if text[:1] in ("{", "["):
+        bare = text.lstrip(_BLANKS)
+        if bare[:1] in ("{", "[", '"'):
             try:
-                value = msgspec.json.decode(text)
+                value = msgspec.json.decode(bare)
             except (ValueError, RecursionError):
                 return await self.text(text)
             redacted = await self.value(value)
@@ -223,7 +232,9 @@ class _Walk:
             while name in found:  # two of them look alike now
                 number += 1
                 name = f"{base} {number}"
-            found[name] = await self.value(each)
+            found[name] = await (
+                self._redactor.member(key, each) if isinstance(each, str) else self.value(each)
+            )
         return found
 
     async def _number(self, value: Number, write: Callable[[Number], str]) -> Number | str:

@@ -7,7 +7,8 @@ with hostile texts. Where a pattern begins with plain characters, the engine fin
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from base64 import b64decode
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -15,9 +16,25 @@ import msgspec
 
 from server.policy.patterns import SafePattern
 
-# How many digits a card has, and with what its number begins.
+# How many digits a card has, and with what its number begins. With a 2 there are few, so that no date is taken for one.
 _CARD_DIGITS: Final = range(13, 20)
-_CARD_BEGINS: Final = frozenset("23456")
+_CARD_BEGINS: Final = frozenset("3456")
+_CARD_BEGINS_2: Final = (range(2131, 2132), range(2200, 2205), range(2221, 2721))
+# A blank or a dash may stand anywhere in the number. Where other marks do, the groups have to be those of a card: numbers stand in
+# columns, with points in them, and in lines.
+_CARD_GROUPS: Final = frozenset(
+    {
+        (4, 4, 4, 4),
+        (4, 4, 4, 4, 1),
+        (4, 4, 4, 4, 2),
+        (4, 4, 4, 4, 3),
+        (4, 6, 5),
+        (4, 6, 4),
+        (4, 4, 5),
+        (4, 3, 3, 3),
+    }
+)
+_CARD_MARKS: Final = r"[\s.\-\u00ad\u00b7\u2010-\u2015\u2212\u200b-\u200d\u2060\ufeff]"
 
 
 class Blot(msgspec.Struct, frozen=True):
@@ -30,6 +47,11 @@ class Blot(msgspec.Struct, frozen=True):
 def plain(pattern: SafePattern, words: str = "redacted") -> Blot:
     mark = f"[{words}]"
     return Blot(pattern, lambda _: mark)
+
+
+SECRET_MARK: Final = "[secret redacted]"
+_KEY_NAME: Final = "secret[_-]?+access[_-]?+key"  # of AWS
+_KEY_OF_AWS: Final = "[A-Za-z0-9/+=]{40}(?![A-Za-z0-9/+=])"
 
 
 def _of(words: str, reach: int, text: str) -> Blot:
@@ -45,7 +67,11 @@ def _secret(reach: int, text: str) -> Blot:
 
 def is_card(digits: str) -> bool:
     """By the check digit that ISO/IEC 7812 gives them (Luhn)."""
-    if len(digits) not in _CARD_DIGITS or digits[0] not in _CARD_BEGINS or len(set(digits)) == 1:
+    if not digits.isascii():  # of another script
+        digits = "".join(str(int(digit)) for digit in digits)
+    if len(digits) not in _CARD_DIGITS or len(set(digits)) == 1:
+        return False
+    if digits[0] not in _CARD_BEGINS and not any(int(digits[:4]) in each for each in _CARD_BEGINS_2):
         return False
     total = 0
     for place, digit in enumerate(reversed(digits)):
@@ -56,7 +82,7 @@ def is_card(digits: str) -> bool:
 
 def _without_cards(found: re.Match[str]) -> str:
     """Of a run of digits in groups, whichever groups together are a card's number."""
-    parts = re.split(r"([ -])", found[0])
+    parts = re.split(rf"({_CARD_MARKS}{{1,6}})", found[0])
     out: list[str] = []
     at = 0
     while at < len(parts):
@@ -65,7 +91,7 @@ def _without_cards(found: re.Match[str]) -> str:
             digits += parts[to]
             if len(digits) > _CARD_DIGITS[-1]:
                 break
-            if is_card(digits):
+            if len(digits) in _CARD_DIGITS and _is_in_groups(parts[at : to + 1]) and is_card(digits):
                 end = to + 1
         if end:
             out.append("[card number redacted]")
@@ -79,21 +105,34 @@ def _without_cards(found: re.Match[str]) -> str:
     return "".join(out)
 
 
+def _is_in_groups(parts: Sequence[str]) -> bool:
+    marks = parts[1::2]
+    if all(mark in (" ", "-") for mark in marks):
+        return True
+    lines = sum("\n" in mark or "\r" in mark for mark in marks)
+    return lines <= 1 and tuple(map(len, parts[::2])) in _CARD_GROUPS
+
+
+# ── keys and tokens ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _without_password(found: re.Match[str]) -> str:
+    """Basic credentials (RFC 7617), which "basic information" is not."""
+    encoded = found[1].rstrip("=")
+    try:
+        plain = b64decode(
+            encoded + "=" * (-len(encoded) % 4),
+            altchars=b"-_" if "-" in encoded or "_" in encoded else None,
+            validate=True,
+        ).decode()
+    except ValueError:
+        return found[0]
+    return SECRET_MARK if ":" in plain and plain.isprintable() else found[0]
+
+
+# In this order, whichever are asked for: what is left of a password by the pattern of mail addresses is still one.
 SETS: Final[Mapping[str, tuple[Blot, ...]]] = MappingProxyType(
     {
-        "emails": (
-            _of(
-                "email redacted",
-                900,
-                r"(?<![\w.%+-])[\w.%+-]{1,256}+@(?:\w[\w-]{0,62}+\.){1,8}[^\W\d_]{2,24}+",
-            ),
-        ),
-        "cards": (
-            Blot(
-                SafePattern(re.compile(r"(?<![0-9])[0-9](?:[ -]?+[0-9]){12,400}+", re.ASCII), 900),
-                _without_cards,
-            ),
-        ),
         "secrets": (
             _secret(20_100, r"eyJ(?<![\w-]eyJ)[\w-]{8,4000}+(?:\.[\w-]{1,16000}+){1,2}+"),
             _secret(450, r"rt[0-9]{1,6}+\.[\w-]{1,200}+\.[0-9]{1,20}+\.[\w-]{1,200}+"),
@@ -104,6 +143,17 @@ SETS: Final[Mapping[str, tuple[Blot, ...]]] = MappingProxyType(
             _secret(300, r"gh[oprsu]_[A-Za-z0-9]{36,250}+"),
             _secret(300, r"github_pat_\w{22,250}+"),
             _secret(300, r"glpat-[\w-]{20,250}+"),
+            _secret(300, r"hooks\.slack\.com/[\w/-]{10,250}+"),
+            # The password of an address; what is before and behind it stays.
+            Blot(
+                SafePattern(re.compile(r"://[^\s/?#:@\"'<>]{0,200}+:[^\s/?#\"'<>]{1,500}@"), 710),
+                lambda _: f"://{SECRET_MARK}@",
+            ),
+            Blot(
+                SafePattern(re.compile(r"(?i:basic)\s{1,10}+([\w+/-]{4,4000}+={0,2}+)", re.ASCII), 4100),
+                _without_password,
+            ),
+            _secret(80, rf"(?i:{_KEY_NAME})[\s\"':=>]{{1,12}}+{_KEY_OF_AWS}"),
             _secret(300, r"xox[abeprs]-[\w-]{10,250}+"),
             _secret(60, r"A(?:KIA|SIA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
             _secret(60, r"AIza[\w-]{35}"),
@@ -113,5 +163,25 @@ SETS: Final[Mapping[str, tuple[Blot, ...]]] = MappingProxyType(
                 r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]|-(?!----)){0,16000}+(?:-----END[A-Z -]{0,60}+)?",
             ),
         ),
+        "emails": (
+            _of(
+                "email redacted",
+                900,
+                r"(?<![\w.%+-])[\w.%+-]{1,256}+@(?:\w[\w-]{0,62}+\.){1,8}[^\W\d_]{2,24}+",
+            ),
+        ),
+        "cards": (
+            Blot(
+                SafePattern(re.compile(rf"(?<!\d)\d(?:{_CARD_MARKS}{{0,6}}+\d){{12,2000}}+"), 14_100),
+                _without_cards,
+            ),
+        ),
     }
 )
+
+
+def is_named_secret(name: str, value: str) -> bool:
+    """Whether a member of an object is a secret that is known by its name alone: it has no shape of its own."""
+    return re.search(_KEY_NAME, name, re.IGNORECASE) is not None and (
+        re.fullmatch(_KEY_OF_AWS, value.strip()) is not None
+    )

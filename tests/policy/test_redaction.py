@@ -30,6 +30,9 @@ from server.settings.rules import RedactConfig
 ALL = RedactConfig(sets=("emails", "cards", "secrets"))
 MAIL, CARD, SECRET = "[email redacted]", "[card number redacted]", "[secret redacted]"
 KEY = "sk-" + "a1B2" * 8
+AWS = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+CARD_16 = "4111111111111111"
+CARD_OF_19 = "6304000000000000018"
 
 
 def redactor(*patterns: str, sets: Any = ()) -> Redactor:
@@ -88,6 +91,14 @@ HOSTILE = [
     "-----BEGIN " * 90_000,
     "bearer " * 140_000,
     "4111 1111 1111 111" * 50_000,
+    "4111\u00a0" * 200_000,
+    "4\n" * 500_000,
+    "4. -" * 250_000,
+    "://" * 300_000,
+    "://a:" * 200_000,
+    "basic " * 160_000,
+    "secret_access_key=" * 50_000,
+    "hooks.slack.com/" * 60_000,
     "\u202e\U0001f600é" * 300_000,
 ]
 
@@ -158,12 +169,33 @@ def test_what_the_sets_know_is_looked_at_twice_at_most_from_wherever_it_might_be
         ("4111111111111111", CARD),
         ("card 4111 1111 1111 1111 2025", f"card {CARD} 2025"),
         ("378282246310005 and 5555-5555-5555-4444", f"{CARD} and {CARD}"),
+        *((f"card {mark.join(('4111', '1111', '1111', '1111'))} 2025", f"card {CARD} 2025")
+          for mark in ("\u00a0", ".", "\u2013", "  ", "\t", " - ", "\u202f", "\u2011", "\u200b")),
+        ("card 4111 1111\n1111 1111", f"card {CARD}"),
+        ("card 4111 1111 1111\r\n  1111.", f"card {CARD}."),
+        ("3782\u00a0822463\u00a010005", CARD),
+        ("".join(chr(0xFF10 + int(digit)) for digit in "4111111111111111"), CARD),
+        ("\uff14111 1111 1111 1111", CARD),
+        (CARD_OF_19, CARD),
+        (f"{CARD_OF_19[:4]} {CARD_OF_19[4:8]} {CARD_OF_19[8:12]} {CARD_OF_19[12:16]} {CARD_OF_19[16:]}", CARD),
+        (f"1{CARD_OF_19}", None),
+        ("2223003122003222 and 2019202020212022", f"{CARD} and 2019202020212022"),
         ("4111111111111112 is mistyped", None),
         ("0000000000000000", None),
         ("call 12345678901234567890123", None),
         (f"the key is {KEY}!", f"the key is {SECRET}!"),
         ("disk-encryption-is-configured-here", None),
         ("ghp_" + "a" * 36, SECRET),
+        ("Authorization: Basic dXNlcjpwYXNzd29yZA==", f"Authorization: {SECRET}"),
+        ("{'authorization': 'basic dXNlcjpwYXNzd29yZA'}", f"{{'authorization': '{SECRET}'}}"),
+        ("Basic information, basic authentication, basic 12345678", None),
+        ("postgres://app:s3cr3t!@db.internal:5432/shop", f"postgres://{SECRET}@db.internal:5432/shop"),
+        ("redis://:p%40ss@cache and amqp://u:p@ss@mq/", f"redis://{SECRET}@cache and amqp://{SECRET}@mq/"),
+        ("https://example.org:8080/@ann?x=a:b@c http://localhost:3000 ssh://git@host/x", None),
+        (f"aws_secret_access_key = {AWS}", f"aws_{SECRET}"),
+        (f'"SecretAccessKey": "{AWS}"', f'"{SECRET}"'),
+        ("da39a3ee5e6b4b0d3255bfef95601890afd80709", None),  # a SHA-1
+        ("https://hooks.slack.com/services/T0000/B0000/XXXXXXXXXXXX", f"https://{SECRET}"),
         ("AKIAIOSFODNN7EXAMPLE", SECRET),
         ("eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl", SECRET),
         ("Authorization: Bearer abcdefgh12345678", f"Authorization: {SECRET}"),
@@ -172,6 +204,42 @@ def test_what_the_sets_know_is_looked_at_twice_at_most_from_wherever_it_might_be
 )  # fmt: skip
 async def test_what_the_sets_know(text: str, expected: str | None) -> None:
     assert await Redactor([ALL]).text(text) == (text if expected is None else expected)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-11-27 18:34:45, 2026-11-28 07:00:00",
+        "2026-11-27\n2026-11-28\n2026-11-29\n",
+        "20260405060708 20261127183445123",
+        "+49 30 901820 and (0)171.555.2368 and 1-800-555-0199",
+        "550e8400-e29b-41d4-a716-446655440000",
+        "1764268485123",
+        "4111.5 1111.25 1111.75 1111.0",
+        "4111\n1111\n1111\n1111\n",  # a column
+        "4 111 111 111 111 111".replace(" ", "\u202f"),
+        "192.168.100.200\n10.20.30.40 2.16.840.1.113883.3.4",
+        "4111,1111,1111,1111",
+        "378282246310006 4222222222223 5105105105105101",  # mistyped
+    ],
+)
+async def test_ordinary_numbers_stay(text: str) -> None:
+    assert await Redactor([ALL]).text(text) == text
+
+
+async def test_a_card_is_found_behind_any_number_of_other_numbers() -> None:
+    for mark in (" ", "\n", "\u00a0"):
+        text = mark.join(["17"] * 700)
+        found = await Redactor([ALL]).text(f"{text}{mark}4111 1111 1111 1111")
+        assert found == f"{text}{mark}{CARD}"
+
+
+async def test_every_card_is_found_that_a_pattern_for_one_alone_would_find() -> None:
+    """Whatever stands around it, and in whatever groups a blank or a dash makes."""
+    for cut in range(1, 16):
+        for mark in " -":
+            card = f"{CARD_16[:cut]}{mark}{CARD_16[cut:]}"
+            assert await Redactor([ALL]).text(f"x{card}y") == f"x{CARD}y"
 
 
 def test_a_card_has_a_right_check_digit() -> None:
@@ -200,6 +268,7 @@ async def test_every_part_of_an_answer_is_looked_through_and_stays_json() -> Non
         ),
         structured={
             "a": [{"b": "ann@example.org"}],
+            "aws": {"SecretAccessKey": AWS, "Sha": AWS.lower()},
             "ann@example.org": 4111111111111111,
             "bob@example.org": 7,
         },
@@ -213,12 +282,26 @@ async def test_every_part_of_an_answer_is_looked_through_and_stays_json() -> Non
     assert (blocks[2].resource.uri, blocks[2].resource.text) == ("u:ann@example.org", f"x {MAIL}")
     assert blocks[3].resource.blob == "YW5uQGV4YW1wbGUub3Jn"
     assert (blocks[4].name, blocks[4].title) == (MAIL, SECRET)
-    assert found.structured == {"a": [{"b": MAIL}], MAIL: CARD, f"{MAIL} 2": 7}
+    assert found.structured == {
+        "a": [{"b": MAIL}], "aws": {"SecretAccessKey": SECRET, "Sha": AWS.lower()}, MAIL: CARD, f"{MAIL} 2": 7,
+    }  # fmt: skip
     assert found.meta == {"k": SECRET}
     floats = ToolResult(content=(), structured={"a": 4111111111111111.0, "b": 4111111111111112.0, "c": 2.5})
     assert (await Redactor([ALL]).result(floats)).structured == {"a": CARD, "b": 4111111111111112.0, "c": 2.5}
     same = ToolResult(content=(TextContent(text="{broken"),), structured={"n": 10**400, "f": 1e300})
     assert (await Redactor([ALL]).result(same)).structured == same.structured
+
+
+@pytest.mark.parametrize("before", [" ", "\n\t ", "\ufeff"])
+@pytest.mark.parametrize(
+    "written", ['{"m":"ann\\u0040example.org"}', '["ann\\u0040example.org"]', '"ann\\u0040example.org"']
+)
+async def test_blanks_before_json_hide_nothing(before: str, written: str) -> None:
+    answer = ToolResult(content=(TextContent(text=before + written),))
+    (block,) = (await Redactor([ALL]).result(answer)).content
+    assert MAIL in block.text and "example" not in block.text
+    same = ToolResult(content=(TextContent(text=before + '{"n" : 1}'),))
+    assert tuple((await Redactor([ALL]).result(same)).content) == same.content
 
 
 async def test_what_is_nested_too_deeply_is_not_shown_at_all() -> None:
