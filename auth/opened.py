@@ -6,7 +6,7 @@ somebody who knows the servers (`Parts.offerings`) the pages say no more than th
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -60,6 +60,16 @@ class ScopeOffer(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[ScopeOffer, ...] = ()
 
 
+class ScopeReach(msgspec.Struct, frozen=True, kw_only=True):
+    """The sum of what is asked for. `words`: of the first permission; "": there is none."""
+
+    words: str = ""
+    further: int = 0  # permissions besides it
+    money: bool = False  # one of them moves money
+    tools: int = 0
+    changing: int = 0
+
+
 def server_of(visit: PageVisit, name: str) -> OpenedServer:
     site, offerings = visit.parts.site, visit.parts.offerings
     found = None if offerings is None or name not in site.servers else offerings.server(name)
@@ -105,6 +115,24 @@ def scope_offers(
     return tuple(
         offer(name, tuple(offer(part) for part in names if part != name and within[part] == name))
         for name in outermost
+    )
+
+
+def scope_reach(visit: PageVisit, user: User, server: str, offers: Sequence[ScopeOffer]) -> ScopeReach:
+    """Add up these offers, ticked or not."""
+    if not offers:
+        return ScopeReach()
+    known, offerings = visit.parts.site.scopes, visit.parts.offerings
+    names = frozenset(each.name for each in offers)
+    found: tuple[OfferedTool, ...] = ()
+    if offerings is not None and server in visit.parts.site.servers:
+        found = offerings.tools(server, person=user.id, selection=user.tools, granted=names).tools
+    return ScopeReach(
+        words=offers[0].words,
+        further=len(offers) - 1,
+        money=any(known.financial(name) for name in names),
+        tools=len(found),
+        changing=sum(tool.changes and not tool.moves_money for tool in found),
     )
 
 

@@ -33,6 +33,9 @@ ADDRESS_CHARACTERS: Final = 64
 HSTS: Final = f"max-age={365 * DAY // SECOND}"
 
 Headers = Sequence[tuple[str, str]]
+
+# For pages that decide: a link with a fragment, or a text to be looked for, would open them below who asks.
+OPENS_AT_TOP: Final[Headers] = (("document-policy", "force-load-at-top"),)
 # What stands above an error: nothing was found or it is over, it is too early, or something was refused.
 ErrorMark: TypeAlias = Literal["lost", "wait", "stop"]
 _MARKS: Final[Mapping[int, ErrorMark]] = MappingProxyType(

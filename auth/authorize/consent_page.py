@@ -21,7 +21,7 @@ from auth.authorize.request import AuthorizationRequest, NoPlace, SendBack
 from auth.clients import redirects
 from auth.device.code_entry import sign_in_then
 from auth.device.confirm import spending
-from auth.pages import in_words, redirect
+from auth.pages import OPENS_AT_TOP, in_words, redirect
 from auth.people import proving
 from auth.people.sessions import BrowserSession, SignedOutMeanwhile
 from auth.values import scopes
@@ -76,6 +76,7 @@ async def page(
     return _leading(visit, found).page(
         "consent.html",
         title="Let a program in?",
+        headers=OPENS_AT_TOP,
         status=400 if problem else 200,
         form_token=visit.token(purpose(found.text)),
         request=found.text,
@@ -89,6 +90,7 @@ async def page(
         lasts=in_words(stays),
         opened=opened.server_of(visit, wanted.server),
         offers=offers,
+        reach=opened.scope_reach(visit, session.user, wanted.server, offers),
         spends=spends,
         problem=problem,
     )

@@ -15,7 +15,7 @@ from auth import opened
 from auth.clients import registry as clients
 from auth.device import request as device
 from auth.device.request import DeviceRequest
-from auth.pages import ago, clock, in_words
+from auth.pages import OPENS_AT_TOP, ago, clock, in_words
 from auth.people import proof
 from auth.people.sessions import BrowserSession
 from auth.people.users import User
@@ -67,6 +67,7 @@ async def page(
     ask = found.ask
     names = offered_by(ask, session.user)
     spends = await spending(visit, session, ask.server, scopes.join(names))
+    offers = opened.scope_offers(visit, session.user, ask.server, names, ticked=ticked)
     asked = None
     if needs_proof(ask, session, visit.request.ip, visit.now):
         asked = await proof.offer(visit, session)
@@ -74,6 +75,7 @@ async def page(
     return visit.page(
         "confirm.html",
         title="Let a device in?",
+        headers=OPENS_AT_TOP,
         status=400 if problem else 200,
         form_token=visit.token(purpose(ask.id, code)),
         account=session.user.name,
@@ -89,7 +91,8 @@ async def page(
         asked_at=clock(ask.created_at),
         lasts=in_words(visit.parts.policy.tokens.device_login_ms),
         opened=opened.server_of(visit, ask.server),
-        offers=opened.scope_offers(visit, session.user, ask.server, names, ticked=ticked),
+        offers=offers,
+        reach=opened.scope_reach(visit, session.user, ask.server, offers),
         spends=spends,
         problem=problem,
     )

@@ -4,11 +4,16 @@ HTML, cookies and headers. What every page looks like is in test_pages_accessibl
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
-from playwright.sync_api import Browser, expect
+from msgspec.structs import replace
+from playwright.sync_api import Browser, Page, expect
 
 from tests.auth.browser_fakes import PASSPHRASE
-from tests.e2e.chromium import serving, sign_in, tab
+from tests.auth.offering_fakes import a_support_desk
+from tests.e2e.chromium import PICTURES, Server, serving, sign_in, tab
+from tests.e2e.page_states import LOCAL, SERVERS, V6, WEB, link, register
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -68,6 +73,111 @@ def test_approve_is_not_there_at_first_for_pointer_or_keyboard(chromium: Browser
         seen = "getComputedStyle(document.querySelector('.arm button')).visibility"
         assert page.evaluate(f"{arm}.pause(), {arm}.currentTime = 1900, {seen}") == "hidden"
         assert page.evaluate(f"{arm}.currentTime = 2001, {seen}") == "visible"
+
+
+FIRST_SCREENS = {"laptop": (1366, 650), "desk": (1280, 800), "phone": (390, 664)}
+HOSTILE = "Your own terminal, which you know " * 6
+
+# What of the page can be seen as it is now: not beyond the window, and not behind anything else.
+SEEN = """query => [...document.querySelectorAll(query)].map(each => {
+  const box = each.getBoundingClientRect();
+  const corners = [[box.left + 2, box.top + 2], [box.left + 2, box.bottom - 2], [box.left + box.width / 2, box.top + box.height / 2]];
+  return corners.every(([x, y]) => { const top = document.elementFromPoint(x, y); return top && (each.contains(top) || top.contains(each)) });
+})"""
+FINISH = "document.getAnimations().forEach(each => each.finish())"
+YES = ".arm button"
+
+
+def _asked(server: Server, page: Page) -> Iterator[str]:
+    """The pages that decide, as they open: with everyday words, and with the longest that a program can send."""
+    house = server.house.owned()
+    many = [f"add_thing_number_{number}" for number in range(40)]
+    house.parts = replace(house.parts, offerings=a_support_desk("pay_refund", *many))
+    sign_in(page, server)
+    page.goto(f"{server.origin}/device?user_code={house.ask(ip='127.0.0.1')}")
+    yield "confirm"
+    house.time += 61_000
+    long = {"hostname": "build-" * 30, "user_agent": "x" * 200, "client_name": HOSTILE}
+    page.goto(f"{server.origin}/device?user_code={house.ask(ip=V6, **long)}")
+    yield "confirm-hostile"
+    page.goto(link(server, register(server, "cli_claude", LOCAL), LOCAL))
+    yield "consent"
+    page.goto(link(server, register(server, "cli_hostile", WEB, name=HOSTILE), WEB, scope="mcp financial"))
+    yield "consent-hostile"
+
+
+@pytest.mark.parametrize("javascript", [False, True])
+@pytest.mark.parametrize("size", FIRST_SCREENS)
+def test_a_page_that_decides_opens_with_who_asks_and_how_far_it_goes(
+    chromium: Browser, size: str, javascript: bool
+) -> None:
+    width, height = FIRST_SCREENS[size]
+    folder = PICTURES / "opened"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        serving(servers=SERVERS) as server,
+        tab(
+            chromium,
+            javascript=javascript,
+            viewport={"width": width, "height": height},
+            device_scale_factor=1,
+        ) as page,
+    ):
+        for name in _asked(server, page):
+            page.evaluate(FINISH)
+            page.screenshot(path=folder / f"{name}-{size}.png")
+            assert page.evaluate("scrollY") == 0, name
+            assert page.evaluate(SEEN, "h1") == [True], name
+            assert page.evaluate(SEEN, ".facts dt")[:2] == [True, True], name
+            assert page.evaluate(SEEN, ".facts dd")[:2] == [True, True], name
+            expect(page.locator(".facts dt").nth(0)).to_have_text("Who")
+            expect(page.locator(".facts dt").nth(1)).to_have_text("Asks for")
+            expect(page.locator(".facts dd").nth(1)).to_contain_text("42 change things")
+            # Deny is there at once. Approve has its place, and cannot be pressed there.
+            assert page.evaluate(SEEN, ".bar button") == [True], name
+            assert page.evaluate(SEEN, ".asleep") == [True], name
+            assert page.evaluate(SEEN, YES) == [False], name
+            place = page.locator(".asleep").bounding_box()
+            assert place is not None
+            page.mouse.dblclick(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+            page.evaluate("scrollTo(0, 1e6)")
+            page.screenshot(path=folder / f"{name}-{size}-end.png")
+            assert page.evaluate(SEEN, YES) == [True], name
+            assert page.evaluate(SEEN, ".bar button") == [True], name
+            assert page.evaluate(SEEN, ".asleep") == [False], name
+        assert [each.path for each in server.requests if each.method == "POST"] == ["/signin"]
+
+
+@pytest.mark.parametrize("size", FIRST_SCREENS)
+def test_yes_comes_into_reach_only_past_all_that_it_gives(chromium: Browser, size: str) -> None:
+    """However far somebody scrolls: as long as a permission is still below the window, or behind the bar, there is nothing to press."""
+    width, height = FIRST_SCREENS[size]
+    with (
+        serving(servers=SERVERS) as server,
+        tab(chromium, javascript=True, viewport={"width": width, "height": height}) as page,
+    ):
+        for name in _asked(server, page):
+            page.evaluate(FINISH)
+            last = "document.querySelector('fieldset > :last-child').getBoundingClientRect().bottom"
+            bar = "document.querySelector('.bar').getBoundingClientRect().top"
+            for _ in range(200):
+                if page.evaluate(
+                    f"document.querySelector('{YES}').getBoundingClientRect().top < innerHeight"
+                ):
+                    break
+                page.evaluate("scrollBy(0, 20)")
+            else:
+                raise AssertionError("it never comes")
+            assert page.evaluate(f"{last} <= {bar}"), name
+
+
+@pytest.mark.parametrize("part", ["#deny", "#:~:text=It%20may"])
+def test_a_link_that_somebody_sent_opens_the_page_at_its_top(chromium: Browser, part: str) -> None:
+    with serving() as server, tab(chromium, viewport={"width": 390, "height": 664}) as page:
+        server.house.owned()
+        sign_in(page, server)
+        page.goto(f"{server.origin}/device?user_code={server.house.ask(ip='127.0.0.1')}{part}")
+        assert page.evaluate("scrollY") == 0
 
 
 def test_chromium_sends_what_the_form_check_reads_and_keeps_the_plain_cookie_on_loopback(
