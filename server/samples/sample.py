@@ -51,6 +51,16 @@ def sample(schema: Mapping[str, Any], given: Mapping[str, Any] | None = None) ->
     return cast("dict[str, Any]", made) if isinstance(made, dict) else {}
 
 
+def stated(schema: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return `given`, or else only what the schema itself states: its first example, constants, defaults and examples of arguments.
+    Nothing is made up."""
+    if given is not None:
+        return dict(given)
+    if examples := declared(schema):
+        return dict(examples[0])
+    return _Maker(schema).stated(schema, MAX_DEPTH)
+
+
 def resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     """Where a local `$ref` leads; anything else as it is."""
     found = mapping(schema)
@@ -120,6 +130,27 @@ class _Maker:
                 return None
             case _:
                 return _text(schema)
+
+    def stated(self, written: Any, depth: int) -> dict[str, Any]:
+        schema = resolved(written, self._root)
+        required = schema.get("required")
+        needed = cast("list[Any]", required) if isinstance(required, list) else []
+        found: dict[str, Any] = {}
+        for name, each in mapping(schema.get("properties")).items():
+            self._left -= 1
+            if not depth or self._left <= 0:
+                break
+            inner = resolved(each, self._root)
+            examples = inner.get("examples")
+            if "default" in inner:
+                found[name] = inner["default"]
+            elif name in needed and "const" in inner:
+                found[name] = inner["const"]
+            elif name in needed and isinstance(examples, list) and examples:
+                found[name] = cast("list[Any]", examples)[0]
+            elif "properties" in inner and (members := self.stated(inner, depth - 1)):
+                found[name] = members
+        return found
 
     def _first_meant(self, branches: Sequence[Any]) -> Any:
         """Not the one that says that there is nothing."""

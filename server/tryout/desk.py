@@ -78,6 +78,12 @@ def stands(endpoint: Endpoint, principal: Principal, name: str) -> bool:
     return entry is not None and endpoint.rights.standing(principal, entry) is Standing.ALLOWED
 
 
+def changes(endpoint: Endpoint, name: str) -> bool:
+    """Whether a call may change something, whatever it costs."""
+    entry = endpoint.catalog.tools.get(name)
+    return entry is None or entry.terms.tier != "read"
+
+
 def only_reads(endpoint: Endpoint, name: str) -> bool:
     """Whether a call changes nothing and costs nothing."""
     entry = endpoint.catalog.tools.get(name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -38,15 +38,21 @@ def servers(found: Sequence[tuple[str, str]]) -> Markup:
 
 
 def tools(
-    title: str, server: str, found: Sequence[Mapping[str, Any]], *, more: str = "", first: str = ""
+    title: str,
+    server: str,
+    found: Sequence[Mapping[str, Any]],
+    *,
+    more: str = "",
+    first: str = "",
+    changing: Collection[str] = (),
 ) -> Markup:
-    """`more`: the address of those that come after these; `first`: of those that come before them all, where these are not they."""
+    """`changing`: the names of those that may change something; `more`: the address of those that come after these; `first`: of those that come before them all, where these are not they."""
     rows = _joined(
         Markup('<li><div><a href="/{}/try/{}"><strong>{}</strong></a>{}<small>{}</small></div></li>').format(
             server,
             tool["name"],
             tool["name"],
-            Markup(' <span class="tag">{}</span>').format(price) if (price := price_of(tool)) else "",
+            badges(tool, changes=tool["name"] in changing),
             first_line(tool),
         )
         for tool in found
@@ -81,20 +87,23 @@ def form(
     problems: Mapping[str, str],
     as_whom: str,
     above: Markup = NOTHING,
+    changes: bool = False,
 ) -> Markup:
     """What is asked before the call. `raw`: all arguments as JSON, as far as somebody has typed them; `above`: what came of the call before."""
     price = price_of(tool, whole=True)
     return Markup(
-        "<h1>{name}</h1>{description}{above}{price}{problem}"
+        '<h1>{name}</h1><p class="tags">{badges}</p>{description}{above}{price}{problem}'
         '<form method="post" action="/{server}/try/{path}">{hidden}{fields}'
         '<details{open}><summary>All arguments as JSON</summary><div class="field">'
         '<label for="raw">Instead of the fields</label>'
         '<textarea id="raw" name="raw" rows="6" spellcheck="false" autocomplete="off" aria-describedby="raw-hint{raw_problem_id}"{raw_invalid}>\n{raw}</textarea>'
         '<span class="hint" id="raw-hint">What is written here is sent, and the fields above are not.</span>{raw_problem}</div></details>'
-        '<p class="after"><button type="submit">Call it</button></p></form>'
+        '<p class="after"><button type="submit">{words}</button></p></form>'
         '<p class="soft small after">Called as {whom}. <a href="/{server}/try">Other tools</a></p>'
     ).format(
         name=tool["name"],
+        badges=badges(tool, changes=changes),
+        words="Continue" if changes or price or destructive(tool) else "Call it",
         description=described(tool),
         above=above,
         price=Markup('<div class="note amber"><p>Costs {}. It is taken from your balance.</p></div>').format(
@@ -112,6 +121,39 @@ def form(
         raw_problem_id=Markup(" raw-problem") if "raw" in problems else "",
         raw_invalid=Markup(' aria-invalid="true"') if "raw" in problems else "",
         raw_problem=_problem("raw", problems),
+        whom=as_whom,
+    )
+
+
+def sure(
+    server: str,
+    tool: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+    *,
+    hidden: Mapping[str, str],
+    as_whom: str,
+    changes: bool,
+) -> Markup:
+    """Ask before a call that changes or costs something: with what it is made, and at which price."""
+    price = price_of(tool, whole=True)
+    warning = "This cannot be undone." if destructive(tool) else "It may change something." if changes else ""
+    return Markup(
+        '<h1>Call {name}?</h1><p class="tags">{badges}</p>{price}{warning}<h2>Arguments</h2>{arguments}'
+        '<div class="choice"><a class="button" href="/{server}/try/{name}">Cancel</a>'
+        '<form method="post" action="/{server}/try/{name}">{hidden}<button class="quiet" type="submit">Call it</button></form></div>'
+        '<p class="soft small after">Called as {whom}.</p>'
+    ).format(
+        name=tool["name"],
+        badges=badges(tool, changes=changes),
+        price=Markup('<div class="note amber"><p>Costs {}. It is taken from your balance.</p></div>').format(
+            price
+        )
+        if price
+        else "",
+        warning=Markup('<div class="note amber"><p>{}</p></div>').format(warning) if warning else "",
+        arguments=_pre(as_json(arguments)),
+        server=server,
+        hidden=_hidden(hidden),
         whom=as_whom,
     )
 
@@ -180,6 +222,20 @@ def first_line(tool: Mapping[str, Any]) -> str:
     return shown(words.strip().partition("\n")[0], 200) if isinstance(words, str) else ""
 
 
+def badges(tool: Mapping[str, Any], *, changes: bool) -> Markup:
+    """Say in a word each what a call does, and what it costs."""
+    found = [("tag warn", "changes things") if changes else ("tag", "only reads")]
+    if destructive(tool):
+        found.append(("tag bad", "cannot be undone"))
+    if price := price_of(tool):
+        found.append(("tag warn", price))
+    return _joined(Markup(' <span class="{}">{}</span>').format(*each) for each in found)
+
+
+def destructive(tool: Mapping[str, Any]) -> bool:
+    return mapping(tool.get("annotations")).get("destructiveHint") is True
+
+
 def price_of(tool: Mapping[str, Any], *, whole: bool = False) -> str:
     words = mapping(mapping(tool.get("_meta")).get(PRICE)).get("words")
     if not isinstance(words, str):
@@ -223,9 +279,13 @@ def _field(field: TryField, problems: Mapping[str, str]) -> Markup:
 
 
 def _control(field: TryField, about: Markup) -> Markup:
+    plain = about
+    if field.sample:
+        about += Markup(' placeholder="for example {}"').format(field.sample)
     given = {"name": field.name, "about": about, "value": field.value}
     match field.kind:
         case "choice" | "boolean":
+            given["about"] = plain
             return Markup('<select id="{name}" name="{name}"{about}>{options}</select>').format(
                 **given, options=_options(field)
             )

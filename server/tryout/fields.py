@@ -48,6 +48,7 @@ class TryField(msgspec.Struct, frozen=True, kw_only=True):
     titles: tuple[str, ...] = ()
     of: Scalar = "text"
     fields: tuple[TryField, ...] = ()
+    sample: str = ""  # shown where nothing is written yet; never sent
 
 
 class Filled(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +77,19 @@ def refilled(fields: Sequence[TryField], posted: Mapping[str, str]) -> tuple[Try
     return tuple(
         msgspec.structs.replace(
             field, value=posted.get(field.name, ""), fields=refilled(field.fields, posted)
+        )
+        for field in fields
+    )
+
+
+def sampled(fields: Sequence[TryField], samples: Sequence[TryField]) -> tuple[TryField, ...]:
+    """Give the fields the values of others, of one schema with them, as samples."""
+    values = {each.name: each for each in samples}
+    return tuple(
+        msgspec.structs.replace(
+            field,
+            sample=values[field.name].value if field.name in values else "",
+            fields=sampled(field.fields, values[field.name].fields if field.name in values else ()),
         )
         for field in fields
     )
@@ -221,8 +235,8 @@ def _read(field: TryField, posted: Mapping[str, str], problems: dict[str, str]) 
         return inner if inner or field.required else _LEFT_OUT
     # A browser ends each line of a text area with two characters.
     text = posted.get(field.name, "").replace("\r\n", "\n")
-    if field.kind in ("text", "long"):
-        return text if text or field.required else _LEFT_OUT
+    if field.kind in ("text", "long") and text:
+        return text
     if not text.strip():
         if not field.required:
             return _LEFT_OUT

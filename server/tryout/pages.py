@@ -7,6 +7,7 @@ an unattended browser must not be enough for.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, cast
@@ -24,12 +25,12 @@ from auth.values.wire import WireReply
 from auth.visit import PageVisit
 from server.endpoint.endpoint import Endpoint
 from server.samples.programs import SampleCall, curl
-from server.samples.sample import mapping, sample
+from server.samples.sample import mapping, sample, stated
 from server.settings.resolve import Resolved
 from server.settings.shapes import ServerConfig
 from server.tryout import desk, drawing
 from server.tryout.desk import TryAnswer, TryRound
-from server.tryout.fields import TryField, as_json, fields_of, filled, json_of, refilled
+from server.tryout.fields import TryField, as_json, fields_of, filled, json_of, refilled, sampled
 
 PATH: Final = "/try"
 AT: Final = "at"  # where a page of the list begins, in the query
@@ -44,6 +45,7 @@ STATE: Final = "state"
 ASKED: Final = "asked"
 KEPT: Final = "kept"
 ONCE: Final = "once"
+SURE: Final = "sure"  # that somebody was shown this very call, and what it does and costs
 ENTROPY_BYTES: Final = 16
 
 Who = Literal["owners", "people"]
@@ -88,8 +90,7 @@ class TryPages:
             tool = self._tool(server, principal, name)
             if tool is None:
                 return self._no_tool(visit, server)
-            given = self._example(server, name)
-            arguments = sample(mapping(tool.get("inputSchema")), given)
+            arguments = stated(_schema(tool), self._example(server, name))
             return self._form(visit, server, tool, principal, fields_of(_schema(tool), arguments))
 
         return await self._let_in(visit, server, show)
@@ -110,6 +111,8 @@ class TryPages:
                     return page
             if STATE in visit.form:
                 return await self._answered(visit, server, tool, principal)
+            if SURE in visit.form:
+                return await self._agreed(visit, server, tool, principal)
             return await self._called(visit, server, tool, principal)
 
         return await self._let_in(visit, server, make)
@@ -207,7 +210,10 @@ class TryPages:
         title = self._title(server)
         more = "" if found.after is None else f"/{server}{PATH}?{AT}={found.after}"
         first = "" if at is None else f"/{server}{PATH}"
-        return self._page(visit, title, drawing.tools(title, server, found.tools, more=more, first=first))
+        names = [str(tool["name"]) for tool in found.tools]
+        changing = {name for name in names if desk.changes(self._endpoints[server], name)}
+        body = drawing.tools(title, server, found.tools, more=more, first=first, changing=changing)
+        return self._page(visit, title, body)
 
     def _tool(self, server: str, principal: Principal, name: str) -> Mapping[str, Any] | None:
         return desk.tool(self._endpoints[server], principal, name)
@@ -229,9 +235,17 @@ class TryPages:
             "form_token": visit.token(_purpose(server, name)),
             ONCE: self.parts.entropy(ENTROPY_BYTES).hex(),
         }
-        whom = principal.person or "somebody without a login"
+        samples = fields_of(_schema(tool), sample(_schema(tool), self._example(server, name)))
         body = drawing.form(
-            server, tool, fields, hidden=hidden, raw=raw, problems=problems or {}, as_whom=whom, above=above
+            server,
+            tool,
+            sampled(fields, samples),
+            hidden=hidden,
+            raw=raw,
+            problems=problems or {},
+            as_whom=_whom(principal),
+            above=above,
+            changes=desk.changes(self._endpoints[server], name),
         )
         return self._page(visit, name, body, status=400 if problems else 200)
 
@@ -251,10 +265,52 @@ class TryPages:
         refill = refilled(fields, visit.form)
         if problems:
             return self._form(visit, server, tool, principal, refill, raw=raw, problems=problems)
+        found = cast("Mapping[str, Any]", arguments)
+        if self._asks_first(server, tool):
+            return self._sure(visit, server, tool, principal, found)
         once = visit.form.get(ONCE, "")
-        return await self._round(
-            visit, server, tool, principal, cast("Mapping[str, Any]", arguments), once, None, refill, raw
-        )
+        return await self._round(visit, server, tool, principal, found, once, None, refill, raw)
+
+    # ── is it meant ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _asks_first(self, server: str, tool: Mapping[str, Any]) -> bool:
+        reads = desk.only_reads(self._endpoints[server], str(tool["name"]))
+        return not reads or drawing.destructive(tool)
+
+    def _sure(
+        self,
+        visit: PageVisit,
+        server: str,
+        tool: Mapping[str, Any],
+        principal: Principal,
+        arguments: Mapping[str, Any],
+    ) -> WireReply:
+        name, once = str(tool["name"]), self.parts.entropy(ENTROPY_BYTES).hex()
+        hidden = {
+            "form_token": visit.token(_purpose(server, name)),
+            ONCE: once,
+            KEPT: _compact(arguments),
+            SURE: visit.token(_meant(server, tool, arguments, once)),
+        }
+        changes = desk.changes(self._endpoints[server], name)
+        body = drawing.sure(server, tool, arguments, hidden=hidden, as_whom=_whom(principal), changes=changes)
+        return self._page(visit, f"Call {name}?", body)
+
+    async def _agreed(
+        self, visit: PageVisit, server: str, tool: Mapping[str, Any], principal: Principal
+    ) -> WireReply:
+        """Make the call that was shown. Where it is another by now, in arguments or price, it is shown again."""
+        try:
+            arguments = json_of(visit.form.get(KEPT, ""))
+        except ValueError:
+            return visit.stale_form()
+        if not isinstance(arguments, dict):
+            return visit.stale_form()
+        found, once = cast("dict[str, Any]", arguments), visit.form.get(ONCE, "")
+        if not visit.gave(_meant(server, tool, found, once), visit.form[SURE]):
+            return self._sure(visit, server, tool, principal, found)
+        fields, raw = _again(tool, found)
+        return await self._round(visit, server, tool, principal, found, once, None, fields, raw)
 
     async def _round(
         self,
@@ -360,8 +416,7 @@ class TryPages:
             result = {"inputRequests": asked, "requestState": state}
             page = self._questions(visit, server, tool, principal, result, arguments, once, problems=problems)
             return page or visit.stale_form()
-        fields = fields_of(_schema(tool), arguments)
-        raw = "" if filled(fields, _posted(fields)).arguments == arguments else as_json(arguments)
+        fields, raw = _again(tool, arguments)
         again = TryRound(state=state, answers=answers)
         return await self._round(visit, server, tool, principal, arguments, once, again, fields, raw)
 
@@ -393,6 +448,23 @@ class TryPages:
 
 def _purpose(server: str, tool: str) -> str:
     return f"try {server} {tool}"
+
+
+def _meant(server: str, tool: Mapping[str, Any], arguments: Mapping[str, Any], once: str) -> str:
+    """Name one call in one form: its tool with what it is said to do and to cost, and its arguments."""
+    told = [server, tool["name"], tool.get("annotations"), tool.get("_meta"), arguments, once]
+    return f"try this {hashlib.sha256(msgspec.json.encode(told, order='sorted')).hexdigest()}"
+
+
+def _again(tool: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[Sequence[TryField], str]:
+    """The form filled in with these arguments, and those as JSON where the fields cannot hold them."""
+    fields = fields_of(_schema(tool), arguments)
+    same = filled(fields, _posted(fields)).arguments == arguments
+    return fields, "" if same else as_json(arguments)
+
+
+def _whom(principal: Principal) -> str:
+    return principal.person or "somebody without a login"
 
 
 def _schema(tool: Mapping[str, Any]) -> Mapping[str, Any]:

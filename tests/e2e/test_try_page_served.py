@@ -93,6 +93,16 @@ TOOLS = {
             ],
         },
         {"name": "change", "inputSchema": {"type": "object"}, "scenarios": [{"respond": "it is changed"}]},
+        {
+            "name": "cancel_order",
+            "inputSchema": {
+                "type": "object",
+                "properties": {"order": {"type": "string"}, "why": {"type": "string", "default": "late"}},
+                "required": ["order"],
+            },
+            "annotations": {"destructiveHint": True},
+            "scenarios": [{"respond": "it is cancelled"}],
+        },
         {"name": "pay", "inputSchema": {"type": "object"}, "scenarios": [{"respond": "paid"}]},
     ],
 }
@@ -207,6 +217,10 @@ class TryForm:
             },
         )
 
+    def confirmed(self, more: Mapping[str, str] | None = None) -> httpx2.Response:
+        """What came of it where the page asks first."""
+        return TryForm(self.person, self.send(more)).send()
+
 
 def form(person: Person, server: Server, tool: str = "look", name: str = "house") -> TryForm:
     page = person.browser.get(f"{server.url}/{name}/try/{tool}")
@@ -223,7 +237,7 @@ def test_somebody_signed_in_chooses_fills_in_and_is_answered(owner: Person, serv
     assert "/house/try" in page.text
     assert "/shed/try" in page.text
     page = owner.browser.get(f"{served.url}/house/try")
-    assert re.findall(r'href="/house/try/(\w+)"', page.text) == ["look", "wonder", "change"]
+    assert re.findall(r'href="/house/try/(\w+)"', page.text) == ["look", "wonder", "change", "cancel_order"]
     filled = form(owner, served)
     assert filled.fields["a/where"] == "attic"
     page = filled.send({"a/times": "2", "a/how": "1", "a/tags": "x\r\ny", "a/at/floor": "3"})
@@ -315,7 +329,7 @@ def test_a_question_is_answered_in_a_second_form(owner: Person, served: Server) 
 def test_what_may_change_something_wants_a_fresh_proof(
     owner: Person, program: Program, served: Server
 ) -> None:
-    assert "it is changed" in form(owner, served, "change").send().text  # just proven, by claiming
+    assert "it is changed" in form(owner, served, "change").confirmed().text  # just proven, by claiming
     with sqlite3.connect(next(program.data_dir.glob("*.db"))) as db:
         db.execute("UPDATE browser_sessions SET auth_time = auth_time - 16 * 60000")
     page = form(owner, served, "change").send()
@@ -325,7 +339,53 @@ def test_what_may_change_something_wants_a_fresh_proof(
     wrong = TryForm(owner, page).send({"passphrase": "not my passphrase at all"})
     assert wrong.status_code == 400
     assert "it is changed" not in wrong.text
-    assert "it is changed" in prove(owner, page).text
+    shown = prove(owner, page)
+    assert "it is changed" not in shown.text
+    assert "it is changed" in TryForm(owner, shown).send().text
+
+
+def test_nothing_is_made_up_and_what_cannot_be_undone_is_asked_about_first(
+    owner: Person, program: Program, served: Server
+) -> None:
+    listed = owner.browser.get(f"{served.url}/house/try").text
+    assert re.findall(r'class="tag[^"]*">([^<]+)<', listed) == [
+        *("only reads", "only reads", "changes things", "changes things", "cannot be undone")
+    ]
+    empty = form(owner, served, "cancel_order")
+    assert empty.fields["a/order"] == ""
+    assert empty.fields["a/why"] == "late"  # as its schema says
+    assert 'placeholder="for example text"' in empty.page.text
+    refused = empty.send()
+    assert refused.status_code == 400
+    assert "This is needed." in refused.text
+    shown = TryForm(owner, empty.send({"a/order": "A7"}))
+    assert "This cannot be undone." in shown.page.text
+    assert json.loads(html.unescape(re.findall(r"<pre[^>]*>(.*?)</pre>", shown.page.text, re.DOTALL)[0])) == {
+        "order": "A7", "why": "late",
+    }  # fmt: skip
+    # What was shown is what is called: other arguments, or another tool's yes, are shown first.
+    change = TryForm(owner, form(owner, served, "change").send())
+    for more in (
+        {"kept": '{"order": "B8"}'},
+        {"once": "other"},
+        {"sure": change.fields["sure"]},
+        {"sure": ""},
+    ):
+        page = shown.send(more)
+        assert page.status_code == 200
+        assert "it is cancelled" not in page.text
+        assert "This cannot be undone." in page.text
+    assert shown.send({"kept": "["}).status_code == 403
+    assert shown.send({"form_token": "x"}).status_code == 403
+    assert not [
+        call for call in _calls(program) if call["tool"] == "cancel_order"
+    ]  # nothing was called so far
+    assert "it is cancelled" in shown.send().text
+
+
+def _calls(program: Program) -> list[dict[str, str]]:
+    found = program.at_machine("calls")
+    return found["calls"] if isinstance(found, dict) else found
 
 
 def test_a_form_of_somebody_else_calls_nothing(owner: Person, served: Server) -> None:
@@ -406,8 +466,13 @@ def test_where_nobody_logs_in_whoever_is_at_the_machine_may(
     with program.serving("--config", write(home, 'auth = "none"')) as server:
         person = people()
         page = person.browser.get(f"{server.url}/house/try")
-        assert re.findall(r'href="/house/try/(\w+)"', page.text) == ["look", "wonder", "change"]
-        assert "it is changed" in form(person, server, "change").send().text
+        assert re.findall(r'href="/house/try/(\w+)"', page.text) == [
+            "look",
+            "wonder",
+            "change",
+            "cancel_order",
+        ]
+        assert "it is changed" in form(person, server, "change").confirmed().text
         assert "OSTIARY_TOKEN" not in _program(form(person, server).send())
         assert form(person, server).send({"form_token": "x"}).status_code == 403
         assert form(person, server).send({}, **{"Sec-Fetch-Site": "same-site"}).status_code == 403
@@ -450,7 +515,7 @@ def test_what_costs_something_is_paid_from_the_balance_once_for_each_form(
         assert "$0.25" in person.browser.get(f"{server.url}/house/try").text
         first = form(person, server)
         assert "Costs $0.25 a call. It is taken from your balance." in first.page.text
-        assert "looked around" not in first.send().text  # there is none yet
+        assert "looked around" not in first.confirmed().text  # there is none yet
 
         def balance() -> int:
             (wallet,) = program.at_machine("ledger", "balance", "--wallet", NAME)["wallets"]
@@ -458,13 +523,19 @@ def test_what_costs_something_is_paid_from_the_balance_once_for_each_form(
             return wallet["balance"] // 10_000
 
         program.at_machine("ledger", "grant", NAME, "$1.00")
+        shown = TryForm(person, first.send())
+        assert "Costs $0.25 a call. It is taken from your balance." in shown.page.text
+        assert balance() == 100
         for _ in range(2):
-            assert "looked around" in first.send().text
+            assert "looked around" in shown.send().text
             assert balance() == 75
-        # Other arguments are another call, and so is another form.
-        assert "looked at the roof" in first.send({"a/where": "roof"}).text
+        # Other arguments are another call, and are shown first; so is another form.
+        other = shown.send({"kept": '{"where": "roof"}'})
+        assert "looked at the roof" not in other.text
+        assert balance() == 75
+        assert "looked at the roof" in TryForm(person, other).send().text
         assert balance() == 50
-        assert "looked around" in form(person, server).send().text
+        assert "looked around" in form(person, server).confirmed().text
         assert balance() == 25
         with sqlite3.connect(next(program.data_dir.glob("*.db"))) as db:
             db.execute("UPDATE browser_sessions SET auth_time = auth_time - 16 * 60000")

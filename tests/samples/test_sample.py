@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from server.samples.sample import sample
+from server.samples.sample import sample, stated
 
 OBJECT = {"type": "object"}
 
@@ -79,3 +79,27 @@ def test_an_example_goes_before_anything_made_up() -> None:
 )
 def test_a_schema_that_makes_no_sense_makes_something_small(schema: dict[str, Any]) -> None:
     assert len(str(sample(schema))) < 1_000_000
+
+
+def test_what_is_stated_holds_nothing_that_was_made_up() -> None:
+    schema: dict[str, Any] = {
+        "properties": {
+            "order": {"type": "string"},
+            "day": {"enum": ["Friday", "Saturday"]},
+            "kind": {"const": "refund"},
+            "room": {"type": "string", "examples": ["attic"]},
+            "why": {"type": "string", "default": "late"},
+            "at": {
+                "type": "object",
+                "properties": {"floor": {"type": "integer", "default": 3}, "x": {"type": "integer"}},
+                "required": ["x"],
+            },
+            "again": {"$ref": "#"},
+        },
+        "required": ["order", "day", "kind", "room", "at"],
+    }
+    found = stated(schema)
+    found.pop("again")
+    assert found == {"kind": "refund", "room": "attic", "why": "late", "at": {"floor": 3}}
+    assert stated({**schema, "examples": [{"order": "A7"}]}) == {"order": "A7"}
+    assert stated(schema, {"order": "B8"}) == {"order": "B8"}

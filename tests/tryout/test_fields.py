@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from server.tryout.fields import MAX_FIELDS, TryField, fields_of, filled, refilled
+from server.tryout.fields import MAX_FIELDS, TryField, fields_of, filled, refilled, sampled
 
 
 def posted_of(fields: tuple[TryField, ...]) -> dict[str, str]:
@@ -68,7 +68,7 @@ def test_each_kind_of_schema_has_a_kind_of_field(schema: Any, kind: str) -> None
             "o": {"d": {"e": "x"}},
             "j": [{"k": None}],
         },
-        {"s": "", "c": "a", "l": []},
+        {"c": "a", "l": []},
         {"s": " kept ", "o": {"d": {"e": "<b>\"'&amp;"}}},
         {"s": "x", "i": 12345678901234567, "n": 1e300, "odd key/~%": "y"},
     ],
@@ -123,9 +123,17 @@ def test_what_cannot_be_understood_is_told_at_its_field(
     assert found.arguments == {}
 
 
-def test_what_is_left_empty_is_left_out_unless_it_is_needed() -> None:
+def test_what_is_left_empty_is_left_out_and_missed_where_it_is_needed() -> None:
     schema = {"properties": {name: {"type": "string"} for name in "ab"}, "required": ["b"]}
-    assert filled(fields_of(schema, {}), {}).arguments == {"b": ""}
+    found = filled(fields_of(schema, {}), {})
+    assert (found.arguments, found.problems) == ({}, {"a/b": "is needed"})
+
+
+def test_a_sample_is_shown_and_never_sent() -> None:
+    schema = {"properties": {"a": {"type": "object", "properties": {"b": {"type": "string"}}}}}
+    (field,) = sampled(fields_of(schema, {}), fields_of(schema, {"a": {"b": "x"}}))
+    assert (field.fields[0].sample, field.fields[0].value) == ("x", "")
+    assert filled([field], {}).arguments == {}
 
 
 def test_only_fields_that_were_asked_for_are_looked_at() -> None:
