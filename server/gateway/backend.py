@@ -37,6 +37,7 @@ from server.gateway.http import name_header
 from server.gateway.link import NO_HEADERS, Link
 from server.gateway.messages import UpstreamFailure, UpstreamRefusal
 from server.gateway.names import NamedLists, theirs_of
+from server.gateway.question_source import QuestionSource, SourcedOutlet
 from server.gateway.rounds import use
 from server.gateway.settings import McpConfig
 from server.gateway.tasks import TASK, cancel_task, created, follow_task, kept_task
@@ -93,6 +94,7 @@ class McpBackend:
             parked=parked,
         )
         self._questions = frozenset(config.questions)
+        self._source = QuestionSource(config, name=name, log=log)
         self._called = f"the upstream {config.id}" if config.id else "the upstream"
         self._elsewhere = config.id.replace("_", "-") + "+" if config.id else ""
         self._turns = Turns(config.calls_at_once)
@@ -209,6 +211,7 @@ class McpBackend:
         return await self._call(call, outlet)
 
     async def _call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
+        outlet = SourcedOutlet(outlet, self._source)
         lists = self._upstream.lists
         theirs = lists.tool_names.get(call.tool)
         if theirs is None:
@@ -280,6 +283,7 @@ class McpBackend:
         return shown(mark_up.on(amount))
 
     async def read(self, read: ResourceRead, outlet: Outlet) -> Sequence[ResourceContents]:
+        outlet = SourcedOutlet(outlet, self._source)
         theirs = self._theirs(read.uri)
         async with self._turn(read, "resource") as link:
             headers = name_header(theirs) if link.agreement.modern else NO_HEADERS
@@ -291,6 +295,7 @@ class McpBackend:
         return [msgspec.structs.replace(each, uri=read.uri) if each.uri == theirs else each for each in found]
 
     async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptResult:
+        outlet = SourcedOutlet(outlet, self._source)
         theirs = self._upstream.lists.prompt_names.get(get.prompt)
         if theirs is None:
             raise BackendError(f"{self._called} does not offer this prompt any more")

@@ -29,6 +29,7 @@ HEADERS: Final = 32
 HEADER_CHARACTERS: Final = 8 * 1024
 TCP: Final = re.compile(r"(?:[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[1-9][0-9]{0,4}")
 TOOL: Final = re.compile(r"!?[A-Za-z0-9_./*?-]{1,128}")
+HOST: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|[0-9a-f]*:[0-9a-f:.]{1,45}")
 NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 QuestionKind = Literal["elicitation", "sampling", "roots"]
@@ -84,6 +85,10 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         tuple[QuestionKind, ...],
         Meta(max_length=3, description='some of "elicitation", "sampling", "roots"'),
     ] = ("elicitation", "sampling")
+    question_hosts: Annotated[
+        tuple[str, ...],
+        Meta(max_length=100, description='a list of hosts, e.g. ["accounts.example.com"]'),
+    ] = ()
     deadline_seconds: Annotated[float, Meta(ge=1, le=86_400, description="seconds from 1 to 86400")] = 300.0
     start_seconds: Annotated[float, Meta(ge=1, le=600, description="seconds from 1 to 600")] = 30.0
     calls_at_once: Annotated[int, Meta(ge=1, le=10_000, description="a number from 1 to 10000")] = 256
@@ -169,6 +174,11 @@ def problems(config: McpConfig) -> list[tuple[str, str]]:
         named=bool(config.id),
         sends_authorization=config.sends_authorization,
     )
+    found += [
+        ("question_hosts", f"{host[:64]!r} is no host; write its name alone, in lower case")
+        for host in config.question_hosts
+        if not HOST.fullmatch(host)
+    ]
     found += pay_problems(config.pay)
     if config.mark_up:
         found += _mark_up_problems(config)

@@ -104,6 +104,7 @@ SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
         "upstream.login_wanted": "{upstream} wants a login: {reason}",
         "upstream.lost": "{agent} cannot be reached: {reason}",
         "upstream.met": "{upstream} was met for the first time, and what it offers accepted",
+        "upstream.question_refused": "{agent} {reason}",
         "upstream.still_lost": "{agent} still cannot be reached: {reason}",
         "upstream.withheld": "{upstream}: to be accepted: {count}, of these changed: {changed} (ostiary upstream list): {names}",
         "worker.ended": "worker {worker} has ended: {ended}; it is started again in {again_in_seconds} s",

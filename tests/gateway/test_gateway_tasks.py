@@ -98,6 +98,8 @@ async def test_what_a_task_asks_is_put_to_the_caller_once() -> None:
         caller = Caller(lambda asked: {key: {"action": "decline"} for key in asked})
         assert words(await door.call("dig", caller, can=CAN_ALL)) == "gold"
         assert [list(asked) for asked in caller.asked] == [["task-sure"]]
+        (asked,) = caller.asked[0].values()
+        assert "the server behind this one at 127.0.0.1" in str(asked.params["message"])
         (update,) = double.of("tasks/update")
         assert update["params"]["inputResponses"] == {"sure": {"action": "decline"}}
 

@@ -1,0 +1,88 @@
+"""The recognition of forms that ask for a secret: a passphrase, a token, the number of a card.
+
+A client is not to be asked for one by form (client/elicitation, "Security Considerations"). A field is judged by all that its author
+says of it, in whatever spelling. This stops what is plainly one; an author who hides what a field is for is not found out.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, cast
+
+# Ends of words: `userPassword`, `GITHUB_TOKEN` and "the client secret" end in one. English first, then what other languages have.
+_ENDS: Final = (
+    "password", "passwords", "passwort", "passphrase", "passphrases", "passcode", "passcodes", "passwd", "passkey", "pwd", "secret",
+    "secrets", "token", "credential", "credentials", "apikey", "apikeys", "accesskey", "secretkey", "privatekey", "signingkey",
+    "encryptionkey", "sshkey", "masterkey", "licensekey", "seedphrase", "recoveryphrase", "mnemonic", "backupcode", "backupcodes",
+    "recoverycode", "recoverycodes", "securitycode", "verificationcode", "confirmationcode", "authenticationcode", "authcode",
+    "logincode", "accesscode", "onetimecode", "smscode", "pincode", "creditcard", "debitcard", "cardnumber", "cardno", "cardcode",
+    "securitynumber", "kennwort", "kontrasena", "contrasena", "motdepasse", "senha", "wachtwoord", "haslo", "parola", "losenord", "salasana",
+)  # fmt: skip
+# Whole words only: they are the ends of harmless ones ("spin") or their beginnings.
+_WORDS: Final = frozenset(
+    {"pin", "pins", "otp", "totp", "hotp", "2fa", "mfa", "cvv", "cvc", "csc", "ssn", "jwt", "bearer", "pw"}
+)
+_WHOLE: Final = _WORDS | frozenset(_ENDS)
+_TEXTS_ONLY: Final = frozenset({"tokens"})  # a number of them is how long an answer may be
+_ANYWHERE: Final = ("密码", "密碼", "口令", "パスワード", "暗証番号", "비밀번호", "пароль", "كلمة المرور")
+_NAMES: Final = frozenset({"pass", "key"})  # as the whole name of a field
+_TOGETHER: Final = 3  # words that are read as one: "one time code"
+_TAKEN_FOR: Final = str.maketrans("аеорсухіѕјԁԛԝкмтнАЕОРСУХІЅЈКМТН", "aeopcyxisjdqwkmthAEOPCYXISJKMTH")
+_FREE: Final = frozenset({"string", "number", "integer"})
+_WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_SHOWN: Final = 40
+
+
+def secret_field(params: Mapping[str, Any]) -> str | None:
+    """Return the name of the first field that asks for a secret; None: no field does. `params` are those of a form, not checked yet."""
+    schema = _object(params.get("requestedSchema"))
+    around = (params.get("message"), schema.get("title"), schema.get("description"))
+    for name, described in _object(schema.get("properties")).items():
+        field = _object(described)
+        if field.get("format") == "password" or field.get("writeOnly") is True:
+            return name[:_SHOWN]
+        kind = field.get("type")
+        if kind not in _FREE or "enum" in field or "oneOf" in field:
+            continue  # nobody types anything there
+        said = (name, field.get("title"), field.get("description"))
+        if kind == "string":  # where a secret can be typed, the words above the form count as well
+            said += around
+        if name.casefold() in _NAMES or _speaks_of_secrets(said, of_texts=kind == "string"):
+            return name[:_SHOWN]
+    return None
+
+
+def _speaks_of_secrets(said: Iterable[object], *, of_texts: bool) -> bool:
+    for text in said:
+        if not isinstance(text, str):
+            continue
+        plain = _plain(text)
+        if any(word in plain.casefold() for word in _ANYWHERE):
+            return True
+        words = [word.casefold() for word in _WORD.findall(plain.translate(_TAKEN_FOR))]
+        if any(word.endswith(_ENDS) or (of_texts and word in _TEXTS_ONLY) for word in words):
+            return True
+        if not _WHOLE.isdisjoint(_read_together(words)):
+            return True
+    return False
+
+
+def _plain(text: str) -> str:
+    """Without accents, and without what is not seen."""
+    apart = unicodedata.normalize("NFKD", text)
+    return unicodedata.normalize(
+        "NFC", "".join(each for each in apart if unicodedata.category(each) not in ("Mn", "Cf"))
+    )
+
+
+def _read_together(words: Sequence[str]) -> Iterator[str]:
+    """Each by itself, and with up to two that follow: `passWord` and `pass_word` are `password`."""
+    for place in range(len(words)):
+        for count in range(1, min(_TOGETHER, len(words) - place) + 1):
+            yield "".join(words[place : place + count])
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
