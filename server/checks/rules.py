@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias, cast
 import msgspec
 
 from server.samples.sample import declared, mapping, resolved, type_of
+from server.tool_names import MEND, fault_in_name
 
 # Of a server as a whole: what catalogues of agents ask for.
 SERVER_CHARACTERS: Final = 200
@@ -29,7 +30,6 @@ MAX_LEVELS: Final = 8
 # Named in one finding.
 _NAMED: Final = 4
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
 _WHEN: Final = re.compile(
     r"\b(use|used|using|when|whenever|before|after|instead|only if|unless|call this|for example|e\.g\.)\b",
     re.I,
@@ -91,12 +91,8 @@ class _Property(msgspec.Struct, frozen=True):
 
 
 def _name(tool: Mapping[str, Any], _: bool) -> Share:
-    name = str(tool.get("name"))
-    if _NAME(name):
-        return _all_right()
-    if len(name) > 64:
-        return Share(0, 1, f"its name has {len(name)} characters, and some models' APIs refuse more than 64")
-    return Share(0, 1, "its name has characters that some models' APIs refuse, such as a dot")
+    fault = fault_in_name(str(tool.get("name")))
+    return _all_right() if fault is None else Share(0, 1, fault)
 
 
 def _described(tool: Mapping[str, Any], _: bool) -> Share:
@@ -336,7 +332,7 @@ def _walk(schema: Mapping[str, Any], root: Mapping[str, Any], way: str, level: i
 
 
 RULES: Final[Sequence[ToolRule]] = (
-    ToolRule("name", 10, _name, "use 1 to 64 letters, digits, _ and -"),
+    ToolRule("name", 10, _name, MEND),
     ToolRule("description", 20, _described, "say what it does, and when to use it"),
     ToolRule("description-length", 10, _long_enough, "say in one to five sentences what it does, and what it answers"),
     ToolRule("description-when", 5, _says_when, "add a sentence that begins with “Use this when”"),

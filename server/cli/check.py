@@ -18,6 +18,7 @@ import click
 
 from server.cli import local, spans, terminal
 from server.cli.terminal import CliError, Misuse, clean, json_option, out, paint
+from server.tool_names import MEND, refusal, refused_names
 
 if TYPE_CHECKING:
     from server.checks.examples import DeclaredExample, ToolVerdict
@@ -333,6 +334,8 @@ def _show(checked: Checked, score: ServerScore | None, *, heading: bool) -> None
     if score is not None:
         _show_score(checked, score)
         return
+    if refused := refused_names(str(tool["name"]) for tool in checked.tools):
+        terminal.say_hint(clean(f"{refusal(refused)}; {MEND}"))
     rows = [(_mark(each.state), clean(each.tool), clean(each.words)) for each in checked.verdicts]
     for line in terminal.columns(rows):
         out(line)
@@ -394,7 +397,11 @@ def _as_json(
 
     found: dict[str, Any] = {"ok": ok, "servers": []}
     for each in checked:
-        told: dict[str, Any] = {"name": each.name, "tools": len(each.tools)}
+        told: dict[str, Any] = {
+            "name": each.name,
+            "tools": len(each.tools),
+            "refused_names": refused_names(str(tool["name"]) for tool in each.tools),
+        }
         if scores is None:
             told["examples"] = [msgspec.to_builtins(verdict) for verdict in each.verdicts]
         else:

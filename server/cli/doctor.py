@@ -159,6 +159,8 @@ def _examine_machine(
                 report.add(step)
         if (certificate := status.get("certificate")) is not None:
             report.add(_certificate(certificate))
+        for refused in (status.get("refused_names") or {}).values():
+            report.add(_refused_names(refused))
         if unheard := status.get("unheard_prices"):
             report.add(_unheard(unheard))
         tried = _tried(resolved.data_dir, status)
@@ -215,6 +217,12 @@ def _certificate(found: dict[str, Any]) -> CheckStep:
     from server.cli.doctor_address import served_certificate_step
 
     return served_certificate_step(found)
+
+
+def _refused_names(names: list[str]) -> CheckStep:
+    from server.client.check_step import names_step
+
+    return names_step(names)
 
 
 def _unheard(tools: Mapping[str, Sequence[str]]) -> CheckStep:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from server.cli import terminal
-from server.client.check_step import CheckStep
+from server.client.check_step import CheckStep, names_step
 
 if TYPE_CHECKING:
     from server.program.rehearsal import Rehearsal, TriedAgent
@@ -46,11 +46,12 @@ def rehearsed_steps(found: Rehearsal, *, settings: str) -> list[CheckStep]:
         )
         for problem in found.problems
     ]
+    names = [names_step(list(found.refused_names))] if found.refused_names else []
     well = sum(each.outcome == "well" for each in found.agents)
     if steps or not well:
-        return steps
+        return [*steps, *names]
     said = "is as it should be" if well == 1 else "are as they should be"
-    return [CheckStep(name="agents", state="ok", detail=f"{well} tried, and {said}")]
+    return [CheckStep(name="agents", state="ok", detail=f"{well} tried, and {said}"), *names]
 
 
 def _tried(agent: TriedAgent, place: str) -> CheckStep:

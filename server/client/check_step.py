@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from server.tool_names import MEND, refusal
+
 State = Literal["ok", "failed", "skipped"]
 
 
@@ -17,3 +19,8 @@ class CheckStep(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
     hint: str | None = None
     goes_on: bool = False  # failed, and yet there is somebody to ask further
+
+
+def names_step(refused: list[str]) -> CheckStep:
+    """Return what there is to say of tools whose names hosts refuse."""
+    return CheckStep(name="tool names", state="failed", detail=refusal(refused), hint=MEND)

@@ -18,7 +18,7 @@ from server.client import browser_login, loopback
 from server.client.access import Access, wall_clock
 from server.client.browser_login import METHOD
 from server.client.challenge import Challenge
-from server.client.check_step import CheckStep
+from server.client.check_step import CheckStep, names_step
 from server.client.discovery import (
     NoDocument,
     OpenServer,
@@ -40,6 +40,7 @@ from server.client.rpc import RemoteEndpoint
 from server.client.seller import NamelessEntry, Seller, find_seller
 from server.client.tokens import TokenFile
 from server.client.wire import exchange, open_client, peek
+from server.tool_names import refused_names
 
 # No client id, and a parameter twice (RFC 6749 §3.2): every living endpoint refuses it in OAuth's own form, whatever it
 # looks at first, and none makes a code of it.
@@ -104,6 +105,9 @@ async def examine(
                 client, url, access, NamelessEntry(client, url) if seller.nameless else None
             )
             yield step
+        # Where nothing more is known of the server than anybody is told.
+        if further is not None and tools and (refused := refused_names(str(tool["name"]) for tool in tools)):
+            yield names_step(refused)
         for step in () if further is None else await further(client, seller, tools):
             yield step
 

@@ -24,6 +24,7 @@ from server.sessions.crew import Crew
 from server.sessions.sessions import Sessions
 from server.sessions.subscriptions import Subscriptions, resource_topic, task_topic
 from server.tasks.engine import Tasks
+from server.tool_names import MEND, refusal, refused_names
 
 if TYPE_CHECKING:
     from server.endpoint.elsewhere import ChangesElsewhere
@@ -119,10 +120,16 @@ class Endpoint:
             return Face.EXTENSION
         return Face.CORE if revision.tasks else None
 
+    @property
+    def refused_names(self) -> Sequence[str]:
+        """Names of its tools that hosts refuse."""
+        return refused_names(self.catalog.tools)
+
     # ── what changes ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def lists_changed(self) -> None:
         """Ask the back-ends again, and tell those who listen what changed. A change that cannot be offered changes nothing."""
+        before = self.refused_names
         try:
             changed = self.catalog.refresh()
         except CatalogError as error:
@@ -135,15 +142,25 @@ class Endpoint:
                 count=len(left_out),
                 reasons=[each[:300] for each in left_out[:5]],
             )
+        self.warn_of_names(before)
         self._tell(changed)
 
     def take(self, identity: ServerIdentity, catalog: Catalog, rights: Rights) -> None:
         """From now on it offers this, says this of itself, and lets these use it; who listens is told. Nothing happens in between.
 
         What is copied with `without_sessions` shares all three."""
+        before = self.refused_names
         self.identity.take(identity)
         self.rights.take(rights)
-        self._tell(self.catalog.take(catalog))
+        changed = self.catalog.take(catalog)
+        self.warn_of_names(before)
+        self._tell(changed)
+
+    def warn_of_names(self, known: Sequence[str] = ()) -> None:
+        """Say in the log which tools are offered under names that hosts refuse, but for those that are `known`."""
+        refused = [name for name in self.refused_names if name not in known]
+        if refused:
+            self.log.warning("tools.refused_by_hosts", server=self.name, reason=refusal(refused), hint=MEND)
 
     def _tell(self, changed: frozenset[str]) -> None:
         for kind in LISTS:

@@ -107,7 +107,7 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             description="at most 32 lower-case letters, digits, dashes and underscores",
         ),
     ] = ""
-    separator: Annotated[Literal[".", "__"], Meta(description='"." or "__"')] = "."
+    separator: Annotated[Literal[".", "__"], Meta(description='"__" or "."')] = "__"
     banner: Annotated[bool, Meta(description="true or false")] = False
     tools: Annotated[
         tuple[str, ...], Meta(max_length=1000, description='a list of tools, e.g. ["read_*", "!read_secret"]')

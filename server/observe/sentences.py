@@ -98,6 +98,7 @@ SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
         "tool.limited": "{tool} was refused: {limit} is used up for {seconds} s",
         "tool.mocked": "{server}: made up in place of an agent's: {tools}",
         "tool.not_called_again": "{tool} was not called again: {reason}",
+        "tools.refused_by_hosts": "{server}: {reason}; {hint}",
         "upstream.connected": "{agent} is there: {server}, with {tools} tools",
         "upstream.failed": "{agent} cannot be used: {reason}",
         "upstream.left_out": "{agent}: {count} {kind} are left out: {which}",

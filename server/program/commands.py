@@ -115,6 +115,11 @@ def commands_of(
                 for name, endpoint in services.endpoints.items()
                 if endpoint.unheard_prices
             },
+            "refused_names": {
+                name: list(refused)
+                for name, endpoint in services.endpoints.items()
+                if (refused := endpoint.refused_names)
+            },
             "upstreams": _upstreams(services),
             "certificate": None if certificate is None else certificate.described(),
             "backups": asdict(services.backups) if services.backups.every_hours else None,

@@ -30,6 +30,7 @@ from server.settings.shapes import ServerConfig
 from server.store.inline import open_inline_store
 from server.store.jobs import Store
 from server.store.keyfile import MasterKey
+from server.tool_names import refused_names
 
 if TYPE_CHECKING:
     from server.trust.desk import TrustDesk
@@ -57,6 +58,7 @@ class TriedAgent(msgspec.Struct, frozen=True, kw_only=True):
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     agents: Sequence[TriedAgent]
     problems: Sequence[str]  # with what the agents of a server offer together
+    refused_names: Sequence[str] = ()  # of tools, by hosts
 
 
 class SilentLog:
@@ -87,6 +89,7 @@ async def rehearse(resolved: Resolved, log: Logger | None = None) -> Rehearsal:
             return Rehearsal(
                 agents=[agent for stage in stages for agent in stage.outcomes()],
                 problems=[problem for stage in stages for problem in stage.problems()],
+                refused_names=[name for stage in stages for name in stage.refused_names],
             )
         finally:
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
@@ -117,6 +120,7 @@ class _Stage:
         self._agents: Sequence[msgspec.Struct] = (*agents, *programs_of(server.hooks))
         self._trust = DeskPlace(self._make_desk)
         self._tried: dict[int, TriedAgent] = {}
+        self.refused_names: Sequence[str] = ()  # known with `problems`
         self._running: dict[int, tuple[RunningAgents, Lineup]] = {}
 
     async def run(self, trying: trio.Nursery) -> None:
@@ -138,7 +142,7 @@ class _Stage:
         agents = [agent for place in sorted(self._running) for agent in self._running[place][1].agents]
         policies = PolicyMaker(self._store, self._subkey, self._log, clock=now_millis, audits=False)
         try:
-            offering_of(
+            offering = offering_of(
                 self._server,
                 Lineup(tuple(agents), ()),
                 prices_of(self._server, self._resolved.payments),
@@ -150,6 +154,7 @@ class _Stage:
             return error.problems
         except ValueError as error:
             return [str(error)]
+        self.refused_names = refused_names(offering.catalog.tools)
         return []
 
     async def close(self) -> None:

@@ -200,7 +200,7 @@ def test_whoever_looks_at_the_overview_knows_which_agent_fails_why_since_when_an
             ask_agent(0)
 
         # The other one dies while it is called, and does not come back.
-        program.run("call", server.endpoint, "files.look_up", code=1)
+        program.run("call", server.endpoint, "files__look_up", code=1)
         until("it does not start", lambda: "the licence is over" in server.said() or None)
 
         def told() -> str | None:

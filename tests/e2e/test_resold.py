@@ -169,11 +169,11 @@ def test_a_tool_is_sold_on_with_a_mark_up_and_both_sides_are_in_the_books_of_one
         (listed,) = chain.ours.ask("tools", chain.url)["tools"]
         assert listed["_meta"]["io.ostiary/price"]["amount"] == "0.024"
         customer = chain.customer()
-        asked = customer.wire.call("shop.sell", "tea").result
+        asked = customer.wire.call("shop__sell", "tea").result
         assert asked["isError"] and asked["structuredContent"]["accepts"][0]["amount"] == "24000"
         assert chain.runs == [] and chain.settled(chain.buyer.address) == []
         payment = customer.sign_for(asked["structuredContent"])
-        answered = customer.wire.call("shop.sell", "tea", _meta={"x402/payment": payment}).result
+        answered = customer.wire.call("shop__sell", "tea", _meta={"x402/payment": payment}).result
         assert answered["content"][0]["text"] == "sold tea", answered
         assert chain.runs == ["tea"]
         assert chain.settled(chain.buyer.address) == [20_000]
@@ -196,12 +196,12 @@ def test_whoever_dies_between_paying_and_answering_pays_once(home: Path) -> None
     with open_chain(home) as chain:
         (chain.theirs.home / "wait").touch()
         customer = chain.customer()
-        asked = customer.wire.call("shop.sell", "tea").result
+        asked = customer.wire.call("shop__sell", "tea").result
         payment = customer.sign_for(asked["structuredContent"])
 
         def lost() -> None:
             try:
-                customer.wire.call("shop.sell", "tea", _meta={"x402/payment": payment})
+                customer.wire.call("shop__sell", "tea", _meta={"x402/payment": payment})
             except Exception:  # the server is killed under it
                 return
 
@@ -219,7 +219,7 @@ def test_whoever_dies_between_paying_and_answering_pays_once(home: Path) -> None
         chain.open()
 
         def served() -> str | None:
-            heard = chain.customer().wire.call("shop.sell", "tea", _meta={"x402/payment": payment}).result
+            heard = chain.customer().wire.call("shop__sell", "tea", _meta={"x402/payment": payment}).result
             return None if heard.get("isError") else heard["content"][0]["text"]
 
         assert until("the answer", served) == "sold tea"
@@ -237,18 +237,18 @@ def test_what_was_quoted_is_the_most_that_is_paid_for_it_whoever_asks_again(home
         cost = chain.theirs.home / "cost"
         cost.write_text("$0.02", "utf-8")
         customer = chain.customer()
-        asked = customer.wire.call("shop.sell", "tea").result
+        asked = customer.wire.call("shop__sell", "tea").result
         assert asked["structuredContent"]["accepts"][0]["amount"] == "24000"
         payment = customer.sign_for(asked["structuredContent"])
         cost.write_text("$0.04", "utf-8")
-        dearer = customer.wire.call("shop.sell", "tea").result
+        dearer = customer.wire.call("shop__sell", "tea").result
         assert dearer["structuredContent"]["accepts"][0]["amount"] == "48000"
-        refused = customer.wire.call("shop.sell", "tea", _meta={"x402/payment": payment}).message
+        refused = customer.wire.call("shop__sell", "tea", _meta={"x402/payment": payment}).message
         assert "asks more for this than it said" in refused["error"]["message"], refused
         assert chain.runs == [] and chain.settled(chain.buyer.address) == []
         assert chain.settled(customer.payer.address) == []
         anew = customer.sign_for(dearer["structuredContent"])
-        answered = customer.wire.call("shop.sell", "tea", _meta={"x402/payment": anew}).result
+        answered = customer.wire.call("shop__sell", "tea", _meta={"x402/payment": anew}).result
         assert answered["content"][0]["text"] == "sold tea", answered
         assert chain.settled(chain.buyer.address) == [40_000]
         assert chain.settled(customer.payer.address) == [48_000]

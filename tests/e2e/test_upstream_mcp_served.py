@@ -156,19 +156,19 @@ def test_four_servers_of_others_are_one_for_an_official_client(ostiary: Program,
                 ostiary,
                 server,
                 mode,
-                ("files.read_text_file", {"path": str(ostiary.home / "notes" / "milk.txt")}),
+                ("files__read_text_file", {"path": str(ostiary.home / "notes" / "milk.txt")}),
                 ("all__echo", {"message": "again"}),
                 ("all__get-tiny-image", {}),
                 ("all__get-structured-content", {"location": "Chicago"}),
                 ("all__trigger-long-running-operation", {"duration": 1, "steps": 4}),
-                ("memory.create_entities", {"entities": [entity]}),
-                ("memory.read_graph", {}),
-                ("fast.echo", {"text": "hello"}),
-                ("files.read_text_file", {"path": "/etc/hostname"}),
+                ("memory__create_entities", {"entities": [entity]}),
+                ("memory__read_graph", {}),
+                ("fast__echo", {"text": "hello"}),
+                ("files__read_text_file", {"path": "/etc/hostname"}),
             )
     assert found["revision"] == (MODERN if mode == "auto" else LEGACY)
-    assert {"files.list_directory", "all__echo", "memory.read_graph", "fast.echo"} <= set(found["tools"])
-    assert "files.write_file" not in found["tools"]
+    assert {"files__list_directory", "all__echo", "memory__read_graph", "fast__echo"} <= set(found["tools"])
+    assert "files__write_file" not in found["tools"]
     read, echo, image, structured, long, _, graph, fast, outside = found["results"]
     assert read["text"] == "two bottles"
     assert echo["text"] == "Echo: again"
@@ -207,11 +207,11 @@ def test_one_of_five_wants_a_login_and_all_are_one_for_an_official_client(
                 ostiary,
                 server,
                 mode,
-                ("files.read_text_file", {"path": str(ostiary.home / "notes" / "milk.txt")}),
+                ("files__read_text_file", {"path": str(ostiary.home / "notes" / "milk.txt")}),
                 ("all__echo", {"message": "again"}),
-                ("memory.read_graph", {}),
-                ("fast.echo", {"text": "hello"}),
-                ("sdk.remember", {"note": "milk"}),
+                ("memory__read_graph", {}),
+                ("fast__echo", {"text": "hello"}),
+                ("sdk__remember", {"note": "milk"}),
             )
     assert [each["is_error"] for each in found["results"]] == [False] * 5
     read, echo, _, fast, remembered = found["results"]
@@ -260,9 +260,9 @@ def test_one_that_is_killed_is_back_and_the_others_never_noticed(ostiary: Progra
         with ostiary.serving("--auth", "none") as server:
             victim = until("the process", lambda: child_called(server, "server-memory"))
             os.kill(victim, signal.SIGKILL)
-            assert "hello" in ostiary.run("call", server.endpoint, "fast.echo", "text=hello").stdout
+            assert "hello" in ostiary.run("call", server.endpoint, "fast__echo", "text=hello").stdout
             until("another process", lambda: child_called(server, "server-memory", other_than=victim))
-            assert ostiary.ask("call", server.endpoint, "memory.read_graph")["isError"] is False
+            assert ostiary.ask("call", server.endpoint, "memory__read_graph")["isError"] is False
             assert server.end(signal.SIGTERM) == 0
 
 

@@ -98,7 +98,7 @@ def test_an_upstream_that_says_something_else_one_day_is_not_believed_until_some
     program = stands_before(home, command=command, id="files")
     with program.serving() as server:
         assert tools(program, server.endpoint) == []
-        blocked = ask_tool(server.endpoint, "files.read")
+        blocked = ask_tool(server.endpoint, "files__read")
         assert blocked["error"]["code"] == -32602
         assert "`ostiary upstream accept main/files`" in blocked["error"]["message"]
         listed = program.at_machine("upstream", "list")
@@ -109,23 +109,23 @@ def test_an_upstream_that_says_something_else_one_day_is_not_believed_until_some
         refused = program.run("upstream", "accept", "files", "--data-dir", str(program.data_dir), code=2)
         assert "nobody is here to be asked" in refused.stderr
         assert len(program.at_machine("upstream", "accept", "files", "--yes")["accepted"]) == 2
-        assert tools(program, server.endpoint) == ["files.read", "files.turn"]
-        ask_tool(server.endpoint, "files.turn")
-        until("the tool to be gone", lambda: tools(program, server.endpoint) == ["files.turn"] or None)
+        assert tools(program, server.endpoint) == ["files__read", "files__turn"]
+        ask_tool(server.endpoint, "files__turn")
+        until("the tool to be gone", lambda: tools(program, server.endpoint) == ["files__turn"] or None)
         assert (
             "is not what the owner of this server has accepted"
-            in ask_tool(server.endpoint, "files.read")["error"]["message"]
+            in ask_tool(server.endpoint, "files__read")["error"]["message"]
         )
         seen = program.run("upstream", "diff", "files", "--data-dir", str(program.data_dir)).stdout
         assert "- description: Reads a file." in seen
         assert "+ description: Reads a file, and sends it on." in seen
     with program.serving() as server:  # a restart is no way around it
-        assert tools(program, server.endpoint) == ["files.turn"]
+        assert tools(program, server.endpoint) == ["files__turn"]
         program.at_machine("upstream", "accept", "files", "read", "--yes")
-        assert tools(program, server.endpoint) == ["files.read", "files.turn"]
+        assert tools(program, server.endpoint) == ["files__read", "files__turn"]
         gone = program.at_machine("upstream", "forget", "files", "turn")
         assert gone["forgotten"] == [{"kind": "tool", "name": "turn"}]
-        assert tools(program, server.endpoint) == ["files.read"]
+        assert tools(program, server.endpoint) == ["files__read"]
         trail = program.at_machine("audit", "--event", "upstream")
         events = [row["event"] for row in trail]
         assert events == ["upstream.forgotten", "upstream.accepted", "upstream.accepted"]
@@ -148,7 +148,7 @@ def test_a_server_behind_ours_is_logged_in_to_by_its_owner_and_called_with_that_
                 assert login.wait() == 0, login.said()
             until("its tools", lambda: tools(program, server.endpoint) or None)
             assert (
-                program.ask("call", server.endpoint, "b.echo", "text=hello")["content"][0]["text"] == "hello"
+                program.ask("call", server.endpoint, "b__echo", "text=hello")["content"][0]["text"] == "hello"
             )
             (listed,) = program.at_machine("upstream", "list")
             assert listed["trouble"] is None
@@ -157,7 +157,7 @@ def test_a_server_behind_ours_is_logged_in_to_by_its_owner_and_called_with_that_
             # It ends over there: the owner of ours is told what to do.
             (grant,) = theirs.at_machine("sessions")
             theirs.at_machine("revoke", grant["id"])
-            said = program.run("call", server.endpoint, "b.echo", "text=hello", code=1).stderr
+            said = program.run("call", server.endpoint, "b__echo", "text=hello", code=1).stderr
             assert behind.url not in said
             (listed,) = program.at_machine("upstream", "list")
             assert "does not accept its login any more" in listed["trouble"]["words"]
@@ -253,7 +253,7 @@ def test_a_person_connects_an_account_of_their_own_and_their_calls_go_out_with_i
                 theirs.at_machine("approve", login.await_words(USER_CODE)[0], "--yes")
                 assert login.wait() == 0, login.said()
             until("its tools", lambda: tools(program, server.endpoint) or None)
-            asked = program.run("call", server.endpoint, "b.echo", "text=hello", code=1)
+            asked = program.run("call", server.endpoint, "b__echo", "text=hello", code=1)
             assert f"{server.url}/connect/main/b" in asked.stdout + asked.stderr
             leaving = here.press(here.browser.get(f"{server.url}/connect/main/b"), "Continue to")
             link = re.search(r'class="button" href="([^"]+)"', leaving.text)
@@ -263,10 +263,10 @@ def test_a_person_connects_an_account_of_their_own_and_their_calls_go_out_with_i
             agreed = there.press(page, "Allow", follow=False)
             done = here.browser.get(agreed.headers["location"])
             assert "Connected" in done.text, done.text
-            answer = program.ask("call", server.endpoint, "b.echo", "text=hello")
+            answer = program.ask("call", server.endpoint, "b__echo", "text=hello")
             assert answer["content"][0]["text"] == "hello"
             assert len(theirs.at_machine("sessions")) == 2
             account = here.browser.get(f"{server.url}/account/you")
             assert "Accounts elsewhere" in account.text
             here.press(account, "End")
-            program.run("call", server.endpoint, "b.echo", "text=hello", code=1)
+            program.run("call", server.endpoint, "b__echo", "text=hello", code=1)

@@ -58,15 +58,15 @@ def test_bad_upstreams_are_their_own_trouble_alone(home: Path) -> None:
     with program.serving() as server:
 
         def good() -> str:
-            return program.ask("call", server.endpoint, "good.do")["content"][0]["text"]
+            return program.ask("call", server.endpoint, "good__do")["content"][0]["text"]
 
         listed = [tool["name"] for tool in program.ask("tools", server.endpoint)["tools"]]
-        assert listed == ["good.do", "crashes.do", "floods.do", "lies.do"]
-        assert "the upstream crashes has ended" in failed(program, server, "crashes.do")
+        assert listed == ["good__do", "crashes__do", "floods__do", "lies__do"]
+        assert "the upstream crashes has ended" in failed(program, server, "crashes__do")
         assert good() == "done"
-        assert "said more than 16384 KiB in one message" in failed(program, server, "floods.do")
+        assert "said more than 16384 KiB in one message" in failed(program, server, "floods__do")
         assert good() == "done"
-        assert "is not what its outputSchema promises" in failed(program, server, "lies.do")
+        assert "is not what its outputSchema promises" in failed(program, server, "lies__do")
         assert good() == "done"
         named = {
             each["name"].rpartition("/")[2]: (each["trouble"] or {}).get("words", "")

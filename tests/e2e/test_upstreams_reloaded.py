@@ -77,18 +77,18 @@ def test_upstreams_come_and_change_and_go_and_the_others_keep_their_connections(
     stays = agent(home, "stays")
     program = house(home, stays)
     with program.serving() as server:
-        first = said(program, server, "stays.who")
+        first = said(program, server, "stays__who")
         write(home, stays + agent(home, "comes"))
         reloaded(server, 1)
-        assert tools(program, server) == ["stays.who", "comes.who"]
-        assert said(program, server, "comes.who").startswith("comes ")
+        assert tools(program, server) == ["stays__who", "comes__who"]
+        assert said(program, server, "comes__who").startswith("comes ")
         write(home, stays + agent(home, "comes", as_="changed"))
         reloaded(server, 2)
-        assert said(program, server, "comes.who").startswith("changed ")
+        assert said(program, server, "comes__who").startswith("changed ")
         write(home, stays)
         reloaded(server, 3)
-        assert tools(program, server) == ["stays.who"]
-        assert said(program, server, "stays.who") == first
+        assert tools(program, server) == ["stays__who"]
+        assert said(program, server, "stays__who") == first
         assert starts(home) == ["stays", "comes", "changed"]
         listed = [each["upstream"] for each in program.at_machine("upstream", "list")]
         assert listed == ["main/stays"]
@@ -102,13 +102,13 @@ def test_the_first_upstream_of_a_server_comes_and_the_last_one_goes(home: Path) 
     with program.serving() as server:
         write(home, demo + agent(home, "files", trust="pinned"))
         reloaded(server, 1)
-        assert "files.who" not in tools(program, server)  # nobody has looked at it
+        assert "files__who" not in tools(program, server)  # nobody has looked at it
         program.at_machine("upstream", "accept", "files", "--yes")
-        assert "files.who" in tools(program, server)
+        assert "files__who" in tools(program, server)
         # What was accepted is known to what comes in its place, and is not looked up anew.
         write(home, demo + agent(home, "files", trust="pinned", deadline_seconds=60))
         reloaded(server, 2)
-        assert "files.who" in tools(program, server)
+        assert "files__who" in tools(program, server)
         write(home, demo)
         reloaded(server, 3)
         assert program.at_machine("status")["server"]["upstreams"] is None
@@ -119,24 +119,24 @@ def test_a_bad_one_changes_nothing_and_what_it_was_met_with_is_not_believed(home
     good = agent(home, "files", trust="first-use")
     program = house(home, good)
     with program.serving() as server:
-        pid = said(program, server, "files.who")
+        pid = said(program, server, "files__who")
         gone = good + '\n[[server.agent]]\nkind = "mcp"\nid = "gone"\ntcp = "127.0.0.1:9"\n'
         write(home, gone)
         server.await_words("settings.not_reloaded")
-        assert said(program, server, "files.who") == pid
+        assert said(program, server, "files__who") == pid
         told = program.at_machine("status")["server"]["settings"]["problems"]
         assert "nobody answers there" in told[0] and 'connect = "lazy"' in told[0]
         # Another command under the name of the first, beside one that is not there: neither is taken.
         write(home, gone.replace('"files"]', '"turncoat"]'))
         server.await_words("(?s)settings.not_reloaded.*settings.not_reloaded")
-        assert said(program, server, "files.who") == pid
+        assert said(program, server, "files__who") == pid
         assert [each["accepted"] for each in program.at_machine("upstream", "list")] == [2]
         write(home, good + good)
         server.await_words("(?s)(settings.not_reloaded.*){3}")
         assert "the same id" in program.at_machine("status")["server"]["settings"]["problems"][0]
         write(home, gone + 'connect = "lazy"\n')
         reloaded(server, 1)
-        assert said(program, server, "files.who") == pid
+        assert said(program, server, "files__who") == pid
         assert server.end(signal.SIGTERM) == 0
 
 
@@ -144,12 +144,12 @@ def test_a_call_of_one_that_goes_is_answered_and_then_it_is_ended(home: Path) ->
     program = house(home, agent(home, "old"))
     with (
         program.serving() as server,
-        program.starting("call", server.endpoint, "old.who", "waits=yes") as call,
+        program.starting("call", server.endpoint, "old__who", "waits=yes") as call,
     ):
         until("the call", lambda: (home / "ready").exists() or None)
         write(home, agent(home, "new"))
         reloaded(server, 1)
-        assert tools(program, server) == ["new.who"]
+        assert tools(program, server) == ["new__who"]
         (home / "go").touch()
         assert call.wait() == 0 and "old " in call.said()
         server.await_words("agent.gone")

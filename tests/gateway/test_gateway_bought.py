@@ -216,10 +216,10 @@ async def test_its_price_is_sold_on_with_a_mark_up_and_a_change_changes_ours(tmp
             (found,) = [each for each in door.backend.tools() if each.name == name]
             return found.meta.get(PRICE_META) if isinstance(found.meta, dict) else None
 
-        assert (price("up.say"), price("up.free")) == ("$0.024", None)
+        assert (price("up__say"), price("up__free")) == ("$0.024", None)
         double.lists["tools"][0] = tool("say", _meta={PRICE_META: {"currency": "USD", "amount": "0.03"}})
         await double.listeners[0]({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
-        await soon(lambda: price("up.say") == "$0.036")
+        await soon(lambda: price("up__say") == "$0.036")
 
 
 async def test_of_what_it_lists_without_a_price_no_more_is_paid_than_was_taken_for_it(tmp_path: Path) -> None:

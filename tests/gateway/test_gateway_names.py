@@ -16,6 +16,7 @@ from server.mcp.messages import Tool
 from server.mcp.results import ToolResult
 from server.rights.tiers import ServerRules
 from server.settings.policies import ToolConfig
+from server.tool_names import fault_in_name, refused_names
 
 LIBRARY = {
     "tools": [tool("say", description="Says it.")],
@@ -59,9 +60,9 @@ async def test_an_id_is_in_front_of_tools_and_prompts(separator: str, name: str)
 
 async def test_completions_are_asked_by_their_own_names() -> None:
     async with over_tcp(library()) as tcp, gate(tcp=tcp, id="shop") as door:
-        assert ("prompt", "shop.brief") in door.backend.completes()
+        assert ("prompt", "shop__brief") in door.backend.completes()
         asked = Completing(
-            ref="prompt", name="shop.brief", argument="style", value="s", subject="ada", call_id="c"
+            ref="prompt", name="shop__brief", argument="style", value="s", subject="ada", call_id="c"
         )
         assert "'name': 'brief'" in (await door.backend.complete(asked)).values[0]
 
@@ -74,8 +75,8 @@ async def test_tools_are_chosen_and_renamed() -> None:
         over_tcp(double) as tcp,
         gate(tcp=tcp, id="db", tools=("*", "!drop", "!wri*"), rename={"read_all": "all"}) as door,
     ):
-        assert [each.name for each in door.backend.tools()] == ["db.read", "db.all"]
-        assert words(await door.call("db.all", arguments={"word": "x"})) == "x"
+        assert [each.name for each in door.backend.tools()] == ["db__read", "db__all"]
+        assert words(await door.call("db__all", arguments={"word": "x"})) == "x"
 
 
 @pytest.mark.parametrize(
@@ -107,18 +108,18 @@ async def test_a_guard_sees_their_names_and_has_the_last_word_each_time_they_cha
         lists={"tools": [tool("read"), tool("drop")]}, capabilities={"tools": {"listChanged": True}}
     )
     async with over_tcp(double) as tcp, gate(tcp=tcp, id="db", guard=OnlyReading()) as door:
-        assert [each.name for each in door.backend.tools()] == ["db.read"]
+        assert [each.name for each in door.backend.tools()] == ["db__read"]
         double.lists["tools"] += [tool("read_more"), tool("write")]
         before = door.changes
         await double.listeners[0]({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         await soon(lambda: door.changes > before)
-        assert [each.name for each in door.backend.tools()] == ["db.read", "db.read_more"]
+        assert [each.name for each in door.backend.tools()] == ["db__read", "db__read_more"]
         with pytest.raises(BackendError, match="the upstream db does not offer this tool any more"):
-            await door.call("db.drop")
+            await door.call("db__drop")
 
 
 async def test_settings_that_name_a_tool_of_one_that_is_down_are_no_mistake() -> None:
-    rules = ServerRules(tools={"db.read": ToolConfig(enabled=False), "db.raed": ToolConfig()})
+    rules = ServerRules(tools={"db__read": ToolConfig(enabled=False), "db__raed": ToolConfig()})
     async with gate(tcp="127.0.0.1:9", id="db") as door:
         catalog = Catalog([Source(name="one", backend=door.backend)], rules)
         assert catalog.awaits_more
@@ -126,7 +127,7 @@ async def test_settings_that_name_a_tool_of_one_that_is_down_are_no_mistake() ->
         over_tcp(Double(lists={"tools": [tool("read")]})) as tcp,
         gate(tcp=tcp, id="db") as door,
     ):
-        with pytest.raises(CatalogError, match=r"the tool db\.raed, which no agent offers"):
+        with pytest.raises(CatalogError, match=r"the tool db__raed, which no agent offers"):
             Catalog([Source(name="one", backend=door.backend)], rules)
 
 
@@ -205,3 +206,25 @@ async def test_a_resource_that_somebody_listens_for_is_followed_by_the_next_conn
         await soon(lambda: double.of("resources/subscribe"))
         double.hang_up[0]()
         await soon(lambda: len(double.of("resources/subscribe")) == 2)
+
+
+async def test_a_tool_behind_an_id_has_a_name_that_hosts_take() -> None:
+    async with over_tcp(Double(lists={"tools": [tool("say")]})) as tcp, gate(tcp=tcp, id="notes") as door:
+        assert [fault_in_name(each.name) for each in door.backend.tools()] == [None]
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"),
+    [
+        ("notes__say", True),
+        ("a" * 64, True),
+        ("a" * 65, False),
+        ("notes.say", False),
+        ("", False),
+        ("sä", False),
+        ("a\n", False),
+    ],
+)
+def test_hosts_take_letters_digits_and_two_signs(name: str, taken: bool) -> None:
+    assert (fault_in_name(name) is None) is taken
+    assert refused_names([name]) == ([] if taken else [name])

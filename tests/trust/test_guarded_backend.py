@@ -17,8 +17,8 @@ async def test_what_waits_is_offered_the_moment_that_it_is_accepted_and_has_its_
             gate(tcp=tcp, id="up", rename={"shout": "cry"}, tools=["*", "!hide"], guard=known.guard) as door,
         ):
             assert door.backend.tools() == []
-            assert "the tool say is new" in (door.backend.withheld("up.say") or "")
-            assert "the tool shout is new" in (door.backend.withheld("up.cry") or "")
+            assert "the tool say is new" in (door.backend.withheld("up__say") or "")
+            assert "the tool shout is new" in (door.backend.withheld("up__cry") or "")
             assert door.backend.withheld("up.shout") is None
             assert (
                 door.backend.withheld("up.hide") is None
@@ -29,9 +29,9 @@ async def test_what_waits_is_offered_the_moment_that_it_is_accepted_and_has_its_
             assert "1 more wait to be looked at" in trouble.words
             changes = door.changes
             await desk.accept(known, None, seal=seal_of(desk.withheld(known, None)), by="local:7")
-            assert [each.name for each in door.backend.tools()] == ["up.say", "up.cry"]
+            assert [each.name for each in door.backend.tools()] == ["up__say", "up__cry"]
             assert door.changes == changes + 1
             assert door.backend.trouble() is None
             double.lists["tools"] = [tool("say", description="Says, and tells."), tool("shout")]
             door.backend.try_again()
-            await soon(lambda: [each.name for each in door.backend.tools()] == ["up.cry"])
+            await soon(lambda: [each.name for each in door.backend.tools()] == ["up__cry"])

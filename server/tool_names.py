@@ -1,0 +1,38 @@
+"""The names of tools that hosts take: what programs refuse that show a server's tools to a model, and how that is said.
+
+One name that a host refuses may keep all tools of the server from it. The protocol allows more (2026-07-28: server/tools, "Tool Names").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+HOSTS: Final = "Claude, Claude Desktop, Codex and Copilot"
+MOST_CHARACTERS: Final = 64
+MEND: Final = 'use 1 to 64 letters, digits, _ and -; of an upstream: separator = "__", a shorter id, or rename = { "old.name" = "new_name" }'
+NAMED: Final = 10  # in one sentence
+
+_TAKEN: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}").fullmatch
+
+
+def fault_in_name(name: str) -> str | None:
+    """Say why hosts refuse this name; None: they take it."""
+    if _TAKEN(name):
+        return None
+    if len(name) > MOST_CHARACTERS:
+        return f"its name has {len(name)} characters, and {HOSTS} refuse more than {MOST_CHARACTERS}"
+    return f"its name has characters that {HOSTS} refuse, such as a dot"
+
+
+def refused_names(names: Iterable[str]) -> list[str]:
+    """Return those that hosts refuse."""
+    return [name for name in names if not _TAKEN(name)]
+
+
+def refusal(names: list[str]) -> str:
+    """Say in one sentence that hosts refuse these."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    count = "a name" if len(names) == 1 else f"{len(names)} names"
+    return f"{HOSTS} refuse {count}, and perhaps the whole server: {', '.join(names[:NAMED])}{more}"
