@@ -369,6 +369,10 @@ class Elsewhere(Protocol):
         """Of a resource or a template; `read` understands it. None: there is none."""
         ...
 
+    def owns(self, address: str) -> bool:
+        """Whether nobody else may offer anything at this address, nor speak of it as theirs."""
+        ...
+
 
 @runtime_checkable
 class Foreign(Protocol):

@@ -31,6 +31,7 @@ from server.backends.base import (
     Withholding,
 )
 from server.backends.terms import DEFAULT_TERMS, PRICE_META, BadTerms, CallTerms
+from server.mcp.app_pages import pages_in
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.schema import BadTool, ToolSchema
 from server.mcp.skills import ListedSkill
@@ -256,8 +257,12 @@ class Catalog:
         return self._lists.templates.get(uri_template)
 
     def fitting(self, uri: str) -> tuple[TemplateEntry, Mapping[str, str]] | None:
-        """The first template that the URI fits, and what its variables stand for."""
+        """The first template that the URI fits, and what its variables stand for. Where it is an address that one agent owns, no other
+        agent's does."""
+        owner = _owner(self._sources, uri)
         for entry in self._lists.templates.values():
+            if owner is not None and entry.backend is not owner.backend:
+                continue
             found = entry.pattern.match(uri)
             if found is not None:
                 return entry, found
@@ -370,6 +375,17 @@ def _lists(
             return
         owners[what, name] = source.name
 
+    def claims(source: Source, what: str, *addresses: str) -> bool:
+        """Whether it says of another's address that it is its own. What somebody else's server claims is no reason not to start."""
+        for address in addresses:
+            owner = _owner(sources, address)
+            if owner is None or owner is source:
+                continue
+            problem = f"{source.name}: {what} is at {address}, where only what {owner.name} offers can be"
+            (left_out if isinstance(source.backend, Foreign) else problems).append(problem)
+            return True
+        return False
+
     for source in sources:
         backend = source.backend
         terms = source.terms if source.library_terms is None else source.library_terms
@@ -381,6 +397,10 @@ def _lists(
             ]
         for tool in offered:
             named.add(tool.name)
+            if tool.meta is not msgspec.UNSET and claims(
+                source, f"the page of the tool {tool.name}", *pages_in(tool.meta)
+            ):
+                continue
             own = _terms_of(tool, source)
             try:
                 bound = own if rules is None else rules.terms(tool, own)
@@ -402,6 +422,8 @@ def _lists(
             continue
         library: LibraryBackend = backend
         for resource in library.resources():
+            if claims(source, f"the resource {resource.name}", resource.uri):
+                continue
             if (uri := free("resource", resource.uri, source)) != resource.uri:
                 resource = msgspec.structs.replace(resource, uri=uri)
             add(
@@ -412,6 +434,8 @@ def _lists(
                 lambda: ResourceEntry(resource, library, terms),  # noqa: B023
             )
         for template in library.resource_templates():
+            if claims(source, f"the resource template {template.name}", template.uri_template):
+                continue
             text = free("resource template", template.uri_template, source)
             if text != template.uri_template:
                 template = msgspec.structs.replace(template, uri_template=text)
@@ -436,6 +460,14 @@ def _lists(
         frozenset(named),
         tuple(left_out),
     )
+
+
+def _owner(sources: Sequence[Source], address: str) -> Source | None:
+    """Whose address it is, if it is one that only one agent may have."""
+    for source in sources:
+        if isinstance(source.backend, Elsewhere) and source.backend.owns(address):
+            return source
+    return None
 
 
 def _furnished(backend: Backend) -> frozenset[str]:

@@ -135,13 +135,7 @@ class Endpoint:
         except CatalogError as error:
             self.log.warning("agent.not_refreshed", server=self.name, reason=str(error)[:2000])
             return
-        if left_out := self.catalog.left_out:
-            self.log.warning(
-                "agent.left_out",
-                server=self.name,
-                count=len(left_out),
-                reasons=[each[:300] for each in left_out[:5]],
-            )
+        self.warn_of_what_is_left_out()
         self.warn_of_names(before)
         self._tell(changed)
 
@@ -155,6 +149,15 @@ class Endpoint:
         changed = self.catalog.take(catalog)
         self.warn_of_names(before)
         self._tell(changed)
+
+    def warn_of_what_is_left_out(self) -> None:
+        if left_out := self.catalog.left_out:
+            self.log.warning(
+                "agent.left_out",
+                server=self.name,
+                count=len(left_out),
+                reasons=[each[:300] for each in left_out[:5]],
+            )
 
     def warn_of_names(self, known: Sequence[str] = ()) -> None:
         """Say in the log which tools are offered under names that hosts refuse, but for those that are `known`."""

@@ -8,7 +8,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import msgspec
 import trio
 from msgspec import Raw
 
@@ -29,6 +28,7 @@ from server.backends.base import (
 from server.backends.outlets import Nobody
 from server.client.headers import parameter_headers
 from server.gateway import results
+from server.gateway.addresses import UpstreamAddresses
 from server.gateway.asked_prices import UPSTREAM_PRICE, MarkUp, most_for, read_mark_up
 from server.gateway.carried import CarriedMeta
 from server.gateway.credentials import AccountNeeded, Credential
@@ -96,7 +96,7 @@ class McpBackend:
         self._questions = frozenset(config.questions)
         self._source = QuestionSource(config, name=name, log=log)
         self._called = f"the upstream {config.id}" if config.id else "the upstream"
-        self._elsewhere = config.id.replace("_", "-") + "+" if config.id else ""
+        self._addresses = UpstreamAddresses(config.id)
         self._turns = Turns(config.calls_at_once)
         self._give_up, self._given_up = trio.open_memory_channel[tuple[str, ToolCall]](GIVEN_UP_WAITING)
         self._excused = False
@@ -176,21 +176,21 @@ class McpBackend:
 
     def completes(self) -> frozenset[tuple[str, str]]:
         known = self._upstream.lists.completes
-        return (
-            known
-            if not self._elsewhere
-            else known | {(kind, self._elsewhere + name) for kind, name in known if kind == "resource"}
-        )
+        others = {
+            (kind, other)
+            for kind, name in known
+            if kind == "resource" and (other := self._addresses.other(name)) is not None
+        }
+        return known | others
 
     def elsewhere(self, address: str) -> str | None:
-        return self._elsewhere + address if self._elsewhere else None
+        return self._addresses.other(address)
 
-    def _theirs(self, address: str) -> str:
-        """What was offered under another address (`elsewhere`) by their own."""
-        return address.removeprefix(self._elsewhere) if self._elsewhere else address
+    def owns(self, address: str) -> bool:
+        return self._addresses.owns(address)
 
     def follow(self, uri: str) -> None:
-        uri = self._theirs(uri)
+        uri = self._addresses.theirs(uri)
         if uri in self._upstream.followed:
             return
         self._upstream.remember_followed(uri)
@@ -220,14 +220,14 @@ class McpBackend:
         self._calls += 1
         try:
             if buyer is None:
-                return results.tool_result(
-                    await self._answer(call, theirs, lists, outlet, NO_META, NO_HEADERS)
+                return self._addresses.tool_result(
+                    results.tool_result(await self._answer(call, theirs, lists, outlet, NO_META, NO_HEADERS))
                 )
             send = partial(self._answer, call, theirs, lists, outlet)
             most = (
                 None if self._mark_up is None else most_for(call, lists.prices.get(call.tool), self._mark_up)
             )
-            return results.tool_result(await buyer.buy(call, theirs, send, most))
+            return self._addresses.tool_result(results.tool_result(await buyer.buy(call, theirs, send, most)))
         except UpstreamFailure as failure:
             raise self._told(failure) from failure
         except UpstreamRefusal as refusal:
@@ -284,15 +284,12 @@ class McpBackend:
 
     async def read(self, read: ResourceRead, outlet: Outlet) -> Sequence[ResourceContents]:
         outlet = SourcedOutlet(outlet, self._source)
-        theirs = self._theirs(read.uri)
+        theirs = self._addresses.theirs(read.uri)
         async with self._turn(read, "resource") as link:
             headers = name_header(theirs) if link.agreement.modern else NO_HEADERS
             params = self._with_meta({"uri": theirs}, read)
             raw = await self._use(link, "resources/read", params, read, outlet, headers)
-            found = results.contents(raw)
-        if theirs == read.uri:
-            return found
-        return [msgspec.structs.replace(each, uri=read.uri) if each.uri == theirs else each for each in found]
+            return self._addresses.contents(results.contents(raw), read.uri)
 
     async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptResult:
         outlet = SourcedOutlet(outlet, self._source)
@@ -303,14 +300,14 @@ class McpBackend:
         async with self._turn(get, "prompt") as link:
             headers = name_header(theirs) if link.agreement.modern else NO_HEADERS
             raw = await self._use(link, "prompts/get", params, get, outlet, headers)
-            return results.prompt_result(raw)
+            return self._addresses.prompt_result(results.prompt_result(raw))
 
     async def complete(self, asked: Completing) -> CompletionResult:
         if asked.ref == "prompt":
             names = self._upstream.lists.prompt_names
             ref = {"type": "ref/prompt", "name": names.get(asked.name, asked.name)}
         else:
-            ref = {"type": "ref/resource", "uri": self._theirs(asked.name)}
+            ref = {"type": "ref/resource", "uri": self._addresses.theirs(asked.name)}
         params: dict[str, Any] = {"ref": ref, "argument": {"name": asked.argument, "value": asked.value}}
         if asked.known:
             params["context"] = {"arguments": asked.known}
@@ -438,9 +435,9 @@ class McpBackend:
 
     async def _run_upstream(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
         def updated(uri: str) -> None:
-            announce.resource(uri)
-            if self._elsewhere:
-                announce.resource(self._elsewhere + uri)
+            announce.resource(self._addresses.ours(uri))
+            if (other := self._addresses.other(uri)) is not None:
+                announce.resource(other)
 
         await self._upstream.run(announce.lists, updated, task_status=task_status)
 

@@ -1,6 +1,6 @@
 """What the tools, prompts and resources of an upstream are called here, and which of its tools are offered at all.
 
-With an `id` a name gets it in front: `files.read`. Addresses of resources are kept: they name what they name for whoever reads them.
+With an `id` a name gets it in front: `files__read`. What becomes of addresses is addresses.py's.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from server.gateway.addresses import UpstreamAddresses
 from server.gateway.asked_prices import AskedPrice, read_mark_up, tag_of
 from server.gateway.guard import UpstreamLists
 from server.gateway.settings import NAME, McpConfig
@@ -42,6 +43,7 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, lists: UpstreamLists, config: McpConfig) -> Self:
         prefix = config.id + config.separator if config.id else ""
+        addresses = UpstreamAddresses(config.id)
         mark_up = read_mark_up(config.mark_up) if config.mark_up else None
         banner = f"[{config.id}] " if config.banner and config.id else ""
         tools: dict[str, Tool] = {}
@@ -58,24 +60,29 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
             meta = tool.meta
             if mark_up is not None and price is not None:
                 meta = {**({} if meta is UNSET else meta), **tag_of(price, mark_up)}
-            tools[name] = msgspec.structs.replace(
-                tool, name=name, description=_with_banner(tool.description, banner), meta=meta
+            tools[name] = addresses.tool(
+                msgspec.structs.replace(
+                    tool, name=name, description=_with_banner(tool.description, banner), meta=meta
+                )
             )
             tool_names[name] = tool.name
         prompts = {
-            prefix + prompt.name: msgspec.structs.replace(
-                prompt, name=prefix + prompt.name, description=_with_banner(prompt.description, banner)
+            prefix + prompt.name: addresses.prompt(
+                msgspec.structs.replace(
+                    prompt, name=prefix + prompt.name, description=_with_banner(prompt.description, banner)
+                )
             )
             for prompt in lists.prompts
         }
+        templates = [addresses.template(each) for each in lists.resource_templates]
         completes: set[tuple[str, str]] = set()
         if lists.completes:
             completes |= {("prompt", name) for name in prompts}
-            completes |= {("resource", each.uri_template) for each in lists.resource_templates}
+            completes |= {("resource", each.uri_template) for each in templates}
         return cls(
             tools=list(tools.values()),
-            resources=lists.resources,
-            resource_templates=lists.resource_templates,
+            resources=[addresses.resource(each) for each in lists.resources],
+            resource_templates=templates,
             prompts=list(prompts.values()),
             tool_names=tool_names,
             prompt_names={prefix + prompt.name: prompt.name for prompt in lists.prompts},
