@@ -12,7 +12,7 @@ from auth.values.db import JobStore
 from server.admin.control import CommandRefused, Handler, ListPage
 from server.store.jobs import Store
 from server.trust import logins
-from server.trust.definitions import KINDS, DefinitionKey, seal_of
+from server.trust.definitions import KINDS, MAX_KEPT, DefinitionKey, seal_of
 from server.trust.logins import OURS, BadLogin
 
 if TYPE_CHECKING:
@@ -49,14 +49,15 @@ class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
         return [] if desk is None else [await self._shown(each) for each in desk.known.values()]
 
     async def diff(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """What waits to be accepted: of `tools`, or all. `at`: how many came before. Each page says what all of them come to."""
+        """What waits to be accepted: of `tools`, or all. `at`: how many came before. Each page says what all of them come to that are
+        shown whole; the others cannot be accepted."""
         upstream, keys = self._meant(arguments), _chosen(arguments)
         waiting = self._desk.withheld(upstream, keys)
         _none_missing(upstream, keys, waiting)
         at = arguments.get("at")
         begin = at if isinstance(at, int) and not isinstance(at, bool) and at > 0 else 0
         page = waiting[begin : begin + DIFF_PAGE]
-        pins, seal = upstream.guard.pins, seal_of(waiting)
+        pins, seal = upstream.guard.pins, seal_of(self._desk.acceptable(upstream, keys))
         rows = [
             {
                 "kind": each.key.kind,
@@ -67,6 +68,7 @@ class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
                 "accepted_by": pins[each.key].accepted_by if each.key in pins else None,
                 "new": each.text,
                 "digest": each.digest,
+                "whole": each.is_whole,
                 "seal": seal,
                 "upstream": str(upstream.key),
             }
@@ -80,6 +82,12 @@ class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
         from server.trust.desk import NotAsShown  # loaded where there is an upstream
 
         upstream, keys = self._meant(arguments), _chosen(arguments)
+        large = [each.key.name for each in self._desk.withheld(upstream, keys) if not each.is_whole]
+        if keys is not None and large:
+            raise CommandRefused(
+                f"nobody can be shown the whole of what is larger than {MAX_KEPT // 1024} KiB, so it is not accepted: {large[0][:100]}",
+                'leave it out: tools = ["!NAME"] of the upstream',
+            )
         try:
             accepted = await self._desk.accept(
                 upstream, keys, seal=_text(arguments, "seal"), by=actor, store=self.accepting

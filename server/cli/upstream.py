@@ -126,12 +126,18 @@ def accept(
         else:
             say("everything it offers was accepted")
         return
+    acceptable = [each for each in waiting if each["whole"]]
     if not as_json or not yes:
         for each in waiting:
             for line in _drawn(each, whole=False, stream_out=False):
                 say(line)
-        changed = sum(bool(each["old"]) for each in waiting)
-        say(f"{len(waiting)} to accept, {changed} of them changed since they were accepted last")
+        changed = sum(bool(each["old"]) for each in acceptable)
+        say(f"{len(acceptable)} to accept, {changed} of them changed since they were accepted last")
+    if not acceptable:
+        raise terminal.CliError(
+            "nothing was accepted: what waits is too large to be shown whole",
+            hint='leave it out: tools = ["!NAME"] of the upstream',
+        )
     upstream, seal = waiting[0]["upstream"], waiting[0]["seal"]
     question = f"may {clean(upstream)} say this to those who call it?"
     if not terminal.agreed(question, yes=yes):
@@ -263,7 +269,7 @@ def _waiting(
 
 def _drawn(waiting: Mapping[str, Any], *, whole: bool, stream_out: bool) -> list[str]:
     """A heading, and the lines; everything that steers a terminal is shown as what it is."""
-    from server.trust.definitions import MAX_KEPT
+    from server.trust.definitions import MAX_KEPT, is_whole
     from server.trust.differences import difference, near_changes, shown
 
     stream = sys.stdout if stream_out else sys.stderr
@@ -278,12 +284,11 @@ def _drawn(waiting: Mapping[str, Any], *, whole: bool, stream_out: bool) -> list
             continue
         text = f"{line.sign} {shown(line.text)}"
         drawn.append(paint(text, colours[line.sign], stream) if line.sign in colours else text)
-    if max(len(waiting["old"]), len(waiting["new"])) >= MAX_KEPT:
-        drawn.append(
-            paint(
-                f"  its definition is larger than {MAX_KEPT // 1024} KiB, and its end is not shown",
-                "yellow",
-                stream,
-            )
-        )
+    words = None
+    if not is_whole(waiting["new"]):
+        words = "its end is not shown, so it cannot be accepted and is not offered"
+    elif not is_whole(waiting["old"]):
+        words = "of what was accepted the end is not compared"
+    if words is not None:
+        drawn.append(paint(f"  larger than {MAX_KEPT // 1024} KiB: {words}", "yellow", stream))
     return [*drawn, ""]

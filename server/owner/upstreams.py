@@ -2,12 +2,11 @@
 
 What is shown is what is accepted: the form carries the seal of it, and if the upstream says something else by then, nothing is. What is
 not accepted stays withheld; there is nothing to refuse. Whatever would not be seen is shown as its code. What is too large to be shown
-to its end is not accepted here.
+to its end is not accepted, here as anywhere (`TrustDesk.acceptable`).
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
@@ -38,7 +37,6 @@ PURPOSE: Final = "owner upstreams"
 DEFINITIONS: Final = 16
 CHARACTERS: Final = 200_000
 NAMED: Final = 20
-NAME_TYPED: Final = 200
 
 
 class UpstreamRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +59,6 @@ class ShownDefinition(msgspec.Struct, frozen=True, kw_only=True):
     ]  # sign and text; an empty sign where something that is the same was left out
     cut: bool  # the end of what it says now is not shown
     old_cut: bool
-    command: str  # by which it is accepted on the machine
 
 
 class UpstreamPages:
@@ -100,7 +97,7 @@ class UpstreamPages:
         begin = begin if begin < len(waiting) else 0
         those = _as_many_as_fit(waiting[begin:], upstream)
         further = begin + len(those)
-        whole = _shown_whole(those)
+        whole = [each for each in those if each.is_whole]
         return wide(visit).page(
             "upstream_waiting.html",
             title=f"What {upstream.key} offers",
@@ -130,7 +127,8 @@ class UpstreamPages:
         )
         if asked is not None:
             return asked
-        those = _shown_whole(self._waiting(upstream)[begin : begin + min(count, DEFINITIONS)])
+        shown = self._waiting(upstream)[begin : begin + min(count, DEFINITIONS)]
+        those = [each for each in shown if each.is_whole]
         if not those:
             return self._page(visit, upstream, 0, problem="What was shown does not wait any more.")
         arguments = {
@@ -192,15 +190,8 @@ def _as_many_as_fit(waiting: Sequence[Definition], upstream: KnownUpstream) -> l
     return those
 
 
-def _shown_whole(definitions: Sequence[Definition]) -> list[Definition]:
-    """Those of which somebody can have seen everything."""
-    from server.trust.definitions import MAX_KEPT
-
-    return [each for each in definitions if len(each.text) < MAX_KEPT]
-
-
 def _shown(definition: Definition, upstream: KnownUpstream, now: Millis) -> ShownDefinition:
-    from server.trust.definitions import MAX_KEPT
+    from server.trust.definitions import is_whole
     from server.trust.differences import difference, near_changes, shown
 
     pin = upstream.guard.pins.get(definition.key)
@@ -221,20 +212,9 @@ def _shown(definition: Definition, upstream: KnownUpstream, now: Millis) -> Show
         if since is None
         else f"seen {ago(since, now)}",
         lines=tuple(told),
-        cut=not _shown_whole((definition,)),
-        old_cut=len(old) >= MAX_KEPT,
-        command=_command(upstream, definition),
+        cut=not definition.is_whole,
+        old_cut=not is_whole(old),
     )
-
-
-def _command(upstream: KnownUpstream, definition: Definition) -> str:
-    """As it can be typed; of a name that nobody types, the one for everything that waits."""
-    key = definition.key
-    words = ["ostiary", "upstream", "accept", str(upstream.key)]
-    name = key.name if key.kind == "tool" and ":" not in key.name else f"{key.kind}:{key.name}"
-    if name.isascii() and name.isprintable() and len(name) <= NAME_TYPED and not name.startswith("-"):
-        words.append(name)
-    return shlex.join(words)
 
 
 def _address(upstream: KnownUpstream, at: int = 0) -> str:

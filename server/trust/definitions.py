@@ -17,7 +17,7 @@ import msgspec
 DefinitionKind: TypeAlias = Literal["tool", "prompt", "template", "instructions"]
 KINDS: Final[tuple[DefinitionKind, ...]] = ("tool", "prompt", "template", "instructions")
 
-# Kept to be shown beside its successor. The digest is of all of it, however long.
+# Kept to be shown. The digest is of all of it, however long; what is longer is never accepted, since nobody can have seen its end.
 MAX_KEPT: Final = 64 * 1024
 
 
@@ -34,6 +34,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     key: DefinitionKey
     digest: str
     text: str  # canonical JSON, of a large one its beginning
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether whoever is shown `text` has seen all of it."""
+        return is_whole(self.text)
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +62,11 @@ def define(kind: DefinitionKind, name: str, said: object) -> Definition:
         raise ValueError(f"the {kind} {name[:100]} is nested too deeply") from None
     digest = hashlib.sha256(text.encode()).hexdigest()
     return Definition(key=DefinitionKey(kind, name), digest=digest, text=text[:MAX_KEPT])
+
+
+def is_whole(text: str) -> bool:
+    """Say whether a text that was kept is all of it."""
+    return len(text) < MAX_KEPT
 
 
 def canonical(value: Any) -> str:

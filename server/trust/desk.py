@@ -257,6 +257,10 @@ class TrustDesk:
         blocked = upstream.guard.verdict.blocked
         return [each for each in blocked if wanted is None or each.key in wanted]
 
+    def acceptable(self, upstream: KnownUpstream, keys: Sequence[DefinitionKey] | None) -> list[Definition]:
+        """Of what is withheld, what can be shown whole. Nothing else is ever accepted, wherever it is looked at."""
+        return [each for each in self.withheld(upstream, keys) if each.is_whole]
+
     async def accept(
         self,
         upstream: KnownUpstream,
@@ -268,7 +272,7 @@ class TrustDesk:
     ) -> Sequence[Definition]:
         """`seal`: of what was shown. `store`: by which it is written, if not by the one that all is. Raises `NotAsShown`, and what the
         store raises."""
-        chosen = self.withheld(upstream, keys)
+        chosen = self.acceptable(upstream, keys)
         if seal_of(chosen) != seal:
             raise NotAsShown
         now = self.clock()

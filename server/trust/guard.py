@@ -14,6 +14,7 @@ import msgspec
 from auth.values.model import Millis
 from server.backends.base import Trouble
 from server.gateway.guard import UpstreamLists
+from server.mcp.messages import Tool, ToolExecution
 from server.observe.log import Logger
 from server.observe.visible import clean
 from server.trust.definitions import (
@@ -193,11 +194,19 @@ def _definitions(offered: UpstreamLists) -> tuple[list[Definition], list[str]]:
 
 def _said(offered: UpstreamLists) -> list[tuple[DefinitionKind, str, Any]]:
     return [
-        *(("tool", tool.name, tool) for tool in offered.tools),
+        *(("tool", tool.name, _with_tasks(tool, offered)) for tool in offered.tools),
         *(("prompt", prompt.name, prompt) for prompt in offered.prompts),
         *(("template", template.uri_template, template) for template in offered.resource_templates),
         *((INSTRUCTIONS.kind, INSTRUCTIONS.name, text) for text in (offered.instructions,) if text),
     ]
+
+
+def _with_tasks(tool: Tool, offered: UpstreamLists) -> Tool:
+    """With whether its calls have to be tasks there, which the list that is offered on does not say. A tool whose calls may be tasks is
+    told from one whose calls may not by that list itself."""
+    if offered.tasks.get(tool.name) != "required":
+        return tool
+    return msgspec.structs.replace(tool, execution=ToolExecution(task_support="required"))
 
 
 def _those(offered: UpstreamLists, allowed: frozenset[DefinitionKey]) -> UpstreamLists:

@@ -10,6 +10,7 @@ import pytest
 
 from server.admin.control import CommandRefused, Handler
 from server.admin.upstreams import DIFF_PAGE, UpstreamAdmin
+from server.trust.definitions import MAX_KEPT, seal_of
 from server.trust.desk import KnownUpstream, TrustDesk
 from server.trust.logins import handed_over
 from tests.trust.test_owner_login import login, owner
@@ -144,3 +145,22 @@ async def test_an_upstream_that_is_called_as_its_settings_say_has_no_login_of_th
         known.login, known.identity = None, "token"
         with pytest.raises(CommandRefused, match="called as its settings say"):
             await commands["upstreams.place"]({"upstream": "files"}, "local:7")
+
+
+async def test_a_definition_that_nobody_can_be_shown_whole_is_accepted_by_no_command() -> None:
+    async with open_house() as house:
+        desk, known, commands = await table(house)
+        known.guard.allowed(lists(a_tool("long", "x" * MAX_KEPT), a_tool()))
+        page = await commands["upstreams.diff"]({"upstream": "files"}, "local:0")
+        assert {row["name"]: row["whole"] for row in page.rows} == {"long": False, "read": True}
+        with pytest.raises(CommandRefused, match="larger than 64 KiB"):
+            await commands["upstreams.accept"](
+                {"upstream": "files", "tools": ["long"], "seal": page.rows[0]["seal"]}, "local:7"
+            )
+        forged = seal_of(desk.withheld(known, None))
+        with pytest.raises(CommandRefused, match="something else"):
+            await commands["upstreams.accept"]({"upstream": "files", "seal": forged}, "local:7")
+        done = await commands["upstreams.accept"](
+            {"upstream": "files", "seal": page.rows[0]["seal"]}, "local:7"
+        )
+        assert (done["accepted"], done["waiting"]) == ([{"kind": "tool", "name": "read"}], 1)

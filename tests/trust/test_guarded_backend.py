@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from server.trust.definitions import seal_of
+import msgspec
+
+from server.trust.definitions import define, seal_of
 from server.trust.pins import UpstreamKey
 from tests.gateway.upstreams import Double, gate, over_tcp, soon, tool
-from tests.trust.trust_fakes import open_house
+from tests.trust.trust_fakes import a_tool, lists, open_house
 
 
 async def test_what_waits_is_offered_the_moment_that_it_is_accepted_and_has_its_name_here() -> None:
@@ -35,3 +37,20 @@ async def test_what_waits_is_offered_the_moment_that_it_is_accepted_and_has_its_
             double.lists["tools"] = [tool("say", description="Says, and tells."), tool("shout")]
             door.backend.try_again()
             await soon(lambda: [each.name for each in door.backend.tools()] == ["up__cry"])
+
+
+async def test_whether_a_tools_calls_have_to_be_tasks_is_accepted_with_it() -> None:
+    def guarded(support: str) -> dict[str, str]:
+        offered = msgspec.structs.replace(lists(a_tool()), tasks={"read": support})
+        known.guard.allowed(offered)
+        return {key.name: each.digest for key, each in known.guard.offered.items()}
+
+    async with open_house() as house:
+        desk, known = await house.desk()
+        optional = guarded("optional")
+        # As it always was: nothing has to be accepted once more for what may be a task and need not.
+        assert optional == {"read": define("tool", "read", a_tool()).digest}
+        await desk.accept(known, None, seal=seal_of(desk.withheld(known, None)), by="local:0")
+        assert known.guard.verdict.blocked == ()
+        guarded("required")
+        assert [each.key.name for each in known.guard.verdict.changed] == ["read"]
