@@ -15,7 +15,7 @@ from server.backends.base import BackendError, LogMessage, Outlet, Progress
 from server.client.address import is_loopback
 from server.gateway.secret_fields import secret_field
 from server.gateway.settings import McpConfig
-from server.mcp.questions import MAX_MESSAGE, Question
+from server.mcp.questions import MAX_MESSAGE, BadQuestion, Question, check_question
 from server.observe.log import Logger
 from server.observe.visible import clean
 
@@ -44,11 +44,16 @@ class QuestionSource:
         self._told = clean(f"{config.id}, {told}" if config.id else told)[:400]
 
     def named(self, question: Question) -> Question:
-        """Return it with whose it is in front. Raises `BackendError` for what is not asked for an upstream."""
+        """Return it with whose it is in front; what is no question is for the outlet to refuse. Raises `BackendError` for what is not asked
+        for an upstream."""
+        try:
+            check_question(question)
+        except BadQuestion:
+            return question
         params = question.params
         match question.method:
             case "elicitation/create" if params.get("mode") == "url":
-                host = self._allowed_host(params.get("url"))
+                host = self._allowed_host(params["url"])
                 return self._with(question, "message", f"{self._told}, asks you to open a page at {host}:")
             case "elicitation/create":
                 if (field := secret_field(params)) is not None:
@@ -58,14 +63,12 @@ class QuestionSource:
                 return self._with(question, "message", f"{self._told}, asks:")
             case "sampling/createMessage":
                 # The one text that clients show a person, and give the model, before the messages.
-                return self._with(question, "systemPrompt", f"{self._told}, asks your model:", missing="")
+                return self._with(question, "systemPrompt", f"{self._told}, asks your model:")
             case "roots/list":
                 return question
 
-    def _with(self, question: Question, key: str, words: str, *, missing: str | None = None) -> Question:
-        theirs = question.params.get(key, missing)
-        if not isinstance(theirs, str) or (missing is None and not theirs.strip()):
-            return question  # no question at all, as whoever is to ask it says
+    def _with(self, question: Question, key: str, words: str) -> Question:
+        theirs = str(question.params.get(key, ""))
         # In one line: what looks like a line of ours cannot begin in it.
         plain = theirs if key == "systemPrompt" else " ".join(clean(theirs).split())
         room = MAX_MESSAGE - len(words) - 1
@@ -73,25 +76,19 @@ class QuestionSource:
             plain = plain[: room - len(_CUT)] + _CUT
         return Question(method=question.method, params={**question.params, key: f"{words} {plain}".rstrip()})
 
-    def _allowed_host(self, url: object) -> str:
+    def _allowed_host(self, url: str) -> str:
         """Return the host of a page that may be opened, as it is shown."""
-        try:
-            parts = urlsplit(url if isinstance(url, str) else "")
-            host, port = parts.hostname or "", parts.port
-        except ValueError:
-            host, port, parts = "", None, urlsplit("")
-        own = host == self._own_host and self._own_port in (None, port)
-        kept = parts.scheme == "https" or (
-            parts.scheme == "http" and ((own and self._plain) or is_loopback(parts.geturl()))
-        )
-        if not host or not kept or not (own or host in self._listed):
-            shown = clean(host)[:100] or "no address"
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        own = host == self._own_host and self._own_port in (None, parts.port)
+        kept = parts.scheme == "https" or (own and self._plain) or is_loopback(url)
+        if not kept or not (own or host in self._listed):
             raise self._refusal(
-                f"wants a page of another host opened ({shown}), which nobody is asked: the owner of this server can allow it"
+                f"wants a page of another host opened ({host[:100]}), which nobody is asked: the owner of this server can allow it"
                 " with question_hosts",
-                host=shown,
+                host=host[:100],
             )
-        return clean(parts.netloc)
+        return parts.netloc
 
     def _refusal(self, reason: str, **more: str) -> BackendError:
         self._log.warning("upstream.question_refused", agent=self._name, reason=reason, **more)

@@ -32,24 +32,34 @@ _TOGETHER: Final = 3  # words that are read as one: "one time code"
 _TAKEN_FOR: Final = str.maketrans("аеорсухіѕјԁԛԝкмтнАЕОРСУХІЅЈКМТН", "aeopcyxisjdqwkmthAEOPCYXISJKMTH")
 _FREE: Final = frozenset({"string", "number", "integer"})
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+# "(do not give us your PIN)" asks for none.
+_UNWANTED: Final = re.compile(
+    r"\b(?:do not|don.?t|never|not to)\s+(?:\w+\s+){0,2}?(?:enter|give|include|paste|provide|put|send|share|submit|type|use|write)\b[^.;:()!?\n]*",
+    re.IGNORECASE,
+)
 _SHOWN: Final = 40
+# Nobody reads on in what stands beside one field; a form has 64 of them at most.
+_READ: Final = 2_000
 
 
 def secret_field(params: Mapping[str, Any]) -> str | None:
-    """Return the name of the first field that asks for a secret; None: no field does. `params` are those of a form, not checked yet."""
+    """Return the name of the first field that asks for a secret; None: no field does. `params` are those of a form that can be asked."""
     schema = _object(params.get("requestedSchema"))
-    around = (params.get("message"), schema.get("title"), schema.get("description"))
+    above = _speaks_of_secrets(
+        (params.get("message"), schema.get("title"), schema.get("description")), of_texts=True
+    )
     for name, described in _object(schema.get("properties")).items():
         field = _object(described)
-        if field.get("format") == "password" or field.get("writeOnly") is True:
-            return name[:_SHOWN]
         kind = field.get("type")
         if kind not in _FREE or "enum" in field or "oneOf" in field:
             continue  # nobody types anything there
         said = (name, field.get("title"), field.get("description"))
-        if kind == "string":  # where a secret can be typed, the words above the form count as well
-            said += around
-        if name.casefold() in _NAMES or _speaks_of_secrets(said, of_texts=kind == "string"):
+        # Where any text can be typed, the words above the form count as well.
+        if (
+            name.casefold() in _NAMES
+            or (above and kind == "string")
+            or _speaks_of_secrets(said, of_texts=kind == "string")
+        ):
             return name[:_SHOWN]
     return None
 
@@ -58,7 +68,7 @@ def _speaks_of_secrets(said: Iterable[object], *, of_texts: bool) -> bool:
     for text in said:
         if not isinstance(text, str):
             continue
-        plain = _plain(text)
+        plain = _UNWANTED.sub(" ", _plain(text[:_READ]))
         if any(word in plain.casefold() for word in _ANYWHERE):
             return True
         words = [word.casefold() for word in _WORD.findall(plain.translate(_TAKEN_FOR))]
@@ -71,6 +81,8 @@ def _speaks_of_secrets(said: Iterable[object], *, of_texts: bool) -> bool:
 
 def _plain(text: str) -> str:
     """Without accents, and without what is not seen."""
+    if text.isascii():
+        return text
     apart = unicodedata.normalize("NFKD", text)
     return unicodedata.normalize(
         "NFC", "".join(each for each in apart if unicodedata.category(each) not in ("Mn", "Cf"))

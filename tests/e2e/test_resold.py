@@ -182,9 +182,13 @@ def test_a_tool_is_sold_on_with_a_mark_up_and_both_sides_are_in_the_books_of_one
         assert (bought["kind"], bought["amount"], bought["source"]) == (
             "purchase",
             20_000,
-            "cost:main/shop.sell",
+            "cost:main/shop__sell",
         )
-        assert (sold["kind"], sold["amount"], sold["target"]) == ("payment", 24_000, "revenue:main/shop.sell")
+        assert (sold["kind"], sold["amount"], sold["target"]) == (
+            "payment",
+            24_000,
+            "revenue:main/shop__sell",
+        )
         assert bought["call_id"] == sold["call_id"]
         assert bought["target"] == sold["source"]  # the chain, which has four thousandths of ours more now
         assert chain.ours.at_machine("ledger", "check")["sound"]

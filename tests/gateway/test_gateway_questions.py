@@ -15,7 +15,7 @@ from server.backends.base import BackendError, PromptGet, ResourceRead
 from server.gateway.question_source import QuestionSource
 from server.gateway.secret_fields import secret_field
 from server.gateway.settings import McpConfig, problems
-from server.mcp.questions import MAX_MESSAGE, Question, check_question
+from server.mcp.questions import MAX_MESSAGE, BadQuestion, Question, check_question
 
 ERAS = pytest.mark.parametrize("era", ["handshake", "stateless"])
 
@@ -180,6 +180,10 @@ def elicitation(**params: Any) -> Question:
     return Question(method="elicitation/create", params=params)
 
 
+def at(url: str) -> Question:
+    return elicitation(mode="url", message="Connect your account.", url=url)
+
+
 @pytest.mark.parametrize(
     "message",
     [
@@ -200,16 +204,18 @@ def test_no_words_of_an_upstream_come_before_whose_they_are(message: str) -> Non
 def test_a_program_has_no_host_of_its_own() -> None:
     stdio = source(command=("notes",), id="n", question_hosts=("notes.example", "localhost"))
     for url in ("https://notes.example/a", "http://localhost:9000/cb"):
-        stdio.named(elicitation(**page(url)))
+        stdio.named(at(url))
     for url in (
         "https://other.example/",
         "http://127.0.0.1:1/",
         "https://notes.example.evil.example/",
-        "x",
-        "",
+        "http://notes.example/",
     ):
         with pytest.raises(BackendError):
-            stdio.named(elicitation(**page(url)))
+            stdio.named(at(url))
+    for url in ("x", "", "https://notes.example@evil.example/", "https://evil.example\\@notes.example/"):
+        with pytest.raises(BadQuestion):
+            check_question(stdio.named(at(url)))
 
 
 @pytest.mark.parametrize(
@@ -239,6 +245,13 @@ def test_a_field_asks_for_a_secret_in_whatever_spelling(name: str, where: str) -
         {"secretary": {"type": "string"}},
         {"spinning": {"type": "string", "title": "Compass words", "description": "Which card of the board?"}},
         {"passenger": {"type": "string"}, "keyboard": {"type": "string"}, "pinned": {"type": "string"}},
+        {
+            "integer": {
+                "type": "integer",
+                "description": "Your favorite integer (do not give us your phone number, pin, or other sensitive info)",
+            }
+        },
+        {"note": {"type": "string", "description": "Anything. Never put a password here!"}},
         {"n": 3},
     ],
 )
@@ -246,8 +259,15 @@ def test_a_field_of_something_else_is_asked(fields: dict[str, Any]) -> None:
     assert secret_field(form(**fields)) is None
 
 
-def test_a_field_that_is_drawn_with_dots_is_a_secret() -> None:
-    assert secret_field(form(x={"type": "string", "format": "password"})) == "x"
+def test_what_is_not_wanted_in_one_clause_may_be_in_the_next() -> None:
+    asks = form(x={"type": "string", "description": "Do not share it. Your password."})
+    assert secret_field(asks) == "x"
+
+
+def test_a_field_that_is_drawn_with_dots_is_asked_by_nobody() -> None:
+    named = source(command=("notes",)).named(elicitation(**form(x={"type": "string", "format": "password"})))
+    with pytest.raises(BadQuestion, match="format"):
+        check_question(named)
 
 
 def test_hosts_of_pages_are_names_alone() -> None:
