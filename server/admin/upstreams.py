@@ -49,8 +49,8 @@ class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
         return [] if desk is None else [await self._shown(each) for each in desk.known.values()]
 
     async def diff(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """What waits to be accepted: of `tools`, or all. `at`: how many came before. Each page says what all of them come to that are
-        shown whole; the others cannot be accepted."""
+        """Return what waits to be accepted: of `tools`, or all. `at`: how many came before. Each page says what all of them come to that
+        are shown whole; the others cannot be accepted."""
         upstream, keys = self._meant(arguments), _chosen(arguments)
         waiting = self._desk.withheld(upstream, keys)
         _none_missing(upstream, keys, waiting)

@@ -257,8 +257,8 @@ class Catalog:
         return self._lists.templates.get(uri_template)
 
     def fitting(self, uri: str) -> tuple[TemplateEntry, Mapping[str, str]] | None:
-        """The first template that the URI fits, and what its variables stand for. Where it is an address that one agent owns, no other
-        agent's does."""
+        """Return the first template that the URI fits, and what its variables stand for. An address that one agent owns fits no other
+        agent's."""
         owner = _owner(self._sources, uri)
         for entry in self._lists.templates.values():
             if owner is not None and entry.backend is not owner.backend:
@@ -376,7 +376,7 @@ def _lists(
         owners[what, name] = source.name
 
     def claims(source: Source, what: str, *addresses: str) -> bool:
-        """Whether it says of another's address that it is its own. What somebody else's server claims is no reason not to start."""
+        """Say whether it has something at an address of another's, and leave that out. What somebody else's server claims is no reason not to start."""
         for address in addresses:
             owner = _owner(sources, address)
             if owner is None or owner is source:
@@ -463,7 +463,7 @@ def _lists(
 
 
 def _owner(sources: Sequence[Source], address: str) -> Source | None:
-    """Whose address it is, if it is one that only one agent may have."""
+    """Return whose address it is, if it is one that only one agent may have."""
     for source in sources:
         if isinstance(source.backend, Elsewhere) and source.backend.owns(address):
             return source

@@ -117,6 +117,8 @@ def accept(
     as_json: bool,
 ) -> None:
     """What is shown is what is accepted: if the upstream says something else by then, nothing is."""
+    from server.trust.definitions import is_whole
+
     if everything and tools:
         raise terminal.Misuse("--all accepts everything: leave it out, or the names")
     waiting = _waiting(name, tools, data_dir, config)
@@ -126,7 +128,7 @@ def accept(
         else:
             say("everything it offers was accepted")
         return
-    acceptable = [each for each in waiting if each["whole"]]
+    acceptable = [each for each in waiting if is_whole(each["new"])]
     if not as_json or not yes:
         for each in waiting:
             for line in _drawn(each, whole=False, stream_out=False):

@@ -135,7 +135,7 @@ class Endpoint:
         except CatalogError as error:
             self.log.warning("agent.not_refreshed", server=self.name, reason=str(error)[:2000])
             return
-        self.warn_of_what_is_left_out()
+        self.warn_of_left_out()
         self.warn_of_names(before)
         self._tell(changed)
 
@@ -150,7 +150,8 @@ class Endpoint:
         self.warn_of_names(before)
         self._tell(changed)
 
-    def warn_of_what_is_left_out(self) -> None:
+    def warn_of_left_out(self) -> None:
+        """Say in the log what agents offer and cannot be offered here."""
         if left_out := self.catalog.left_out:
             self.log.warning(
                 "agent.left_out",

@@ -490,7 +490,7 @@ async def open_endpoint(
         elsewhere=None if letters is None else _elsewhere(letters, settings.name),
     )
     made.append(endpoint)
-    endpoint.warn_of_what_is_left_out()
+    endpoint.warn_of_left_out()
     endpoint.warn_of_names()
     return endpoint, agents
 

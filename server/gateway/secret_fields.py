@@ -18,16 +18,16 @@ _ENDS: Final = (
     "encryptionkey", "sshkey", "masterkey", "licensekey", "seedphrase", "recoveryphrase", "mnemonic", "backupcode", "backupcodes",
     "recoverycode", "recoverycodes", "securitycode", "verificationcode", "confirmationcode", "authenticationcode", "authcode",
     "logincode", "accesscode", "onetimecode", "smscode", "pincode", "creditcard", "debitcard", "cardnumber", "cardno", "cardcode",
-    "securitynumber", "kennwort", "kontrasena", "contrasena", "motdepasse", "senha", "wachtwoord", "haslo", "parola", "losenord", "salasana",
+    "securitynumber", "kennwort", "contrasena", "motdepasse", "senha", "wachtwoord", "haslo", "losenord", "salasana",
 )  # fmt: skip
 # Whole words only: they are the ends of harmless ones ("spin") or their beginnings.
 _WORDS: Final = frozenset(
-    {"pin", "pins", "otp", "totp", "hotp", "2fa", "mfa", "cvv", "cvc", "csc", "ssn", "jwt", "bearer", "pw"}
+    {"pin", "pins", "otp", "totp", "hotp", "2fa", "mfa", "cvv", "cvc", "ssn", "jwt", "pw"}
 )
 _WHOLE: Final = _WORDS | frozenset(_ENDS)
 _TEXTS_ONLY: Final = frozenset({"tokens"})  # a number of them is how long an answer may be
 _ANYWHERE: Final = ("密码", "密碼", "口令", "パスワード", "暗証番号", "비밀번호", "пароль", "كلمة المرور")
-_NAMES: Final = frozenset({"pass", "key"})  # as the whole name of a field
+_NAME: Final = "pass"  # as the whole name of a field
 _TOGETHER: Final = 3  # words that are read as one: "one time code"
 _TAKEN_FOR: Final = str.maketrans("аеорсухіѕјԁԛԝкмтнАЕОРСУХІЅЈКМТН", "aeopcyxisjdqwkmthAEOPCYXISJKMTH")
 _FREE: Final = frozenset({"string", "number", "integer"})
@@ -56,7 +56,7 @@ def secret_field(params: Mapping[str, Any]) -> str | None:
         said = (name, field.get("title"), field.get("description"))
         # Where any text can be typed, the words above the form count as well.
         if (
-            name.casefold() in _NAMES
+            name.casefold() == _NAME
             or (above and kind == "string")
             or _speaks_of_secrets(said, of_texts=kind == "string")
         ):
@@ -69,7 +69,7 @@ def _speaks_of_secrets(said: Iterable[object], *, of_texts: bool) -> bool:
         if not isinstance(text, str):
             continue
         plain = _UNWANTED.sub(" ", _plain(text[:_READ]))
-        if any(word in plain.casefold() for word in _ANYWHERE):
+        if any(word in plain.casefold() for word in _ANYWHERE_PLAIN):
             return True
         words = [word.casefold() for word in _WORD.findall(plain.translate(_TAKEN_FOR))]
         if any(word.endswith(_ENDS) or (of_texts and word in _TEXTS_ONLY) for word in words):
@@ -87,6 +87,9 @@ def _plain(text: str) -> str:
     return unicodedata.normalize(
         "NFC", "".join(each for each in apart if unicodedata.category(each) not in ("Mn", "Cf"))
     )
+
+
+_ANYWHERE_PLAIN: Final = tuple(_plain(each) for each in _ANYWHERE)
 
 
 def _read_together(words: Sequence[str]) -> Iterator[str]:

@@ -37,7 +37,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether whoever is shown `text` has seen all of it."""
+        """Say whether whoever is shown `text` has seen all of it."""
         return is_whole(self.text)
 
 

@@ -258,7 +258,7 @@ class TrustDesk:
         return [each for each in blocked if wanted is None or each.key in wanted]
 
     def acceptable(self, upstream: KnownUpstream, keys: Sequence[DefinitionKey] | None) -> list[Definition]:
-        """Of what is withheld, what can be shown whole. Nothing else is ever accepted, wherever it is looked at."""
+        """Return what is withheld and can be shown whole. Nothing else is ever accepted, wherever it is looked at."""
         return [each for each in self.withheld(upstream, keys) if each.is_whole]
 
     async def accept(

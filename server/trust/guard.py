@@ -202,8 +202,8 @@ def _said(offered: UpstreamLists) -> list[tuple[DefinitionKind, str, Any]]:
 
 
 def _with_tasks(tool: Tool, offered: UpstreamLists) -> Tool:
-    """With whether its calls have to be tasks there, which the list that is offered on does not say. A tool whose calls may be tasks is
-    told from one whose calls may not by that list itself."""
+    """Return the tool with whether its calls have to be tasks there, which the list that is offered on does not say. Whether they may be is
+    in that list."""
     if offered.tasks.get(tool.name) != "required":
         return tool
     return msgspec.structs.replace(tool, execution=ToolExecution(task_support="required"))

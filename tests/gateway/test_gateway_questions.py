@@ -223,7 +223,7 @@ def test_a_program_has_no_host_of_its_own() -> None:
     [
         "passphrase", "passWord", "pass_phrase", "PIN", "userPin", "API key", "apiKey", "client_secret", "GITHUB_TOKEN", "accesstoken",
         "card number", "creditCard", "cvv2", "one-time code", "2fa", "Passwort", "contraseña", "p\N{CYRILLIC SMALL LETTER A}ssword",
-        "pass\N{ZERO WIDTH SPACE}word", "seed phrase", "密码", "credentials", "dbpasswd",
+        "pass\N{ZERO WIDTH SPACE}word", "seed phrase", "密码", "パスワード", "비밀번호", "credentials", "dbpasswd",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("where", ["name", "title", "description", "message"])
