@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Mapping
@@ -22,6 +23,13 @@ def config_home(environ: Mapping[str, str] = os.environ) -> Path:
         return Path.home() / "Library" / "Application Support" / APPLICATION
     base = environ.get("XDG_CONFIG_HOME", "")
     return (Path(base) if os.path.isabs(base) else Path.home() / ".config") / APPLICATION
+
+
+def control_folder(data_dir: Path) -> Path:
+    """Return where the admin socket of a data directory goes, unless that name is too long for one."""
+    tag = hashlib.sha256(os.fsencode(data_dir.resolve())).hexdigest()[:12]
+    home = runtime_home()
+    return home / f"ostiary-{tag}" if home else data_dir
 
 
 def runtime_home() -> Path | None:

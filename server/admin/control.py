@@ -8,6 +8,7 @@ name: a server that overlooks an argument would do something else than was asked
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -87,12 +88,24 @@ def _ask(data_dir: Path, name: str, arguments: Mapping[str, Any]) -> CommandAnsw
     try:
         address = (data_dir / ADDRESS_FILE).read_text("utf-8").strip()
     except PermissionError as error:
+        if _is_ours(data_dir):
+            raise CommandRefused(
+                f"this program may not open {data_dir}: the server started it, or something else keeps it out",
+                "run the command in a terminal of your own",
+            ) from error
         raise CommandRefused(
             f"{data_dir} belongs to another user", "run this as the user who runs the server"
         ) from error
     except OSError as error:
         raise not_running from error
     return _ask_at(address, name, arguments, not_running)
+
+
+def _is_ours(data_dir: Path) -> bool:
+    try:
+        return data_dir.stat().st_uid == os.getuid()
+    except OSError:
+        return False
 
 
 def servers_here() -> list[str]:

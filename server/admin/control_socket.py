@@ -1,16 +1,14 @@
-"""The admin socket, at the server: a Unix socket, 0600, that admits the service's own uid and root, by what the kernel says of the peer.
+"""The admin socket, at the server: a Unix socket, 0600, that admits the service's own uid and root, by what the kernel says of the peer, but
+no program that the server started.
 
 One JSON line in, one out. The commands themselves are a table that `app` hands in; this file only carries them.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 import stat
-import struct
-import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -33,6 +31,7 @@ from server.admin.control import (
     Handler,
     ListPage,
 )
+from server.admin.descent import SocketPeer, peer_of
 from server.observe.log import Logger
 
 MAX_AT_ONCE: Final = 16
@@ -53,9 +52,7 @@ class ControlCounters(msgspec.Struct):
 def choose_address(data_dir: Path) -> Path:
     """Where the socket goes: the runtime directory if there is one, else beside the data. Where that name is too long, a directory
     is made for it in the system's temporary one. Its name cannot be foreseen, or anybody could lay something in its place."""
-    tag = hashlib.sha256(os.fsencode(data_dir.resolve())).hexdigest()[:12]
-    home = paths.runtime_home()
-    address = (home / f"ostiary-{tag}" / "control") if home else data_dir / "control"
+    address = paths.control_folder(data_dir) / "control"
     if len(os.fsencode(address)) <= ADDRESS_BYTES:
         return address
     system = tempfile.gettempdir()
@@ -150,7 +147,7 @@ async def serve_commands(
 
 async def _accept(
     listener: trio.socket.SocketType,
-    converse: Callable[[trio.SocketStream], Awaitable[None]],
+    converse: Callable[[trio.SocketStream, SocketPeer | None], Awaitable[None]],
     conversations: trio.Nursery,
     log: Logger,
     counters: ControlCounters,
@@ -168,7 +165,16 @@ async def _accept(
             await trio.sleep(ACCEPT_AGAIN_SECONDS)
             continue
         failing = False
-        conversations.start_soon(converse, trio.SocketStream(connected))
+        # Now, and not when its turn comes: its number may be another's by then.
+        peer = _peer_of(connected)
+        conversations.start_soon(converse, trio.SocketStream(connected), peer)
+
+
+def _peer_of(connected: trio.socket.SocketType) -> SocketPeer | None:
+    try:
+        return peer_of(connected)
+    except OSError:
+        return None
 
 
 class CommandTable:
@@ -188,6 +194,7 @@ class CommandTable:
 
 async def _converse(
     stream: trio.SocketStream,
+    peer: SocketPeer | None,
     answering: Answer,
     log: Logger,
     slots: trio.CapacityLimiter,
@@ -196,17 +203,23 @@ async def _converse(
     async with slots, stream:
         try:
             with trio.move_on_after(DEADLINE_SECONDS):
-                uid = _peer_uid(stream.socket)
-                if uid not in (os.getuid(), 0):
-                    log.warning("control.refused", uid=uid)
+                if peer is None or peer.uid not in (os.getuid(), 0):
+                    log.warning("control.refused", uid=None if peer is None else peer.uid)
                     answer = CommandAnswer(
                         ok=False, error="this socket is for the user who runs the server, and root"
+                    )
+                elif peer.descends:
+                    log.warning("control.refused", uid=peer.uid, why="started by this server")
+                    answer = CommandAnswer(
+                        ok=False,
+                        error="a program that the server started may not act as its owner",
+                        hint="run the command in a terminal of your own",
                     )
                 else:
                     line = await _read_line(stream)
                     if line is None:  # somebody looked whether anybody is here
                         return
-                    answer = await _answer(line, answering, uid)
+                    answer = await _answer(line, answering, peer.uid)
                 signed = msgspec.structs.replace(answer, version=__version__)
                 await stream.send_all(msgspec.json.encode(signed, enc_hook=str) + b"\n")
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
@@ -248,11 +261,3 @@ async def _read_line(stream: trio.SocketStream) -> bytes | None:
             break
         data += more
     return data.partition(b"\n")[0] if data else None
-
-
-def _peer_uid(sock: trio.socket.SocketType) -> int:
-    if sys.platform == "linux":
-        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        return int(struct.unpack("3i", raw)[1])
-    raw = sock.getsockopt(0, 0x001, 76)  # macOS: SOL_LOCAL, LOCAL_PEERCRED → struct xucred {version, uid, …}
-    return int(struct.unpack_from("=II", raw)[1])

@@ -20,6 +20,7 @@ from typing import Final
 import trio
 
 from server.backends.pipes import PipeReader, PipeWriter
+from server.backends.starting import start
 from server.observe.log import Logger
 
 GRACE_SECONDS: Final = 3.0  # to end by itself once its input has ended
@@ -202,20 +203,19 @@ def start_child(
     """`command` is given the numbers of the descriptors that the child reads and writes; `standard`: they are its standard input
     and output, and only its standard error is for the log. Raises `OSError`.
 
-    Blocks for the milliseconds that a fork takes, instead of doing it in a thread: a child that asks the kernel to end with
-    its parent ends with the thread that started it."""
+    Blocks for the milliseconds that a fork takes."""
     with ExitStack() as theirs, ExitStack() as on_failure:
         reading, our_input = _pipe(theirs, on_failure, ours="writing")
         our_output, writing = _pipe(theirs, on_failure, ours="reading")
         our_ear, voice = _pipe(theirs, on_failure, ours="reading")
-        process = subprocess.Popen(
-            list(command(reading, writing)),
+        process = start(
+            command(reading, writing),
+            environment,
             stdin=reading if standard else subprocess.DEVNULL,
             stdout=writing if standard else voice,
             stderr=voice,
             pass_fds=() if standard else (reading, writing),
             cwd=Path(working_dir).expanduser() if working_dir else None,
-            env=dict(environment),
             start_new_session=True,
         )
         on_failure.pop_all()
@@ -237,13 +237,13 @@ def start_program(
         reading, our_input = _pipe(theirs, on_failure, ours="writing")
         our_output, writing = _pipe(theirs, on_failure, ours="reading")
         our_ear, voice = _pipe(theirs, on_failure, ours="reading")
-        process = subprocess.Popen(
-            list(command),
+        process = start(
+            command,
+            environment,
             stdin=reading if listens else subprocess.DEVNULL,
             stdout=writing,
             stderr=voice,
             cwd=folder,
-            env=dict(environment),
             start_new_session=True,
         )
         on_failure.pop_all()

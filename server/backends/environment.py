@@ -1,5 +1,5 @@
-"""What a child process gets to see of our environment: what programs need to run, what the settings name, and no secret by
-accident.
+"""What a child process gets to see of us: of our environment what programs need to run, what the settings name, and no secret by
+accident; of the files all but those that are kept out.
 """
 
 from __future__ import annotations
@@ -8,9 +8,12 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from server.settings.secret import read_secret
+
+if TYPE_CHECKING:
+    from server.backends.landlock import ForbiddenPaths
 
 PASSED: Final = frozenset(
     {
@@ -30,6 +33,14 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _REFERENCE: Final = re.compile(r"(?:env|file):.+")
 
 Written = Sequence[str] | Mapping[str, str]  # names to pass on, or names with values or references
+
+
+class ChildEnvironment(dict[str, str]):
+    """The variables of a child process, and the paths that it is kept out of; None: of none."""
+
+    def __init__(self, variables: Mapping[str, str], kept_out: ForbiddenPaths | None) -> None:
+        super().__init__(variables)
+        self.kept_out: Final = kept_out
 
 
 def environment_problems(written: Written) -> list[tuple[str, str]]:
@@ -56,7 +67,8 @@ def child_environment(
     ours: Mapping[str, str] = os.environ,
     *,
     frozen: bool = getattr(sys, "frozen", False),
-) -> dict[str, str]:
+    kept_out: ForbiddenPaths | None = None,
+) -> ChildEnvironment:
     """Raises `SecretUnreadable`. A variable that is to be passed on and is not set here is left out."""
     clean = {name: value for name, value in ours.items() if not name.startswith(LAUNCHERS)}
     if frozen:
@@ -67,7 +79,7 @@ def child_environment(
     passed = {name: value for name, value in clean.items() if name in names or name.startswith(LOCALE)}
     if isinstance(written, Mapping):
         passed |= {name: _value(value) for name, value in written.items()}
-    return passed
+    return ChildEnvironment(passed, kept_out)
 
 
 def _value(written: str) -> str:

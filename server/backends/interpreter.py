@@ -12,6 +12,7 @@ from typing import Final
 import trio
 
 from server.backends.base import BackendError
+from server.backends.starting import StartedProgram, start
 
 OLDEST: Final = (3, 9)
 OLDEST_TEXT: Final = ".".join(map(str, OLDEST))
@@ -41,20 +42,32 @@ def find_interpreter(named: str, folder: Path) -> str:
 
 async def check_interpreter(python: str, environment: Mapping[str, str]) -> None:
     """Raises `BackendError` for one that does not work, or is too old."""
-    version = ""
     try:
-        with trio.move_on_after(ANSWER_SECONDS):
-            done = await trio.run_process(
-                [python, "-I", "-S", "-c", TELL_VERSION],
-                capture_stdout=True,
-                stderr=subprocess.DEVNULL,
-                check=False,
-                env=dict(environment),
-            )
-            version = done.stdout.decode("ascii", "replace")
+        started = start(
+            [python, "-I", "-S", "-c", TELL_VERSION],
+            environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
     except OSError as error:
         raise BackendError(f"the interpreter {python} cannot be started: {error.strerror}") from error
-    check_version(version, python)
+    try:
+        said = await trio.to_thread.run_sync(_output, started, abandon_on_cancel=True)
+    finally:
+        started.kill()
+    check_version(said.decode("ascii", "replace"), python)
+
+
+def _output(program: StartedProgram) -> bytes:
+    """Return all that it says within the time that it has."""
+    with program:
+        try:
+            return program.communicate(timeout=ANSWER_SECONDS)[0]
+        except subprocess.TimeoutExpired:
+            program.kill()
+            return b""
 
 
 def check_version(version: str, python: str = "its interpreter") -> None:

@@ -31,6 +31,7 @@ class PythonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         tuple[str, ...] | Mapping[str, str],
         Meta(description='names of variables to pass on, or a table, e.g. { API_KEY = "env:AGENT_KEY" }'),
     ] = ()
+    unconfined: Annotated[bool, Meta(description="true or false")] = False
     reload: Annotated[bool, Meta(description="true or false")] = True
     in_process: Annotated[bool, Meta(description="true or false")] = False
     deadline_seconds: Annotated[

@@ -54,6 +54,7 @@ class CommandConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = ()
     cwd: FolderSetting = ""
     environment: EnvironmentSetting = ()
+    unconfined: Annotated[bool, Meta(description="true or false")] = False
     limits: Annotated[ProcessBounds, Meta(description="a table, e.g. { cpu_seconds = 10 }")] = ProcessBounds()
     output_kib: Annotated[int, Meta(ge=1, le=8192, description="KiB from 1 to 8192")] = 1024
     deadline_seconds: Annotated[float, Meta(gt=0, le=LONGEST_SECONDS, description="seconds up to 86400")] = (

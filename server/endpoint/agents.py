@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -24,6 +24,7 @@ from server.settings.secret import SecretUnreadable, read_secret
 from server.settings.shapes import ServerConfig
 
 if TYPE_CHECKING:
+    from server.backends.landlock import ForbiddenPaths
     from server.backends.wallet import PayConfig
     from server.conversations.shared_memory import SharedMemory
     from server.gateway.backend import MakeBuyer
@@ -37,6 +38,7 @@ DEMO_SECONDS = 300.0  # the longest countdown
 READING = frozenset({scopes.RESOURCES.name})
 
 Subkey = Callable[[str], bytes]
+MakeForbiddenPaths: TypeAlias = "Callable[[], ForbiddenPaths]"
 
 
 def make_source(
@@ -46,16 +48,17 @@ def make_source(
     subkey: Subkey,
     log: Logger,
     data_dir: Path,
+    kept_out: MakeForbiddenPaths | None,
     trust: DeskPlace | None = None,
     parked: Callable[[], ParkedElsewhere] | None = None,
     conversations: Callable[[], SharedMemory] | None = None,
 ) -> Source:
-    """`data_dir` is where what an agent was paid is kept; `trust`: where what is known of upstreams is; `parked` and `conversations`:
+    """`data_dir` is where what an agent was paid is kept; `kept_out`: what its programs may not open; `trust`: where what is known of upstreams is; `parked` and `conversations`:
     what passes between processes, where there are several. Raises `SecretUnreadable` and `ValueError` for settings that turn out not to work on this machine."""
     short = f"{server}[{position}]"
     name = agent_name(server, position, agent)
     try:
-        source = _source(agent, short, subkey, log, data_dir, server, trust, parked, conversations)
+        source = _source(agent, short, subkey, log, data_dir, kept_out, server, trust, parked, conversations)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
     except SecretUnreadable as error:
@@ -104,17 +107,20 @@ def _source(
     subkey: Subkey,
     log: Logger,
     data_dir: Path,
+    kept_out: MakeForbiddenPaths | None,
     server: str,
     trust: DeskPlace | None,
     parked: Callable[[], ParkedElsewhere] | None,
     conversations: Callable[[], SharedMemory] | None,
 ) -> Source:
     """`name` is for the log of the agent's own."""
+    if getattr(agent, "unconfined", False):
+        kept_out = None
     if isinstance(agent, DemoConfig):
         return Source(name=name, backend=Demo(), terms=_terms(DEMO_SECONDS), tool_terms=DEMO_TERMS)
     # Imported where they are used: who serves something else need not load an HTTP client.
     if type(agent).__module__.startswith("server.command."):
-        return _program(agent, name, log)
+        return _program(agent, name, log, kept_out)
     if type(agent).__module__.startswith("server.mock."):
         from server.mock.backend import MockConfig, open_mock
 
@@ -125,7 +131,7 @@ def _source(
     if type(agent).__module__ == "server.openapi.settings":
         return _openapi(agent, name, log)
     if isinstance(agent, HookProgram):
-        return _hook(agent, name, log)
+        return _hook(agent, name, log, kept_out)
     from server.backends.chat import ChatBackend, ChatConfig
     from server.backends.endpoint import read_headers
     from server.backends.openai import OpenAIBackend, OpenAIConfig
@@ -159,7 +165,7 @@ def _source(
     from server.backends.python_settings import PythonConfig
 
     if isinstance(agent, PythonConfig):
-        environment = child_environment(agent.environment)
+        environment = child_environment(agent.environment, kept_out=_made(kept_out))
         python = PythonBackend(agent, environment=environment, name=name, log=log)
         terms = CallTerms(deadline_seconds=agent.deadline_seconds)
         return Source(name=name, backend=python, terms=terms)
@@ -175,7 +181,7 @@ def _source(
             trust.desk,
             server=server,
             headers=read_headers(agent.headers),
-            environment=child_environment(agent.env),
+            environment=child_environment(agent.env, kept_out=_made(kept_out)),
             name=name,
             log=log,
             buying=_buying(agent.pay, trust, subkey, data_dir, server=server, name=name, log=log),
@@ -214,13 +220,13 @@ def _buying(
     return lambda place, dearer: Buyer(payer, place, book.book, dearer=dearer)
 
 
-def _program(agent: msgspec.Struct, name: str, log: Logger) -> Source:
+def _program(agent: msgspec.Struct, name: str, log: Logger, kept_out: MakeForbiddenPaths | None) -> Source:
     from server.backends.environment import child_environment
     from server.command.agent import AgentBackend, AgentConfig
     from server.command.command import CommandBackend, CommandConfig
 
     assert isinstance(agent, AgentConfig | CommandConfig)
-    environment = child_environment(agent.environment)
+    environment = child_environment(agent.environment, kept_out=_made(kept_out))
     backend = (
         AgentBackend(agent, environment=environment, name=name, log=log)
         if isinstance(agent, AgentConfig)
@@ -229,11 +235,11 @@ def _program(agent: msgspec.Struct, name: str, log: Logger) -> Source:
     return Source(name=name, backend=backend, terms=CallTerms(deadline_seconds=agent.deadline_seconds))
 
 
-def _hook(program: HookProgram, name: str, log: Logger) -> Source:
+def _hook(program: HookProgram, name: str, log: Logger, kept_out: MakeForbiddenPaths | None) -> Source:
     from server.backends.environment import child_environment
     from server.policy.hooks import open_hook
 
-    environment = child_environment(program.environment)
+    environment = child_environment(program.environment, kept_out=_made(kept_out))
     return Source(name=name, backend=open_hook(program, environment=environment, name=name, log=log))
 
 
@@ -253,6 +259,11 @@ def _openapi(agent: msgspec.Struct, name: str, log: Logger) -> Source:
     return Source(
         name=name, backend=open_api(agent, name=name, log=log), terms=_terms(agent.deadline_seconds)
     )
+
+
+def _made(kept_out: MakeForbiddenPaths | None) -> ForbiddenPaths | None:
+    """Loaded only by whoever starts programs."""
+    return None if kept_out is None else kept_out()
 
 
 def _terms(deadline_seconds: float) -> CallTerms:

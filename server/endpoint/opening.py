@@ -20,7 +20,7 @@ from server import __version__
 from server.backends.base import Announce, BackendError, Distant, Instructing, Introducing, Outlet
 from server.backends.catalog import Catalog, CatalogError, Source, ToolPrices
 from server.backends.terms import PRICE_META
-from server.endpoint.agents import Subkey, make_source, make_stand_ins
+from server.endpoint.agents import MakeForbiddenPaths, Subkey, make_source, make_stand_ins
 from server.endpoint.cannot_start import CannotStart
 from server.endpoint.desk_place import DeskPlace
 from server.endpoint.endpoint import Endpoint, Measure, TaskRules
@@ -58,6 +58,7 @@ from server.tasks.logins import Allowed, everybody
 from server.tasks.order import TaskOrder
 
 if TYPE_CHECKING:
+    from server.backends.landlock import ForbiddenPaths
     from server.conversations.shared_memory import SharedMemory
     from server.endpoint.elsewhere import ChangesElsewhere
     from server.gateway.parked_elsewhere import ParkedElsewhere
@@ -110,6 +111,7 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str
     trust: DeskPlace
     limits: Callable[[ServerConfig], ServerLimits | None]
+    kept_paths: set[Path]
 
     async def prepare(
         self, changed: Iterable[ServerConfig], renewed: Callable[[msgspec.Struct], bool]
@@ -182,6 +184,7 @@ async def open_servers(
     measure: Callable[[str], Measure],
     background: trio.Nursery,
     data_dir: Path,
+    kept_paths: set[Path] | None = None,
     allowed: Allowed = everybody,
     me: Callable[[ServerConfig], Me | None] = lambda _: None,
     payments: PaymentsConfig | None = None,
@@ -197,11 +200,13 @@ async def open_servers(
     letters: Letters | None = None,
 ) -> OpenServers:
     """Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
-    that name; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server; `issuer` makes tokens of ours
+    that name; `kept_paths` are what programs may not open, and may grow; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server; `issuer` makes tokens of ours
     for upstreams, and is None where nothing is kept beyond this process; `connections` are of people who have accounts there; `clients`:
     how many may be connected at once, where more are than usual; `boot_id` is this process among others, to
     which `letters` go. Raises `CannotStart`."""
     servers = tuple(servers)
+    kept_paths = set() if kept_paths is None else kept_paths
+    kept_out = kept_out_of(kept_paths)
     endpoints: dict[str, Endpoint] = {}
     sessions: dict[str, Sessions] = {}
     settings: dict[str, ServerConfig] = {}
@@ -251,6 +256,7 @@ async def open_servers(
                 measure=measure(server.name),
                 nursery=background,
                 data_dir=data_dir,
+                kept_out=kept_out,
                 me=me(server),
                 payments=payments,
                 till=till(server),
@@ -281,7 +287,20 @@ async def open_servers(
         boot_id=boot_id,
         trust=trust,
         limits=limits,
+        kept_paths=kept_paths,
     )
+
+
+def kept_out_of(paths: Collection[Path]) -> MakeForbiddenPaths | None:
+    """Return how what programs may not open is made, once, when the first is to be started; None: they may open all."""
+
+    @cache
+    def make() -> ForbiddenPaths:
+        from server.backends.landlock import ForbiddenPaths
+
+        return ForbiddenPaths(paths)
+
+    return make if paths else None
 
 
 def _shared(
@@ -405,6 +424,7 @@ async def open_endpoint(
     measure: Measure,
     nursery: trio.Nursery,
     data_dir: Path,
+    kept_out: MakeForbiddenPaths | None = None,
     me: Me | None = None,
     payments: PaymentsConfig | None = None,
     till: Till | None = None,
@@ -436,6 +456,7 @@ async def open_endpoint(
         subkey=subkey,
         log=log,
         data_dir=data_dir,
+        kept_out=kept_out,
         trust=trust,
         parked=parked,
         conversations=conversations,

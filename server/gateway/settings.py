@@ -56,6 +56,7 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         Meta(description='names of variables to pass on, or a table, e.g. { API_KEY = "env:UPSTREAM_KEY" }'),
     ] = ()
     working_dir: Annotated[str, Meta(max_length=4096, description="the path of a directory")] = ""
+    unconfined: Annotated[bool, Meta(description="true or false")] = False
     # over HTTP
     headers: Annotated[
         Mapping[str, str], Meta(description='a table of headers, e.g. { x-api-key = "env:UPSTREAM_KEY" }')

@@ -24,6 +24,7 @@ from server.program.troubles import OutageWatch, nothing_recorded
 from server.request.ahead import let_go_of
 from server.request.dispatch import use_inside
 from server.request.tools import carry_out
+from server.settings.kept_out import kept_out_paths
 from server.settings.resolve import Resolved
 from server.settings.secret import SecretUnreadable
 from server.settings.shapes import ServerConfig
@@ -76,6 +77,7 @@ async def serve_alone(
             measure=lambda _: _uncounted,
             background=background,
             data_dir=resolved.data_dir,
+            kept_paths=kept_out_paths(resolved),
         )
 
         def make(mark: str) -> PipeConversation:

@@ -15,6 +15,7 @@ from server import __version__
 from server.admin import control_socket
 from server.http.probes import Readiness
 from server.observe.log import Logger
+from server.program.orphans import adopt_orphans, take_orphans
 from server.program.ports import BoundPorts, open_ports
 from server.program.process_place import ProcessFigures, Steering
 from server.program.signals import heed_signals
@@ -42,6 +43,7 @@ class OneProcess:
         return open_ports(config)
 
     def home(self, path: Path) -> AbstractContextManager[DataDirectory]:
+        adopt_orphans()
         return open_home(path)
 
     def log_of_settings(self, log: Logger) -> Logger:
@@ -56,7 +58,11 @@ class OneProcess:
             "Times that no connection to the admin socket could be accepted",
             lambda: counters.accept_errors,
         )
-        await control_socket.serve(data_dir, figures.make_commands, log, counters, task_status=task_status)
+        async with trio.open_nursery() as adopting:
+            await adopting.start(take_orphans)
+            await control_socket.serve(
+                data_dir, figures.make_commands, log, counters, task_status=task_status
+            )
 
     async def heed(self, steering: Steering, log: Logger, *, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:

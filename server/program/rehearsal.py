@@ -19,9 +19,10 @@ from server.backends.catalog import CatalogError
 from server.endpoint.agents import Subkey, agent_name, make_source
 from server.endpoint.desk_place import DeskPlace
 from server.endpoint.lineup import Lineup, RunningAgents
-from server.endpoint.opening import now_millis, offering_of, prices_of, subkeys
+from server.endpoint.opening import kept_out_of, now_millis, offering_of, prices_of, subkeys
 from server.endpoint.policies import PolicyMaker
 from server.observe.log import Logger
+from server.settings.kept_out import kept_out_paths
 from server.settings.reading import kind_of
 from server.settings.resolve import Resolved
 from server.settings.rules import programs_of
@@ -118,6 +119,7 @@ class _Stage:
         self._log = log
         self._background = background
         self._agents: Sequence[msgspec.Struct] = (*agents, *programs_of(server.hooks))
+        self._kept_out = kept_out_of(kept_out_paths(resolved))
         self._trust = DeskPlace(self._make_desk)
         self._tried: dict[int, TriedAgent] = {}
         self.refused_names: Sequence[str] = ()  # known with `problems`
@@ -169,6 +171,7 @@ class _Stage:
             subkey=self._subkey,
             log=self._log,
             data_dir=self._resolved.data_dir,
+            kept_out=self._kept_out,
             trust=self._trust,
         )
         agents = RunningAgents(

@@ -19,6 +19,7 @@ from server.backends.watching import changed, look
 from server.endpoint.opening import OpenServers, now_millis
 from server.observe.log import Logger
 from server.settings.changes import change
+from server.settings.kept_out import kept_out_paths
 from server.settings.reading import ConfigInvalid, kind_of
 from server.settings.resolve import Resolved
 from server.settings.secret import SecretUnreadable
@@ -76,6 +77,7 @@ class Reloading:
     async def _take(self, *, renew: bool) -> None:
         newer = await trio.to_thread.run_sync(self._read)
         servers = self._servers
+        servers.kept_paths.update(kept_out_paths(newer))
         found = change(servers.settings, self._started, newer)
         touched = {server.name: server for server in found.servers}
         if renew:

@@ -52,6 +52,7 @@ from server.request.dispatch import use_inside
 from server.request.tools import carry_out
 from server.rights.selection import SelectableNames
 from server.sessions.crew import Crew
+from server.settings.kept_out import kept_out_paths
 from server.settings.resolve import Resolved
 from server.settings.secret import read_secret
 from server.settings.upstreams import providers
@@ -223,6 +224,7 @@ async def build(
         measure=lambda name: partial(metrics.tool_called, name),
         background=background,
         data_dir=resolved.data_dir,
+        kept_paths=kept_out_paths(resolved),
         allowed=identity.credentials.still,
         me=lambda server: (
             None

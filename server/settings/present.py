@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -39,8 +39,9 @@ def absences(
     servers: Sequence[ServerConfig],
     upstreams: Sequence[UpstreamConfig],
     agents: Sequence[tuple[str, msgspec.Struct]],
+    kept_paths: Collection[Path],
 ) -> list[SettingsProblem]:
-    """`servers` and `upstreams` as they are written, one after the other; `agents`: where each is written, and what it says."""
+    """`kept_paths`: what programs may not open; `servers` and `upstreams` as they are written, one after the other; `agents`: where each is written, and what it says."""
     found: list[SettingsProblem] = []
     if store_fault(loaded.config.store, os.environ) is None:  # else nothing of it is to be shown
         found += _unreadable("store", loaded.config.store)
@@ -49,7 +50,7 @@ def absences(
         fields = {field.name: getattr(agent, field.name) for field in msgspec.structs.fields(agent)}
         for name in _OF_SECRETS.intersection(fields):
             found += _unreadable(f"{where}.{name}", fields[name])
-        found += _files(where, agent, fields)
+        found += _files(where, agent, fields, kept_paths)
     for place, server in enumerate(servers, 1):
         for at, each in enumerate(server.tokens, 1):
             found += _unreadable(f"server[{place}].tokens[{at}].token", each.token)
@@ -87,14 +88,16 @@ def _unreadable(key: str, value: object) -> Iterator[SettingsProblem]:
             yield from _unreadable(f"{key}.{name}", getattr(value, name, ""))
 
 
-def _files(where: str, agent: msgspec.Struct, fields: Mapping[str, Any]) -> Iterable[SettingsProblem]:
+def _files(
+    where: str, agent: msgspec.Struct, fields: Mapping[str, Any], kept_paths: Collection[Path]
+) -> Iterable[SettingsProblem]:
     named = fields.get("file")
     if isinstance(named, str) and named:
         file = Path(named).expanduser().absolute()
         if not file.is_file():
             yield SettingsProblem(key=f"{where}.file", what=f"there is no file {file}")
         elif "in_process" in fields:
-            yield from _syntax(f"{where}.file", file, fields["python"])
+            yield from _syntax(f"{where}.file", file, fields["python"], kept_paths)
     folder = fields.get("cwd")
     if isinstance(folder, str) and folder and not Path(folder).expanduser().is_dir():
         yield SettingsProblem(
@@ -102,7 +105,9 @@ def _files(where: str, agent: msgspec.Struct, fields: Mapping[str, Any]) -> Iter
         )
 
 
-def _syntax(key: str, file: Path, interpreter: str) -> Iterable[SettingsProblem]:
+def _syntax(
+    key: str, file: Path, interpreter: str, kept_paths: Collection[Path]
+) -> Iterable[SettingsProblem]:
     try:
         with file.open("rb") as handle:
             source = handle.read(_SOURCE_BYTES)
@@ -112,7 +117,7 @@ def _syntax(key: str, file: Path, interpreter: str) -> Iterable[SettingsProblem]
     except OSError as error:
         yield SettingsProblem(key=key, what=f"{file.name} cannot be read: {error.strerror}")
     except (SyntaxError, ValueError) as error:
-        if _another_reads(file, interpreter):
+        if _another_reads(file, interpreter, kept_paths):
             return
         at = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         what = error.msg if isinstance(error, SyntaxError) else str(error)
@@ -121,19 +126,26 @@ def _syntax(key: str, file: Path, interpreter: str) -> Iterable[SettingsProblem]
         return
 
 
-def _another_reads(file: Path, written: str) -> bool:
+def _another_reads(file: Path, written: str, kept_paths: Collection[Path]) -> bool:
     """Whether the interpreter that will run it is of another version, and can."""
+    from server.backends.environment import child_environment
     from server.backends.interpreter import find_interpreter
+    from server.backends.landlock import ForbiddenPaths
+    from server.backends.starting import start
 
     try:
-        interpreter = find_interpreter(written, file.parent)
-        done = subprocess.run(
-            [interpreter, "-I", "-c", _CHECK, str(file)],
+        started = start(
+            [find_interpreter(written, file.parent), "-I", "-S", "-c", _CHECK, str(file)],
+            child_environment((), kept_out=ForbiddenPaths(kept_paths)),
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_CHECK_SECONDS,
-            check=False,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
-    except (OSError, ValueError, subprocess.SubprocessError):  # which is said when it is to be started
-        return False
-    return done.returncode == 0
+        with started:
+            try:
+                return started.wait(_CHECK_SECONDS) == 0
+            except subprocess.TimeoutExpired:
+                started.kill()
+    except (OSError, ValueError):  # which is said when it is to be started
+        pass
+    return False

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from server.settings.kept_out import kept_out_paths
 from server.settings.present import absences
 from server.settings.reading import ConfigInvalid, LoadedSettings, SettingsProblem, draft, located
 from server.settings.resolve import Resolved, resolve_all
@@ -51,7 +52,9 @@ def read_whole(
     wrong = [*found.problems, *(problem for problem in unresolved if not _rests_on(problem, bad))]
     servers = () if "server" in bad or not agents else loaded.servers  # without gaps
     upstreams = () if "upstream" in bad else loaded.upstreams
-    lacking = absences(loaded, servers=servers, upstreams=upstreams, agents=agents)
+    lacking = absences(
+        loaded, servers=servers, upstreams=upstreams, agents=agents, kept_paths=kept_out_paths(resolved)
+    )
     if wrong or lacking:
         kind = ConfigInvalid if wrong else NotHere
         in_file = found.in_file or (not found.problems and file is not None)

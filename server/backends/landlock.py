@@ -1,0 +1,223 @@
+"""Files that a started program may not open: Landlock (Linux 5.19 and newer), which needs no rights and holds for root as well.
+
+Landlock knows only what is allowed, and a right to a folder holds for all below it. So on the way down to each path that is kept out, every
+other entry of each folder is allowed by itself. Nothing new can therefore be made in those folders themselves.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import sys
+import threading
+from collections.abc import Collection, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+# The same numbers on every architecture.
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_VERSION_FLAG: Final = 1
+_PATH_BENEATH: Final = 1
+_PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38  # <sys/prctl.h>
+
+# <linux/landlock.h>. Names of files can be listed: a right to list would hold below, and interpreters list their folders.
+_EXECUTE, _WRITE_FILE, _READ_FILE = 1 << 0, 1 << 1, 1 << 2
+_MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
+_OTHERS: Final = sum(
+    1 << bit for bit in (4, 5, 7, 8, 9, 10, 12, 13)
+)  # remove, make, and move between folders
+_TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
+_OF_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+_SCOPED: Final = 1 << 0 | 1 << 1  # sockets with abstract names, and signals
+# Before the second version nothing can be moved between folders, which package managers do.
+OLDEST_ABI: Final = 2
+
+# With these root walks around the kernel's rules: SYS_PTRACE, SYS_MODULE, SYS_RAWIO, SYS_ADMIN, SYS_BOOT, MKNOD, DAC_READ_SEARCH, PERFMON, BPF.
+_ROOTS_CAPABILITIES: Final = (19, 16, 17, 21, 22, 27, 2, 38, 39)
+_MEMORY_DEVICES: Final = frozenset({"mem", "kmem", "port"})
+# What root writes there is done by the kernel, which nothing keeps out.
+_OF_THE_KERNEL: Final = frozenset({"/proc", "/sys"})
+
+
+class _Ruleset(ctypes.Structure):
+    _fields_ = [("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64)]
+
+
+class _Beneath(ctypes.Structure):
+    _pack_ = 1
+    _layout_ = "ms"
+    _fields_ = [("access", ctypes.c_uint64), ("parent", ctypes.c_int32)]
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _call(number: int, *arguments: object) -> int:
+    result = _libc().syscall(number, *arguments)
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return int(result)
+
+
+@cache
+def landlock_abi() -> int:
+    """Return the version of Landlock that can be used here; 0 for none."""
+    if sys.platform != "linux":
+        return 0
+    try:
+        found = _call(_CREATE_RULESET, None, 0, _VERSION_FLAG)
+    except OSError:
+        return 0
+    return found if found >= OLDEST_ABI else 0
+
+
+def refuse_new_privileges() -> None:
+    """Keep this thread, and what it starts, from ever getting more rights. Raises `OSError`."""
+    if _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+class ForbiddenPaths:
+    """Paths that started programs may not open. Used by several threads. More of them may come."""
+
+    def __init__(self, paths: Collection[Path]) -> None:
+        self._paths = paths
+        self._lock = threading.Lock()
+        self._ruleset = -1
+        self._made_of: object = None
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        ruleset, self._ruleset = self._ruleset, -1
+        if ruleset >= 0:
+            os.close(ruleset)
+
+    @property
+    def folders(self) -> frozenset[str]:
+        """Folders in which programs can make nothing new: those above what is kept out."""
+        return frozenset(_ways(self._resolved()))
+
+    def restrict_thread(self) -> None:
+        """Keep this thread out, for ever, with what it starts. Raises `OSError`; then nothing may be started by it."""
+        refuse_new_privileges()
+        if os.geteuid() == 0:
+            for capability in _ROOTS_CAPABILITIES:
+                _libc().prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # fails for what it does not have
+        with self._lock:
+            _call(_RESTRICT_SELF, self._ready_ruleset(), 0)
+
+    def _resolved(self) -> frozenset[str]:
+        """Return them without links. The link itself is kept out, too."""
+        paths = tuple(self._paths)
+        return frozenset(os.path.realpath(path) for path in paths) | frozenset(
+            os.path.join(os.path.realpath(path.parent), path.name) for path in paths
+        )
+
+    def _ready_ruleset(self) -> int:
+        """Return one that fits what lies in the folders now."""
+        paths = self._resolved()
+        ways = _ways(paths)
+        now = (paths, [_identity(way) for way in sorted(ways)])
+        if self._ruleset < 0 or now != self._made_of:
+            self.close()
+            self._ruleset = _make_ruleset(paths, ways)
+            self._made_of = now
+        return self._ruleset
+
+
+def _ways(paths: Collection[str]) -> set[str]:
+    """The folders above them. One that is below another that is kept out is none."""
+    found: set[str] = set()
+    for path in paths:
+        above = [str(each) for each in Path(path).parents]
+        if not paths & set(above):
+            found.update(above)
+    return found
+
+
+def _identity(path: str) -> tuple[int, int, int, int] | None:
+    try:
+        seen = os.stat(path)
+    except OSError:
+        return None
+    return seen.st_dev, seen.st_ino, seen.st_mtime_ns, seen.st_ctime_ns
+
+
+def _make_ruleset(paths: Collection[str], ways: Collection[str]) -> int:
+    abi = landlock_abi()
+    allowed = _EXECUTE | _WRITE_FILE | _READ_FILE | _OTHERS
+    allowed |= (_TRUNCATE if abi >= 3 else 0) | (_IOCTL_DEV if abi >= 5 else 0)
+    # Devices can be made nowhere: with root's rights they lead around every path.
+    described = _Ruleset(allowed | _MAKE_CHAR | _MAKE_BLOCK, 0, _SCOPED if abi >= 6 else 0)
+    size = ctypes.sizeof(described) if abi >= 6 else 16 if abi >= 4 else 8
+    ruleset = _call(_CREATE_RULESET, ctypes.byref(described), size, 0)
+    # By what they are, too: a second name of a file is that file.
+    secret = {(seen.st_dev, seen.st_ino) for seen in _seen(paths)}
+    root = os.geteuid() == 0
+    try:
+        for entry in _entries(paths, ways):
+            access = allowed
+            if root and entry in _OF_THE_KERNEL:
+                access &= ~(_WRITE_FILE | _OTHERS)
+            _allow(ruleset, entry, access, secret)
+    except BaseException:
+        os.close(ruleset)
+        raise
+    return ruleset
+
+
+def _seen(paths: Collection[str]) -> Iterator[os.stat_result]:
+    for path in paths:
+        try:
+            yield os.stat(path)
+        except OSError:
+            continue
+
+
+def _entries(paths: Collection[str], ways: Collection[str]) -> Iterator[str]:
+    """What is beside the ways, and is not kept out."""
+    root = os.geteuid() == 0
+    for way in {*ways, "/dev"} if root else ways:
+        try:
+            names = os.listdir(way)
+        except OSError:
+            continue
+        for name in names:
+            entry = os.path.join(way, name)
+            if entry in paths or entry in ways or (root and entry == "/dev"):
+                continue
+            if root and way == "/dev" and not _harmless_device(entry, name):
+                continue
+            yield entry
+
+
+def _harmless_device(entry: str, name: str) -> bool:
+    """Whether root may have it: a disk holds every file, and so does memory."""
+    try:
+        mode = os.lstat(entry).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISBLK(mode) and name not in _MEMORY_DEVICES
+
+
+def _allow(ruleset: int, entry: str, access: int, secret: Collection[tuple[int, int]]) -> None:
+    """A link is not followed: where it leads is allowed there, or not. What has gone meanwhile needs no right."""
+    try:
+        opened = os.open(entry, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        seen = os.fstat(opened)
+        if stat.S_ISLNK(seen.st_mode) or (seen.st_dev, seen.st_ino) in secret:
+            return
+        if not stat.S_ISDIR(seen.st_mode):
+            access &= _OF_FILES
+        _call(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(_Beneath(access, opened)), 0)
+    finally:
+        os.close(opened)

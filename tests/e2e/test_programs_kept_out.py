@@ -1,0 +1,166 @@
+"""A program that the server starts is not its owner: what it tries against the server's files and its admin socket comes to nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs import SOURCE, Program
+
+from server.backends.landlock import landlock_abi
+
+pytestmark = pytest.mark.skipif(not landlock_abi(), reason="this kernel has no Landlock")
+
+# One that every user can start.
+PYTHON = shutil.which("python3", path="/usr/bin:/bin:/usr/local/bin") or sys.executable
+HOSTILE = Path(__file__).with_name("hostile_server.py")
+NOBODY = 65534
+AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+USERS = [
+    pytest.param((), id="as-it-is"),
+    pytest.param(
+        AS_NOBODY,
+        id="as-another-user",
+        marks=pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else"),
+    ),
+]
+SETTINGS = """
+auth = "none"
+key_file = "{home}/keys/door.key"
+[[server]]
+[[server.agent]]
+kind = "mcp"
+id = "up"
+trust = "first-use"
+command = ["{python}", "{hostile}", "{home}"]
+env = {{ SECRET = "file:{home}/secrets/upstream" }}
+[[server.agent]]
+kind = "python"
+file = "agents/agent.py"
+python = "{python}"
+[[server.agent]]
+kind = "command"
+cwd = "agents"
+[[server.agent.tool]]
+name = "read_it"
+input = {{ path = "string" }}
+run = ["/bin/cat", "--", "{{path}}"]
+"""
+AGENT = """
+import subprocess
+from ostiary import tool
+
+@tool
+def read_by_python(path: str) -> str:
+    try:
+        return open(path).read()
+    except OSError as error:
+        return type(error).__name__
+
+@tool
+def type_it(words: list[str]) -> str:
+    done = subprocess.run(words, capture_output=True, text=True)
+    return f"{done.returncode} {done.stdout} {done.stderr}"
+
+@tool
+def write_here(text: str) -> str:
+    import os, pathlib, tempfile
+    here = pathlib.Path(__file__).parent
+    (here / "notes.txt").write_text(text)
+    with tempfile.NamedTemporaryFile("w+") as file:
+        file.write(text)
+    return (here / "notes.txt").read_text()
+"""
+
+
+@pytest.fixture(params=USERS)
+def ostiary(request: pytest.FixtureRequest, home: Path) -> Program:
+    program = Program(command=(*request.param, *SOURCE), home=home)
+    program.environment()  # which makes the folders
+    for name in ("data", "keys", "secrets", "agents", "settings"):
+        (home / name).mkdir(mode=0o700)
+    (home / "secrets" / "upstream").write_text("of-another-agent", "utf-8")
+    (home / "agents" / "agent.py").write_text(AGENT, "utf-8")
+    (home / "hostile.py").write_bytes(HOSTILE.read_bytes())
+    (home / "settings" / "ostiary.toml").write_text(
+        SETTINGS.format(home=home, python=PYTHON, hostile=home / "hostile.py"), "utf-8"
+    )
+    if request.param:
+        for path in (home, *home.rglob("*")):
+            os.chown(path, NOBODY, NOBODY)
+        try:
+            subprocess.run((*program.command, "--version"), cwd=home, env=program.environment(), check=True)
+        except (OSError, subprocess.CalledProcessError):
+            pytest.skip("another user than root cannot start this checkout")
+    return program
+
+
+@pytest.fixture
+def served(ostiary: Program) -> Iterator[str]:
+    with ostiary.serving("--config", str(ostiary.home / "settings" / "ostiary.toml")) as server:
+        yield server.endpoint
+        assert server.end(signal.SIGTERM) == 0
+
+
+def called(ostiary: Program, endpoint: str, tool: str, *arguments: str) -> Any:
+    """What a tool answers whose own name is that."""
+    (name,) = (
+        each["name"] for each in ostiary.ask("tools", endpoint)["tools"] if each["name"].endswith(tool)
+    )
+    answer = ostiary.ask("call", endpoint, name, *arguments)
+    return answer.get("structuredContent", answer["content"][0]["text"])
+
+
+def secrets_of(home: Path) -> list[Path]:
+    found = [home / "data" / "ostiary.db", home / "data" / "control.path", home / "keys" / "door.key"]
+    found += [home / "settings" / "ostiary.toml", home / "secrets" / "upstream"]
+    assert all(path.is_file() for path in found)
+    return found
+
+
+def test_a_program_that_looks_for_its_servers_keys_finds_none_and_makes_none(
+    ostiary: Program, served: str
+) -> None:
+    found = called(ostiary, served, "take_over")
+    assert found["data_dir"] == str(ostiary.data_dir)
+    assert set(found["files"].values()) == {"PermissionError"}
+    assert found["socket"], "it found no socket to try"
+    assert all("server started" in way["error"] for way in found["socket"].values())
+    assert ostiary.at_machine("api-keys", "list") == []
+
+
+def test_a_program_that_changes_what_it_says_cannot_accept_that_itself(ostiary: Program, served: str) -> None:
+    found = called(ostiary, served, "change")
+    assert found["socket"], "it found no socket to try"
+    assert all("server started" in way["error"] for way in found["socket"].values())
+
+
+def test_no_kind_of_agent_opens_what_is_the_servers(ostiary: Program, served: str) -> None:
+    for path in secrets_of(ostiary.home):
+        assert called(ostiary, served, "read_by_python", f"path={path}") == "PermissionError"
+        told = ostiary.run("call", served, "read_it", f"path={path}", "--json", code=1)
+        assert path.read_bytes()[:8].decode("latin-1") not in told.stdout
+
+
+def test_an_agent_reads_and_writes_what_is_its_own(ostiary: Program, served: str) -> None:
+    assert called(ostiary, served, "write_here", "text=hello") == "hello"
+    assert (ostiary.home / "agents" / "notes.txt").read_text("utf-8") == "hello"
+
+
+@pytest.mark.parametrize("ostiary", [()], indirect=True, ids=["as-it-is"])
+def test_a_command_that_an_agent_types_is_refused_and_its_owners_is_not(
+    ostiary: Program, served: str
+) -> None:
+    program = json.dumps([*SOURCE, "api-keys", "create", "mine", "--data-dir", str(ostiary.data_dir)])
+    told = called(ostiary, served, "type_it", f"words={program}")
+    assert "server started" in told
+    assert ostiary.at_machine("api-keys", "list") == []
+    assert ostiary.at_machine("api-keys", "create", "mine")["name"] == "mine"
