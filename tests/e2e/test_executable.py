@@ -348,7 +348,8 @@ def kill_outright(server: Server) -> None:
 
 
 def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()]
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return [int(each) for thread in threads for each in (thread / "children").read_text("ascii").split()]
 
 
 def alive(pid: int) -> bool:

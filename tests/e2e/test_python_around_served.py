@@ -25,9 +25,9 @@ AGENT = """
 
     @lifespan
     async def opened():
-        with open("opened.log", "a") as log: log.write("opened\\n")
+        with open("tmp/opened.log", "a") as log: log.write("opened\\n")
         yield {"rate": 2}
-        with open("opened.log", "a") as log: log.write("closed\\n")
+        with open("tmp/opened.log", "a") as log: log.write("closed\\n")
 
     def rate(ctx: Context) -> int:
         return ctx.lifespan["rate"]
@@ -213,7 +213,7 @@ def test_a_file_knows_its_caller_and_what_else_there_is_but_no_more_than_the_cal
         assert text_of(full("many")) == "n" * 20
 
         # What is opened is closed behind the last call of a process that was exchanged, and at the end.
-        log = ostiary.home / "opened.log"
+        log = ostiary.home / "tmp" / "opened.log"
         assert log.read_text() == "opened\n"
         (ostiary.home / "other.py").write_text(
             dedent(OTHER.replace("from the other", "from another")), "utf-8"
@@ -232,7 +232,7 @@ def test_a_lifespan_that_cannot_begin_keeps_the_server_from_starting_or_the_old_
     with ostiary.serving() as server:
         call = calls_as(ostiary, server, "FULL")
         file.write_text(
-            file.read_text().replace('with open("opened.log", "a") as log: log.write("opened\\n")', "1 / 0"),
+            file.read_text().replace('with open("tmp/opened.log", "a") as log: log.write("opened\\n")', "1 / 0"),
             "utf-8",
         )
         server.await_words("agent.not_reloaded")

@@ -237,7 +237,7 @@ async def test_a_python_agent_asks_in_both_eras_and_works_on_tasks(python: Progr
 
 
 async def test_cancelling_stops_the_function_that_runs(python: Program) -> None:
-    trace = python.home / "trace"
+    trace = python.home / "tmp" / "trace"
     async with piped(python) as client:
         await client.say(with_token(modern("tools/call", call("waits", file=str(trace)), id=9)))
         await client.hear()

@@ -86,7 +86,7 @@ def test_a_server_over_pipes_has_another_behind_it(ostiary: Program) -> None:
     done = subprocess.run(
         (*SOURCE, "serve", "--stdio", "--env", "MEMORY_FILE_PATH", "--", *node_server("memory")),
         cwd=ostiary.home,
-        env=ostiary.environment(MEMORY_FILE_PATH=str(ostiary.home / "memory.json")),
+        env=ostiary.environment(MEMORY_FILE_PATH=str(ostiary.home / "tmp" / "memory.json")),
         input="".join(json.dumps(each) + "\n" for each in asked),
         capture_output=True,
         text=True,
@@ -132,7 +132,7 @@ kind = "mcp"
 trust = "first-use"
 id = "memory"
 command = {words(node_server("memory"))}
-env = {{ MEMORY_FILE_PATH = "{program.home / "memory.json"}" }}
+env = {{ MEMORY_FILE_PATH = "{program.home / "tmp" / "memory.json"}" }}
 
 [[server.agent]]
 kind = "mcp"
@@ -267,8 +267,9 @@ def test_one_that_is_killed_is_back_and_the_others_never_noticed(ostiary: Progra
 
 
 def child_called(server: Background, name: str, other_than: int = 0) -> int | None:
-    pid = server.process.pid
-    for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()):
+    threads = Path(f"/proc/{server.process.pid}/task").iterdir()
+    children = [each for thread in threads for each in (thread / "children").read_text("ascii").split()]
+    for child in map(int, children):
         words = Path(f"/proc/{child}/cmdline").read_bytes()
         if name.encode() in words and child != other_than:
             return child
