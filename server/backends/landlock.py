@@ -103,6 +103,10 @@ class ForbiddenPaths:
         """Folders in which programs can make nothing new: those above what is kept out."""
         return frozenset(_ways(self._resolved()))
 
+    def holds(self, path: str) -> bool:
+        """Return whether `path` is kept out, or below what is."""
+        return not self._resolved().isdisjoint({path, *map(str, Path(path).parents)})
+
     def restrict_thread(self) -> None:
         """Keep this thread out, for ever, with what it starts. Raises `OSError`; then nothing may be started by it."""
         refuse_new_privileges()

@@ -149,6 +149,8 @@ def _examine_machine(
         report.add(
             _invalid(lacking, "put right what is listed; a variable must be set where the server is started")
         )
+    for step in _programs(resolved):
+        report.add(step)
     status = _ask_status(resolved.data_dir)
     report.add(_data_directory(resolved.data_dir, status))
     if isinstance(status, dict):
@@ -195,6 +197,17 @@ def _ask_status(data_dir: Path) -> dict[str, Any] | terminal.CliError:
         return cast("dict[str, Any]", local.ask("status", data_dir=str(data_dir)))
     except terminal.CliError as error:
         return error
+
+
+def _programs(resolved: Resolved) -> list[CheckStep]:
+    """What programs that the server starts can open, or cannot do."""
+    from server.client.checkup import CheckStep
+    from server.settings.kept_out import program_notices
+
+    return [
+        CheckStep(name="programs", state="skipped", detail=notice.words, hint=notice.hint)
+        for notice in program_notices(resolved)
+    ]
 
 
 def _self_test(data_dir: Path) -> CheckStep:

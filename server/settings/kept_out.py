@@ -10,7 +10,10 @@ from typing import Any, Final, cast
 import msgspec
 
 from server import paths
+from server.settings.reading import kind_of
 from server.settings.resolve import Resolved
+from server.settings.rules import programs_of
+from server.settings.shapes import ServerConfig
 
 _FILE: Final = "file:"
 # Of whoever uses the terminal as this user: logins, names of servers, a wallet; and what a unit of systemd passes on.
@@ -56,3 +59,93 @@ def _references(written: object) -> Iterator[str]:
     elif isinstance(written, list | tuple):
         for each in cast("list[Any]", written):
             yield from _references(each)
+
+
+class ProgramNotice(msgspec.Struct, frozen=True, kw_only=True):
+    """What an owner should know of the programs that the settings start: a sentence, and what to do."""
+
+    words: str
+    hint: str
+    grave: bool = False  # programs can open what they should not
+
+
+def program_notices(resolved: Resolved) -> list[ProgramNotice]:
+    """Return what cannot be kept from programs here, and what they cannot do because of what is kept from them."""
+    started = [agent for server in resolved.servers for agent in _started(server)]
+    if not started:
+        return []
+    from server.backends.landlock import ForbiddenPaths, landlock_abi
+
+    if not landlock_abi():
+        return [
+            ProgramNotice(
+                words="this system has no Landlock: programs that the server starts can open its data directory, keys and settings",
+                hint="start only programs that you trust, or run the server and them as different users",
+                grave=True,
+            )
+        ]
+    found: list[ProgramNotice] = []
+    if loose := sorted({_named(agent) for agent in started if getattr(agent, "unconfined", False)}):
+        found.append(
+            ProgramNotice(
+                words=f"unconfined programs can open the server's data directory, keys and settings: {', '.join(loose)}",
+                hint="leave out unconfined for what is not your own",
+                grave=True,
+            )
+        )
+    forbidden = ForbiddenPaths(kept_out_paths(resolved))
+    folders = {
+        folder for agent in started if not getattr(agent, "unconfined", False) for folder in _folders(agent)
+    }
+    if folders and forbidden.holds(home := os.path.realpath(Path.home())):
+        found.append(
+            ProgramNotice(
+                words=f"programs may not open their home {home}, which the server keeps for itself",
+                hint="give them another: HOME in the environment that their settings name",
+                grave=True,
+            )
+        )
+    for folder in sorted(folders):
+        if forbidden.holds(folder):
+            found.append(
+                ProgramNotice(
+                    words=f"programs may not open {folder}, which the server keeps for itself, and one is meant to run there",
+                    hint="move the agent, or the data directory, to a folder of its own",
+                    grave=True,
+                )
+            )
+        elif folder in forbidden.folders and folder != "/":
+            found.append(
+                ProgramNotice(
+                    words=f"programs can make nothing new in {folder} itself, above what the server keeps for itself; in folders below they can",
+                    hint="keep settings, data and keys in folders beside the agent's, or let it write in a folder below",
+                )
+            )
+    return found
+
+
+def _started(server: ServerConfig) -> Iterator[msgspec.Struct]:
+    """Yield the agents and hooks of a server for which programs are started."""
+    for agent in server.agents:
+        kind = kind_of(agent)
+        if (
+            kind in ("command", "agent")
+            or (kind == "python" and not getattr(agent, "in_process", False))
+            or (kind == "mcp" and getattr(agent, "command", ()))
+        ):
+            yield agent
+    yield from programs_of(server.hooks)
+
+
+def _named(agent: msgspec.Struct) -> str:
+    names = (getattr(agent, name, "") for name in ("file", "module", "id"))
+    return next((name for name in names if name), kind_of(agent))
+
+
+def _folders(agent: msgspec.Struct) -> Iterator[str]:
+    """Yield where its program runs, and where its file lies."""
+    if file := getattr(agent, "file", ""):
+        yield os.path.realpath(Path(file).expanduser().parent)
+    yield os.path.realpath(
+        Path(getattr(agent, "cwd", "") or getattr(agent, "working_dir", "") or ".").expanduser()
+    )
