@@ -230,7 +230,6 @@ def command(
     from server.cli.targets import what_to_serve
     from server.observe.lines import Lines
     from server.observe.logs import make_logger, quieten_foreign_loggers
-    from server.settings.kept_out import program_notices
     from server.settings.reading import ConfigInvalid, find_file, load, misspelt
     from server.settings.resolve import resolve
     from server.settings.whole import read_whole
@@ -297,10 +296,6 @@ def command(
         terminal.say(served.line)
     if not closed and place is None:
         log.warning("server.memory_not_closed", to="processes of the same user")
-    if place is None:
-        for notice in program_notices(resolved):
-            tell = log.warning if notice.grave else log.info
-            tell("program.confinement", reason=notice.words, hint=notice.hint)
     try:
         with lines.held():
             if stdio:

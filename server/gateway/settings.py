@@ -165,7 +165,7 @@ def problems(config: McpConfig) -> list[tuple[str, str]]:
     if not config.command:
         found += [
             (key, "is for a server that is a command; leave it out")
-            for key in ("env", "working_dir")
+            for key in ("env", "working_dir", "unconfined")
             if getattr(config, key)
         ]
     found += identity_problems(

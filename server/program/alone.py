@@ -20,7 +20,7 @@ from server import __version__
 from server.backends.catalog import CatalogError
 from server.endpoint.opening import CannotStart, OpenServers, now_millis, open_servers, subkeys
 from server.observe.log import Logger
-from server.program.troubles import OutageWatch, nothing_recorded
+from server.program.troubles import OutageWatch, nothing_recorded, tell_of_programs
 from server.request.ahead import let_go_of
 from server.request.dispatch import use_inside
 from server.request.tools import carry_out
@@ -89,6 +89,7 @@ async def serve_alone(
         with trio.CancelScope() as conversing:
             await background.start(_stop_on_signals, stopping, conversing)
             log.info("server.started", version=__version__, server=server.name, boot=opened.boot_id)
+            tell_of_programs(resolved, log)
             await talk(make, stopping)
         with trio.move_on_after(CLOSING_SECONDS):
             await opened.tasks.stop()  # before the agents go, whose end would look like a failure of theirs

@@ -58,7 +58,7 @@ from server.program.reloading import ReadSettings, Reloading
 from server.program.services import Services, build, open_key
 from server.program.started import StartedServer, first_of, why_not
 from server.program.store_place import may_serve, open_place
-from server.program.troubles import OutageWatch, words_of
+from server.program.troubles import OutageWatch, tell_of_programs, words_of
 from server.records.recording import keep_recording
 from server.settings.resolve import Resolved
 from server.settings.secret import SecretUnreadable
@@ -255,6 +255,7 @@ async def serve(
                             ahead.expect()  # by whoever stands before the terminal
                         if place.speaks:
                             _warn_of_open_servers(services)
+                            tell_of_programs(resolved, log)
                             _warn_of_prices(services)
                             if not place.shows_claim_link:
                                 await _warn_of_nobody(services)

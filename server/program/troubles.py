@@ -20,6 +20,8 @@ from server.observe.log import Logger
 from server.observe.metrics import Metrics
 from server.overview.hits import AgentHit, lasting
 from server.overview.outages import hit_by, troubles
+from server.settings.kept_out import program_notices
+from server.settings.resolve import Resolved
 from server.store.jobs import Store, StoreError
 
 # How often it is looked whether one fails; whoever reads the log is not told sooner.
@@ -130,3 +132,10 @@ class OutageWatch:
                 endpoint = self._endpoints.get(server)
                 if endpoint is not None:
                     await endpoint.catalog.reach_all(failing=True)
+
+
+def tell_of_programs(resolved: Resolved, log: Logger) -> None:
+    """Write down what cannot be kept from programs that are started, and what is in their way."""
+    for notice in program_notices(resolved):
+        tell = log.warning if notice.grave else log.info
+        tell("program.confinement", reason=notice.words, hint=notice.hint)

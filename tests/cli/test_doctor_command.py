@@ -24,7 +24,7 @@ GOOD = """
 import os
 from pathlib import Path
 from pathlib import Path
-Path("ran").write_text(str(os.getpid()))
+Path("own", "ran").write_text(str(os.getpid()))
 def hello() -> str:
     "Says hello."
     return "hello"
@@ -80,6 +80,7 @@ async def test_a_data_directory_that_no_server_holds_is_told(shell: Terminal) ->
 async def test_where_no_server_runs_each_agent_is_tried_and_left_as_it_was(shell: Terminal) -> None:
     (shell.home / "bad.py").write_text("import nonesuch\n", "utf-8")
     (shell.home / "good.py").write_text(GOOD, "utf-8")
+    (shell.home / "own").mkdir()
     file = shell.home / "ostiary.toml"
     file.write_text(AGENTS, "utf-8")
     done = await shell.run("doctor", "--config", str(file), "--data-dir", "data", OSTIARY_PORT="1")
@@ -100,7 +101,7 @@ async def test_where_no_server_runs_each_agent_is_tried_and_left_as_it_was(shell
     assert steps[5:] == [f"  hint: no server starts with it: see [[server.agent]] in {file}"]
     # The one that is well was started, and has ended.
     with pytest.raises(ProcessLookupError):
-        os.kill(int((shell.home / "ran").read_text("utf-8")), 0)
+        os.kill(int((shell.home / "own" / "ran").read_text("utf-8")), 0)
     assert not (shell.home / "data").exists()
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import SOURCE, Program
+from programs import NODE_BIN, SOURCE, Program, until
 
 from server.backends.landlock import landlock_abi
 
@@ -69,6 +69,10 @@ def read_by_python(path: str) -> str:
 def type_it(words: list[str]) -> str:
     done = subprocess.run(words, capture_output=True, text=True)
     return f"{done.returncode} {done.stdout} {done.stderr}"
+
+@tool
+def leave_an_orphan() -> str:
+    return subprocess.run(["/bin/sh", "-c", "(exec true >&2) & echo $!"], capture_output=True, text=True).stdout
 
 @tool
 def write_here(text: str) -> str:
@@ -164,3 +168,38 @@ def test_a_command_that_an_agent_types_is_refused_and_its_owners_is_not(
     assert "server started" in told
     assert ostiary.at_machine("api-keys", "list") == []
     assert ostiary.at_machine("api-keys", "create", "mine")["name"] == "mine"
+
+
+@pytest.mark.parametrize("ostiary", [()], indirect=True, ids=["as-it-is"])
+def test_orphans_of_an_agent_leave_nothing_behind(ostiary: Program) -> None:
+    with ostiary.serving("--config", str(ostiary.home / "settings" / "ostiary.toml")) as server:
+        orphan = int(called(ostiary, server.endpoint, "leave_an_orphan"))
+        until("the end of an orphan", lambda: None if Path(f"/proc/{orphan}").exists() else True)
+        assert server.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize("ostiary", [()], indirect=True, ids=["as-it-is"])
+def test_an_agent_that_is_unconfined_opens_what_its_user_may_and_is_named(ostiary: Program) -> None:
+    settings = ostiary.home / "settings" / "ostiary.toml"
+    settings.write_text(
+        settings.read_text("utf-8").replace('file = "agents', 'unconfined = true\nfile = "agents'), "utf-8"
+    )
+    with ostiary.serving("--config", str(settings)) as server:
+        secret = ostiary.home / "secrets" / "upstream"
+        assert called(ostiary, server.endpoint, "read_by_python", f"path={secret}") == "of-another-agent"
+        assert "agents/agent.py" in server.await_words(r'"reason":"(unconfined[^"]*)"')[1]
+        told = ostiary.ask("doctor", "--config", str(settings), "--data-dir", str(ostiary.data_dir))
+        assert any(
+            "agents/agent.py" in step["detail"] for step in told["steps"] if step["step"] == "programs"
+        )
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("ostiary", [()], indirect=True, ids=["as-it-is"])
+def test_npx_begins_its_cache_in_a_home_that_has_none_and_holds_the_data(ostiary: Program) -> None:
+    npx = ("npx", "--offline", "--no-install", "--prefix", str(NODE_BIN.parent.parent))
+    command = (*npx, "mcp-server-filesystem", str(ostiary.home / "agents"))
+    with ostiary.serving("--auth", "none", "--", *command) as server:
+        listed = called(ostiary, server.endpoint, "list_directory", f"path={ostiary.home / 'agents'}")
+        assert "agent.py" in str(listed)
+    assert (ostiary.home / ".npm").is_dir()
