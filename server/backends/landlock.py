@@ -135,7 +135,7 @@ class ForbiddenPaths:
         return self._ruleset
 
 
-def _ways(paths: Collection[str]) -> set[str]:
+def _ways(paths: frozenset[str]) -> set[str]:
     """The folders above them. One that is below another that is kept out is none."""
     found: set[str] = set()
     for path in paths:
@@ -153,7 +153,7 @@ def _identity(path: str) -> tuple[int, int, int, int] | None:
     return seen.st_dev, seen.st_ino, seen.st_mtime_ns, seen.st_ctime_ns
 
 
-def _make_ruleset(paths: Collection[str], ways: Collection[str]) -> int:
+def _make_ruleset(paths: frozenset[str], ways: Collection[str]) -> int:
     abi = landlock_abi()
     allowed = _EXECUTE | _WRITE_FILE | _READ_FILE | _OTHERS
     allowed |= (_TRUNCATE if abi >= 3 else 0) | (_IOCTL_DEV if abi >= 5 else 0)
