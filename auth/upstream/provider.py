@@ -1,7 +1,7 @@
 """What we ask an upstream provider, and what of its answers can be used: discovery, keys, the code's exchange, GitHub's `/user`.
 
 Whoever runs this lends the asking itself (server/outgoing/providers.py); addresses come from the configuration and from the discovery
-document of a configured issuer, and are https or on loopback. Nothing here decides who is let in.
+document of a configured issuer, which may name others only as far as `MayFollow` goes. Nothing here decides who is let in.
 """
 
 from __future__ import annotations
@@ -46,6 +46,12 @@ class AskProvider(Protocol):
     ) -> ProviderAnswer: ...
 
 
+class MayFollow(Protocol):
+    """Whether a server that somebody `typed` may send us to `url`: not to private addresses from outside. Lent by the server."""
+
+    def __call__(self, url: str, *, typed: str) -> bool: ...
+
+
 class ProviderUnavailable(Exception):
     """The provider cannot be reached or answers nonsense. The text continues a sentence about it; no secret, no address."""
 
@@ -71,11 +77,17 @@ class Upstreams:
     """The configured providers, and what is remembered of them in this process."""
 
     def __init__(
-        self, providers: Mapping[str, Provider], ask: AskProvider, clock: Callable[[], Millis]
+        self,
+        providers: Mapping[str, Provider],
+        ask: AskProvider,
+        clock: Callable[[], Millis],
+        *,
+        may_follow: MayFollow,
     ) -> None:
         self.providers = providers
         self._ask = ask
         self._clock = clock
+        self._may_follow = may_follow
         self._kept = {name: _Kept() for name in providers}
 
     @property
@@ -160,9 +172,9 @@ class Upstreams:
             raise ProviderUnavailable("says that it is another issuer than the settings name")
         methods: object = said.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
         metadata = ProviderMetadata(
-            authorization=_address(said, "authorization_endpoint"),
-            token=_address(said, "token_endpoint"),
-            jwks=_address(said, "jwks_uri"),
+            authorization=self._address(said, "authorization_endpoint", provider.issuer),
+            token=self._address(said, "token_endpoint", provider.issuer),
+            jwks=self._address(said, "jwks_uri", provider.issuer),
             says_who=said.get("authorization_response_iss_parameter_supported") is True,
             secret_in_form=isinstance(methods, list) and "client_secret_basic" not in methods,
         )
@@ -221,6 +233,12 @@ class Upstreams:
         headers = {"authorization": f"Bearer {token}", "accept": "application/vnd.github+json"}
         return upstream.github_person(await self._get(f"{api}/user", headers))
 
+    def _address(self, said: Mapping[str, Any], name: str, issuer: str) -> str:
+        value = said.get(name)
+        if not isinstance(value, str) or not is_fit(value) or not self._may_follow(value, typed=issuer):
+            raise ProviderUnavailable(f"has no {name} with https at a place where it may be")
+        return value
+
     async def _get(self, url: str, headers: Mapping[str, str] | None = None) -> Mapping[str, Any]:
         answer = await self._ask("GET", url, headers or {"accept": "application/json"}, b"")
         if answer.status != 200:
@@ -245,13 +263,6 @@ def _object(body: bytes) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value)
 
 
-def _address(said: Mapping[str, Any], name: str) -> str:
-    value = said.get(name)
-    if not isinstance(value, str) or not is_fit(value):
-        raise ProviderUnavailable(f"has no {name} with https")
-    return value
-
-
 def is_fit(url: str) -> bool:
     """https, or http to this machine; nothing that could be read in two ways."""
     try:
@@ -273,6 +284,10 @@ async def _nobody_to_ask(method: str, url: str, headers: Mapping[str, str], body
     raise ProviderUnavailable("is not set up")
 
 
+def _nowhere(url: str, *, typed: str) -> bool:
+    return False
+
+
 def none() -> Upstreams:
     """Of a server without any."""
-    return Upstreams({}, _nobody_to_ask, lambda: 0)
+    return Upstreams({}, _nobody_to_ask, lambda: 0, may_follow=_nowhere)

@@ -97,7 +97,9 @@ def same_place(one: str, other: str) -> bool:
 
 
 def may_follow(url: str, *, typed: str) -> bool:
-    """May a server reached at `typed` send us to `url`? Only over https, or to this machine if it is on it itself."""
+    """Tell whether a server that a person named by `typed` may send us to `url`: over https, or to this machine if it is on it itself.
+    To a private address only if it has one itself, and to an odd one (link-local, or a number that only resolvers read) only if it is
+    the same host. What a name resolves to is not looked at."""
     try:
         parts = _split(url)
     except BadAddress:
@@ -107,8 +109,37 @@ def may_follow(url: str, *, typed: str) -> bool:
     if any(c.isspace() or not c.isprintable() for c in url):
         return False
     if parts.scheme == "https":
-        return True
+        place = _place_of(parts.hostname)
+        return place == "public" or _is_near(parts.hostname, place, typed)
     return parts.scheme == "http" and _is_loopback_host(parts.hostname) and is_loopback(typed)
+
+
+def _is_near(host: str, place: str, typed: str) -> bool:
+    try:
+        start = _split(typed).hostname or ""
+    except BadAddress:
+        return False
+    return host == start or (place != "odd" and place == _place_of(start))
+
+
+def _place_of(host: str) -> str:
+    """Where an https server with this host is: here | private | odd | public."""
+    name = host.lower().removesuffix(".")
+    if _is_loopback_host(name):
+        return "here"
+    try:
+        address = ipaddress.ip_address(name.partition("%")[0])
+    except ValueError:
+        # 2130706433 and 0x7f.1 are 127.0.0.1 to a resolver; no domain ends so.
+        last = name.rpartition(".")[2]
+        return "odd" if not last or last.isdigit() or last.startswith("0x") else "public"
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    address = mapped or address
+    if address.is_loopback:
+        return "here"
+    if address.is_global and not address.is_multicast:
+        return "public"
+    return "odd" if address.is_link_local or address.is_unspecified or address.is_multicast else "private"
 
 
 def _split(url: str) -> SplitResult:

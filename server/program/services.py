@@ -28,6 +28,7 @@ from auth.values.site import Site
 from server import __version__
 from server.admission.credentials import access_of
 from server.backends.catalog import Catalog
+from server.client.address import may_follow
 from server.endpoint.agents import Subkey
 from server.endpoint.endpoint import Endpoint
 from server.endpoint.me import Me, TellsMoney
@@ -166,7 +167,7 @@ async def build(
         keys=KeyPolicy(signs_ms=config.signing_key_days * DAY),
         assertions=any(each.assertions for each in resolved.upstreams),
     )
-    upstreams = Upstreams(providers(resolved.upstreams), ProviderClient(), now_millis)
+    upstreams = Upstreams(providers(resolved.upstreams), ProviderClient(), now_millis, may_follow=may_follow)
     access = access_of(resolved.servers)
     home = Site(
         issuer=resolved.canonical_issuer(port),

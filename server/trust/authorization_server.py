@@ -1,6 +1,7 @@
 """What the authorization server of an upstream says of itself (RFC 8414), and registering with it (RFC 7591): for people who connect accounts.
 
-Its issuer is in the settings, and everything else comes from its own document; addresses are https, or on this machine.
+Its issuer is in the settings, and everything else comes from its own document, which may name
+addresses as far as `may_follow` lets a server that somebody typed.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from auth.upstream.provider import AskProvider, ProviderUnavailable, is_fit
+from auth.upstream.provider import AskProvider, ProviderUnavailable
 from auth.values.connections import CannotConnect
 from auth.values.model import Millis, Secret
 from auth.values.policy import MINUTE
 from server import __version__
+from server.client.address import may_follow
 from server.client.identity import BASIC, METHODS, NONE, POST, ClientIdentity
 
 KEPT: Final[Millis] = 60 * MINUTE
@@ -128,9 +130,9 @@ def _read(said: Mapping[str, Any], issuer: str) -> AuthorizationServer:
     registration = said.get("registration_endpoint")
     return AuthorizationServer(
         issuer=issuer,
-        authorization=_address(said, "authorization_endpoint"),
-        token=_address(said, "token_endpoint"),
-        registration=None if registration is None else _address(said, "registration_endpoint"),
+        authorization=_address(said, "authorization_endpoint", issuer),
+        token=_address(said, "token_endpoint", issuer),
+        registration=None if registration is None else _address(said, "registration_endpoint", issuer),
         names_itself=said.get("authorization_response_iss_parameter_supported") is True,
         auth_methods=_words(said.get("token_endpoint_auth_methods_supported")) or (BASIC,),
     )
@@ -154,10 +156,10 @@ def _registered(said: Mapping[str, Any], server: AuthorizationServer, redirect_u
     )
 
 
-def _address(said: Mapping[str, Any], name: str) -> str:
+def _address(said: Mapping[str, Any], name: str, issuer: str) -> str:
     value = said.get(name)
-    if not isinstance(value, str) or not is_fit(value):
-        raise CannotConnect(f"has no {name} with https")
+    if not isinstance(value, str) or not value.isascii() or not may_follow(value, typed=issuer):
+        raise CannotConnect(f"has no {name} with https at a place where it may be")
     return value
 
 

@@ -27,6 +27,7 @@ from auth.values.policy import Policy
 from auth.values.scopes import Scope, Vocabulary
 from auth.values.site import Site
 from auth.values.wire import WireReply, WireRequest
+from server.client.address import may_follow
 from tests.auth.identity_fakes import ORIGIN, POLICY, Clock, open_identity, post
 from tests.auth.registration_fakes import sent
 from tests.auth.upstream_fakes import FakeProvider, pack
@@ -188,7 +189,9 @@ class Company:
 
 
 def upstreams(idp: Idp, *providers: Provider) -> Upstreams:
-    return Upstreams({each.name: each for each in providers or (provider(),)}, idp.ask, idp.clock)
+    return Upstreams(
+        {each.name: each for each in providers or (provider(),)}, idp.ask, idp.clock, may_follow=may_follow
+    )
 
 
 async def moved_in(company: Company) -> Company:

@@ -30,6 +30,7 @@ from auth.values.model import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN, Cl
 from auth.values.policy import DevicePolicy, Policy
 from auth.values.requester import Requester
 from auth.values.scopes import FINANCIAL, Scope, Vocabulary
+from server.client.address import may_follow
 from server.http import landing
 from server.till import caps, wallets
 from server.till.ledger import GRANTED, Books, Movement, revenue_account
@@ -906,7 +907,9 @@ def _provider(house: House) -> Generator[FakeProvider]:
             allow={"sub-of-ann": "alice"},
         )
         providers = {"there": there, "github": replace(there, name="github", kind="github", label="GitHub")}
-        house.parts = replace(house.parts, upstreams=Upstreams(providers, ask, lambda: house.time))
+        house.parts = replace(
+            house.parts, upstreams=Upstreams(providers, ask, lambda: house.time, may_follow=may_follow)
+        )
         yield fake
 
 

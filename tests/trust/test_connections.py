@@ -154,6 +154,11 @@ async def test_a_code_that_is_not_taken_connects_nothing() -> None:
         ({"code_challenge_methods_supported": ["plain"]}, "PKCE"),
         ({"token_endpoint": "http://login.example/token"}, "no token_endpoint with https"),
         ({"authorization_endpoint": "javascript:alert(1)"}, "no authorization_endpoint with https"),
+        ({"token_endpoint": "https://127.0.0.1/token"}, "no token_endpoint with https"),
+        ({"token_endpoint": "http://127.0.0.1:22/"}, "no token_endpoint with https"),
+        ({"registration_endpoint": "https://169.254.169.254/"}, "no registration_endpoint with https"),
+        ({"registration_endpoint": "https://10.0.0.1/register"}, "no registration_endpoint with https"),
+        ({"authorization_endpoint": "https://localhost/"}, "no authorization_endpoint with https"),
         ({"registration_endpoint": None}, "lets no program register itself"),
     ],
 )

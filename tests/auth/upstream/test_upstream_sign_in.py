@@ -14,6 +14,7 @@ from auth.upstream.provider import Upstreams
 from auth.upstream.sign_in import Provider
 from auth.values.model import Secret
 from auth.values.wire import WireReply
+from server.client.address import may_follow
 from server.outgoing.providers import ProviderClient
 from tests.auth.browser_fakes import (
     PUBLIC,
@@ -46,7 +47,8 @@ def at(house: House, *, github: bool = False, **changes: Any) -> Generator[FakeP
         )
         providers = {"there": replace(provider, **changes)}
         house.parts = replace(
-            house.parts, upstreams=Upstreams(providers, ProviderClient(), lambda: house.time)
+            house.parts,
+            upstreams=Upstreams(providers, ProviderClient(), lambda: house.time, may_follow=may_follow),
         )
         yield fake
 
@@ -403,7 +405,10 @@ async def test_the_answer_of_one_provider_is_none_of_anothers() -> None:
     with at(house) as fake:
         first = house.parts.upstreams.providers["there"]
         both = {"there": first, "other": replace(first, name="other")}
-        house.parts = replace(house.parts, upstreams=Upstreams(both, ProviderClient(), lambda: house.time))
+        house.parts = replace(
+            house.parts,
+            upstreams=Upstreams(both, ProviderClient(), lambda: house.time, may_follow=may_follow),
+        )
         browser = Browser(house)
         url = fake.agree(await leave(browser)).replace("/with/there/", "/with/other/")
         assert (await come_back(browser, url)).status == 400
@@ -500,8 +505,12 @@ async def test_a_provider_that_answers_nonsense_is_said_so_and_nothing_began(
 
 @pytest.mark.parametrize("name", ["authorization_endpoint", "token_endpoint", "jwks_uri"])
 @pytest.mark.parametrize(
-    "address", ["http://plain.example/x", "ftp://x", "", None, "https://a@b/", "javascript:alert(1)"]
-)
+    "address",
+    [
+        "http://plain.example/x", "ftp://x", "", None, "https://a@b/", "javascript:alert(1)",
+        "https://10.0.0.1/x", "https://169.254.169.254/x",
+    ],
+)  # fmt: skip
 async def test_addresses_in_a_document_are_https_or_here(name: str, address: str | None) -> None:
     house = House().owned()
     with at(house) as fake:
