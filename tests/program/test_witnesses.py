@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator
 from email.message import Message
@@ -20,9 +21,7 @@ REFUSED = b'{"error":"invalid_token"}'
 def witnesses(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.syspath_prepend(str(BENCH))
     before = set(sys.modules)
-    import witnesses
-
-    yield witnesses
+    yield importlib.import_module("witnesses")
     for name in set(sys.modules) - before:
         if str(BENCH) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
