@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -14,12 +15,13 @@ from msgspec import UNSET, Meta, UnsetType
 
 from server.backends.base import LogLevel
 from server.backends.short_schema import BadShortSchema, read_schema
-from server.mcp.messages import Prompt, PromptMessage, Resource, ResourceTemplate, Tool
+from server.mcp.messages import Prompt, PromptMessage, Resource, ResourceTemplate, Tool, ToolAnnotations
 from server.mcp.schema import BadTool, ToolSchema
 from server.mcp.uri_template import BadTemplate, UriTemplate
 from server.mcp.versions import REVISIONS
 from server.mock.conditions import BadCondition, Condition, When
 
+_ANNOTATIONS: Final = ToolAnnotations.__struct_encode_fields__
 DOCUMENT_BYTES: Final = 16 * 1024 * 1024
 ENTRIES: Final = 1000  # of one kind, and of the scenarios of a tool
 STEPS: Final = 1000
@@ -167,11 +169,35 @@ def parse_mock(data: bytes, *, toml: bool = False) -> MockDocument:
     """Raises `BadMock`."""
     try:
         whole = tomllib.loads(data.decode("utf-8")) if toml else msgspec.json.decode(data)
+        problem = _annotation_problem(whole)
         document = msgspec.convert(whole, MockDocument)
     except (ValueError, RecursionError) as error:  # msgspec's own errors and tomllib's are such
         raise BadMock(str(error)[:500]) from error
+    if problem:
+        raise BadMock(problem)
     check_mock(document)
     return document
+
+
+def _annotation_problem(document: Any) -> str:
+    """Name the first annotation of a tool that is none. They say what a call needs, so none is overlooked."""
+    tools: Any = document.get("tools") if isinstance(document, dict) else None
+    for tool in tools if isinstance(tools, list) else ():
+        given: Any = tool.get("annotations") if isinstance(tool, dict) else None
+        for name in given if isinstance(given, dict) else ():
+            if name not in _ANNOTATIONS:
+                plain = {_plain_name(each): each for each in _ANNOTATIONS}
+                near = get_close_matches(_plain_name(name), plain, n=1)
+                instead = (
+                    f"did you mean {plain[near[0]]}?" if near else f"there are {', '.join(_ANNOTATIONS)}"
+                )
+                where = f"the tool {str(tool.get('name'))[:100]}"
+                return f'{where}: "{name[:100]}" is no annotation; {instead}'
+    return ""
+
+
+def _plain_name(name: str) -> str:
+    return re.sub(r"[^a-z]", "", name.lower()).removesuffix("hint")
 
 
 def check_mock(document: MockDocument) -> None:

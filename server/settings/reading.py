@@ -555,7 +555,13 @@ def _nearest(key: str, hints: Mapping[str, Any]) -> str:
     import difflib
 
     close = difflib.get_close_matches(key, hints, n=1)
-    return close[0] if close else ""
+    if close:
+        return close[0]
+    # What MCP calls annotations is said of a tool by settings of their own.
+    plain = key.casefold().replace("_", "")
+    if plain.startswith(("annotation", "readonly", "destructive", "idempotent")):
+        return next((name for name in ("read_only", "tier") if name in hints), "")
+    return ""
 
 
 def _shown(value: object) -> str:

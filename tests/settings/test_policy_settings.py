@@ -52,6 +52,26 @@ def server(lines: str = "", tables: str = "") -> str:
     ("text", "problem"),
     [
         (server('auth = "open"'), 'server[1].auth: cannot be "open"; write "oauth" or "none"'),
+        *(
+            (
+                server(tables=f"[server.tools.echo]\n{name} = true"),
+                f"server[1].tools.echo.{name}: is not a setting; write tier",
+            )
+            for name in ("read_only", "readOnlyHint", "destructive")
+        ),
+        *(
+            (
+                server().replace("demo", "command")
+                + f'[[server.agent.tool]]\nname = "a"\nrun = ["cat"]\n{name} = {value}',
+                f"server[1].agent[1].tool[1].{name}: is not a setting; write {instead}",
+            )
+            for name, value, instead in (
+                ("readonly", "true", "read_only"),
+                ("readOnlyHint", "true", "read_only"),
+                ("destructiveHint", "true", "destructive"),
+                ("annotations", "{ readOnly = true }", "read_only"),
+            )
+        ),
         (server("accepts = []"), "server[1].accepts: cannot be a list"),
         (server('accepts = ["cookie"]'), 'write some of "login", "api-key", "basic"'),
         (server('tokens = [{ name = "ci" }]'), "server[1].tokens[1].token: is missing"),

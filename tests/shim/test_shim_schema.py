@@ -32,7 +32,7 @@ import pytest
 
 from server.shim.ostiary.convert import convert, from_text
 from server.shim.ostiary.errors import Misuse, Unfit
-from server.shim.ostiary.offers import Prompt, Tool
+from server.shim.ostiary.offers import Prompt, Resource, Tool
 from server.shim.ostiary.param import Param
 from server.shim.ostiary.plain import plain
 from server.shim.ostiary.schema import Schemas
@@ -397,6 +397,40 @@ def test_a_header_is_for_simple_values_alone() -> None:
         Tool(list_it)
     with pytest.raises(Misuse, match="letters, digits and dashes"):
         Param(header="a b")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "why"),
+    [
+        ({"readOnly": True}, "'readOnly' is no annotation; did you mean read_only"),
+        ({"readonly": True}, "did you mean read_only"),
+        ({"read-only-hint": True}, "did you mean read_only"),
+        ({"destructivehint": True}, "did you mean destructive"),
+        ({"idempotant": True}, "did you mean idempotent"),
+        ({"openWorld": True}, "did you mean open_world"),
+        ({"read_only": True, "zzz": 1}, "'zzz' is no annotation; there are read_only, destructive"),
+        ({"read_only": "yes"}, "the annotation readOnlyHint cannot be 'yes'"),
+        ({"destructive": None}, "the annotation destructiveHint cannot be None"),
+    ],
+)
+def test_a_misspelt_annotation_is_refused_with_the_right_one(annotations: Any, why: str) -> None:
+    def look() -> None: ...
+
+    with pytest.raises(Misuse, match=rf"look\(\).*{why}|look.*{why}"):
+        Tool(look, annotations=annotations)
+
+
+def test_annotations_are_written_as_python_or_the_wire_has_them() -> None:
+    def look() -> None: ...
+
+    tool = Tool(look, annotations={"read_only": True, "openWorldHint": False, "title": "Look"})
+    assert tool.wire["annotations"] == {"readOnlyHint": True, "openWorldHint": False, "title": "Look"}
+    resource = Resource(
+        "a://b", look, annotations={"audience": ["user"], "last_modified": "2026-01-01T00:00:00Z"}
+    )
+    assert resource.wire["annotations"] == {"audience": ["user"], "lastModified": "2026-01-01T00:00:00Z"}
+    with pytest.raises(Misuse, match="'audiance' is no annotation; did you mean audience"):
+        Resource("a://b", look, annotations={"audiance": ["user"]})
 
 
 def test_a_param_as_a_default_is_refused_with_the_right_way() -> None:

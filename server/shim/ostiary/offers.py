@@ -6,6 +6,7 @@ The shapes are those of MCP 2025-11-25; what only we know about a tool is beside
 from __future__ import annotations
 
 import collections.abc
+import difflib
 import re
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,6 +49,37 @@ _HINTS = {
 }
 _WILD = re.compile(r"\{(\w+)\*\}")  # other libraries' way of writing {+path}
 _VARIABLES = re.compile(r"\{[+#./;?&]?([^{}]+)\}")
+
+
+def _hints(annotations: Mapping[str, Any], where: str) -> Wire:
+    """Return a tool's annotations as they are sent. They say what a call needs, so none is overlooked."""
+    found = _named(annotations, {**_HINTS, "title": "title"}, where)
+    for name, value in found.items():
+        if not isinstance(value, str if name == "title" else bool):
+            raise Misuse(f"{where}: the annotation {name} cannot be {value!r}")
+    return found
+
+
+def _notes(annotations: Mapping[str, Any], where: str) -> Wire:
+    """The same of a resource, whose annotations are others."""
+    known = {"audience": "audience", "priority": "priority", "last_modified": "lastModified"}
+    return plain(_named(annotations, known, where))
+
+
+def _named(annotations: Mapping[str, Any], known: Mapping[str, str], where: str) -> Wire:
+    """By the names of the wire; `known`: those of the wire by those of Python, either of which may be written."""
+    for name in annotations:
+        if name not in known and name not in known.values():
+            plain_names = {_plain_name(each): each for each in known}
+            near = difflib.get_close_matches(_plain_name(str(name)), plain_names, n=1)
+            instead = f"did you mean {plain_names[near[0]]}?" if near else f"there are {', '.join(known)}"
+            raise Misuse(f"{where}: {name!r} is no annotation; {instead}")
+    return {known.get(name, name): value for name, value in annotations.items()}
+
+
+def _plain_name(name: str) -> str:
+    letters = re.sub(r"[^a-z]", "", name.lower())
+    return letters[: -len("hint")] if letters.endswith("hint") else letters
 
 
 def tags_of(tags: Tags) -> frozenset[str]:
@@ -113,9 +145,7 @@ class Tool:
             icons=icons_of(icons),
             inputSchema=given_input,
             outputSchema=given_output,
-            annotations=None
-            if annotations is None
-            else {_HINTS.get(k, k): v for k, v in annotations.items()},
+            annotations=None if annotations is None else _hints(annotations, self.function.where),
             execution={"taskSupport": task} if task not in (None, "by_hand") else None,
             _meta=marked(self._meta(meta, price), self.tags, version),
             taskByHand=True if task == "by_hand" else None,
@@ -285,7 +315,7 @@ class Resource:
             mimeType=mime_type,
             size=None if self.variables else size,
             icons=icons_of(icons),
-            annotations=None if annotations is None else plain(dict(annotations)),
+            annotations=None if annotations is None else _notes(annotations, self.function.where),
             _meta=marked(None if meta is None else plain(dict(meta)), tags_of(tags), version),
         )
 
