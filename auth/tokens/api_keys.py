@@ -87,10 +87,7 @@ class ApiKey:
                 user=row["user_id"],
                 person=row["user_name"] or "",
                 program=row["name"],
-                known_as=(
-                    row["name"],
-                    row["id"],
-                ),  # keys are made at the machine, so their names are entered there
+                known_as=(row["name"], row["id"]),  # as whoever made it at the machine entered it
             ),
         )
 

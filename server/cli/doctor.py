@@ -284,10 +284,11 @@ def _rules(resolved: Resolved) -> list[CheckStep]:
     from server.cli.policy import claim_steps
 
     try:
-        found = local.ask("clients", data_dir=str(resolved.data_dir))
+        where = str(resolved.data_dir)
+        clients, keys = (local.ask(noun, data_dir=where) for noun in ("clients", "api_keys"))
     except terminal.CliError:
         return []
-    return claim_steps(servers, found)
+    return claim_steps(servers, clients, keys)
 
 
 def _store(store: dict[str, Any]) -> CheckStep:

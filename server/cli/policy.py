@@ -107,41 +107,50 @@ def _told(server: ServerConfig, facts: PolicyFacts) -> dict[str, Any]:
     }
 
 
-def claim_steps(servers: Sequence[ServerConfig], clients: Sequence[Mapping[str, Any]]) -> list[CheckStep]:
-    """Name the rules whose `program` only says what programs call themselves, which no rule believes."""
+def claim_steps(
+    servers: Sequence[ServerConfig], clients: Sequence[Mapping[str, Any]], keys: Sequence[Mapping[str, Any]]
+) -> list[CheckStep]:
+    """Name the rules whose `program` is known from nothing but what programs call themselves, which no rule believes."""
     from auth.clients.registry import believed_names
     from server.client.check_step import CheckStep
-    from server.policy.rules import PolicyFacts, PolicyRule
+    from server.policy.rules import PolicyRule
 
-    facts = [
-        PolicyFacts(
-            tool="",
-            arguments={},
-            kind="user",
-            programs=known,
-            program_id=client["id"],
-            claims_to_be=client["name"],
-        )
-        for client in clients
-        if client["name"]
-        not in (
-            known := believed_names(
-                client["kind"], client["id"], client["name"], by_device=False, public=False
-            )
-        )
-    ]
+    facts = [_facts_of_program((key["name"], key["id"])) for key in keys]
+    for client in clients:
+        name = client["name"]
+        known = believed_names(client["kind"], client["id"], name, by_device=False, public=False)
+        told = _facts_of_program(known, program_id=client["id"], claims_to_be="" if name in known else name)
+        facts.append(told)
     found: list[CheckStep] = []
     for server in servers:
+        own = [*facts, *(_facts_of_program((token.name,)) for token in server.tokens)]
         for rule in (PolicyRule(each, place) for place, each in enumerate(server.policy, 1)):
-            named = sorted({each.claims_to_be for each in facts if rule.names_claim(each)})
-            if named:
+            claimed = sorted({each.claims_to_be for each in own if rule.names_claim(each)})
+            if claimed and not any(rule.names_program(each) for each in own):
                 detail = (
-                    f'{server.name}: "{rule.name}" names a program that only calls itself {named[0]}, so it is'
-                    " not for that one"
+                    f'{server.name}: "{rule.name}" is for no program: there is only one that calls itself'
+                    f" {claimed[0]}, and any may"
                 )
-                hint = "who.program takes an id, a domain or a name that you entered; who.claims_to_be (deny, ask) a claim"
+                hint = (
+                    "who.program takes an id, a domain or a name that you entered; who.claims_to_be a claim"
+                )
                 found.append(CheckStep(name="rules", state="failed", detail=detail, hint=hint, goes_on=True))
     return found
+
+
+def _facts_of_program(
+    programs: tuple[str, ...], *, program_id: str = "", claims_to_be: str = ""
+) -> PolicyFacts:
+    from server.policy.rules import PolicyFacts
+
+    return PolicyFacts(
+        tool="",
+        arguments={},
+        kind="",
+        programs=programs,
+        program_id=program_id,
+        claims_to_be=claims_to_be,
+    )
 
 
 def _said(value: Any) -> str:

@@ -7,7 +7,7 @@ a flag and its value, are left out together where an argument of theirs is.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -94,7 +94,14 @@ class ArgvTemplate:
         words = [text for group in self._groups for word in group for text in word.texts]
         if any(not group for group in self._groups) or any("\0" in text for text in words):
             raise ValueError("has an empty list, or a zero byte")
-        refuse_code([word for group in self._groups for word in group], allow_dashes=allow_dashes, fed=fed)
+        for words in self._ways():
+            refuse_code(words, allow_dashes=allow_dashes, fed=fed)
+
+    def _ways(self) -> Iterator[Sequence[Word]]:
+        """All words; those without one of the lists that may be left out; and those without all of them."""
+        left_out = [place for place, always in enumerate(self._always) if not always]
+        for without in ({}, *({place} for place in left_out), set(left_out)):
+            yield [word for place, group in enumerate(self._groups) if place not in without for word in group]
 
     @property
     def program(self) -> str:

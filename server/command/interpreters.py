@@ -151,10 +151,12 @@ def _refuse_at(words: Sequence[CommandWord], place: int, *, allow_dashes: bool, 
         starter = _known(_STARTERS, word)
         if starter is None:
             return
-        place = _started(starter, words, place + 1, allow_dashes=allow_dashes)
+        place = _started(starter, words, place + 1, allow_dashes=allow_dashes, fed=fed)
 
 
-def _started(starter: Starter, words: Sequence[CommandWord], place: int, *, allow_dashes: bool) -> int:
+def _started(
+    starter: Starter, words: Sequence[CommandWord], place: int, *, allow_dashes: bool, fed: bool
+) -> int:
     """Return the place of the program that is started; the end where there is none any more. Raises `ValueError`."""
     skips = starter.skips
     while place < len(words):
@@ -188,7 +190,7 @@ def _started(starter: Starter, words: Sequence[CommandWord], place: int, *, allo
             code = value if glued else "".join(each.texts[0] for each in words[place : place + 1])
             # What follows is put behind it.
             line = [_PlainWord((each,)) for each in code.split()]
-            refuse_code([*line, *words[place + (not glued) :]], allow_dashes=allow_dashes)
+            refuse_code([*line, *words[place + (not glued) :]], allow_dashes=allow_dashes, fed=fed)
             return len(words)
         place += not glued
     return place

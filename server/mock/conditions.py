@@ -104,7 +104,7 @@ def _check(operator: str, wanted: Any, doubt: Doubt) -> dict[str, Any]:
             return {"not": _check("equals", wanted, _turned(doubt))}
         case "equals" | "in":
             several: Any = [wanted] if operator == "equals" else wanted
-            if doubt == "as written" or not isinstance(several, list):
+            if doubt == "as written" or not several or not isinstance(several, list):
                 return {"enum": several}
             values = cast("list[Any]", several)
             return _doubted({"anyOf": [_equal(each, doubt) for each in values]}, _types_of(values), doubt)

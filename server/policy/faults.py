@@ -10,8 +10,9 @@ from typing import Final, TypeAlias
 from auth.values import scopes
 from auth.values.scopes import Vocabulary
 from server.backends.environment import environment_problems
-from server.mock.conditions import BadCondition, Condition
+from server.mock.conditions import BadCondition
 from server.policy.patterns import BadPattern, read_pattern
+from server.policy.rules import condition_of
 from server.settings.rules import HookConfig, RedactConfig, RuleConfig
 from server.settings.shapes import ServerConfig
 
@@ -99,7 +100,7 @@ def _of_rule(rule: RuleConfig, known: Vocabulary) -> list[Fault]:
         if name not in known
     ]
     try:
-        Condition(rule.when, linear=True)
+        condition_of(rule)
     except BadCondition as error:
         found.append(("when", str(error), 'e.g. { path = { matches = "^/etc/" } }'))
     except (TypeError, AttributeError):

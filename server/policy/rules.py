@@ -58,9 +58,7 @@ class PolicyRule:
         assert config.decision is not None
         self.tools: Final = config.tools
         self.name: Final = config.name or f"rule {place}"
-        # Another type than a rule compares with lets no call through, neither by a rule that allows nor past one that does not.
-        doubt = "fails" if config.decision == "allow" else "fits"
-        self._condition = Condition(config.when, linear=True, doubt=doubt)
+        self._condition = condition_of(config)
         self._kinds = frozenset(config.who.kind)
         self._scopes = scopes.parse(config.who.scope)
         self._people = config.who.person
@@ -86,7 +84,7 @@ class PolicyRule:
             return False
         if self._people and not _is_one_of(facts.people, self._people):
             return False
-        if self._programs and not self._is_program(facts):
+        if self._programs and not self.names_program(facts):
             return False
         if self._claims and not _is_one_of((facts.claims_to_be,), self._claims):
             return False
@@ -97,14 +95,21 @@ class PolicyRule:
         return (
             bool(self._programs)
             and _is_one_of((facts.claims_to_be,), self._programs)
-            and not self._is_program(facts)
+            and not self.names_program(facts)
         )
 
-    def _is_program(self, facts: PolicyFacts) -> bool:
+    def names_program(self, facts: PolicyFacts) -> bool:
         # An id that was made up at random matches no wildcard: who registers often enough would have any few letters in theirs.
         return facts.program_id in self._programs or any(
             program_matches(name, glob) for name in facts.programs for glob in self._programs
         )
+
+
+def condition_of(config: RuleConfig) -> Condition:
+    """Read `when`. Another type than it compares with lets no call through: neither by a rule that allows, nor past one that does not.
+    Raises `BadCondition`."""
+    doubt = "fails" if config.decision == "allow" else "fits"
+    return Condition(config.when, linear=True, doubt=doubt)
 
 
 def decide(rules: Sequence[PolicyRule], facts: PolicyFacts) -> PolicyDecision:

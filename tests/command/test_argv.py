@@ -113,6 +113,7 @@ def test_what_is_no_word_is_refused_by_its_name() -> None:
         (["find", ".", "-execdir", "sh", "-c", "{x}", ";"], "write what is run"),
         (["flock", "/tmp/lock", "-c", "{x}"], "write what is run"),
         (["watch", "-n", "2", "{x}"], "write what is run"),
+        (["bash", ["{file}"], "-c", "{x}"], "write what is run"),
         (["docker", "exec", "box", "sh", "-c", "{x}"], "write what is run"),
     ],
 )

@@ -135,6 +135,7 @@ def test_a_path_through_what_is_no_object_is_in_doubt_as_well(value: Any, when: 
         ({"a": 1}, {"a": 2.0}),
         ({"a": "x"}, {"a": "y"}),
         ({"a": {"in": ["true", True]}}, {"a": "false"}),
+        ({"a": {"in": []}}, {"a": "x"}),
         ({"a": {"contains": "x"}}, {"a": ["y", "z"]}),
         ({"a": {"not": 5}}, {"a": 5}),
         ({"a": [1, 2]}, {"a": [1, 3]}),
