@@ -277,7 +277,7 @@ def _money(data_dir: Path) -> list[CheckStep]:
 
 
 def _rules(resolved: Resolved) -> list[CheckStep]:
-    """Rules that name programs, held against the programs that there are."""
+    """Hold rules that name programs against the programs that there are."""
     servers = resolved.servers
     if not any(rule.who.program for server in servers for rule in server.policy):
         return []

@@ -100,7 +100,8 @@ class ArgvTemplate:
     def _ways(self) -> Iterator[Sequence[Word]]:
         """All words; those without one of the lists that may be left out; and those without all of them."""
         left_out = [place for place, always in enumerate(self._always) if not always]
-        for without in ({}, *({place} for place in left_out), set(left_out)):
+        ways: list[set[int]] = [set(), *({place} for place in left_out), set(left_out)]
+        for without in ways:
             yield [word for place, group in enumerate(self._groups) if place not in without for word in group]
 
     @property

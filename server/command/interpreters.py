@@ -16,7 +16,6 @@ import msgspec
 CODE: Final = 'would let callers write what is run; let the code take what it is given, e.g. ["sh", "-c", "curl -- \\"$1\\"", "sh", "{url}"]'
 PROGRAM: Final = "lets callers choose the program; write its name"
 
-
 T = TypeVar("T")
 
 
@@ -241,7 +240,7 @@ class _ReadWords:
             raise ValueError(CODE)
 
     def _is_last(self, word: CommandWord) -> bool:
-        """Whether what comes after an operand is the code's own. Raises `ValueError`."""
+        """Read an operand, and say whether what comes after it is the code's own. Raises `ValueError`."""
         how, place = self._interpreter, self._operands
         self._operands += 1
         if word.names and (self._awaits_code or self._in_line(place)):
@@ -262,7 +261,7 @@ class _ReadWords:
         return line is not None and place >= line and not (self._has_code and bool(self._interpreter.files))
 
     def _ends_with(self, word: CommandWord, text: str) -> bool:
-        """Whether what comes after an option is the code's own. Raises `ValueError`."""
+        """Read an option, and say whether what comes after it is the code's own. Raises `ValueError`."""
         how = self._interpreter
         if how.loose:
             return self._is_loose(word, text)
@@ -297,7 +296,7 @@ class _ReadWords:
         return False
 
     def _is_loose(self, word: CommandWord, text: str) -> bool:
-        """The same where options are words behind one dash, of which the beginning is enough."""
+        """Read an option that is a word behind one dash, of which the beginning is enough. Returns and raises as `_ends_with`."""
         name = text.strip("-").partition(":")[0].casefold()
         if name and any(each.startswith(name) for each in self._interpreter.long):
             if any(each.names for each in (word, *self._words[self._place :])):

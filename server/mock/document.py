@@ -179,20 +179,30 @@ def parse_mock(data: bytes, *, toml: bool = False) -> MockDocument:
     return document
 
 
+class _AnnotatedTool(msgspec.Struct, frozen=True):
+    name: Any = ""
+    annotations: dict[str, Any] = {}
+
+
+class _AnnotatedTools(msgspec.Struct, frozen=True):
+    tools: tuple[_AnnotatedTool, ...] = ()
+
+
 def _annotation_problem(document: Any) -> str:
     """Name the first annotation of a tool that is none. They say what a call needs, so none is overlooked."""
-    tools: Any = document.get("tools") if isinstance(document, dict) else None
-    for tool in tools if isinstance(tools, list) else ():
-        given: Any = tool.get("annotations") if isinstance(tool, dict) else None
-        for name in given if isinstance(given, dict) else ():
+    try:
+        tools = msgspec.convert(document, _AnnotatedTools).tools
+    except msgspec.ValidationError:
+        return ""  # which is said of the whole document
+    for tool in tools:
+        for name in tool.annotations:
             if name not in _ANNOTATIONS:
                 plain = {_plain_name(each): each for each in _ANNOTATIONS}
                 near = get_close_matches(_plain_name(name), plain, n=1)
                 instead = (
                     f"did you mean {plain[near[0]]}?" if near else f"there are {', '.join(_ANNOTATIONS)}"
                 )
-                where = f"the tool {str(tool.get('name'))[:100]}"
-                return f'{where}: "{name[:100]}" is no annotation; {instead}'
+                return f'the tool {str(tool.name)[:100]}: "{name[:100]}" is no annotation; {instead}'
     return ""
 
 

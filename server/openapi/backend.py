@@ -298,7 +298,7 @@ class OpenApiBackend:
         self._schemes, self._tools = schemes, tools
 
     def _without_ours(self, operation: ApiOperation, ours: frozenset[tuple[Where, str]]) -> ApiOperation:
-        """Without the arguments that are named like a credential, or a header of the settings, that is sent with it."""
+        """Leave out the arguments that are named like a credential, or a header of the settings, that is sent with it."""
         places = ours | {("header", same_name(name)) for name, _ in self._headers}
         kept = tuple(
             each for each in operation.parameters if (each.place, same_name(each.name)) not in places

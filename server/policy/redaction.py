@@ -60,7 +60,7 @@ class Redactor:
         self._secrets = "secrets" in named
 
     async def member(self, name: str, value: str) -> str:
-        """A text that has a name in an object."""
+        """Redact a text that has a name in an object."""
         return SECRET_MARK if self._secrets and is_named_secret(name, value) else await self.text(value)
 
     async def text(self, text: str) -> str:

@@ -117,7 +117,7 @@ def _is_in_groups(parts: Sequence[str]) -> bool:
 
 
 def _without_password(found: re.Match[str]) -> str:
-    """Basic credentials (RFC 7617), which "basic information" is not."""
+    """Blot out Basic credentials (RFC 7617), which "basic information" is not."""
     encoded = found[1].rstrip("=")
     try:
         plain = b64decode(
@@ -181,7 +181,7 @@ SETS: Final[Mapping[str, tuple[Blot, ...]]] = MappingProxyType(
 
 
 def is_named_secret(name: str, value: str) -> bool:
-    """Whether a member of an object is a secret that is known by its name alone: it has no shape of its own."""
+    """Say whether a member of an object is a secret that is known by its name alone, because it has no shape of its own."""
     return re.search(_KEY_NAME, name, re.IGNORECASE) is not None and (
         re.fullmatch(_KEY_OF_AWS, value.strip()) is not None
     )

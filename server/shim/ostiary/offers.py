@@ -61,13 +61,13 @@ def _hints(annotations: Mapping[str, Any], where: str) -> Wire:
 
 
 def _notes(annotations: Mapping[str, Any], where: str) -> Wire:
-    """The same of a resource, whose annotations are others."""
+    """Return a resource's annotations, which are others, as they are sent."""
     known = {"audience": "audience", "priority": "priority", "last_modified": "lastModified"}
     return plain(_named(annotations, known, where))
 
 
 def _named(annotations: Mapping[str, Any], known: Mapping[str, str], where: str) -> Wire:
-    """By the names of the wire; `known`: those of the wire by those of Python, either of which may be written."""
+    """Name annotations as the wire does. `known`: its names by those of Python, either of which may be written."""
     for name in annotations:
         if name not in known and name not in known.values():
             plain_names = {_plain_name(each): each for each in known}
