@@ -40,9 +40,9 @@ async def test_it_works_in_the_directory_of_the_settings(tmp_path: Path) -> None
 async def test_a_child_that_crashes_is_started_again_and_its_last_words_are_for_the_log_alone() -> None:
     async with gate(command=command(), id="files") as door:
         with pytest.raises(BackendError) as caught:
-            await door.call("files.crash")
+            await door.call("files__crash")
         assert str(caught.value) == "the upstream files has ended (exit status 3)"
-        assert words(await door.call("files.hello")) == "hello"
+        assert words(await door.call("files__hello")) == "hello"
         assert door.backend.trouble() is None
         assert any("swordfish" in event["line"] for event in door.log.of("agent.said"))
 

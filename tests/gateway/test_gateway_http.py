@@ -350,5 +350,5 @@ async def test_a_server_that_hangs_up_before_its_answer_is_not_asked_twice() -> 
     double = Double(era="stateless", handlers={"vanish": vanish}, lists={"tools": [tool("vanish")]})
     async with over_http(double) as url, gate(url=url, id="shop") as door:
         with pytest.raises(BackendError, match=r"^the upstream shop closed the connection"):
-            await door.call("shop.vanish")
+            await door.call("shop__vanish")
         assert len(double.of("tools/call")) == 1
