@@ -261,7 +261,7 @@ class Catalog:
         agent's."""
         owner = _owner(self._sources, uri)
         for entry in self._lists.templates.values():
-            if owner is not None and entry.backend is not owner.backend:
+            if not _may_answer(entry.backend, owner):
                 continue
             found = entry.pattern.match(uri)
             if found is not None:
@@ -468,6 +468,11 @@ def _owner(sources: Sequence[Source], address: str) -> Source | None:
         if isinstance(source.backend, Elsewhere) and source.backend.owns(address):
             return source
     return None
+
+
+def _may_answer(backend: object, owner: Source | None) -> bool:
+    """Say whether this one may answer at an address whose owner this is."""
+    return owner is None or backend is owner.backend
 
 
 def _furnished(backend: Backend) -> frozenset[str]:

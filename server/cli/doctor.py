@@ -161,7 +161,7 @@ def _examine_machine(
                 report.add(step)
         if (certificate := status.get("certificate")) is not None:
             report.add(_certificate(certificate))
-        for refused in (status.get("refused_names") or {}).values():
+        for refused in cast("dict[str, list[str]]", status.get("refused_names") or {}).values():
             report.add(_refused_names(refused))
         if unheard := status.get("unheard_prices"):
             report.add(_unheard(unheard))

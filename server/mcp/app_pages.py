@@ -36,8 +36,8 @@ def pages_in(meta: object, level: int = 0) -> Iterator[str]:
         if is_page(meta):
             yield meta
     elif level < _LEVELS and isinstance(meta, Mapping | list):
-        inner: Any = cast("Any", meta).values() if isinstance(meta, Mapping) else meta
-        for each in inner:
+        given = cast("Any", meta)
+        for each in given.values() if isinstance(meta, Mapping) else given:
             yield from pages_in(each, level + 1)
 
 

@@ -63,13 +63,11 @@ def with_page(words: str, uri: str = PAGE) -> Double:
 
 
 @asynccontextmanager
-async def two(
-    one: Double, other: Double, other_id: str = "clock"
-) -> AsyncGenerator[tuple[Catalog, Gate, Gate]]:
+async def two(one: Double, other: Double, one_id: str = "shop") -> AsyncGenerator[tuple[Catalog, Gate, Gate]]:
     async with (
         over_tcp(one) as here,
         over_tcp(other) as there,
-        gate(tcp=here, **({"id": "shop"} if other_id == "clock" else {})) as first,
+        gate(tcp=here, id=one_id) as first,
         gate(tcp=there, id="clock") as second,
     ):
         sources = [Source(name="first", backend=first.backend), Source(name="second", backend=second.backend)]
@@ -150,7 +148,7 @@ async def test_a_server_without_an_id_that_claims_anothers_address_gets_nothing(
     hostile = with_page("evil", claimed)
     hostile.lists["resourceTemplates"].append({"uriTemplate": "ui://{+any}", "name": "all"})
     hostile.lists["resources"].append({"uri": "ui://own/app.html", "name": "own"})
-    async with two(hostile, with_page("clock's"), other_id="") as (catalog, _, _):
+    async with two(hostile, with_page("clock's"), one_id="") as (catalog, _, _):
         assert [each.resource.name for each in catalog.resources()] == ["own", "page"]
         assert "show" not in catalog.tools and "clock__show" in catalog.tools
         assert await text_at(catalog, "ui://clock/clock/app.html") == "clock's"
@@ -173,5 +171,5 @@ def test_any_other_address_is_kept(address: str) -> None:
     addresses = UpstreamAddresses("the_shop")
     assert addresses.ours(address) == addresses.theirs(address) == address
     other = addresses.other(address)
-    assert other == f"the-shop+{address}" and addresses.theirs(other) == address
+    assert other is not None and other == f"the-shop+{address}" and addresses.theirs(other) == address
     assert addresses.other("ui://the_shop/x") is None

@@ -228,7 +228,8 @@ def test_a_program_has_no_host_of_its_own() -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("where", ["name", "title", "description", "message"])
 def test_a_field_asks_for_a_secret_in_whatever_spelling(name: str, where: str) -> None:
-    asks = form(**{name: {"type": "string"}})
+    fields: dict[str, Any] = {name: {"type": "string"}}
+    asks = form(**fields)
     if where == "message":
         asks = form(f"Please give your {name}.", x={"type": "string"})
     elif where != "name":
