@@ -58,6 +58,9 @@ def look(page: Page, link: str, words: Mapping[str, str], out: Path) -> None:
     page.goto(link)
     approve = page.get_by_role("button", name="Approve")
     expect(approve).to_be_enabled()
+    # As on a screen that is high enough: nothing is scrolled away below what stays in place.
+    height = page.context.new_cdp_session(page).send("Page.getLayoutMetrics")["cssContentSize"]["height"]
+    page.set_viewport_size({"width": WIDTH, "height": int(height)})
     approve.hover()  # it fades in once it may be chosen
     page.mouse.move(0, 0)
     page.evaluate(REPLACE, dict(words))

@@ -16,9 +16,10 @@ from playwright.sync_api import Page
 from auth import front, pages
 from auth.values import wire
 from server.http import landing
+from server.samples.sample import sample
 from server.tryout import drawing
 from server.tryout.desk import TryAnswer
-from server.tryout.fields import fields_of
+from server.tryout.fields import fields_of, sampled
 from tests.auth.offering_fakes import a_support_desk
 from tests.e2e.chromium import Server
 
@@ -59,7 +60,8 @@ def _shown(server: Server, page: Page, title: str, body: Markup) -> None:
 
 def trying(server: Server, page: Page) -> Iterator[str]:
     """Tools to choose from, the form of one, what it asks and what it answers, and what goes wrong."""
-    fields = fields_of(TOOL["inputSchema"], {})
+    schema = TOOL["inputSchema"]
+    fields = sampled(fields_of(schema, {}), fields_of(schema, sample(schema)))
 
     def form(**more: Any) -> Markup:
         given: dict[str, Any] = {"hidden": {}, "raw": "", "problems": {}, "as_whom": "alice", **more}
@@ -72,7 +74,7 @@ def trying(server: Server, page: Page) -> Iterator[str]:
         drawing.servers([("/agent/try", "Support desk"), ("/archive/try", "archive")]),
     )
     yield "try-servers"
-    _shown(server, page, "Support desk", drawing.tools("Support desk", "agent", TOOLS))
+    _shown(server, page, "Support desk", drawing.tools("Support desk", "agent", TOOLS, changing={LONG}))
     yield "try-tools"
     many = [
         {"name": f"tool_number_{place}", "description": "Does one of many things."} for place in range(50)
@@ -121,6 +123,17 @@ def trying(server: Server, page: Page) -> Iterator[str]:
         drawing.questions("agent", TOOL, [*asked, ("pay", elsewhere, ())], hidden={}, problems={}),
     )  # fmt: skip
     yield "try-asks"
+    cancels = {**TOOL, "name": LONG, "annotations": {"destructiveHint": True}}
+    shown = drawing.sure(
+        "agent",
+        cancels,
+        {"guests": 4, "day": "Friday", "wishes": ["a long wish " * 20]},
+        hidden={},
+        as_whom="alice",
+        changes=True,
+    )
+    _shown(server, page, f"Call {LONG}?", shown)
+    yield "try-sure"
 
 
 def out_of_order(server: Server, page: Page) -> Iterator[str]:

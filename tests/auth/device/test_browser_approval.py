@@ -85,7 +85,7 @@ async def test_the_confirm_page_shows_every_fact() -> None:
 async def test_a_client_that_the_owner_registered_is_called_so_and_named_as_registered() -> None:
     house = House().owned()
     browser = await looking(house, house.ask(client=house.registered, client_name="Totally Official"))
-    assert "Totally Official registered mcp-remote , registered here as Remote bridge" in browser.words
+    assert "Totally Official registered registered here as Remote bridge" in browser.words
 
 
 async def test_unticked_scopes_are_taken_away() -> None:
