@@ -374,6 +374,7 @@ class TryPages:
             KEPT: _compact(arguments),
             STATE: str(result.get("requestState", "")),
             ASKED: _compact(asked),
+            SURE: visit.token(_meant(server, tool, arguments, once)),
         }
         if sum(len(value) for value in hidden.values()) > BOUNDS.characters or any(
             mapping(each).get("method") != "elicitation/create" for each in asked.values()
@@ -399,6 +400,9 @@ class TryPages:
         if not isinstance(asked, dict) or not isinstance(arguments, dict):
             return visit.stale_form()
         asked, arguments = cast("dict[str, Any]", asked), cast("dict[str, Any]", arguments)
+        meant = _meant(server, tool, arguments, visit.form.get(ONCE, ""))
+        if self._asks_first(server, tool) and not visit.gave(meant, visit.form.get(SURE, "")):
+            return self._sure(visit, server, tool, principal, arguments)
         accepts = visit.form.get("answer") == "accept"
         answers: dict[str, Any] = {}
         problems: dict[str, str] = {}
@@ -457,7 +461,7 @@ def _meant(server: str, tool: Mapping[str, Any], arguments: Mapping[str, Any], o
 
 
 def _again(tool: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[Sequence[TryField], str]:
-    """The form filled in with these arguments, and those as JSON where the fields cannot hold them."""
+    """Fill in the form with these arguments, and those as JSON where the fields cannot hold them."""
     fields = fields_of(_schema(tool), arguments)
     same = filled(fields, _posted(fields)).arguments == arguments
     return fields, "" if same else as_json(arguments)

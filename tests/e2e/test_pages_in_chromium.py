@@ -97,8 +97,8 @@ def _asked(server: Server, page: Page) -> Iterator[str]:
     page.goto(f"{server.origin}/device?user_code={house.ask(ip='127.0.0.1')}")
     yield "confirm"
     house.time += 61_000
-    long = {"hostname": "build-" * 30, "user_agent": "x" * 200, "client_name": HOSTILE}
-    page.goto(f"{server.origin}/device?user_code={house.ask(ip=V6, **long)}")
+    code = house.ask(ip=V6, hostname="build-" * 30, user_agent="x" * 200, client_name=HOSTILE)
+    page.goto(f"{server.origin}/device?user_code={code}")
     yield "confirm-hostile"
     page.goto(link(server, register(server, "cli_claude", LOCAL), LOCAL))
     yield "consent"

@@ -370,6 +370,7 @@ def test_nothing_is_made_up_and_what_cannot_be_undone_is_asked_about_first(
         {"once": "other"},
         {"sure": change.fields["sure"]},
         {"sure": ""},
+        {"kept": '{"order": "B8"}', "state": "x", "asked": "{}", "answer": "accept"},
     ):
         page = shown.send(more)
         assert page.status_code == 200
