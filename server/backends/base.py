@@ -86,6 +86,11 @@ class Origin(Protocol):
 
     traceparent: str | None  # where the call is traced: what belongs to it says so with this
 
+    @property
+    def session_id(self) -> str | None:
+        """The session of its client; None where it has none. As good as a key to it."""
+        ...
+
     def asked_by(self) -> AskedBy: ...
 
     def header(self, name: bytes) -> str | None:
@@ -112,6 +117,12 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     caller: CallerIdentity | None = None  # None: nobody in particular
     came: msgspec.Raw | None = None  # its parameters as they came, `_meta` and all, where they are known
     origin: Origin | None = None
+
+    @property
+    def apart(self) -> str:
+        """Name the caller and its client's session, to tell them from all others. Strangers without a session are told apart by address."""
+        session = None if self.origin is None else self.origin.session_id
+        return f"{self.subject} {self.sharer} {session or ''}"
 
     @property
     def told_apart(self) -> bool:
@@ -390,6 +401,15 @@ class Withholding(Protocol):
 
     def withheld(self, tool: str) -> str | None:
         """What whoever calls a tool of this name is told; None where there is nothing to tell."""
+        ...
+
+
+@runtime_checkable
+class PersonalLibrary(LibraryBackend, Protocol):
+    """A back-end that may have resources which exist for one caller alone."""
+
+    async def resources_of(self, asked: AgentRequest) -> Sequence[Resource]:
+        """List those that are not in `resources`. What cannot be found out is left out."""
         ...
 
 

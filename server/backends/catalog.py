@@ -15,6 +15,7 @@ import msgspec
 import trio
 
 from server.backends.base import (
+    AgentRequest,
     Backend,
     Costless,
     Elsewhere,
@@ -24,6 +25,7 @@ from server.backends.base import (
     Lenient,
     LibraryBackend,
     Paced,
+    PersonalLibrary,
     Reachable,
     SkillLibrary,
     Trouble,
@@ -252,6 +254,20 @@ class Catalog:
 
     def resource(self, uri: str) -> ResourceEntry | None:
         return self._lists.resources.get(uri)
+
+    async def resources_of(self, asked: AgentRequest) -> Sequence[ResourceEntry]:
+        """List the resources that exist for this caller alone. What everybody can read, or another agent owns, is none of them."""
+        found: dict[str, ResourceEntry] = {}
+        for source in self._sources:
+            backend = source.backend
+            if not isinstance(backend, PersonalLibrary):
+                continue
+            terms = source.terms if source.library_terms is None else source.library_terms
+            for resource in await backend.resources_of(asked):
+                free = self.resource(resource.uri) is None and resource.uri not in found
+                if free and _owner(self._sources, resource.uri) in (None, source):
+                    found[resource.uri] = ResourceEntry(resource, backend, terms)
+        return tuple(found.values())
 
     def template(self, uri_template: str) -> TemplateEntry | None:
         return self._lists.templates.get(uri_template)

@@ -67,7 +67,7 @@ MakeBuyer: TypeAlias = Callable[[str, Callable[[], None]], "Buyer"]
 
 
 class McpBackend:
-    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `Distant`, `Engaged`, `Foreign`, `Withholding`, `Instructing`, `Elsewhere` and `Following`: it offers
+    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `Distant`, `Engaged`, `Foreign`, `Withholding`, `Instructing`, `Elsewhere`, `Following` and `PersonalLibrary`: it offers
     nothing until its upstream is there."""
 
     def __init__(
@@ -173,6 +173,17 @@ class McpBackend:
 
     def prompts(self) -> Sequence[Prompt]:
         return self._upstream.lists.prompts
+
+    async def resources_of(self, asked: AgentRequest) -> Sequence[Resource]:
+        link = self._upstream.own_link(asked)
+        if link is None:
+            return ()
+        known = {each.uri for each in self._upstream.lists.resources}
+        with trio.move_on_after(self._config.start_seconds), suppress(BackendError, UpstreamRefusal):
+            found = await link.own_resources(asked)
+            ours = [self._addresses.resource(each) for each in found]
+            return [each for each in ours if each.uri not in known]
+        return ()
 
     def completes(self) -> frozenset[tuple[str, str]]:
         known = self._upstream.lists.completes
@@ -428,7 +439,9 @@ class McpBackend:
             except NoTurn as error:
                 raise Busy(str(error)) from error
         try:
-            return self._upstream.link_nowait() or await self._upstream.link()
+            upstream = self._upstream
+            link = upstream.link_nowait() or await upstream.link()
+            return link if (callers := upstream.callers) is None else await callers.of(call)
         except BaseException:
             self._turns.give_back(call.sharer)
             raise

@@ -5,7 +5,7 @@ transport of 2024-11-05. Answers come in any order; the reader never waits for a
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from server.gateway.calls import UpstreamCall
 from server.gateway.following import follow
 from server.gateway.hearing import Hearing, cancelled_params, lower
 from server.gateway.link import NO_HEADERS, UpstreamTells
+from server.gateway.lists import read_resources
 from server.gateway.messages import (
     MESSAGE_BYTES,
     Answered,
@@ -42,6 +43,7 @@ from server.gateway.messages import (
     request_message,
 )
 from server.gateway.streams import MessageStream
+from server.mcp.messages import Resource
 from server.observe.log import Logger
 
 # A server of the handshake era that does not answer what it does not know is told from one that is slow to start by this.
@@ -141,6 +143,10 @@ class ChannelLink:
 
     # ── requests ──
 
+    @property
+    def busy(self) -> bool:
+        return len(self._running) > (self._listening is not None)
+
     async def request(
         self,
         method: str,
@@ -179,6 +185,9 @@ class ChannelLink:
         if not self._stream.send_nowait(message):
             with trio.move_on_after(FAREWELL_SECONDS, shield=True):
                 await self._stream.send(message)
+
+    async def own_resources(self, asked: AgentRequest) -> Sequence[Resource]:
+        return await read_resources(self, asked, name=self._name, log=self._log)
 
     async def follow_resource(self, uri: str) -> None:
         if uri in self._followed:

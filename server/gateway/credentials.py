@@ -17,11 +17,6 @@ from server.settings.secret import Secret, SecretUnreadable
 class Credential(Protocol):
     """May raise `BackendError`, which the caller is told, and whatever an outlet raises is not its business."""
 
-    @property
-    def shared(self) -> bool:
-        """What it shows is the same whoever calls."""
-        ...
-
     async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
         """Asked before every request. `call` None: the connection's own (finding out what there is). What was given once is never changed
         by anybody: the very same again says the very same."""
@@ -48,8 +43,6 @@ class AccountNeeded(ToolCrashed):
 
 class StaticCredential:
     """The same for everybody, from the settings."""
-
-    shared = True
 
     def __init__(self, headers: Mapping[str, Secret], token: Secret | None = None) -> None:
         """Raises `SecretUnreadable` for what cannot be sent."""

@@ -8,7 +8,7 @@ basic/transports/streamable-http (2026-07-28), basic/transports (2025-11-25).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import lru_cache, partial
 from types import MappingProxyType
@@ -42,6 +42,7 @@ from server.gateway.http_wire import (
     status_problem,
 )
 from server.gateway.link import NO_HEADERS, UpstreamTells
+from server.gateway.lists import read_resources
 from server.gateway.messages import (
     MESSAGE_BYTES,
     Answered,
@@ -54,6 +55,7 @@ from server.gateway.messages import (
     outcome,
     request_message,
 )
+from server.mcp.messages import Resource
 from server.mcp.versions import LATEST
 from server.observe.log import Logger
 from server.outgoing.fetch import UpstreamAnswer
@@ -162,6 +164,10 @@ class HttpLink:
 
     # ── requests ──
 
+    @property
+    def busy(self) -> bool:
+        return bool(self._running)
+
     async def request(
         self,
         method: str,
@@ -237,6 +243,16 @@ class HttpLink:
         elif self.agreement.has("resources", "subscribe"):
             await self.request("resources/subscribe", {"uri": uri})
 
+    async def own_resources(self, asked: AgentRequest) -> Sequence[Resource]:
+        """List what there is in the caller's session. What was read is good until the caller makes another request."""
+        session = None if self.agreement.modern else self._sessions.known(asked)
+        if session is None or not self.agreement.has("resources"):
+            return ()
+        if session.resources is None or session.resources[0] != session.begun:
+            found = await read_resources(self, asked, name=self._name, log=self._log)
+            session.resources = (session.begun, found)
+        return session.resources[1]
+
     async def _carry_out(
         self,
         running: UpstreamCall,
@@ -273,6 +289,8 @@ class HttpLink:
                     go_on=None if modern else self._go_on(session, call),
                     in_session=session.id is not None,
                 )
+                session.requests += 1
+                session.begun += 1
                 try:
                     return await self._wire.ask(message, session.head + lines, call, read)
                 except UpstreamSessionLost:
@@ -282,6 +300,8 @@ class HttpLink:
                         self.reason = str(error)
                         self.ended.set()
                     raise
+                finally:
+                    session.requests -= 1
         except UpstreamRefusal as refusal:
             if running.refused is not None:
                 raise running.refused from None
@@ -363,6 +383,9 @@ class HttpLink:
     async def _say(self, message: bytes, call: AgentRequest | None) -> None:
         """What has no answer. Raises `BackendError`."""
         session = await self._sessions.of(call)
+        await self._say_in(session, message, call)
+
+    async def _say_in(self, session: HttpSession, message: bytes, call: AgentRequest | None) -> None:
         async with self._wire.post(message, session.head, call) as answer:
             if answer.status >= 300:
                 raise status_problem(answer.status)
@@ -375,7 +398,8 @@ class HttpLink:
         message = notification_message("notifications/cancelled", cancelled_params(running.number))
         with trio.move_on_after(FAREWELL_SECONDS, shield=True):
             try:
-                await self._say(message, running.call)
+                session = self._sessions.own if running.call is None else self._sessions.known(running.call)
+                await self._say_in(session or self._sessions.own, message, running.call)
             except BackendError:
                 return
 

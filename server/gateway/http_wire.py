@@ -121,16 +121,9 @@ class HttpWire:
         head = (self._stream_get if message is None else self._stream_post) + headers
         return self._open(self._streams, head, message or b"", call, ENDLESS_BYTES)
 
-    async def delete(self, headers: bytes) -> None:
-        async with self._open(self._calls, self._delete + headers, b"", None, ERROR_BYTES):
+    async def delete(self, headers: bytes, call: AgentRequest | None) -> None:
+        async with self._open(self._calls, self._delete + headers, b"", call, ERROR_BYTES):
             return
-
-    async def shows_another(self, call: AgentRequest) -> bool:
-        """Whether this caller's requests show the upstream somebody else than our own do."""
-        if self._credential.shared:
-            return False
-        theirs, ours = await self._credential.headers(call), await self._credential.headers(None)
-        return theirs is not ours and theirs != ours
 
     def elsewhere(self, target: str) -> HttpWire:
         """Of the same origin, as the upstream named it. Raises `ValueError`."""

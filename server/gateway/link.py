@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
@@ -13,6 +13,7 @@ from msgspec import Raw
 from server.backends.base import AgentRequest, Outlet
 from server.gateway.agreement import Agreement
 from server.gateway.calls import UpstreamCall
+from server.mcp.messages import Resource
 
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -44,6 +45,11 @@ class Link(Protocol):
     @property
     def more(self) -> str: ...
 
+    @property
+    def busy(self) -> bool:
+        """Whether any request is under way."""
+        ...
+
     async def request(
         self,
         method: str,
@@ -74,6 +80,10 @@ class Link(Protocol):
 
     async def give_up(self, running: UpstreamCall) -> None:
         """Nobody wants the answer any more. Takes a second at most, and cannot be cancelled."""
+        ...
+
+    async def own_resources(self, asked: AgentRequest) -> Sequence[Resource]:
+        """List what there is for this caller, where something may be there for nobody else. Raises `BackendError`, `UpstreamRefusal`."""
         ...
 
     async def follow_resource(self, uri: str) -> None:

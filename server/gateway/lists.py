@@ -6,11 +6,13 @@ One entry that is wrong is left out and named in the log; the others are offered
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw
 
+from server.backends.base import AgentRequest
 from server.gateway.agreement import Agreement
 from server.gateway.asked_prices import AskedPrice, asked_price
 from server.gateway.guard import UpstreamLists
@@ -68,25 +70,7 @@ async def read_lists(link: Link, *, name: str, log: Logger) -> UpstreamLists:
     if agreed.has("prompts"):
         prompts = await _all(link, "prompts/list", "prompts")
 
-    def entries(
-        kind: str, raw: Sequence[Raw], decode: Callable[[Raw], T], key: str, check: Callable[[T], T]
-    ) -> list[T]:
-        found: dict[str, T] = {}
-        out: list[str] = []
-        for each in raw:
-            called = "?"
-            try:
-                entry = decode(each)
-                called = getattr(entry, key)
-                if called in found:
-                    raise _LeftOut("it is there twice")
-                found[called] = check(entry)
-            except (ValueError, RecursionError, _LeftOut) as error:
-                out.append(f"{called[:100]}: {str(error)[:200]}")
-        if out:
-            log.warning("upstream.left_out", agent=name, kind=kind, count=len(out), which=out[:SHOWN])
-        return list(found.values())
-
+    entries = partial(_entries, name=name, log=log)
     supported: dict[str, str] = {}
     prices: dict[str, AskedPrice] = {}
 
@@ -113,14 +97,49 @@ async def read_lists(link: Link, *, name: str, log: Logger) -> UpstreamLists:
     )
 
 
-async def _all(link: Link, method: str, kind: str) -> list[Raw]:
+async def read_resources(link: Link, asked: AgentRequest, *, name: str, log: Logger) -> Sequence[Resource]:
+    """List the resources that there are for this caller. Raises `BackendError`."""
+    listing = msgspec.structs.replace(asked, can=frozenset(), wants_progress=False, log_level=None)
+    raw = await _all(link, "resources/list", "resources", listing)
+    return _entries("resource", raw, _decode_resource, "uri", _resource, name=name, log=log)
+
+
+def _entries(
+    kind: str,
+    raw: Sequence[Raw],
+    decode: Callable[[Raw], T],
+    key: str,
+    check: Callable[[T], T],
+    *,
+    name: str,
+    log: Logger,
+) -> list[T]:
+    """Decode and check each; leave out what is wrong, and name it in the log."""
+    found: dict[str, T] = {}
+    out: list[str] = []
+    for each in raw:
+        called = "?"
+        try:
+            entry = decode(each)
+            called = getattr(entry, key)
+            if called in found:
+                raise _LeftOut("it is there twice")
+            found[called] = check(entry)
+        except (ValueError, RecursionError, _LeftOut) as error:
+            out.append(f"{called[:100]}: {str(error)[:200]}")
+    if out:
+        log.warning("upstream.left_out", agent=name, kind=kind, count=len(out), which=out[:SHOWN])
+    return list(found.values())
+
+
+async def _all(link: Link, method: str, kind: str, call: AgentRequest | None = None) -> list[Raw]:
     found: list[Raw] = []
     size = 0
     seen: set[str] = set()
     params: dict[str, Any] = {}
     for _ in range(PAGES):
         try:
-            raw = await link.request(method, params)
+            raw = await link.request(method, params, call=call)
         except UpstreamRefusal as refusal:
             if refusal.code == METHOD_NOT_FOUND:
                 return found

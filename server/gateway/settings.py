@@ -97,6 +97,9 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         tuple[Annotated[str, Meta(min_length=1, max_length=200)], ...],
         Meta(max_length=50, description='keys of a call\'s _meta, e.g. ["traceparent", "example.com/*"]'),
     ] = TRACE_CONTEXT
+    # who shares a child or a connection
+    share: Annotated[Literal["all", "caller"], Meta(description='"all" or "caller"')] = "all"
+    callers_at_once: Annotated[int, Meta(ge=1, le=1000, description="a number from 1 to 1000")] = 32
     # what of it is offered, and how it is called
     trust: Annotated[
         Literal["pinned", "first-use", "always"], Meta(description='"pinned", "first-use" or "always"')
@@ -162,6 +165,10 @@ def problems(config: McpConfig) -> list[tuple[str, str]]:
             for key in ("token", "headers", "ca_file")
             if getattr(config, key)
         ]
+    elif config.share != "all":
+        found.append(
+            ("share", "is for a command or tcp: over HTTP each caller has a session of its own; leave it out")
+        )
     if not config.command:
         found += [
             (key, "is for a server that is a command; leave it out")

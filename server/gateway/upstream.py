@@ -9,13 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from server.backends.base import BackendError, Trouble
+from server.backends.base import AgentRequest, BackendError, Trouble
 from server.backends.child import start_child
+from server.gateway.caller_links import CallerLinks, either
 from server.gateway.channel import open_channel
 from server.gateway.credentials import Credential
 from server.gateway.guard import OfferGuard, UpstreamLists
@@ -85,6 +87,8 @@ class Upstream:
         self._wanted = trio.Event()
         self._relist = trio.Event()
         self._era: str = config.era
+        self._callers: CallerLinks | None = None
+        self._apart = config.share == "caller"
         self._offered: UpstreamLists | None = None  # as it was last said
         self._changed: Callable[[], None] = _nothing
         self._updated: Callable[[str], None] = _nothing_of
@@ -101,6 +105,13 @@ class Upstream:
     ) -> None:
         self._changed, self._updated = changed, updated
         async with trio.open_nursery() as nursery:
+            self._callers = CallerLinks(
+                partial(self._open, nursery=nursery),
+                nursery,
+                most=self._config.callers_at_once,
+                name=self._name,
+                log=self._log,
+            )
             nursery.start_soon(self.parking.run)
             nursery.start_soon(self._keep, nursery)
             if self._config.connect == "start":
@@ -124,6 +135,15 @@ class Upstream:
                 await self._arrived.wait()
             return link
         raise UpstreamGone(self._told or "cannot be reached")
+
+    @property
+    def callers(self) -> CallerLinks | None:
+        """The connections of one caller each; None where one serves all: callers have sessions of their own in it, or share what it keeps."""
+        return self._callers if self._apart else None
+
+    def own_link(self, call: AgentRequest) -> Link | None:
+        """Return the connection on which something of this caller's alone may be."""
+        return self.link_nowait() if self.callers is None else self.callers.known(call)
 
     def remember_followed(self, uri: str) -> None:
         while len(self.followed) >= RESOURCES_FOLLOWED:
@@ -197,7 +217,7 @@ class Upstream:
         try:
             while not link.ended.is_set():
                 with trio.move_on_after(untold):
-                    await _either(link.ended, self._relist)
+                    await either(link.ended, self._relist)
                 if link.ended.is_set():
                     break
                 self._relist = trio.Event()
@@ -299,15 +319,18 @@ class Upstream:
                 # Perhaps it is of the first revision, which had another transport.
                 try:
                     async with self._channel(SseStream(wire), tells, "handshake") as channel:
+                        self._apart = True  # its session is the stream
                         yield channel
                 except NotAnUpstream:
                     raise problem from None
                 return
-            async with trio.open_nursery() as listening:
-                listening.start_soon(link.run)
-                yield link
-                listening.cancel_scope.cancel()
-            await link.end()
+            try:
+                async with trio.open_nursery() as listening:
+                    listening.start_soon(link.run)
+                    yield link
+                    listening.cancel_scope.cancel()
+            finally:
+                await link.end()
         finally:
             await wire.aclose()
 
@@ -354,17 +377,6 @@ class Upstream:
 def _failure(error: BackendError) -> UpstreamFailure:
     """One of a credential is the upstream's as well: it cannot be used without."""
     return error if isinstance(error, UpstreamFailure) else UpstreamGone(f"cannot be used: {error}")
-
-
-async def _either(one: trio.Event, other: trio.Event) -> None:
-    async with trio.open_nursery() as nursery:
-
-        async def until(event: trio.Event) -> None:
-            await event.wait()
-            nursery.cancel_scope.cancel()
-
-        nursery.start_soon(until, one)
-        nursery.start_soon(until, other)
 
 
 def _nothing() -> None:

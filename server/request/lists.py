@@ -60,7 +60,7 @@ async def list_tools(request: Request) -> ListResult:
 
 
 async def list_resources(request: Request) -> ListResult:
-    return _page(request, "resources", visible_resources(request))
+    return _page(request, "resources", await visible_resources(request))
 
 
 async def list_templates(request: Request) -> ListResult:

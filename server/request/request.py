@@ -119,6 +119,10 @@ class Request(msgspec.Struct, kw_only=True):
         return self.route.revision
 
     @property
+    def session_id(self) -> str | None:
+        return None if self.session is None else self.session.id
+
+    @property
     def sharer(self) -> str:
         """By what its caller has a part of what there is only so much of."""
         if self.known_sharer is None:

@@ -25,7 +25,7 @@ LONGEST_ADDRESS: Final = 8192
 _ALLOWED: Final = Standing.ALLOWED
 
 
-def visible_resources(request: Request) -> Sequence[Resource]:
+async def visible_resources(request: Request) -> Sequence[Resource]:
     endpoint = request.endpoint
     me = _own(request, ME)
     own = () if me is None else me.listed
@@ -35,6 +35,11 @@ def visible_resources(request: Request) -> Sequence[Resource]:
         *(
             entry.resource
             for entry in endpoint.catalog.resources()
+            if entry.resource.uri not in hidden and _stands(request, entry) is not Standing.HIDDEN
+        ),
+        *(
+            entry.resource
+            for entry in await endpoint.catalog.resources_of(_question(request))
             if entry.resource.uri not in hidden and _stands(request, entry) is not Standing.HIDDEN
         ),
         *own,
@@ -99,28 +104,14 @@ async def _read(request: Request, uri: str, line: Outlet, resumed: object) -> Se
             return (await me.read(uri, request.principal),), "ok"
 
         return await perform(request, uri, MY_TERMS, _ALLOWED, tell, line)
-    found = _find(request.endpoint, uri)
+    found = _find(request.endpoint, uri) or await _find_personal(request, uri)
     if found is None or (standing := _stands(request, found[0])) is Standing.HIDDEN:
         raise UnknownResource(uri)
     entry, arguments = found
     template = entry.template.uri_template if isinstance(entry, TemplateEntry) else None
 
     async def read(outlet: Outlet) -> tuple[Sequence[ResourceContents], str]:
-        question = ResourceRead(
-            uri=uri,
-            template=template,
-            arguments=arguments,
-            subject=request.principal.subject,
-            sharer=request.sharer,
-            caller=request.principal,
-            call_id=request.call_id,
-            can=request.can,
-            resumed=resumed,
-            wants_progress=request.wants_progress,
-            log_level=request.log_level(),
-            came=request.route.came,
-            origin=request,
-        )
+        question = _question(request, uri, template, arguments, resumed)
         try:
             contents = await entry.backend.read(question, outlet)
         except NoSuchResource as error:
@@ -152,6 +143,40 @@ def _find(endpoint: Endpoint, uri: str) -> tuple[ResourceEntry | TemplateEntry, 
     catalog = endpoint.catalog
     entry = catalog.resource(uri)
     return catalog.fitting(uri) if entry is None else (entry, NO_ARGUMENTS)
+
+
+async def _find_personal(request: Request, uri: str) -> tuple[ResourceEntry, Mapping[str, str]] | None:
+    """Find what exists for this caller alone."""
+    if len(uri) > LONGEST_ADDRESS:
+        return None
+    for entry in await request.endpoint.catalog.resources_of(_question(request)):
+        if entry.resource.uri == uri:
+            return entry, NO_ARGUMENTS
+    return None
+
+
+def _question(
+    request: Request,
+    uri: str = "",
+    template: str | None = None,
+    arguments: Mapping[str, str] = NO_ARGUMENTS,
+    resumed: object = None,
+) -> ResourceRead:
+    return ResourceRead(
+        uri=uri,
+        template=template,
+        arguments=arguments,
+        subject=request.principal.subject,
+        sharer=request.sharer,
+        caller=request.principal,
+        call_id=request.call_id,
+        can=request.can,
+        resumed=resumed,
+        wants_progress=request.wants_progress,
+        log_level=request.log_level(),
+        came=request.route.came,
+        origin=request,
+    )
 
 
 def _stands(request: Request, entry: ResourceEntry | TemplateEntry) -> Standing:

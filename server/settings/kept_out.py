@@ -71,20 +71,22 @@ class ProgramNotice(msgspec.Struct, frozen=True, kw_only=True):
 
 def program_notices(resolved: Resolved) -> list[ProgramNotice]:
     """Return what cannot be kept from programs here, and what they cannot do because of what is kept from them."""
+    shared = _shared_notices(resolved)
     started = [agent for server in resolved.servers for agent in _started(server)]
     if not started:
-        return []
+        return shared
     from server.backends.landlock import ForbiddenPaths, landlock_abi
 
     if not landlock_abi():
         return [
+            *shared,
             ProgramNotice(
                 words="this system has no Landlock: programs that the server starts can open its data directory, keys and settings",
                 hint="start only programs that you trust, or run the server and them as different users",
                 grave=True,
-            )
+            ),
         ]
-    found: list[ProgramNotice] = []
+    found = shared
     if loose := sorted({_named(agent) for agent in started if getattr(agent, "unconfined", False)}):
         found.append(
             ProgramNotice(
@@ -122,6 +124,29 @@ def program_notices(resolved: Resolved) -> list[ProgramNotice]:
                 )
             )
     return found
+
+
+def _shared_notices(resolved: Resolved) -> list[ProgramNotice]:
+    """Name the upstreams in whose one process or connection several people would meet."""
+    shared = sorted(
+        {
+            str(getattr(agent, "what", ""))
+            for server in resolved.servers
+            if not (resolved.loopback and resolved.open_to_all(server))
+            for agent in server.agents
+            if kind_of(agent) == "mcp"
+            and getattr(agent, "share", "") == "all"
+            and not getattr(agent, "url", "")
+        }
+    )
+    if not shared:
+        return []
+    return [
+        ProgramNotice(
+            words=f"all who call share what {', '.join(shared)} keeps in memory, and may meet each other's there",
+            hint='share = "caller" in its settings gives each of them a process or connection of their own',
+        )
+    ]
 
 
 def _started(server: ServerConfig) -> Iterator[msgspec.Struct]:

@@ -50,7 +50,6 @@ class TokenCredential:
         self._log = log
         self._cache = TokenCache(clock)
         self._trouble: Trouble | None = None
-        self.shared: Final = whose is for_everybody
 
     def trouble(self) -> Trouble | None:
         return self._trouble
@@ -86,10 +85,6 @@ class WithHeaders:
         self._static = static
         # What was last shown of its own, and the same with what the settings send: made once, and not for each call.
         self._last: tuple[Mapping[str, str], Mapping[str, str]] | None = None
-
-    @property
-    def shared(self) -> bool:
-        return self._own.shared
 
     def trouble(self) -> Trouble | None:
         return self._own.trouble()

@@ -112,7 +112,7 @@ def mcp_of(era: Mapping[str, object]) -> Callable[[bytes], bytes]:
     results = {**era, **EVERY_ERA}
 
     def answer(body: bytes) -> bytes:
-        message = json.loads(body)
+        message = json.loads(body or b"{}")  # a DELETE has none
         if "id" not in message:
             return b""
         found = {"jsonrpc": "2.0", "id": message["id"]}

@@ -232,7 +232,9 @@ def test_a_lifespan_that_cannot_begin_keeps_the_server_from_starting_or_the_old_
     with ostiary.serving() as server:
         call = calls_as(ostiary, server, "FULL")
         file.write_text(
-            file.read_text().replace('with open("tmp/opened.log", "a") as log: log.write("opened\\n")', "1 / 0"),
+            file.read_text().replace(
+                'with open("tmp/opened.log", "a") as log: log.write("opened\\n")', "1 / 0"
+            ),
             "utf-8",
         )
         server.await_words("agent.not_reloaded")

@@ -327,7 +327,7 @@ async def test_a_page_that_nobody_wants_to_open_is_the_end_of_the_call() -> None
 
     double = Double(handlers={"ask": ask}, lists={"tools": [tool("ask")]})
     async with over_tcp(double) as tcp, gate(tcp=tcp, question_hosts=("a.example",)) as door:
-        for action, told in (("decline", "which was declined"), ("accept", "a page first")):
+        for action, told in (("decline", "nobody did"), ("accept", "a page first")):
             caller = Caller(lambda asked, action=action: {key: {"action": action} for key in asked})
             with pytest.raises(BackendError, match=told):
                 await door.call("ask", caller, can=CAN_ALL)

@@ -124,6 +124,10 @@ class Double:
     lists: dict[str, list[Any]] = field(default_factory=lambda: {"tools": [tool("say")]})
     capabilities: dict[str, Any] = field(default_factory=lambda: {"tools": {}})
     session: str | None = None  # over HTTP, in the handshake era
+    sessions: set[str] | None = (
+        None  # over HTTP: those that were begun, where each `initialize` begins another
+    )
+    ended: list[str] = field(default_factory=list)  # over HTTP: sessions that were deleted
     heard: list[dict[str, Any]] = field(default_factory=list)
     heads: list[Mapping[str, str]] = field(default_factory=list)
     answers: dict[str, _Answer] = field(default_factory=dict)
@@ -199,6 +203,7 @@ async def over_tcp(double: Double) -> AsyncGenerator[str]:
 
     async def serve(stream: trio.SocketStream) -> None:
         double.connections += 1
+        here = {"connection": str(double.connections)}
         lock = trio.Lock()
 
         async def say(message: Mapping[str, Any]) -> None:
@@ -213,8 +218,8 @@ async def over_tcp(double: Double) -> AsyncGenerator[str]:
                 async for data in stream:
                     *lines, held = (held + data).split(b"\n")
                     for line in lines:
-                        double.hear(json.loads(line), {})
-                        nursery.start_soon(double.take, json.loads(line), say, {})
+                        double.hear(json.loads(line), here)
+                        nursery.start_soon(double.take, json.loads(line), say, here)
                 nursery.cancel_scope.cancel()
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
@@ -277,8 +282,13 @@ async def _answer(
     if double.session is not None and headers.get("mcp-session-id", double.session) != double.session:
         await reply(404)
         return
+    if double.sessions is not None and headers.get("mcp-session-id", "") not in {"", *double.sessions}:
+        await reply(404)
+        return
     if method != "POST":
         double.methods.append(method)
+        if method == "DELETE" and double.sessions is not None:
+            double.ended.append(headers["mcp-session-id"])
         await reply(405 if method == "GET" else 200)
         return
     message = json.loads(body)
@@ -287,11 +297,11 @@ async def _answer(
         await double.take(message, _nowhere, headers)
         await reply(202)
         return
-    session = (
-        f"Mcp-Session-Id: {double.session}\r\n"
-        if double.session and message["method"] == "initialize"
-        else ""
-    )
+    begun_here = double.session
+    if double.sessions is not None and message["method"] == "initialize":
+        begun_here = f"s-{next(double.numbers)}"
+        double.sessions.add(begun_here)
+    session = f"Mcp-Session-Id: {begun_here}\r\n" if begun_here and message["method"] == "initialize" else ""
     if double.session is not None and message["method"] != "initialize" and "mcp-session-id" not in headers:
         await reply(400)
         return

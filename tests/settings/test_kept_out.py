@@ -86,6 +86,32 @@ def test_an_unconfined_program_is_named(home: Path) -> None:
     assert "agents/agent.py" in notice.words
 
 
+SHARED = """
+    [[server]]
+    {server}
+    [[server.agent]]
+    kind = "mcp"
+    id = "lab"
+    tcp = "127.0.0.1:9000"
+    {agent}
+"""
+
+
+@pytest.mark.parametrize(
+    ("server", "agent", "said"),
+    [
+        ("", "", True),
+        ("", 'share = "all"', True),
+        ("", 'share = "caller"', False),
+        ('auth = "none"', "", False),
+    ],
+)
+def test_what_several_people_share_is_named(home: Path, server: str, agent: str, said: bool) -> None:
+    """Nobody shares anything where everybody who calls is somebody at this machine."""
+    notices = program_notices(settings(home, SHARED.format(server=server, agent=agent)))
+    assert ['share = "caller"' in each.hint and "lab" in each.words for each in notices] == [True] * said
+
+
 def test_a_folder_above_what_is_kept_out_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(home)
     (notice,) = program_notices(settings(home, AGENT))

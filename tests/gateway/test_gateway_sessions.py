@@ -1,0 +1,274 @@
+"""People behind one upstream: each has a session or a connection of their own, and meets nothing of anybody else's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+from upstreams import (
+    Caller,
+    Double,
+    Gate,
+    Handler,
+    Log,
+    Refused,
+    Turn,
+    gate,
+    over_http,
+    over_tcp,
+    soon,
+    text,
+    tool,
+    words,
+)
+
+from server.backends.base import AgentRequest, BackendError, Busy, LibraryBackend, Origin, ResourceRead
+from server.gateway import http_sessions
+from server.gateway.caller_links import CallerLinks
+from server.gateway.credentials import Credential, StaticCredential
+from server.gateway.link import Link, UpstreamTells
+
+
+class Personal:
+    """A credential of each caller's own."""
+
+    async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {'ours' if call is None else call.subject}"}
+
+    async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
+        return False
+
+
+class Memory(Double):
+    """An upstream that keeps something in each session, and lists it there as a resource."""
+
+    def __init__(self, **more: Any) -> None:
+        handlers: dict[str, Handler] = {
+            "keep": self.keep, "show": self.show, "hang": self.hang, "resources/list": self.listed, "resources/read": self.read,
+        }  # fmt: skip
+        super().__init__(
+            handlers=handlers,
+            lists={"tools": [tool(name) for name in ("keep", "show", "hang")]},
+            capabilities={"tools": {}, "resources": {"listChanged": True}},
+            **more,
+        )
+        self.kept: dict[str, str] = {}
+        self.hanging = trio.Event()
+
+    def where(self, turn: Turn) -> str:
+        return turn.headers["connection" if self.sessions is None else "mcp-session-id"]
+
+    async def keep(self, turn: Turn) -> Any:
+        self.kept[self.where(turn)] = str(turn.arguments["word"])
+        return text("kept")
+
+    async def show(self, turn: Turn) -> Any:
+        return text(self.kept.get(self.where(turn), "nothing"))
+
+    async def hang(self, turn: Turn) -> Any:
+        self.hanging.set()
+        await trio.sleep_forever()
+
+    async def listed(self, turn: Turn) -> Any:
+        there = self.where(turn) in self.kept
+        return {"resources": [{"uri": "memo://mine", "name": "mine"}] if there else []}
+
+    async def read(self, turn: Turn) -> Any:
+        if self.where(turn) not in self.kept:
+            raise Refused(-32002, "there is none")
+        return {"contents": [{"uri": "memo://mine", "text": self.kept[self.where(turn)]}]}
+
+
+def origin(session: str | None) -> Origin:
+    """The request of a client with this session, as far as it is asked."""
+    return cast("Origin", SimpleNamespace(session_id=session, traceparent=None))
+
+
+async def listed(door: Gate, subject: str) -> Sequence[str]:
+    asked = ResourceRead(uri="", subject=subject, call_id="c")
+    return [each.uri for each in await door.backend.resources_of(asked)]
+
+
+async def read(door: Gate, subject: str) -> str:
+    library: LibraryBackend = door.backend
+    asked = ResourceRead(uri="memo://mine", subject=subject, call_id="c")
+    (found,) = await library.read(asked, Caller())
+    return str(cast("Any", found).text)
+
+
+@asynccontextmanager
+async def apart(wire: str, credential: Credential | None = None) -> AsyncGenerator[tuple[Memory, Gate]]:
+    """A gate to an upstream where each caller has a session (`http`) or a connection (`tcp`) of their own."""
+    if wire == "http":
+        double = Memory(sessions=set())
+        async with over_http(double) as url, gate(url=url, credential=credential) as door:
+            yield double, door
+        return
+    double = Memory()
+    async with over_tcp(double) as tcp, gate(tcp=tcp, share="caller") as door:
+        yield double, door
+
+
+@pytest.mark.parametrize(
+    ("wire", "credential"),
+    [("http", None), ("http", StaticCredential({})), ("http", Personal()), ("tcp", None)],
+)
+async def test_what_one_caller_leaves_is_met_by_that_caller_alone(wire: str, credential: Any) -> None:
+    async with apart(wire, credential) as (_, door):
+        for subject in ("alice", "bob"):
+            await door.call("keep", subject=subject, arguments={"word": f"of {subject}"})
+        assert words(await door.call("show", subject="carol")) == "nothing"
+        for subject in ("alice", "bob"):
+            assert words(await door.call("show", subject=subject)) == f"of {subject}"
+            assert await listed(door, subject) == ["memo://mine"]
+            assert await read(door, subject) == f"of {subject}"
+        assert await listed(door, "carol") == []
+        assert await listed(door, "dave") == []  # who made no call yet
+        with pytest.raises(BackendError):
+            await read(door, "carol")
+        assert door.backend.resources() == []
+
+
+@pytest.mark.parametrize("wire", ["http", "tcp"])
+async def test_strangers_with_sessions_or_addresses_of_their_own_are_kept_apart(wire: str) -> None:
+    nobody: dict[str, Any] = {"subject": "anonymous"}
+    async with apart(wire) as (_, door):
+        who: list[dict[str, Any]] = [
+            {"sharer": "192.0.2.1", "origin": origin("one")},
+            {"sharer": "192.0.2.1", "origin": origin("two")},
+            {"sharer": "192.0.2.2"},
+            {"sharer": "192.0.2.1"},
+        ]
+        for number, each in enumerate(who):
+            await door.call("keep", **nobody, **each, arguments={"word": str(number)})
+        shown = [words(await door.call("show", **nobody, **each)) for each in who]
+        assert shown == ["0", "1", "2", "3"]
+
+
+async def test_a_callers_list_is_read_again_after_each_of_their_requests_and_not_before() -> None:
+    async with apart("http") as (double, door):
+        await door.call("keep", subject="alice", arguments={"word": "x"})
+        before = len(double.of("resources/list"))
+        for _ in range(3):
+            await listed(door, "alice")
+        assert len(double.of("resources/list")) == before + 1
+        await door.call("show", subject="alice")
+        await listed(door, "alice")
+        assert len(double.of("resources/list")) == before + 2
+
+
+async def test_requests_of_one_caller_that_come_together_begin_one_session() -> None:
+    async with apart("http") as (double, door):
+        begun = len(double.of("initialize"))
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(door.call, "show")
+        assert len(double.of("initialize")) == begun + 1
+
+
+async def test_a_callers_session_that_the_upstream_has_lost_is_begun_anew_for_that_caller() -> None:
+    async with apart("http") as (double, door):
+        await door.call("keep", subject="alice", arguments={"word": "x"})
+        assert double.sessions is not None
+        (lost,) = double.kept
+        double.sessions.discard(lost)
+        assert words(await door.call("show", subject="alice")) == "nothing"
+        assert lost not in double.ended
+
+
+async def test_one_caller_too_many_takes_the_place_of_whoever_was_not_heard_of_for_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_sessions, "SESSIONS", 2)
+    async with apart("http") as (double, door):
+        for subject in ("alice", "bob"):
+            await door.call("keep", subject=subject, arguments={"word": subject})
+        await door.call("show", subject="alice")
+        await door.call("show", subject="carol")
+        of_bob = next(session for session, word in double.kept.items() if word == "bob")
+        assert double.ended == [of_bob]
+        assert words(await door.call("show", subject="alice")) == "alice"
+    assert double.sessions is not None
+    assert set(double.ended) == double.sessions
+
+
+@pytest.mark.parametrize("wire", ["http", "tcp"])
+async def test_nobody_takes_the_place_of_a_caller_whose_request_is_under_way(
+    wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_sessions, "SESSIONS", 1)
+    double = Memory(sessions=set() if wire == "http" else None)
+    serving, where = (over_http, "url") if wire == "http" else (over_tcp, "tcp")
+    more: dict[str, Any] = {} if wire == "http" else {"share": "caller", "callers_at_once": 1}
+    async with (
+        serving(double) as address,
+        gate(**{where: address}, **more) as door,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(door.call, "hang")
+        await double.hanging.wait()
+        with pytest.raises(Busy):
+            await door.call("show", subject="bob")
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_connection_that_a_caller_leaves_idle_gives_way_to_another_callers() -> None:
+    double = Memory()
+    async with over_tcp(double) as tcp, gate(tcp=tcp, share="caller", callers_at_once=1) as door:
+        for _ in range(2):
+            for subject in ("alice", "bob"):
+                await door.call("keep", subject=subject, arguments={"word": subject})
+                assert words(await door.call("show", subject=subject)) == subject
+        assert double.connections == 1 + 4
+
+
+async def test_a_callers_connection_that_breaks_is_opened_again_with_their_next_call() -> None:
+    double = Memory()
+    async with over_tcp(double) as tcp, gate(tcp=tcp, share="caller") as door:
+        await door.call("keep", arguments={"word": "x"})
+        double.hang_up[-1]()
+        links = door.backend._upstream.callers
+        assert links is not None
+        await soon(lambda: len(links) == 0)
+        assert words(await door.call("show")) == "nothing"
+
+
+class Opened:
+    """A connection that nobody uses, as far as `CallerLinks` looks at it."""
+
+    def __init__(self) -> None:
+        self.ended = trio.Event()
+        self.busy = False
+
+
+async def test_a_connection_is_closed_when_its_caller_was_not_heard_of_for_a_while(
+    autojump_clock: Any,
+) -> None:
+    opened: list[Opened] = []
+    closed: list[Opened] = []
+
+    @asynccontextmanager
+    async def open_link(_: UpstreamTells) -> AsyncGenerator[Link]:
+        link = Opened()
+        opened.append(link)
+        yield cast("Link", link)
+        closed.append(link)
+
+    def call(subject: str) -> AgentRequest:
+        return AgentRequest(subject=subject, call_id="c")
+
+    async with trio.open_nursery() as nursery:
+        links = CallerLinks(open_link, nursery, most=9, name="test", log=Log().logger, idle_seconds=60)
+        alice, bob = await links.of(call("alice")), await links.of(call("bob"))
+        await trio.sleep(40)
+        assert await links.of(call("alice")) is alice
+        cast("Any", bob).busy = True
+        await trio.sleep(40)
+        assert (len(links), closed) == (2, [])
+        cast("Any", bob).busy = False
+        await trio.sleep(90)
+        assert (len(links), len(closed)) == (0, 2)
