@@ -24,7 +24,7 @@ import pathlib
 from ostiary import tool
 
 def note(what: str) -> None:
-    with open("runs", "a") as runs:
+    with open("tmp/runs", "a") as runs:
         runs.write(what + "\\n")
 
 async def work(what: str) -> str:
@@ -59,7 +59,7 @@ def house(home: Path) -> Program:
 
 
 def runs(home: Path) -> list[str]:
-    file = home / "runs"
+    file = home / "tmp" / "runs"
     return file.read_text("utf-8").split() if file.exists() else []
 
 
