@@ -41,7 +41,7 @@ from server.till.calls import (
     Started,
     Unpaid,
 )
-from server.till.offers import PricedTool, PriceUnknown
+from server.till.offers import NoPriceForArguments, PricedTool, PriceUnknown
 from server.till.quotes import BadQuote
 from server.till.till import Till
 from server.x402.in_band import ERROR_KEY, PAYMENT_REQUIRED, PAYMENT_REQUIRED_FIELD, RECEIPT_KEY
@@ -170,6 +170,8 @@ async def _begun(
             offer = await till.offer(price, call, kind, NOTHING_SHOWN, ask_agent)
     except NotComparable as error:
         return _failed(str(error)), "invalid"
+    except NoPriceForArguments as error:
+        return refused(request, Unpaid(refusal=words.no_price_for_arguments(str(error)))), "unpaid"
     except PriceUnknown as error:
         return refused(request, Unpaid(refusal=words.no_price(str(error)))), "unpaid"
     except StoreUnavailable as problem:

@@ -45,6 +45,10 @@ class PriceUnknown(Exception):
     """Nobody can say what the call costs, so it is not run; the text is for the caller."""
 
 
+class NoPriceForArguments(PriceUnknown):
+    """The call has no price, and would have none another time: other arguments are what it takes."""
+
+
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """What one call costs this kind of caller, before plans."""
 
@@ -139,9 +143,9 @@ class PricedTool(msgspec.Struct, frozen=True, kw_only=True):
             try:
                 amount = cast("Expression", price.expression).price(arguments)
             except NoPrice as problem:
-                raise PriceUnknown(f"what {self.tool} costs cannot be worked out: {problem}") from None
+                raise NoPriceForArguments(f"what {self.tool} costs cannot be worked out: {problem}") from None
         if amount > price.most:
-            raise PriceUnknown(
+            raise NoPriceForArguments(
                 f"this call of {self.tool} would cost {shown(amount)}, and it never costs more than {shown(price.most)}"
             )
         return amount

@@ -1,6 +1,7 @@
-"""Whoever shows payments that are not good waits before the next one is looked at: longer each time, by caller and by address.
+"""Waits of those who show payments that are not good, longer each time: of a caller who is known by what that caller showed, of strangers by
+address. So nobody waits for what somebody else showed from the same house.
 
-In memory, and bounded: each look costs a facilitator a simulation on a chain, and nobody is to pay for somebody else's tries.
+In memory, and bounded: each look costs a facilitator a simulation on a chain.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from typing import Final
 
 from auth.values.network import counted_as
 
-# The first one is free: payments expire, and clocks differ.
+# A stranger's first one is free: payments expire, and clocks differ.
 FREE: Final = 1
+# As many as somebody needs who tries out every way in which a payment can be wrong, more than once.
+FREE_OF_A_CALLER: Final = 100
 LONGEST_MS: Final = 300_000
 FORGOTTEN_MS: Final = 3_600_000
 MOST: Final = 10_000
@@ -26,30 +29,26 @@ class Penalties:
         )  # how many, and when the last one was
 
     def wait_seconds(self, caller: str, address: str) -> int:
-        """0: come in."""
-        now = self._clock()
-        wait = max((self._wait(name, now) for name in _names(caller, address)), default=0)
-        return -(-wait // 1000)
+        """Return how long the next one has to wait; 0: come in."""
+        name = _name(caller, address)
+        count, last = self._failures.get(name, (0, 0))
+        beyond = count - (FREE_OF_A_CALLER if caller else FREE)
+        if beyond <= 0:
+            return 0
+        wait = last + min(1000 << min(beyond - 1, 20), LONGEST_MS) - self._clock()
+        return max(0, -(-wait // 1000))
 
     def failed(self, caller: str, address: str) -> None:
-        now = self._clock()
-        for name in _names(caller, address):
-            count, last = self._failures.pop(name, (0, 0))
-            self._failures[name] = (count + 1 if now - last < FORGOTTEN_MS else 1, now)
+        now, name = self._clock(), _name(caller, address)
+        count, last = self._failures.pop(name, (0, 0))
+        self._failures[name] = (count + 1 if now - last < FORGOTTEN_MS else 1, now)
         while len(self._failures) > MOST:
             self._failures.popitem(last=False)
 
     def passed(self, caller: str, address: str) -> None:
-        for name in _names(caller, address):
-            self._failures.pop(name, None)
-
-    def _wait(self, name: str, now: int) -> int:
-        count, last = self._failures.get(name, (0, 0))
-        if count <= FREE:
-            return 0
-        return max(0, last + min(1000 << min(count - FREE - 1, 20), LONGEST_MS) - now)
+        self._failures.pop(_name(caller, address), None)
 
 
-def _names(caller: str, address: str) -> list[str]:
-    at = f"at {counted_as(address)}" if address else ""
-    return [name for name in (f"caller {caller}" if caller else "", at) if name]
+def _name(caller: str, address: str) -> str:
+    """`caller` is empty for a stranger."""
+    return f"caller {caller}" if caller else f"at {counted_as(address)}" if address else ""

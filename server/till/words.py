@@ -122,6 +122,14 @@ def no_price(problem: str) -> Refusal:
     )
 
 
+def no_price_for_arguments(problem: str) -> Refusal:
+    return Refusal(
+        reason="no_price_for_arguments",
+        text=f"{_sentence(problem)} Nothing was taken. Call it with other arguments.",
+        status=422,
+    )
+
+
 def not_without_login() -> Refusal:
     """Whoever has no login here may call what they pay for, and this call costs nothing."""
     return Refusal(

@@ -18,7 +18,7 @@ from server.backends.terms import PRICE_META, BadTerms
 from server.mcp.messages import Tool, ToolAnnotations
 from server.settings.money import PriceTable
 from server.settings.policies import ToolConfig
-from server.till.offers import KIND_OF, PRICE_SECONDS, PricedTool, PriceUnknown
+from server.till.offers import KIND_OF, PRICE_SECONDS, NoPriceForArguments, PricedTool, PriceUnknown
 from server.till.price_tags import words_of, words_of_prices
 
 USER, PAYER = PrincipalKind.USER, PrincipalKind.PAYER
@@ -124,10 +124,10 @@ async def test_an_expression_is_worked_out_for_each_call() -> None:
 
 async def test_a_price_that_comes_out_as_nothing_is_none_and_one_beyond_its_bound_is_refused() -> None:
     assert await priced(price=PriceTable(expression="0.01 * n")).offer(USER, {"n": 0}, nobody) is None
-    with pytest.raises(PriceUnknown, match=r"would cost \$0\.06, and it never costs more than \$0\.05"):
+    with pytest.raises(NoPriceForArguments, match=r"would cost \$0\.06, and it never costs more than \$0\.05"):
         await priced(price=COMPUTED).offer(USER, {"text": "a" * 25}, nobody)
     with pytest.raises(
-        PriceUnknown, match="what search costs cannot be worked out: the price depends on text"
+        NoPriceForArguments, match="what search costs cannot be worked out: the price depends on text"
     ):
         await priced(price=COMPUTED).offer(USER, {}, nobody)
 
