@@ -45,6 +45,7 @@ EVENTS: Final[Mapping[str, str]] = MappingProxyType(
         "key.retired": "retired a signing key",
         "passkey.added": "added a passkey",
         "passkey.removed": "removed a passkey",
+        "payment.cashed_elsewhere": "a payment was used for another purchase before it was sent",
         "payment.settled_after_refusal": "a payment went through after it was taken for refused",
         "plan.ended": "ended a plan",
         "plan.granted": "gave a plan",

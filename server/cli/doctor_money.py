@@ -18,6 +18,7 @@ def money_steps(found: Mapping[str, Any]) -> list[CheckStep]:
         _prices(found["warnings"], found["tools"]),
         *(_facilitator(each) for each in found["facilitators"]),
         *(_asset(each, alone=not found["facilitators"]) for each in found["assets"]),
+        *([_payees()] if any(each["pay_to"] for each in found["assets"]) else []),
         *(_buyer(each, found["assets"]) for each in found["tools"][:TOOLS]),
     ]
 
@@ -74,6 +75,16 @@ def _asset(each: Mapping[str, Any], *, alone: bool) -> CheckStep:
         )
     worthless = ", a test network: worth nothing" if each["testnet"] else ""
     return CheckStep(name="payee", state="ok", detail=f"{what} is paid to {each['pay_to']}{worthless}")
+
+
+def _payees() -> CheckStep:
+    """No program can see which other servers there are."""
+    return CheckStep(
+        name="payee",
+        state="skipped",
+        detail="only servers on this database may take money at that address: another would sell for the same payment",
+        hint="a pay_to of its own for each database",
+    )
 
 
 def _buyer(each: Mapping[str, Any], assets: Sequence[Mapping[str, Any]]) -> CheckStep:

@@ -39,6 +39,7 @@ class NotClaimed(Exception):
 # What a payment that went through means to the books: booked now, booked before, or now though it was taken for refused before, so that
 # nothing stands for it any more; or its row is swept away, and nothing can be booked for it.
 Booking: TypeAlias = Literal["booked", "known", "after_refusal", "gone"]
+CASHED_ELSEWHERE: Final = "payment.cashed_elsewhere"
 SETTLED_AFTER_REFUSAL: Final = "payment.settled_after_refusal"
 # Who did it, in the audit trail.
 ACTOR: Final = "local:till"
@@ -277,6 +278,15 @@ def book_refused(db: StoreDb, *, payment_id: str, problem: str, now: int, until:
         if charge is not None:
             give_back(db, charge, now)
     return True
+
+
+def book_cashed_elsewhere(db: StoreDb, *, payment_id: str, transaction: str, now: int) -> bool:
+    """The money has moved, but for what somebody else sold to the same payee. Return whether that was not known yet."""
+    refused = book_refused(db, payment_id=payment_id, problem="It was used for another purchase.", now=now)
+    if refused:
+        said = f"{payment_id} {transaction}"
+        audit.record(db, at=now, event=CASHED_ELSEWHERE, outcome="refused", actor=ACTOR, reason=said)
+    return refused
 
 
 # ── a process has died ───────────────────────────────────────────────────────────────────────────────────────────────

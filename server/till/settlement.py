@@ -171,12 +171,17 @@ class Settlements:
                 problem = USED_ELSEWHERE if first else "the authorization was used already"
             case Unknown(problem=problem):
                 pass
+        used_elsewhere = USED_ELSEWHERE in (row.problem, problem)
         found = await self._on_chain(row)
         if isinstance(found, Transfer):
-            return await self._settled(row, found.transaction)
+            signers = self.facilitators.signers
+            if not used_elsewhere or (signers and found.sender not in signers):
+                return await self._settled(row, found.transaction)
+            if found.sender in signers:
+                return await self._cashed_elsewhere(row, found.transaction)
         if found is False:
             return await self._refused(row, "It was not carried out in its time.")
-        if row.problem == USED_ELSEWHERE:
+        if used_elsewhere:
             problem = USED_ELSEWHERE
         elif isinstance(answer, AlreadyUsed) and row.network not in self._chains and not first:
             # We are the only ones to whom it was made out, and it was sent: that it cannot be used again is that it was.
@@ -259,6 +264,19 @@ class Settlements:
             if ours:
                 self.counts.payment("refused")
                 self._log.info("payment.refused", payment=row.id, reason=problem[:200])
+
+        await self._write_outcome(job, told)
+
+    async def _cashed_elsewhere(self, row: PaymentRow, transaction: str) -> None:
+        """A facilitator had carried it out before we sent it: for another seller, whose books have it."""
+        job = partial(
+            claims.book_cashed_elsewhere, payment_id=row.id, transaction=transaction, now=self._clock()
+        )
+
+        def told(ours: object) -> None:
+            if ours:
+                self.counts.payment("refused")
+                self._log.error(claims.CASHED_ELSEWHERE, payment=row.id, transaction=transaction)
 
         await self._write_outcome(job, told)
 

@@ -40,6 +40,7 @@ LATE_SECONDS: Final = 120
 
 _QUANTITY: Final = re.compile(r"0x(?:0|[1-9a-f][0-9a-f]{0,15})")
 _WORD: Final = re.compile(r"0x[0-9a-f]{64}")
+_ADDRESS: Final = re.compile(r"0x[0-9a-f]{40}")
 
 
 class ChainUnreachable(Exception):
@@ -55,6 +56,7 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True):
 
     transaction: str
     block: int
+    sender: str  # who sent it, in small letters
 
 
 class Chain:
@@ -123,7 +125,12 @@ class Chain:
             raise ChainUnreachable("names a transaction that failed")
         if not _moved(_objects(receipt.get("logs")), asset, payer, pay_to, nonce, amount):
             return None
-        return Transfer(transaction=transaction, block=_quantity(receipt.get("blockNumber")))
+        sender = receipt.get("from")
+        if not isinstance(sender, str) or not _ADDRESS.fullmatch(sender.lower()):
+            raise _strange()
+        return Transfer(
+            transaction=transaction, block=_quantity(receipt.get("blockNumber")), sender=sender.lower()
+        )
 
     async def check(self) -> None:
         """Whether it is a node of this network. Raises `ChainUnreachable`."""

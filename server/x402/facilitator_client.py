@@ -6,6 +6,7 @@ the configuration's, and payments go nowhere else. Nothing is sent twice.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -38,6 +39,8 @@ SUPPORTED_SECONDS: Final = 10.0
 SUPPORTED_BYTES: Final = 256 * 1024
 CONNECTIONS: Final = 64
 MOST_KINDS: Final = 512
+MOST_SIGNERS: Final = 1000
+_ADDRESS: Final = re.compile("0x[0-9a-fA-F]{40}")
 
 # Version 1 wants to know what is paid for, and facilitators want that to be a URL.
 _SOMETHING: Final = PaidResource(url="mcp://tool", description="", mime_type="application/json")
@@ -99,6 +102,13 @@ class NotSent(Exception):
     """Not a byte reached the facilitator. The text continues a sentence about it."""
 
 
+class FacilitatorFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A facilitator's own word: what it supports, and the addresses from which it sends transactions, in small letters."""
+
+    kinds: tuple[SupportedKind, ...] = ()
+    signers: frozenset[str] = frozenset()
+
+
 class FacilitatorClient:
     def __init__(self, access: FacilitatorAccess) -> None:
         """Raises `ValueError` for an address, a header or a CA file that cannot be used."""
@@ -152,15 +162,16 @@ class FacilitatorClient:
             return Unknown(problem=f"did not answer within {self.access.settle_seconds:g} s")
         return read_settled(status, body, payment, requirements.amount, repeated=repeated)
 
-    async def supported(self) -> tuple[SupportedKind, ...]:
+    async def supported(self) -> FacilitatorFacts:
         """Raises `NoAnswer`, also where it supports nothing: some say so while they start."""
         deadline = trio.current_time() + SUPPORTED_SECONDS
         status, body = await self._ask(self._supported, b"", deadline, SUPPORTED_BYTES)
         if status != 200:
             raise NoAnswer(f"answered with status {status}")
-        if not (kinds := _kinds(body)):
+        found = _facts(body)
+        if not found.kinds:
             raise NoAnswer("names no kind of payment that it supports")
-        return kinds
+        return found
 
     async def aclose(self) -> None:
         await self._fetcher.aclose()
@@ -190,16 +201,27 @@ def _document(payment: Payment, requirements: Requirements, resource: PaidResour
     )
 
 
-def _kinds(body: bytes) -> tuple[SupportedKind, ...]:
+def _facts(body: bytes) -> FacilitatorFacts:
     try:
         answer = open_envelope(body.decode("utf-8"), limit=SUPPORTED_BYTES)
     except (UnicodeDecodeError, UnreadableEnvelope):
-        return ()
+        return FacilitatorFacts()
     kinds: object = answer.get("kinds")
     if not isinstance(kinds, list):
-        return ()
+        return FacilitatorFacts()
     found = (_kind(each) for each in cast("list[object]", kinds)[:MOST_KINDS])
-    return tuple(kind for kind in found if kind is not None)
+    return FacilitatorFacts(
+        kinds=tuple(kind for kind in found if kind is not None), signers=_signers(answer.get("signers"))
+    )
+
+
+def _signers(value: object) -> frozenset[str]:
+    """Read addresses by network. On which of them one sends does not matter: whoever has its key has it on all."""
+    if not isinstance(value, Mapping):
+        return frozenset()
+    lists = [each for each in cast("Mapping[str, object]", value).values() if isinstance(each, list)]
+    named = [each for found in lists for each in cast("list[object]", found)][:MOST_SIGNERS]
+    return frozenset(each.lower() for each in named if isinstance(each, str) and _ADDRESS.fullmatch(each))
 
 
 def _kind(value: object) -> SupportedKind | None:

@@ -43,6 +43,7 @@ class Support(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str
     kinds: tuple[SupportedKind, ...] | None = None
+    signers: frozenset[str] = frozenset()  # from which it sends transactions
     problem: str = ""
 
 
@@ -67,6 +68,11 @@ class Facilitators:
     def support(self) -> tuple[Support, ...]:
         """What was last heard of each, without asking."""
         return tuple(self._support.values())
+
+    @property
+    def signers(self) -> frozenset[str]:
+        """The addresses from which any of them sends transactions, as far as they said."""
+        return frozenset[str]().union(*(each.signers for each in self._support.values()))
 
     async def supported(self) -> tuple[Support, ...]:
         """Ask all of them now, at the same time. Never fails: trouble is part of the answer."""
@@ -153,13 +159,13 @@ class Facilitators:
         url = client.access.url
         known = self._support[url]
         try:
-            kinds = await client.supported()
+            found = await client.supported()
         except NoAnswer as problem:
             if str(problem) != known.problem:
                 self._warn(known.url, str(problem))
             self._support[url] = msgspec.structs.replace(known, problem=str(problem))
         else:
-            self._support[url] = Support(url=known.url, kinds=kinds)
+            self._support[url] = Support(url=known.url, kinds=found.kinds, signers=found.signers)
 
     def _nobody(self, payment: Payment, requirements: Requirements) -> str:
         return (

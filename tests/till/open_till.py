@@ -59,6 +59,7 @@ class FakeFacilitators:
         self.verified = 0
         self.settled: list[str] = []
         self.repeats: list[bool] = []
+        self.signers: frozenset[str] = frozenset()
         self.hold: trio.Event | None = None
         self.verify_hold: trio.Event | None = None
 
@@ -145,6 +146,7 @@ class OpenTill:
         self.store = FaultyStore(store)
         self._bounds = bounds
         self.facilitators = FakeFacilitators()
+        self.chains: dict[str, Any] = {}  # by network
         self.books = Books(KEY)
         self.heard = StringIO()
         self.log: Any = structlog.wrap_logger(structlog.PrintLogger(self.heard))
@@ -165,7 +167,7 @@ class OpenTill:
         store: Any = self.store
         bounds: dict[str, Any] = {**self._bounds}
         return Settlements(
-            store=store, books=self.books, answers=self.vault, facilitators=facilitators, chains={},
+            store=store, books=self.books, answers=self.vault, facilitators=facilitators, chains=self.chains,
             clock=lambda: self.now, boot_id=boot_id, log=self.log, room=AnswerRoom(store, lambda: self.now, **bounds),
             look_seconds=math.inf,  # after the first, it looks when a test says so (`look`)
         )  # fmt: skip

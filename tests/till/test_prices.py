@@ -124,7 +124,9 @@ async def test_an_expression_is_worked_out_for_each_call() -> None:
 
 async def test_a_price_that_comes_out_as_nothing_is_none_and_one_beyond_its_bound_is_refused() -> None:
     assert await priced(price=PriceTable(expression="0.01 * n")).offer(USER, {"n": 0}, nobody) is None
-    with pytest.raises(NoPriceForArguments, match=r"would cost \$0\.06, and it never costs more than \$0\.05"):
+    with pytest.raises(
+        NoPriceForArguments, match=r"would cost \$0\.06, and it never costs more than \$0\.05"
+    ):
         await priced(price=COMPUTED).offer(USER, {"text": "a" * 25}, nobody)
     with pytest.raises(
         NoPriceForArguments, match="what search costs cannot be worked out: the price depends on text"

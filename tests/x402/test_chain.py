@@ -45,6 +45,9 @@ def cancelled() -> dict[str, Any]:
     return log(under_test.AUTHORIZATION_CANCELED, word(PAYER), NONCE)
 
 
+SENDER = "0x" + "Fa" * 20
+
+
 def moved(payer: str = PAYER, to: str = PAYEE, amount: int = 10_000, **more: Any) -> dict[str, Any]:
     return log(under_test.TRANSFER, word(payer), word(to), data="0x" + hex(amount)[2:].rjust(64, "0"), **more)
 
@@ -61,7 +64,12 @@ class Node:
             "eth_call": state,
             "eth_getBlockByNumber": {"number": hex(HEAD), "timestamp": hex(NOW)},
             "eth_getLogs": self.found,
-            "eth_getTransactionReceipt": {"status": "0x1", "blockNumber": hex(AT), "logs": self.logs},
+            "eth_getTransactionReceipt": {
+                "status": "0x1",
+                "blockNumber": hex(AT),
+                "logs": self.logs,
+                "from": SENDER,
+            },
             **answers,
         }
 
@@ -269,7 +277,7 @@ async def test_without_a_sound_block_nothing_has_lapsed(block: object) -> None:
 async def test_the_transaction_of_a_transfer_is_found_and_looked_into() -> None:
     node = Node(used(), moved())
     async with asking(node) as chain:
-        assert await transfer(chain) == Transfer(transaction=TRANSACTION, block=AT)
+        assert await transfer(chain) == Transfer(transaction=TRANSACTION, block=AT, sender=SENDER.lower())
         assert not await chain.authorization_cancelled(SEPOLIA.address, PAYER, NONCE)
     assert node.asked[4] == ("eth_getTransactionReceipt", [TRANSACTION])
 
@@ -412,7 +420,7 @@ async def test_a_node_that_gives_less_at_once_is_asked_for_less() -> None:
     node = Node(used(), moved())
     node.answers["eth_getLogs"] = at_most_800
     async with asking(node) as chain:
-        assert await transfer(chain) == Transfer(transaction=TRANSACTION, block=AT)
+        assert await transfer(chain) == Transfer(transaction=TRANSACTION, block=AT, sender=SENDER.lower())
 
 
 async def test_looking_ends_however_little_a_node_gives_at_once() -> None:

@@ -431,6 +431,17 @@ async def test_a_cancelled_settlement_closes_its_connection() -> None:
 # ── what is supported ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+async def test_from_where_they_send_is_known_once_they_said_it_and_junk_is_none() -> None:
+    said = {
+        **KINDS,
+        "signers": {"eip155:*": ["0x" + "Fa" * 20, "0x12", 7, None], "solana:*": "no list", "": []},
+    }
+    async with asking(serves(supported=said), serves()) as (under_test, _, _):
+        assert under_test.signers == frozenset()
+        await under_test.supported()
+        assert under_test.signers == {"0x" + "fa" * 20}
+
+
 async def test_what_they_support_is_asked_of_all_and_kept() -> None:
     async with asking(serves(), nobody(networks=()), networks=()) as (under_test, [agent], trouble):
         assert all(each.kinds is None for each in under_test.support)
