@@ -96,9 +96,14 @@ class PaidHouse:
     gifts: list[int] = field(default_factory=list)  # what came to the seller for no call of ours
 
     @property
+    def agents(self) -> Path:
+        """A folder of the agent's own: beside the settings it may make no files."""
+        return self.folder / "agent"
+
+    @property
     def runs(self) -> list[str]:
         """What was run, each time that it was."""
-        file = self.folder / "runs"
+        file = self.agents / "runs"
         return file.read_text("utf-8").splitlines() if file.exists() else []
 
     @contextmanager
@@ -110,7 +115,7 @@ class PaidHouse:
     @contextmanager
     def tools_waiting(self) -> Generator[None]:
         """Tools begin, and do not end before the block does."""
-        wait = self.folder / "wait"
+        wait = self.agents / "wait"
         wait.touch()
         try:
             yield
@@ -136,14 +141,15 @@ def paid_house(
 ) -> Generator[PaidHouse]:
     """`asks_chain` False: its settings name no node, so that it knows of the chain what the facilitator says."""
     seller = chain.account().address
-    (home / "agent.py").write_text(AGENT, "utf-8")
+    (home / "agent").mkdir()
+    (home / "agent" / "agent.py").write_text(AGENT, "utf-8")
     with fault_proxy(facilitator) as settling:
         written = {
             "pay_to": seller,
             "network": V1_NAME,
             "facilitator": settling.url,
             "price": PRICE_TEXT,
-            "agent": str(home / "agent.py"),
+            "agent": str(home / "agent" / "agent.py"),
             "python": sys.executable,
             "settle_seconds": settle_seconds,
         }

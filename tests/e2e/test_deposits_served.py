@@ -186,7 +186,8 @@ def test_whoever_leaves_a_call_that_runs_has_paid_nothing(tmp_path: Path) -> Non
     tokens = 'tokens = [{ name = "m0", token = "file:m0", scope = "mcp:tools" }]'
     with selling(tmp_path, f'name = "main"\n{tokens}', agent=LINGERS) as shop:
         wallet = shop.pay("/main/deposit", FIVE, x_api_key=secret(0)).json()["wallet"]
-        mark = tmp_path / "begun"
+        (tmp_path / "tmp").mkdir(exist_ok=True)
+        mark = tmp_path / "tmp" / "begun"
 
         def kept() -> dict[str, Any]:
             (found,) = shop.program.at_machine("ledger", "balance", "--wallet", wallet)["wallets"]

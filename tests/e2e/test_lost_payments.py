@@ -168,7 +168,7 @@ def running(house: PaidHouse, what: str) -> object:
 DEATHS = {
     "reserved, before it is verified": Death(hold("/verify", Fault.HANG), asked("/verify", answered=False)),
     "reserved, and verified": Death(hold("/verify", Fault.HOLD), asked("/verify", answered=True)),
-    "the tool runs": Death(lambda house: (house.folder / "wait").touch(), running, runs=2),
+    "the tool runs": Death(lambda house: (house.agents / "wait").touch(), running, runs=2),
     "sent to be settled, which nobody hears": Death(
         hold("/settle", Fault.HANG), asked("/settle", answered=False)
     ),
@@ -192,7 +192,7 @@ def test_a_server_that_is_killed_takes_up_what_it_left_and_is_paid_once(
         counter.server.process.kill()
         assert counter.server.process.wait() < 0
         assert dying.result().failed
-    (house.folder / "wait").unlink(missing_ok=True)
+    (house.agents / "wait").unlink(missing_ok=True)
     house.settling.heal()
     assert len(dollar.spent_by(account.address)) == death.settled
     with open_counter(house) as counter:

@@ -65,7 +65,7 @@ THEIRS = """
     flow = "upfront"
     [[server.agent]]
     kind = "python"
-    file = "agent.py"
+    file = "agent/agent.py"
 """
 OURS = """
     [[server.agent]]
@@ -118,7 +118,7 @@ class Chain:
 
     @property
     def runs(self) -> list[str]:
-        file = self.theirs.home / "runs"
+        file = self.theirs.home / "agent" / "runs"
         return file.read_text("utf-8").split() if file.exists() else []
 
 
@@ -141,7 +141,8 @@ def open_chain(home: Path, *, asked: bool = False) -> Generator[Chain]:
     secret = secrets.token_bytes(31).rjust(32, b"\1")
     key.write_text(secret.hex(), "utf-8")
     key.chmod(0o600)
-    (theirs.home / "agent.py").write_text(dedent(AGENT) + (dedent(ASKED) if asked else ""), "utf-8")
+    (theirs.home / "agent").mkdir()
+    (theirs.home / "agent" / "agent.py").write_text(dedent(AGENT) + (dedent(ASKED) if asked else ""), "utf-8")
     selling = dedent(MONEY).format(pay_to=MAKER, facilitator=facilitator) + dedent(THEIRS)
     if asked:
         selling = selling.replace('flow = "upfront"', 'price = { function = "cost" }')
@@ -198,7 +199,7 @@ def test_a_tool_is_sold_on_with_a_mark_up_and_both_sides_are_in_the_books_of_one
 
 def test_whoever_dies_between_paying_and_answering_pays_once(home: Path) -> None:
     with open_chain(home) as chain:
-        (chain.theirs.home / "wait").touch()
+        (chain.theirs.home / "agent" / "wait").touch()
         customer = chain.customer()
         asked = customer.wire.call("shop__sell", "tea").result
         payment = customer.sign_for(asked["structuredContent"])
@@ -219,7 +220,7 @@ def test_whoever_dies_between_paying_and_answering_pays_once(home: Path) -> None
         assert [row["kind"] for row in movements(chain.ours)] == []
         (kept,) = json.loads((chain.ours.data_dir / "paying" / "spending.json").read_text())["unanswered"]
         assert kept["amount"] == 20_000
-        (chain.theirs.home / "wait").unlink()
+        (chain.theirs.home / "agent" / "wait").unlink()
         chain.open()
 
         def served() -> str | None:
@@ -238,7 +239,7 @@ def test_whoever_dies_between_paying_and_answering_pays_once(home: Path) -> None
 
 def test_what_was_quoted_is_the_most_that_is_paid_for_it_whoever_asks_again(home: Path) -> None:
     with open_chain(home, asked=True) as chain:
-        cost = chain.theirs.home / "cost"
+        cost = chain.theirs.home / "agent" / "cost"
         cost.write_text("$0.02", "utf-8")
         customer = chain.customer()
         asked = customer.wire.call("shop__sell", "tea").result
