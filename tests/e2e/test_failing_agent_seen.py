@@ -28,7 +28,7 @@ REFUSED = "it cannot be reached: connection refused"
 # Told to die it leaves a note, and with the note it does not start.
 UPSTREAM = """
     import json, os, sys
-    if os.path.exists("dead"):
+    if os.path.exists("notes/dead"):
         sys.exit("the licence is over")
     for line in sys.stdin:
         message = json.loads(line)
@@ -41,7 +41,7 @@ UPSTREAM = """
         elif method == "tools/list":
             answer["result"] = {"tools": [{"name": "look_up", "inputSchema": {"type": "object"}}]}
         elif method == "tools/call":
-            open("dead", "w").close()
+            open("notes/dead", "w").close()
             os._exit(3)
         else:
             answer["error"] = {"code": -32601, "message": "unknown"}
@@ -140,6 +140,7 @@ def test_whoever_looks_at_the_overview_knows_which_agent_fails_why_since_when_an
 ) -> None:
     port = free_port()
     (home / "upstream.py").write_text(dedent(UPSTREAM), "utf-8")
+    (home / "notes").mkdir()
     command = json.dumps([sys.executable, "upstream.py"])
     (home / "ostiary.toml").write_text(
         '[[server]]\nname = "main"\n'

@@ -83,7 +83,9 @@ def test_it_ends_soon_whatever_cannot_end_and_tells_those_who_wait(tmp_path: Pat
         f"[[server.agent]]\nkind = \"python\"\nfile = '{agent}'\npython = '{sys.executable}'\n",
         "utf-8",
     )
-    marks = tmp_path / "task", tmp_path / "question"
+    folder = tmp_path / "marks"  # a program may make nothing beside the settings
+    folder.mkdir()
+    marks = folder / "task", folder / "question"
     with (
         Program(command=SOURCE, home=tmp_path).serving("--config", str(settings)) as server,
         ExitStack() as stack,

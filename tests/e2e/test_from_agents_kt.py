@@ -82,11 +82,11 @@ def test_three_servers_are_behind_one_address_over_http_pipes_and_tcp(program: P
         with program.starting("serve", "--data-dir", "data", "--auth", "none") as server:
             endpoint = server.await_words(r"Listening on (http://\S+)")[1] + "/mcp"
             tools = [tool["name"] for tool in program.ask("tools", endpoint)["tools"]]
-            assert tools == ["issues.find", "files.read", "stock.count"]
-            assert program.run("call", endpoint, "issues.find").stdout == "two issues\n"
-            assert program.run("call", endpoint, "files.read").stdout == "a file\n"
-            assert program.run("call", endpoint, "stock.count", "article=chair").stdout == "4 chairs\n"
-            none = program.run("call", endpoint, "stock.count", "article=bed", code=1)
+            assert tools == ["issues__find", "files__read", "stock__count"]
+            assert program.run("call", endpoint, "issues__find").stdout == "two issues\n"
+            assert program.run("call", endpoint, "files__read").stdout == "a file\n"
+            assert program.run("call", endpoint, "stock__count", "article=chair").stdout == "4 chairs\n"
+            none = program.run("call", endpoint, "stock__count", "article=bed", code=1)
             assert "no such article" in none.stdout + none.stderr
             assert TOKEN not in server.said()
             assert server.end(signal.SIGTERM) == 0
