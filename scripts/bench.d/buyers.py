@@ -42,7 +42,8 @@ POLICY = read_policy(
 
 
 class Buyer(Witness):
-    """Each call has a payment and a key of its own, and is made with both until it is answered: served, or nothing was taken."""
+    """Each call has a payment and a key of its own, and is made with both until it is answered: served, or nothing was taken and nobody knows how far it
+    came."""
 
     noun = "bought calls"
 
@@ -51,7 +52,7 @@ class Buyer(Witness):
         self.books[self.noun] = Book()
         self.wallet = PrivateKey(secrets.token_bytes(31).rjust(32, b"\1"))
         self.served: dict[str, str] = {}  # call → the nonce of what it was paid with
-        self.doubted: set[str] = set()
+        self.unknown: list[str] = []
         self._challenge: dict[str, Any] | None = None
         self._number = 0
 
@@ -78,13 +79,13 @@ class Buyer(Witness):
         while True:
             answer, doubt = self.surely(lambda: self._ask(name, {PAYMENT: payment, KEY: f"key-{name}"}))
             book.in_doubt += doubt
-            if doubt:
-                self.doubted.add(name)
             result = _result(answer)
             if not (result.get("isError") and "retryAfter" in _facts(result)):
                 break
             time.sleep(LOOK_SECONDS)
-        if result.get("isError"):
+        if result.get("isError") and _facts(result).get("reason") == "interrupted":
+            self.unknown.append(name)
+        elif result.get("isError"):
             book.missing.append(f"{name} was answered {answer.status}: {answer.body[-300:]!r}")
         elif f"{name} is {TOOL}" not in str(result["content"]):
             raise Broken(f"{name} was answered {answer.body[:300]!r}")

@@ -81,15 +81,12 @@ class Payer(Walker):
     """Calls what is paid for, from a balance, each under a key of its own: until it is served, or told that nobody knows."""
 
     tool, noun = "sold", "paid calls"
-    # Whoever was killed before it was charged had nothing of it: the call is made again, and charged once.
-    runs_again = True
 
     def __init__(self, server: Door, dice: Random, over: Event, name: str) -> None:
         super().__init__(server, dice, over, name)
         self.books[self.noun] = Book()
         self.served: list[str] = []
         self.charges: list[str] = []  # that their receipts name
-        self.doubted: set[str] = set()  # whose answer was lost at least once
         self.unknown: list[str] = []
         self.failed: list[str] = []
         self._number = 0
@@ -102,8 +99,6 @@ class Payer(Walker):
         name, book = f"{self.name}-{self._number}", self.books[self.noun]
         result, doubt = self._bought(name)
         book.in_doubt += doubt
-        if doubt:
-            self.doubted.add(name)
         if result is None:
             self.unknown.extend([name] * bool(doubt))
             return
@@ -144,7 +139,6 @@ class Poster(Payer):
     """The same with what costs nothing."""
 
     tool, noun = "posted", "keyed calls"
-    runs_again = False
 
 
 class Asker(Witness):

@@ -307,7 +307,7 @@ class Storm:
                     f"{name} was served, and not run" for name in witness.served if not done[name]
                 ]
                 for name in (*witness.served, *witness.unknown):
-                    if done[name] > 1 and not (witness.runs_again and name in witness.doubted):
+                    if done[name] > 1:
                         book.doubled.append(f"{name} was run {done[name]} times")
                 book.missing += witness.failed
 
@@ -316,8 +316,8 @@ class Storm:
             book.missing += [f"{name} was served, and not run" for name in buyer.served if not done[name]]
             book.doubled += [
                 f"{name} was run {done[name]} times"
-                for name in buyer.served
-                if done[name] > 1 and name not in buyer.doubted
+                for name in (*buyer.served, *buyer.unknown)
+                if done[name] > 1
             ]
 
     def _judge_accepted(self) -> None:

@@ -91,11 +91,12 @@ class KeptRows(msgspec.Struct, frozen=True, kw_only=True):
         return KeptSum(**row)
 
 
-# Of calls that stay made and paid for: a repeat is told that it was answered.
+# Of calls that stay made and paid for: a repeat is told that it was answered. One that was interrupted is forgotten.
 CHARGES: Final = KeptRows(
     table="charges",
     stranger="payer:",
-    drop="UPDATE charges SET answer = NULL, answer_bytes = 0 WHERE id = ? AND state = 'done' AND answered_at IS NOT NULL",
+    drop="UPDATE charges SET answer = NULL, answer_bytes = 0, expires_at = CASE state WHEN 'interrupted' THEN 0 ELSE expires_at END"
+    " WHERE id = ? AND state IN ('done', 'interrupted') AND answered_at IS NOT NULL",
 )
 STRANGERS: Final = CHARGES.strangers
 

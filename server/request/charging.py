@@ -76,8 +76,11 @@ async def charged(
     except Paused:
         await till.release(begun, asked=True)
         raise
-    except BaseException:  # also where nobody waits for it any more
+    except Exception:
         await _fail(request, till, begun)
+        raise
+    except BaseException:  # nobody waits for it any more
+        await (till.interrupt(begun) if request.reached else till.release(begun))
         raise
     if answer.is_error:
         in_vain = await _fail(request, till, begun)
@@ -185,6 +188,8 @@ async def _begun(
     except StoreUnavailable as problem:
         begun = _not_written(request, tool, problem)
     if isinstance(begun, Refusal):
+        if begun.resumes is not None:
+            request.when_written = partial(till.interruption_told, begun.resumes)
         return refused(request, till.unpaid(offer, call, begun)), "unpaid"
     if isinstance(begun, Started):
         return begun
@@ -292,6 +297,7 @@ def _call(
         grant_id=principal.grant_id,
         address=request.address,
         depends=depends,
+        idempotent=tool.terms.idempotent,
         patient=request.unhurried,
     )
 

@@ -31,6 +31,7 @@ class PricedCall(msgspec.Struct, frozen=True, kw_only=True):
     grant_id: str | None = None
     address: str = ""  # where the caller is
     depends: bool = False  # what it costs depends on its arguments, so a price that is named is quoted
+    idempotent: bool = False  # it does no harm to run it again where nobody knows how far it came
     patient: bool = False  # a task: it can wait for a settlement as long as that takes
 
 
@@ -90,6 +91,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     status: int = 402  # over plain HTTP
     settlement: Mapping[str, Any] | None = None
     facts: Mapping[str, Any] = {}
+    resumes: str | None = None  # the charge whose call may be made again once its caller was told this
 
 
 class Unpaid(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Rows of charges: one for each priced call that is running, unsettled, owed, or kept so that it can be asked for again.
+"""Rows of charges: one for each priced call that is running, unsettled, owed, interrupted, or kept so that it can be asked for again.
 
 A repeat of a call leads to the charge that stands for it (`charges_standing`). Everything here runs inside jobs.
 """
@@ -224,10 +224,39 @@ def is_unanswered(db: StoreDb, charge_id: str, *, since: int) -> bool:
     return row is not None and (row["answered_at"] is None or row["answered_at"] >= since)
 
 
+def interrupted(
+    db: StoreDb, charge_id: str, *, owner: str, call_id: str, now: int, expires_at: int
+) -> Charge | None:
+    """Keep a call that its caller gave a key, and that may have come to its tool: the same call is not run again by itself. What it
+    held is whoever asks to give back, if it was not paid beforehand. None: it had no key, or certainly did not run."""
+    # What is to be paid beforehand has tries left, and does not run before it is paid. What is not paid makes room like an answer.
+    row = db.fetch_one(
+        "UPDATE charges SET state = 'interrupted', owner = NULL, ended_at = ?, expires_at = ?, answer_bytes = 1 - paid,"
+        " answered_at = CASE paid WHEN 1 THEN NULL ELSE ? END"
+        " WHERE id = ? AND state = 'running' AND owner = ? AND call_id = ? AND keyed = 1 AND (paid = 1 OR retries_left = 0)"
+        f" RETURNING {_COLUMNS}",
+        now,
+        expires_at,
+        now,
+        charge_id,
+        owner,
+        call_id,
+    )
+    return None if row is None else Charge.of(row)
+
+
+def resume(db: StoreDb, charge_id: str) -> None:
+    """Let an interrupted call be made again: what was paid for it is owed, else the same call is a new one."""
+    db.execute(
+        "UPDATE charges SET state = 'owed' WHERE id = ? AND state = 'interrupted' AND paid = 1", charge_id
+    )
+    db.execute("DELETE FROM charges WHERE id = ? AND state = 'interrupted' AND paid = 0", charge_id)
+
+
 def forgiven(db: StoreDb, charge_id: str) -> None:
     """What was paid for it was given back: it is owed no longer, and the same call is a new one."""
     db.execute(
-        "UPDATE charges SET stands = 0, retries_left = 0, answer = NULL, answer_bytes = 0 WHERE id = ? AND state = 'owed'",
+        "UPDATE charges SET stands = 0, retries_left = 0, answer = NULL, answer_bytes = 0 WHERE id = ? AND state IN ('owed', 'interrupted')",
         charge_id,
     )
 

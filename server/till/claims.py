@@ -210,6 +210,29 @@ def release(
     return None
 
 
+def interrupt(
+    db: StoreDb,
+    *,
+    charge_id: str,
+    owner: str,
+    call_id: str,
+    payment_id: str | None,
+    now: int,
+    expires_at: int,
+) -> None:
+    """The same where the tool was run, and nobody can say how far it came: one with a key is remembered as that."""
+    if not _interrupted(db, charge_id, owner=owner, call_id=call_id, now=now, expires_at=expires_at):
+        release(
+            db,
+            charge_id=charge_id,
+            owner=owner,
+            call_id=call_id,
+            payment_id=payment_id,
+            now=now,
+            expires_at=expires_at,
+        )
+
+
 def send(db: StoreDb, *, charge_id: str, payment_id: str, answer: bytes | None, next_try_at: int) -> None:
     """What was worked for is kept, and its payment may be sent. Raises `NotClaimed` if it is not waiting for that."""
     if not (
@@ -293,11 +316,14 @@ def book_cashed_elsewhere(db: StoreDb, *, payment_id: str, transaction: str, now
 
 
 def recover(db: StoreDb, *, boot_id: str, now: int) -> int:
-    """Some of what another process had in hand; how much. What ran is released, what was sent is to be looked for."""
+    """Some of what another process had in hand; how much. What ran is released, what was sent is to be looked for, and a call with a key
+    that may have run is remembered as interrupted."""
     left = charges.left_behind(db, boot_id=boot_id)
     for charge in left:
         if charge.state == "settling":
             charges.disowned(db, charge.id)
+        elif _is_interrupted(db, charge, now):
+            continue
         elif _owed_by(db, charge, now) is None:
             taken = charges.take_out(db, charge.id, "running")
             if taken is not None:
@@ -309,6 +335,22 @@ def recover(db: StoreDb, *, boot_id: str, now: int) -> int:
         if not payments.let_go(db, row.id):
             payments.disowned(db, row.id, now=now)
     return len(left) + len(rows)
+
+
+def _is_interrupted(db: StoreDb, charge: Charge, now: int) -> bool:
+    assert charge.owner is not None  # it was found by its owner
+    return _interrupted(
+        db, charge.id, owner=charge.owner, call_id=charge.call_id, now=now, expires_at=now + KEPT_MS
+    )
+
+
+def _interrupted(db: StoreDb, charge_id: str, *, owner: str, call_id: str, now: int, expires_at: int) -> bool:
+    charge = charges.interrupted(db, charge_id, owner=owner, call_id=call_id, now=now, expires_at=expires_at)
+    if charge is not None and not charge.paid:
+        give_back(db, charge, now)
+        if charge.payment_id is not None:
+            payments.let_go(db, charge.payment_id)
+    return charge is not None
 
 
 def _owed_by(db: StoreDb, charge: Charge, now: int) -> int | None:

@@ -123,7 +123,7 @@ class Finishing:
             try:
                 await self._store.write(job)
             except Exception:
-                await self.release(started)
+                await self.interrupt(started)
                 raise
 
     async def settle(self, started: Started, sealed: bytes | None) -> Refusal | None:
@@ -143,7 +143,7 @@ class Finishing:
             try:
                 await self._store.write(job)
             except Exception as problem:
-                await self.release(started)
+                await (self.release if sealed is None else self.interrupt)(started)
                 if isinstance(problem, StoreBroken):
                     # It may have been written. Then nothing was released, and it is sent soon.
                     self._settlements.not_begun(payment_id, until)
@@ -235,6 +235,31 @@ class Finishing:
                 self._under_way.end(started.id)
         return None
 
+    async def interrupt(self, started: Started) -> None:
+        """As `Till.interrupt`."""
+        if started.call.idempotent:
+            await self.release(started)
+            return
+        now, charge = self._clock(), started.charge
+        if charge.keyed:
+            self._room.add(charge.caller, 1)
+        job = partial(
+            claims.interrupt,
+            charge_id=started.id,
+            owner=self._boot_id,
+            call_id=started.call.call_id,
+            payment_id=charge.payment_id,
+            now=now,
+            expires_at=now + KEPT_MS,
+        )
+        with trio.CancelScope(shield=True):
+            try:
+                await self._store.write(job)
+            except StoreError:
+                self._settlements.later(job)
+            finally:
+                self._under_way.end(started.id)
+
     # ── its answer ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def meta_of(self, charge: Charge, settlement: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -256,3 +281,7 @@ class Finishing:
             return lambda: self._settlements.mark(Mark(charge_id=charge_id, keyed=False, keeps_ms=keeps_ms))
         self._settlements.mark(Mark(charge_id=charge_id, keyed=keyed, keeps_ms=keeps_ms))
         return None
+
+    def interruption_told(self, charge_id: str) -> None:
+        """As `Till.interruption_told`."""
+        self._settlements.mark(Mark(charge_id=charge_id, keyed=True, keeps_ms=0, interrupted=True))

@@ -10,18 +10,22 @@ from collections.abc import Sequence
 import msgspec
 
 from server.store.jobs import StoreDb
+from server.till import charges
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
     charge_id: str
     keyed: bool
     keeps_ms: int
+    interrupted: bool = False  # that it was, is what its caller was told
 
 
 def apply_marks(db: StoreDb, marks: Sequence[Mark], *, now: int) -> None:
     """Charges that are not kept for a repeat are over with it: what they were is in the books."""
     for mark in marks:
-        if mark.keyed:
+        if mark.interrupted:
+            charges.resume(db, mark.charge_id)
+        elif mark.keyed:
             db.execute(
                 "UPDATE charges SET answered_at = ? WHERE id = ? AND state = 'done'", now, mark.charge_id
             )

@@ -1,7 +1,7 @@
 """Calls that were made before: what the charge that stands for them comes to, and whose an authorization is that was shown before.
 
 Whoever comes second waits for the first, is given its answer, or is told what is wrong; a call that was paid beforehand and not served is
-taken up again. Nothing is run or charged a second time.
+taken up again. Nothing is charged a second time, or run: what was interrupted only if that does no harm, or its caller was told and it is paid.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ class Repeats:
             return await self._of_running(charge, limit)
         if charge.state == "owed":
             return await self._of_owed(charge, call, offer, limit)
+        if charge.state == "interrupted":
+            return await self._of_interrupted(charge, call)
         kept_of_it = await self._store.read(lambda db: charges.find_with_answer(db, charge.id))
         if kept_of_it is None:
             return None
@@ -125,6 +127,12 @@ class Repeats:
             return Started(charge=charge, call=call, offer=offer, paid=True, settlement=told)
         again = await self._store.read(lambda db: charges.find(db, charge.id))
         return words.tried_often_enough() if again is not None and again.state == "owed" else None
+
+    async def _of_interrupted(self, charge: Charge, call: PricedCall) -> Refusal | None:
+        if not call.idempotent:
+            return words.interrupted(charge, await self._settlement_of(charge) if charge.paid else None)
+        await self._store.write(partial(charges.resume, charge_id=charge.id))
+        return None
 
     async def _settlement_of(self, charge: Charge) -> Mapping[str, Any] | None:
         payment_id = charge.payment_id

@@ -202,6 +202,15 @@ class Till:
         so for a moment the call leads to the same answer, unless the caller is heard of before."""
         return self._finishing.answered(charge_id, keyed=keyed, keeps_ms=keeps_ms, on_chain=on_chain)
 
+    async def interrupt(self, started: Started) -> None:
+        """Release a call whose tool was run and nobody knows how far it came: one with a key is not run again by itself, unless that
+        does no harm."""
+        await self._finishing.interrupt(started)
+
+    def interruption_told(self, charge_id: str) -> None:
+        """Let a call that was paid beforehand and interrupted be made again: its caller has been told, and decides."""
+        self._finishing.interruption_told(charge_id)
+
     # ── one that becomes a task ──────────────────────────────────────────────────────────────────────────────────────
 
     def hand_over(self, started: Started) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from server.money.amounts import Micros, shown
 from server.till.calls import Refusal
+from server.till.charges import Charge
 from server.till.claims import NOT_FETCHED, Uncovered
 from server.till.offers import CURRENCY, Offer
 from server.till.payments import PaymentRow
@@ -251,6 +252,22 @@ def answers_not_fetched() -> Refusal:
         " nobody fetches is kept for a day.",
         status=429,
         retry_after=NOT_FETCHED_SECONDS,
+    )
+
+
+def interrupted(charge: Charge, settlement: Mapping[str, Any] | None) -> Refusal:
+    """Of a call with a key whose process was killed."""
+    begun = "The call with this key was begun and interrupted, and nobody knows how far it came. It was not made again"
+    if charge.paid:
+        then = f"Look whether it was done. {paid_and_failed(charge.retries_left)}"
+    else:
+        then = "Nothing was taken: look whether it was done, and if it was not, make it with a new key."
+    return Refusal(
+        reason="interrupted",
+        text=f"{begun}. {then}",
+        status=409,
+        settlement=settlement,
+        resumes=charge.id if charge.paid else None,
     )
 
 

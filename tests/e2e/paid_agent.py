@@ -55,6 +55,16 @@ async def held(name: str) -> str:
     return await waits(name)
 
 
+@tool(price="$0.01", annotations={"idempotentHint": True})
+async def held_harmless(name: str) -> str:
+    return await waits(name)
+
+
+@tool(price="$0.01")
+async def held_ahead(name: str) -> str:
+    return await waits(name)
+
+
 @tool(price="$0.01", task="optional")
 async def waited_for(name: str) -> str:
     return await waits(name)

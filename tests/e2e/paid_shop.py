@@ -48,6 +48,8 @@ auth = "none"
 anonymous_pay = true
 [server.tools.ahead]
 flow = "upfront"
+[server.tools.held_ahead]
+flow = "upfront"
 [[server.agent]]
 kind = "python"
 file = "agent.py"
@@ -58,6 +60,8 @@ name = "club"
 auth = "oauth"
 tokens = [{{ name = "poor", token = "file:poor.token", scope = "mcp" }}]
 [server.tools.ahead]
+flow = "upfront"
+[server.tools.held_ahead]
 flow = "upfront"
 [server.tools.curious_ahead]
 flow = "upfront"

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import httpx2
 import pytest
 from paid_shop import CENT, Customer, Shop, answer_of, open_shop, reason_of
-from programs import until
-from task_clients import Heard
+from programs import WAIT_SECONDS, until
+from task_clients import CORE, MODERN, Heard
 
 from server.facilitator.switches import LATE
 
@@ -107,6 +107,106 @@ def test_a_killed_server_takes_nothing_twice_and_loses_nothing_that_was_paid(
     assert shop.wallet()[1] == 0
 
 
+@pytest.mark.parametrize("version", [MODERN, CORE])
+@pytest.mark.parametrize("known", [True, False], ids=["balance", "payment"])
+@pytest.mark.parametrize("tool", ["held", "held_harmless", "waited_for"])
+def test_a_call_with_a_key_that_was_killed_is_run_again_only_if_that_does_no_harm(
+    shop: Shop, hands: ThreadPoolExecutor, tool: str, known: bool, version: str
+) -> None:
+    key = name = f"killed-{tool}-{known}-{version}"
+    as_task: dict[str, Any] = {"task": {}} if tool == "waited_for" and version == CORE else {}
+    shop.open()
+    customer = in_session(shop.member(version=version, cents=5) if known else shop.stranger(version=version))
+    payment = None if known else customer.sign(tool, name)
+    balance, _ = shop.wallet()
+    lost = hands.submit(customer.call, tool, name, payment=payment, key=key, **as_task)
+    shop.await_note(f"{name} runs")
+    shop.kill()
+    lost.exception()  # waits for its end: one that became a task was answered
+    shop.open()
+    shop.let_go(name)
+    again = in_session(customer.another())
+    heard = until_told(again, tool, name, payment, key=key, **as_task)
+    if tool == "held_harmless":
+        assert answer_of(heard) == f"{name} was run 2"
+        assert (balance - shop.wallet()[0], shop.settled(customer)) == ((CENT, 0) if known else (0, 1))
+        return
+    for _ in range(2):
+        assert reason_of(heard) == "interrupted"
+        heard = again.call(tool, name, payment=payment, key=key, **as_task)
+    assert shop.runs(name) == 1
+    assert shop.wallet() == (balance, 0)
+    assert (shop.settled(customer), shop.payments(customer)) == (0, [])
+    if tool == "held":
+        assert answer_of(again.call(tool, name, payment=payment, key=f"{key}-2")) == f"{name} was run 2"
+
+
+def test_one_that_was_paid_beforehand_and_killed_is_run_again_once_its_payer_was_told(
+    shop: Shop, hands: ThreadPoolExecutor
+) -> None:
+    shop.open()
+    customer, name = shop.stranger(), "killed-ahead"
+    payment = customer.sign("held_ahead", name)
+    lost = hands.submit(customer.call, "held_ahead", name, payment=payment, key=name)
+    shop.await_note(f"{name} runs")
+    shop.kill()
+    assert isinstance(lost.exception(), httpx2.TransportError)
+    shop.open()
+    shop.let_go(name)
+    again = customer.another()
+    assert reason_of(again.call("held_ahead", name, payment=payment, key=name)) == "interrupted"
+    assert shop.runs(name) == 1
+    assert answer_of(again.call("held_ahead", name, payment=payment, key=name)) == f"{name} was run 2"
+    assert (shop.settled(customer), shop.booked(customer)) == (1, CENT)
+
+
+def test_over_plain_http_one_that_was_killed_is_told_by_a_status(
+    shop: Shop, hands: ThreadPoolExecutor
+) -> None:
+    shop.open()
+    name = "killed-plain"
+    token = shop.member(cents=5).wire.token
+    headers = {"Idempotency-Key": name, "Authorization": f"Bearer {token}"}
+
+    def post() -> httpx2.Response:
+        url = shop.house.endpoint("club").removesuffix("/mcp") + "/call/held"
+        return httpx2.post(url, json={"name": name}, headers=headers, trust_env=False, timeout=WAIT_SECONDS)
+
+    lost = hands.submit(post)
+    shop.await_note(f"{name} runs")
+    shop.kill()
+    assert isinstance(lost.exception(), httpx2.TransportError)
+    shop.open()
+    shop.let_go(name)
+    again = post()
+    assert (again.status_code, again.json()["error"]) == (409, "interrupted")
+    assert (shop.runs(name), shop.wallet()[1]) == (1, 0)
+
+
+def test_one_whose_caller_leaves_while_it_runs_is_told_the_same(
+    shop: Shop, hands: ThreadPoolExecutor
+) -> None:
+    shop.open()
+    customer, name = shop.stranger(), "left-with-a-key"
+    payment = customer.sign("held", name)
+    left = hands.submit(customer.call, "held", name, payment=payment, key=name)
+    shop.await_note(f"{name} runs")
+    customer.wire.drop()
+    shop.await_note(f"{name} is stopped")
+    assert left.exception() is not None
+    shop.let_go(name)
+    again = customer.another()
+    assert reason_of(until_told(again, "held", name, payment, key=name)) == "interrupted"
+    assert (shop.runs(name), shop.settled(customer), shop.payments(customer)) == (1, 0, [])
+
+
+def in_session(customer: Customer) -> Customer:
+    """In the era of handshakes."""
+    if customer.wire.version == CORE:
+        customer.wire.begin_session()
+    return customer
+
+
 def is_there(shop: Shop, customer: Customer, step: Step, name: str) -> bool:
     if step.tool == "held":
         return shop.runs(name) == 1
@@ -114,11 +214,13 @@ def is_there(shop: Shop, customer: Customer, step: Step, name: str) -> bool:
     return sum(row[calls] for row in shop.seen(customer)) == 1
 
 
-def until_told(customer: Customer, tool: str, name: str, payment: dict[str, Any]) -> Heard:
+def until_told(
+    customer: Customer, tool: str, name: str, payment: dict[str, Any] | None, **more: Any
+) -> Heard:
     """As a client that is told to make the same call again does."""
 
     def look() -> Heard | None:
-        heard = customer.call(tool, name, payment=payment)
+        heard = customer.call(tool, name, payment=payment, **more)
         return None if heard.result.get("isError") and reason_of(heard) in LATER else heard
 
     return until("a call to come to something", look)

@@ -18,7 +18,7 @@ SHOWN = Shown(key="k1")
 
 
 async def asked(till: Till, call_id: str) -> object:
-    return await till.begin(a_call(call_id=call_id), OFFER, SHOWN)
+    return await till.begin(a_call(call_id=call_id, idempotent=True), OFFER, SHOWN)
 
 
 async def started(till: Till, call_id: str) -> Started:
