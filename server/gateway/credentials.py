@@ -9,9 +9,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from server.backends.base import AgentRequest, ToolCrashed
+from server.backends.base import AgentRequest, ToolCrashed, Trouble, Watched
 from server.gateway.settings import sendable
 from server.settings.secret import Secret, SecretUnreadable
+from server.x402.headers import NOTHING_YET, PAYMENT_SIGNATURE
+
+AUTHORIZATION: Final = "Authorization"
 
 
 class Credential(Protocol):
@@ -48,7 +51,7 @@ class StaticCredential:
         """Raises `SecretUnreadable` for what cannot be sent."""
         told = dict(headers)
         if token is not None:
-            told["Authorization"] = Secret(f"Bearer {token.reveal()}")
+            told[AUTHORIZATION] = Secret(f"Bearer {token.reveal()}")
         for name, value in told.items():
             if not sendable(value.reveal()):
                 raise SecretUnreadable(f"the value for the header {name} is not plain ASCII text of one line")
@@ -62,3 +65,37 @@ class StaticCredential:
 
     async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
         return False
+
+
+class PayerCredential:
+    """A credential of somebody with a wallet. Where it shows no login and is turned away, it says from then on that it comes to pay:
+    an upstream that sells to everybody lets it in by that."""
+
+    def __init__(self, own: Credential) -> None:
+        self._own = own
+        self._announces = False
+        # What was last shown of its own, and the same with the announcement.
+        self._last: tuple[Mapping[str, str], Mapping[str, str]] | None = None
+
+    @property
+    def shared(self) -> bool:
+        return self._own.shared
+
+    def trouble(self) -> Trouble | None:
+        return self._own.trouble() if isinstance(self._own, Watched) else None
+
+    async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
+        own = await self._own.headers(call)
+        if not self._announces or AUTHORIZATION in own:
+            return own
+        last = self._last
+        if last is None or last[0] is not own:
+            last = self._last = (own, MappingProxyType({PAYMENT_SIGNATURE: NOTHING_YET, **own}))
+        return last[1]
+
+    async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
+        """Who is turned away with the announcement too is treated as anybody who has no login."""
+        if self._announces or AUTHORIZATION in await self._own.headers(call):
+            return await self._own.refused(call, challenge)
+        self._announces = True
+        return True

@@ -5,6 +5,7 @@ JSON-RPC. What is asked and answered is http.py's.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ from server.gateway.messages import (
 from server.observe.log import Logger
 from server.outgoing.failures import FetchFailed, NotConnected, TooManyConnections
 from server.outgoing.fetch import Fetcher, UpstreamAnswer, header_line
+from server.x402.headers import PAYMENT_SIGNATURE, X_PAYMENT
 
 T = TypeVar("T")
 
@@ -42,6 +44,8 @@ STREAMS: Final = 4
 CHALLENGE_CHARACTERS: Final = 4096
 # Shorter values are words, not credentials.
 MASKED_CHARACTERS: Final = 8
+# A line of a request's own that brings a payment.
+_PAYS: Final = re.compile(rf"(?:^|\n)(?:{PAYMENT_SIGNATURE}|{X_PAYMENT}):".encode("ascii"))
 
 
 class UpstreamNotLetIn(UpstreamFailure):
@@ -94,7 +98,7 @@ class HttpWire:
         for last in (False, True):
             shown = await self._credential.headers(call)
             try:
-                answer = await calls.begin(head + self._lines(shown), message, limit=STREAM_BYTES)
+                answer = await calls.begin(head + self._lines(shown, headers), message, limit=STREAM_BYTES)
                 try:
                     if answer.status != 401:
                         return await read(answer)
@@ -161,7 +165,10 @@ class HttpWire:
                 break
         raise self._not_let_in(call)
 
-    def _lines(self, shown: Mapping[str, str]) -> bytes:
+    def _lines(self, shown: Mapping[str, str], headers: bytes = b"") -> bytes:
+        """`headers`: the request's own. A payment among them says more than that one is to come."""
+        if PAYMENT_SIGNATURE in shown and _PAYS.search(headers):
+            return lines_of({name: value for name, value in shown.items() if name != PAYMENT_SIGNATURE})
         if shown is not self._shown:
             self._shown_lines = lines_of(shown)
             self._shown = shown

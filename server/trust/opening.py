@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from auth.values.model import Millis
 from server.client.identity import BASIC, NONE, POST, ClientIdentity
 from server.gateway.backend import MakeBuyer, McpBackend
-from server.gateway.credentials import Credential, StaticCredential
+from server.gateway.credentials import Credential, PayerCredential, StaticCredential
 from server.gateway.settings import McpConfig
 from server.observe.log import Logger
 from server.outgoing.providers import ProviderClient
@@ -106,6 +106,8 @@ def open_upstream(
         if config.identity == "login":
             login = desk.owner_login(key, config.url)
             credential = WithHeaders(login, static)
+            if config.pay.written:
+                credential = PayerCredential(credential)
         elif config.identity == "person":
             login = desk.owner_login(key, config.url)
             credential = WithHeaders(_personal(config, desk, key, login), static)

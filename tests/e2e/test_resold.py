@@ -17,6 +17,8 @@ from textwrap import dedent
 from typing import Any, cast
 
 import httpx2
+import pytest
+from mcp_calls import request_of
 from paid_shop import Customer
 from programs import SOURCE, WAIT_SECONDS, Program, Server, until
 from task_clients import Wire
@@ -30,7 +32,7 @@ AGENT = """
     import pathlib, time
     from ostiary import tool
 
-    HERE = pathlib.Path(__file__).parent
+    HERE = pathlib.Path(__file__).parent / "notes"
 
     @tool
     def sell(name: str) -> str:
@@ -65,7 +67,7 @@ THEIRS = """
     flow = "upfront"
     [[server.agent]]
     kind = "python"
-    file = "agent/agent.py"
+    file = "agent.py"
 """
 OURS = """
     [[server.agent]]
@@ -92,6 +94,7 @@ class Chain:
     facilitator: str
     buyer: PrivateKey
     port: int
+    upstream: str
     running: ExitStack = field(default_factory=ExitStack)
     served: Server | None = None
 
@@ -118,7 +121,7 @@ class Chain:
 
     @property
     def runs(self) -> list[str]:
-        file = self.theirs.home / "agent" / "runs"
+        file = self.theirs.home / "notes" / "runs"
         return file.read_text("utf-8").split() if file.exists() else []
 
 
@@ -130,22 +133,26 @@ def movements(program: Program) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def open_chain(home: Path, *, asked: bool = False) -> Generator[Chain]:
-    """`asked`: what their tool costs has to be asked of each call."""
+def open_chain(
+    home: Path, *, asked: bool = False, logins: bool = False, era: str = "auto"
+) -> Generator[Chain]:
+    """`asked`: what their tool costs has to be asked of each call. `logins`: they want a login of whoever does not come to pay."""
     theirs, ours = (Program(command=SOURCE, home=home / name) for name in ("theirs", "ours"))
     for each in (theirs, ours):
         each.home.mkdir()
+    (theirs.home / "notes").mkdir()
     facilitating = free_port()
     facilitator = f"http://127.0.0.1:{facilitating}"
     key = ours.home / "buyer.key"
     secret = secrets.token_bytes(31).rjust(32, b"\1")
     key.write_text(secret.hex(), "utf-8")
     key.chmod(0o600)
-    (theirs.home / "agent").mkdir()
-    (theirs.home / "agent" / "agent.py").write_text(dedent(AGENT) + (dedent(ASKED) if asked else ""), "utf-8")
+    (theirs.home / "agent.py").write_text(dedent(AGENT) + (dedent(ASKED) if asked else ""), "utf-8")
     selling = dedent(MONEY).format(pay_to=MAKER, facilitator=facilitator) + dedent(THEIRS)
     if asked:
         selling = selling.replace('flow = "upfront"', 'price = { function = "cost" }')
+    if logins:
+        selling = selling.replace('auth = "none"\n', "")
     selling += f"python = {json.dumps(sys.executable)}\n"
     (theirs.home / "ostiary.toml").write_text(selling, "utf-8")
     with ExitStack() as stack:
@@ -156,9 +163,15 @@ def open_chain(home: Path, *, asked: bool = False) -> Generator[Chain]:
         behind = stack.enter_context(theirs.serving())
         reselling = dedent(MONEY).format(pay_to=TAKER, facilitator=facilitator)
         reselling += dedent(OURS).format(url=behind.endpoint, key=key, payee=MAKER)
+        reselling = reselling.replace('id = "shop"', f'id = "shop"\nera = "{era}"')
         (ours.home / "ostiary.toml").write_text(reselling, "utf-8")
         chain = Chain(
-            theirs=theirs, ours=ours, facilitator=facilitator, buyer=PrivateKey(secret), port=free_port()
+            theirs=theirs,
+            ours=ours,
+            facilitator=facilitator,
+            buyer=PrivateKey(secret),
+            port=free_port(),
+            upstream=behind.endpoint,
         )
         stack.enter_context(chain.running)
         chain.open()
@@ -197,9 +210,31 @@ def test_a_tool_is_sold_on_with_a_mark_up_and_both_sides_are_in_the_books_of_one
         assert len(shown) == 1
 
 
+@pytest.mark.parametrize("era", ["stateless", "handshake"])
+def test_it_is_bought_without_a_login_where_whoever_pays_needs_none(home: Path, era: str) -> None:
+    with open_chain(home, logins=True, era=era) as chain:
+        headers, body = request_of("sell", {"name": "tea"}, {}, modern=True)
+        refused = httpx2.post(
+            chain.upstream, content=body, headers=headers, trust_env=False, timeout=WAIT_SECONDS
+        )
+        assert refused.status_code == 401
+        (listed,) = chain.ours.ask("tools", chain.url)["tools"]
+        assert listed["_meta"]["io.ostiary/price"]["amount"] == "0.024"
+        for number, name in enumerate(("tea", "cake"), 1):
+            customer = chain.customer()
+            asked = customer.wire.call("shop__sell", name).result
+            payment = customer.sign_for(asked["structuredContent"])
+            answered = customer.wire.call("shop__sell", name, _meta={"x402/payment": payment}).result
+            assert answered["content"][0]["text"] == f"sold {name}", answered
+            assert chain.settled(chain.buyer.address) == [20_000] * number
+        assert chain.served is not None
+        assert "upstream.not_let_in" not in chain.served.said()
+        assert chain.ours.at_machine("ledger", "check")["sound"]
+
+
 def test_whoever_dies_between_paying_and_answering_pays_once(home: Path) -> None:
     with open_chain(home) as chain:
-        (chain.theirs.home / "agent" / "wait").touch()
+        (chain.theirs.home / "notes" / "wait").touch()
         customer = chain.customer()
         asked = customer.wire.call("shop__sell", "tea").result
         payment = customer.sign_for(asked["structuredContent"])
@@ -220,7 +255,7 @@ def test_whoever_dies_between_paying_and_answering_pays_once(home: Path) -> None
         assert [row["kind"] for row in movements(chain.ours)] == []
         (kept,) = json.loads((chain.ours.data_dir / "paying" / "spending.json").read_text())["unanswered"]
         assert kept["amount"] == 20_000
-        (chain.theirs.home / "agent" / "wait").unlink()
+        (chain.theirs.home / "notes" / "wait").unlink()
         chain.open()
 
         def served() -> str | None:
@@ -239,7 +274,7 @@ def test_whoever_dies_between_paying_and_answering_pays_once(home: Path) -> None
 
 def test_what_was_quoted_is_the_most_that_is_paid_for_it_whoever_asks_again(home: Path) -> None:
     with open_chain(home, asked=True) as chain:
-        cost = chain.theirs.home / "agent" / "cost"
+        cost = chain.theirs.home / "notes" / "cost"
         cost.write_text("$0.02", "utf-8")
         customer = chain.customer()
         asked = customer.wire.call("shop__sell", "tea").result
