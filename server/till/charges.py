@@ -232,7 +232,7 @@ def interrupted(
     # What is to be paid beforehand has tries left, and does not run before it is paid. What is not paid makes room like an answer.
     row = db.fetch_one(
         "UPDATE charges SET state = 'interrupted', owner = NULL, ended_at = ?, expires_at = ?, answer_bytes = 1 - paid,"
-        " answered_at = CASE paid WHEN 1 THEN NULL ELSE ? END"
+        " answered_at = CASE paid WHEN 1 THEN answered_at ELSE ? END"
         " WHERE id = ? AND state = 'running' AND owner = ? AND call_id = ? AND keyed = 1 AND (paid = 1 OR retries_left = 0)"
         f" RETURNING {_COLUMNS}",
         now,

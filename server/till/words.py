@@ -261,7 +261,7 @@ def interrupted(charge: Charge, settlement: Mapping[str, Any] | None) -> Refusal
     if charge.paid:
         then = f"Look whether it was done. {paid_and_failed(charge.retries_left)}"
     else:
-        then = "Nothing was taken: look whether it was done, and if it was not, make it with a new key."
+        then = "Nothing was taken: look whether it was done. To make it all the same is a new call; a new call takes a new key."
     return Refusal(
         reason="interrupted",
         text=f"{begun}. {then}",

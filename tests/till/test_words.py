@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from server.till import words
 from server.till.calls import Refusal
+from server.till.charges import Charge
 from server.till.claims import NOT_FETCHED, Uncovered
 from server.till.payments import PaymentRow
 from tests.till.open_till import an_offer
@@ -15,6 +17,11 @@ PAID = PaymentRow(
     id="pay_1", network="eip155:84532", asset="0x0", payer="0x1", nonce="0x2", proof_hash="", purpose="call", fingerprint="", server="main",
     caller="", wallet=None, atomic="20000", amount=20_000, currency="USD", pay_to="0x3", valid_before=0, requirements="", created_at=0,
     expires_at=0,
+)  # fmt: skip
+HELD = Charge(
+    id="chg_1", call_key="", fingerprint="", keyed=True, state="interrupted", paid=False, how="balance", server="main", tool="search",
+    call_id="", caller="", client_id=None, grant_id=None, wallet=None, amount=20_000, currency="USD", price="", spent="[]",
+    payment_id=None, retries_left=0, owner=None, created_at=0, expires_at=0,
 )  # fmt: skip
 POOR = Uncovered(reason="balance_too_low", due=20_000, balance=0)
 
@@ -37,6 +44,8 @@ ALL: dict[str, Refusal] = {
     "settled_after_refusal": words.settled_after_refusal(PAID),
     "other_call_of_key": words.other_call_of_key(),
     "answer_gone": words.answer_gone(),
+    "interrupted": words.interrupted(HELD, None),
+    "interrupted, paid": words.interrupted(replace(HELD, paid=True, retries_left=3), None),
     "tried_often_enough": words.tried_often_enough(),
     "too_many_failures": words.too_many_failures(4),
     "bad_payment": words.bad_payment(OFFER, "invalid_network", "Not on that network."),

@@ -1,0 +1,62 @@
+"""Rows of charges that were interrupted, in every database: what of them is kept, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from server.repeats.kept_answers import drop_answers
+from server.store.jobs import StoreDb
+from server.till import charges, claims
+from server.till.charges import Charge
+from tests.till.books_fakes import ANN, ENGINES, NOW, AnyStore, deposit, open_books
+
+CHARGE = Charge(
+    id="chg_1", call_key="key", fingerprint="", keyed=True, state="running", paid=False, how="balance", server="shop", tool="search",
+    call_id="call_1", caller="user:ann:", client_id=None, grant_id=None, wallet=ANN, amount=0, currency="USD", price="1",
+    spent=claims.NOTHING, payment_id=None, retries_left=0, owner="boot", created_at=NOW, expires_at=NOW + 10,
+)  # fmt: skip
+
+
+@pytest.fixture(params=ENGINES)
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[AnyStore]:
+    async with open_books(
+        request.param, tmp_path, lambda: request.getfixturevalue("postgres_database")
+    ) as opened:
+        yield opened
+
+
+def interrupted(db: StoreDb, *, paid: bool) -> Charge | None:
+    deposit(db, ANN, 1_000, "pay_1")
+    db.execute("DELETE FROM charges")
+    charges.insert(db, CHARGE)
+    db.execute("UPDATE charges SET paid = ?", int(paid))
+    claims.interrupt(
+        db,
+        charge_id="chg_1",
+        owner="boot",
+        call_id="call_1",
+        payment_id=None,
+        now=NOW,
+        expires_at=NOW + 100,
+    )
+    return charges.standing(db, "key", NOW + 50)
+
+
+async def test_one_that_was_not_paid_makes_room_like_an_answer(store: AnyStore) -> None:
+    found = await store.write(partial(interrupted, paid=False))
+    assert found is not None and (found.state, found.owner) == ("interrupted", None)
+    await store.write(lambda db: drop_answers(db, ["chg_1"]))
+    assert await store.write(lambda db: charges.standing(db, "key", NOW + 50)) is None
+
+
+async def test_one_that_was_paid_beforehand_never_makes_room_and_is_owed_again(store: AnyStore) -> None:
+    found = await store.write(partial(interrupted, paid=True))
+    assert found is not None and found.state == "interrupted"
+    await store.write(lambda db: drop_answers(db, ["chg_1"]))
+    await store.write(lambda db: charges.resume(db, "chg_1"))
+    found = await store.write(lambda db: charges.standing(db, "key", NOW + 50))
+    assert found is not None and found.state == "owed"
