@@ -163,7 +163,7 @@ class Shop:
         self.tool: Any = SimpleNamespace(
             tool=Tool(name="search", input_schema={"type": "object"}),
             price=SimpleNamespace(depends=lambda _: False, as_agent_says=lambda _: False),
-            terms=SimpleNamespace(deadline_seconds=30.0, dedupe_seconds=0),
+            terms=SimpleNamespace(idempotent=True, deadline_seconds=30.0, dedupe_seconds=0),
         )
         self.endpoint: Any = SimpleNamespace(log=at.log)
         self.unpriced: Exception | None = None
