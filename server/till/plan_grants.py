@@ -1,4 +1,4 @@
-"""Who is on which plan, and until when. Jobs; what a plan is, the settings say (plans.py)."""
+"""Grants of plans: who is on which plan, and until when. Jobs; what a plan is, the settings say (plans.py)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ MOST_PLANS: Final = 16
 # Of a page of a listing.
 LISTED: Final = 200
 
-_ACTIVE: Final = "ended_at IS NULL AND begins_at <= ? AND (ends_at IS NULL OR ends_at > ?)"
+# Each begins as it is made, so one that is there has begun, also by a clock that is behind the one of whoever made it.
+_ACTIVE: Final = "ended_at IS NULL AND (ends_at IS NULL OR ends_at > ?)"
 
 
 class PlanGrant(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,22 +35,20 @@ class PlanNotGranted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def active_plans(db: StoreDb, wallet: str, now: Millis) -> list[str]:
-    """Their names, the oldest first."""
+    """Read the names of the plans that a wallet is on, the oldest first."""
     rows = db.fetch_all(
         f"SELECT plan FROM plan_grants WHERE wallet = ? AND {_ACTIVE} ORDER BY created_at, id LIMIT {MOST_PLANS}",
         wallet,
-        now,
         now,
     )
     return [row["plan"] for row in rows]
 
 
 def active_grants(db: StoreDb, wallet: str, now: Millis) -> list[PlanGrant]:
-    """The same, whole."""
+    """Read the grants of the plans that a wallet is on, the oldest first."""
     rows = db.fetch_all(
         f"SELECT * FROM plan_grants WHERE wallet = ? AND {_ACTIVE} ORDER BY created_at, id LIMIT {MOST_PLANS}",
         wallet,
-        now,
         now,
     )
     return [msgspec.convert(row, PlanGrant) for row in rows]
@@ -65,7 +64,7 @@ def grant_plan(
     by: str,
     now: Millis,
 ) -> PlanGrant | PlanNotGranted:
-    """`grant_id`: a fresh one. Whoever has the plan already does not get it twice."""
+    """Put a wallet on a plan. `grant_id`: a fresh one. Whoever has the plan already does not get it twice."""
     active = active_plans(db, wallet, now)
     if plan in active:
         return PlanNotGranted(reason="already_owned")
@@ -89,19 +88,17 @@ def grant_plan(
 
 
 def end_plan(db: StoreDb, grant_id: str, now: Millis) -> PlanGrant | None:
-    """Takes it back at once; None where it is not there, or over."""
+    """Take a grant back at once; None where it is not there, or over."""
     row = db.fetch_one("SELECT * FROM plan_grants WHERE id = ?", grant_id)
     if row is None:
         return None
-    done = db.execute(
-        f"UPDATE plan_grants SET ended_at = ? WHERE id = ? AND {_ACTIVE}", now, grant_id, now, now
-    )
+    done = db.execute(f"UPDATE plan_grants SET ended_at = ? WHERE id = ? AND {_ACTIVE}", now, grant_id, now)
     return msgspec.convert({**row, "ended_at": now}, PlanGrant) if done == 1 else None
 
 
 def page(db: StoreDb, now: Millis, *, after: str = "") -> list[PlanGrant]:
-    """Those that count now, by id."""
+    """Read the grants that count now, in the order of their ids."""
     rows = db.fetch_all(
-        f"SELECT * FROM plan_grants WHERE id > ? AND {_ACTIVE} ORDER BY id LIMIT {LISTED}", after, now, now
+        f"SELECT * FROM plan_grants WHERE id > ? AND {_ACTIVE} ORDER BY id LIMIT {LISTED}", after, now
     )
     return [msgspec.convert(row, PlanGrant) for row in rows]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Generator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,8 @@ from server.till.plans import Cover, Plans, PlanStanding, quota_subject, trial_s
 from tests.engine_under_test import open_at, place_of
 
 ADA = "user:ada"
-MONTH = 31 * 86_400_000
+DAY = 86_400_000
+MONTH = 31 * DAY
 PLANS = Plans(
     [
         PlanConfig(name="all", unlimited=True),
@@ -259,6 +261,17 @@ async def test_a_plan_is_had_once_ends_by_its_time_or_is_ended(store: InlineStor
     assert (await cover(store, now=NOW + 3000)).how == "due"
 
 
+async def test_a_plan_counts_and_is_not_had_twice_where_the_clock_went_back(store: InlineStore) -> None:
+    grant_id = await on(store, "pro", ends_at=NOW + 30 * DAY)
+    back = NOW - 2000  # the clock was set, or another node's is behind
+    assert (await cover(store, now=back)).how == "quota"
+    again = partial(grant_plan, grant_id="x", wallet=ADA, plan="pro", ends_at=None, by="local:0", now=back)
+    assert await store.write(again) == PlanNotGranted(reason="already_owned")
+    assert [each.id for each in await store.read(lambda db: page(db, back))] == [grant_id]
+    assert await store.write(lambda db: end_plan(db, grant_id, back)) is not None
+    assert (await cover(store, now=back)).how == "due"
+
+
 async def test_nobody_is_on_more_plans_than_a_call_looks_at(store: InlineStore) -> None:
     for number in range(MOST_PLANS):
         await on(store, f"p{number}")
@@ -310,3 +323,45 @@ def test_days_and_months_are_those_of_utc(now: int, day: str, month: str, month_
     assert (period_at("month", now).name, period_at("month", now).expires_at) == (month, month_ends + week)
     assert (period_at("ever", now).name, period_at("ever", now).expires_at) == ("ever", NEVER)
     assert now < period_at("day", now).expires_at - week <= now + 86_400_000
+
+
+@pytest.fixture(params=["UTC", "Etc/GMT+12", "Etc/GMT-14"])
+def somewhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """A machine that lives in this time zone."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", request.param)
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("somewhere")
+@pytest.mark.parametrize(
+    "begin",
+    [at(2027, 2, 1), at(2027, 3, 1), at(2028, 3, 1), at(2027, 5, 1), at(2028, 1, 1)],
+    ids=["after-31", "after-28", "after-29", "after-30", "new-year"],
+)
+async def test_a_month_is_used_up_to_its_last_moment_and_the_next_begins_whole(
+    store: InlineStore, begin: int
+) -> None:
+    await on(store, "pro", now=begin - 20 * DAY)
+    last = begin - 1
+    found = [await cover(store, now=when) for when in (last - DAY, last, last, last)]
+    assert [each.how for each in found] == ["quota", "quota", "quota", "due"]
+    assert [(await cover(store, now=begin)).how for _ in range(2)] == ["quota"] * 2
+    # A clock that goes back and forth over the end of the month makes no more of either.
+    assert (await cover(store, now=last)).how == "due"
+    assert [(await cover(store, now=begin)).how for _ in range(2)] == ["quota", "due"]
+    # What a call took before the end and gives back after it is of the month that it was taken of.
+    await store.write(lambda db: lower(db, found[2].raised))
+    assert (await cover(store, now=begin)).how == "due"
+    assert [(await cover(store, now=last)).how for _ in range(2)] == ["quota", "due"]
+
+
+async def test_a_plan_of_some_days_ends_at_its_moment_whatever_month_that_is_in(store: InlineStore) -> None:
+    begin = at(2028, 1, 31, 23, 59, 59)
+    ends_at = begin + 30 * DAY
+    await on(store, "pro", ends_at=ends_at, now=begin)
+    assert ends_at == at(2028, 3, 1, 23, 59, 59)
+    assert (await cover(store, now=ends_at - 1)).how == "quota"
+    assert (await cover(store, now=ends_at)).how == "due"
