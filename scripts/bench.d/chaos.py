@@ -117,7 +117,10 @@ class House:
     """The server and its clients."""
 
     def __init__(self, command: Sequence[str], home: Path, seed: int) -> None:
-        self._notes, self._copy = home / "notes", home / "copy"
+        # A folder of the agent's own: beside the settings it may make nothing.
+        written = home / "written"
+        written.mkdir()
+        self._notes, self._copy = written / "notes", home / "copy"
         settings = SETTINGS.format(
             trusted=list(TRUSTED), agent=Path(__file__).with_name("mixed_agent.py"), python=sys.executable,
             notes=self._notes,

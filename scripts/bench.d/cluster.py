@@ -54,12 +54,12 @@ kind = "demo"
 kind = "python"
 file = "{scripts}/mixed_agent.py"
 python = "{python}"
-environment = {{ OSTIARY_NOTES = "{common}/notes" }}
+environment = {{ OSTIARY_NOTES = "{notes}" }}
 [[server.agent]]
 kind = "python"
 file = "{scripts}/sold_agent.py"
 python = "{python}"
-environment = {{ OSTIARY_JOURNAL = "{common}/journal" }}
+environment = {{ OSTIARY_JOURNAL = "{journal}" }}
 [[server.agent]]
 kind = "mcp"
 url = "http://127.0.0.1:{upstream_port}/mcp"
@@ -208,7 +208,10 @@ class Cluster:
         self, command: Sequence[str], home: Path, databases: Databases, cables: Cables, workers: Mapping[str, int], facilitator: str
     ) -> None:  # fmt: skip
         """`workers`: how many each node has, by its name. `facilitator`: where each of them finds it."""
-        self.notes, self.journal = home / "notes", home / "journal"
+        # A folder of the agents' own: beside keys and settings they may make nothing.
+        written = home / "written"
+        written.mkdir()
+        self.notes, self.journal = written / "notes", written / "journal"
         self._upstreams: list[subprocess.Popen[bytes]] = []
         self.nodes: list[Node] = []
         scripts = Path(__file__).parent
@@ -222,7 +225,7 @@ class Cluster:
             settings = SETTINGS.format(
                 home=folder, common=home, authority=databases.authority, trusted=cables.trusted, host=cables.host(name), port=port, scripts=scripts,
                 python=sys.executable, workers=f"workers = {count}" if count > 1 else "", upstream_port=UPSTREAM_PORT + number,
-                pay_to=PAY_TO, network=NETWORK, facilitator=facilitator,
+                pay_to=PAY_TO, network=NETWORK, facilitator=facilitator, notes=self.notes, journal=self.journal,
             )  # fmt: skip
             inside = cables.inside(name)
             self._upstreams.append(
