@@ -19,6 +19,7 @@ from witnesses import Book, Keeper, Newcomer, Refresher, Tasker, Witness
 SHOWN = 5  # sentences about what is wrong, of each kind
 DATABASE = "ostiary.db"
 STEP = re.compile(r"(\S+) (begins|kept) (\d+)")
+TOOK = re.compile(r"([\w-]+) took (\d+) steps")
 
 
 class Damaged(NamedTuple):
@@ -76,7 +77,7 @@ def compare(rows: Rows, notes: Path, witnesses: Sequence[Witness], books: dict[s
     _count(
         rows.one("SELECT COUNT(*) FROM tasks WHERE tool = 'steps'"), tasks, books["tasks"], "rows of tasks"
     )
-    _steps(notes, books["tasks"])
+    compare_steps(notes, witnesses, books["tasks"])
     return _audit(rows)
 
 
@@ -163,15 +164,25 @@ def _audit(rows: Rows) -> Book:
     return book
 
 
-def _steps(notes: Path, book: Book) -> None:
-    """A step whose checkpoint was acknowledged is not taken again."""
+def compare_steps(notes: Path, witnesses: Sequence[Witness], book: Book) -> None:
+    """A step whose checkpoint was acknowledged is not taken again, and a task that has completed has begun each of its steps."""
     kept: Counter[str] = Counter()
+    begun: dict[str, set[int]] = {}
     for name, what, number in STEP.findall(notes.read_text("utf-8") if notes.exists() else ""):
         step = int(number)
         if what == "kept":
             kept[name] = max(kept[name], step + 1)
-        elif step < kept[name]:
+            continue
+        begun.setdefault(name, set()).add(step)
+        if step < kept[name]:
             book.doubled.append(f"step {step} of {name}")
+    for said in (said for each in witnesses if isinstance(each, Tasker) for said in each.completed.values()):
+        if (took := TOOK.search(said)) is None:
+            book.missing.append(f"steps: a task has completed with {said}")
+            continue
+        name, count = took[1], int(took[2])
+        for step in sorted(set(range(count)) - begun.get(name, set())):
+            book.missing.append(f"step {step} of {name}, which has completed")
 
 
 def _count(found: int, acknowledged: int, book: Book, what: str) -> None:

@@ -1,4 +1,5 @@
-"""The clients of scripts/chaos: a good login or key that is refused is a violation of its own, and a judge that fails is told."""
+"""The clients of scripts/chaos: a good login or key that is refused is a violation of its own, a judge that fails is told, and so is a
+task that completed without its steps."""
 
 from __future__ import annotations
 
@@ -80,3 +81,30 @@ def test_a_witness_that_cannot_go_on_keeps_no_other_from_being_heard(witnesses: 
     failed = witnesses.settle([broken, heard])
     assert [each.split(":")[0] for each in failed] == ["refresher0"]
     assert len(heard.books[witnesses.GOOD].missing) == 1
+
+
+STEPS = "".join(f"tasker0-1 {what} {step}\n" for step in range(4) for what in ("begins", "kept"))
+
+
+@pytest.mark.parametrize(
+    ("noted", "said", "missing"),
+    [
+        (STEPS, "tasker0-1 took 4 steps", []),
+        (STEPS.removesuffix("tasker0-1 kept 3\n"), "tasker0-1 took 4 steps", []),  # killed before the note
+        (STEPS.replace("tasker0-1 begins 2\n", ""), "tasker0-1 took 4 steps", ["step 2 of tasker0-1"]),
+        (None, "tasker0-1 took 4 steps", [f"step {step} of tasker0-1" for step in range(4)]),
+        (STEPS, "PermissionError: what went wrong", ["PermissionError"]),
+    ],
+)
+def test_a_task_that_completed_without_its_steps_is_told(
+    tmp_path: Path, witnesses: Any, noted: str | None, said: str, missing: list[str]
+) -> None:
+    accounts = importlib.import_module("accounts")
+    tasker = witnesses.Tasker(RefusingDoor(witnesses.Answer), Random(1), Event(), "tasker0")
+    tasker.completed["tsk_1"] = str([{"type": "text", "text": said}])
+    notes, book = tmp_path / "notes", witnesses.Book()
+    if noted is not None:
+        notes.write_text(noted, "utf-8")
+    accounts.compare_steps(notes, [tasker], book)
+    assert all(part in told for part, told in zip(missing, book.missing, strict=True))
+    assert book.doubled == []
