@@ -244,7 +244,7 @@ import asyncio
 from pathlib import Path
 from ostiary import Context, tool
 
-NOTES = Path(__file__).with_name("said")
+NOTES = Path(__file__).parent / "notes" / "said"
 
 @tool(task="required")
 async def wait(ctx: Context) -> str:
@@ -261,6 +261,7 @@ async def wait(ctx: Context) -> str:
 def test_what_runs_for_a_key_stops_when_the_key_or_its_user_is_shut_out(program: Program, how: str) -> None:
     agent, settings = program.home / "agent.py", program.home / "ostiary.toml"
     agent.write_text(AGENT, "utf-8")
+    (program.home / "notes").mkdir()
     settings.write_text(
         '[[server]]\nname = "main"\n[[server.agent]]\nkind = "python"\n'
         f"file = '{agent}'\npython = '{sys.executable}'\n",
@@ -268,7 +269,7 @@ def test_what_runs_for_a_key_stops_when_the_key_or_its_user_is_shut_out(program:
     )
 
     def said() -> str:
-        notes = program.home / "said"
+        notes = program.home / "notes" / "said"
         return notes.read_text("utf-8") if notes.exists() else ""
 
     with program.serving("--config", str(settings)) as server:

@@ -208,7 +208,7 @@ from pathlib import Path
 
 from ostiary import Context, tool
 
-NOTES = Path(__file__).parent.parent / "notes"
+NOTES = Path(__file__).parent.parent / "notes" / "said"
 
 
 @tool(task="required")
@@ -236,13 +236,14 @@ def test_what_a_node_that_is_killed_ran_is_finished_by_the_other_which_tells_of_
         kind = "python"
         file = "agent.py"
     """
+    (home / "notes").mkdir()
     nodes = Nodes(home=home, database=postgres_database, settings=settings, files={"agent.py": WORK})
     with ExitStack() as stack:
         a, b = (stack.enter_context(nodes.serving(name, "--admin-port", "0")) for name in ("a", "b"))
         wire = Wire(url=f"{a.url}/mcp", token=logged_in(a)["access_token"])
         stack.callback(wire.close)
         task_id = Extension(wire).begin("work", "it")
-        notes = home / "notes"
+        notes = home / "notes" / "said"
         until("its second step", lambda: (notes.exists() and "kept" in notes.read_text()) or None)
         assert "2 ready" in a.program.run("status", "--data-dir", str(a.program.data_dir)).stdout
         admin = b.server.await_words(r'"admin":"(http://[^"]+)"')[1]

@@ -42,7 +42,7 @@ from pathlib import Path
 
 from ostiary import Context, resource, tool, updated
 
-NOTES = Path(__file__).parent.parent / "notes"
+NOTES = Path(__file__).parent.parent / "notes" / "said"
 FORM = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
 
 
@@ -207,6 +207,7 @@ class Row:
 @pytest.fixture
 def row(home: Path, postgres_server: PostgresServer) -> Iterator[Row]:
     with postgres_server.bare_database() as where:
+        (home / "notes").mkdir()
         nodes = Nodes(home=home, database=dict(where), settings=SETTINGS, files={"agent.py": AGENT})
         with closing(Row(nodes, dict(where))) as row:
             yield row
