@@ -77,10 +77,6 @@ class PayerCredential:
         # What was last shown of its own, and the same with the announcement.
         self._last: tuple[Mapping[str, str], Mapping[str, str]] | None = None
 
-    @property
-    def shared(self) -> bool:
-        return self._own.shared
-
     def trouble(self) -> Trouble | None:
         return self._own.trouble() if isinstance(self._own, Watched) else None
 

@@ -219,8 +219,10 @@ def _signers(value: object) -> frozenset[str]:
     """Read addresses by network. On which of them one sends does not matter: whoever has its key has it on all."""
     if not isinstance(value, Mapping):
         return frozenset()
-    lists = [each for each in cast("Mapping[str, object]", value).values() if isinstance(each, list)]
-    named = [each for found in lists for each in cast("list[object]", found)][:MOST_SIGNERS]
+    named: list[object] = []
+    for each in cast("Mapping[str, object]", value).values():
+        if isinstance(each, list):
+            named += cast("list[object]", each)[: MOST_SIGNERS - len(named)]
     return frozenset(each.lower() for each in named if isinstance(each, str) and _ADDRESS.fullmatch(each))
 
 

@@ -63,7 +63,8 @@ async def test_money_is_spoken_of_only_where_a_tool_moves_some() -> None:
     assert "everything it offers, except what moves money" in browser.words
     line = browser.words.partition("Call the agent's tools that move money")[2]
     assert line.startswith(" financial 1 tool: pay_refund")
-    assert browser.words.count("mov") == 2
+    asks_for = browser.words.partition("Asks for")[2].partition("From")[0]
+    assert "mov" in asks_for
 
 
 async def test_a_permission_for_money_that_was_not_shown_is_not_given_either() -> None:

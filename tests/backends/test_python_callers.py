@@ -63,6 +63,10 @@ class House:
     cancelled: int = 0
     traceparent: str | None = None
 
+    @property
+    def session_id(self) -> str | None:
+        return None
+
     def asked_by(self) -> AskedBy:
         self.asked.append("who")
         return AskedBy(person="Ada")

@@ -91,7 +91,7 @@ class Sold:
         )
         self._entry: Any = SimpleNamespace(
             tool=SEARCH, schema=ToolSchema(SEARCH), policy=made.policy.of(SEARCH), price=PRICE,
-            terms=SimpleNamespace(deadline_seconds=30.0, dedupe_seconds=0),
+            terms=SimpleNamespace(deadline_seconds=30.0, dedupe_seconds=0, idempotent=False),
         )  # fmt: skip
 
     async def _offer(self, *_: Any) -> Any:
