@@ -132,7 +132,8 @@ class LedgerAdmin(msgspec.Struct, frozen=True, kw_only=True):
             )
 
         found = await self.store.read(job)
-        rows: list[dict[str, Any]] = [dict(row) for row in found.rows]
+        facts = await self.store.read(partial(statements.chain_facts, rows=found.rows))
+        rows: list[dict[str, Any]] = [{**row, **more} for row, more in zip(found.rows, facts, strict=True)]
         for end in ("source", "target"):
             names = await self.store.read(partial(_names, accounts=[row[end] for row in rows]))
             rows = [{**row, f"{end}_name": name} for row, name in zip(rows, names, strict=True)]

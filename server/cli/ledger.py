@@ -22,6 +22,7 @@ KINDS: Final = ("payment", "deposit", "charge", "grant", "voucher", "refund", "p
 FIELDS: Final = (
     "seq", "at", "time", "kind", "source", "target", "amount", "micros", "currency", "principal", "client_id",
     "grant_id", "server", "tool", "call_id", "charge_id", "payment_id", "price", "refers", "note", "mac",
+    "transaction", "payer", "pay_to", "network", "asset",
 )  # fmt: skip
 # What a spreadsheet would take for a formula.
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")

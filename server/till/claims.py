@@ -261,13 +261,11 @@ def give_back(db: StoreDb, charge: Charge, now: int) -> None:
 
 def book_settled(db: StoreDb, *, payment_id: str, transaction: str, books: Books, now: int) -> Booking:
     """The money has moved: into the books once, however often this is said, and whatever was believed before."""
-    row = payments.settled(db, payment_id, transaction=transaction, now=now, expires_at=now + KEPT_MS)
+    row = payments.settled(db, payment_id, transaction=transaction, now=now)
     if row is not None:
         _book(db, row, books, now)
         return "booked"
-    row = payments.settled_after_refusal(
-        db, payment_id, transaction=transaction, now=now, expires_at=now + KEPT_MS
-    )
+    row = payments.settled_after_refusal(db, payment_id, transaction=transaction, now=now)
     if row is not None:
         _book(db, row, books, now)
         said = f"{payment_id} of {shown(row.amount, row.currency)} by {transaction or 'no known transaction'}"

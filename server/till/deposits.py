@@ -210,6 +210,10 @@ class Deposits:
     async def _again(self, amount: Micros, found: PaymentRow, row: PaymentRow) -> Deposited | Unpaid | None:
         """What became of a payment that was shown before. None: look again."""
         same = (found.purpose, found.server, found.wallet) == (PURPOSE, self.server, row.wallet)
+        # Anybody can read it on the chain, and would see the balance for ever.
+        over = found.ended_at is not None and found.ended_at + KEPT_MS <= self._clock()
+        if over and found.state == "settled":
+            return Unpaid(refusal=words.payment_used())
         if not same or not hmac.compare_digest(found.proof_hash, row.proof_hash):
             return Unpaid(refusal=words.payment_used())
         if found.state in ("reserved", "verified"):

@@ -27,7 +27,7 @@ PAID_OUT: Final = "paid-out"
 PIECE: Final = 1_000
 
 _REVENUE: Final = "revenue:"
-_CHAIN: Final = "chain:"
+CHAIN: Final = "chain:"
 
 MovementKind: TypeAlias = Literal[
     "payment", "deposit", "charge", "grant", "voucher", "refund", "payout", "purchase"
@@ -87,7 +87,7 @@ class Movement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chain_account(network: str, asset: str) -> str:
-    return f"{_CHAIN}{network}:{asset.lower()}"
+    return f"{CHAIN}{network}:{asset.lower()}"
 
 
 def revenue_account(server: str, tool: str) -> str:

@@ -3,7 +3,8 @@
     reserved → verified → settling → settled | refused | unknown → settled | refused
 
 Until `settling` an authorization can be let go again, and its row with it. From then on the row stays until it is known what became of
-the money. Everything here runs inside jobs.
+the money. A settled one stays for ever, as its movement does: the books are compared with a chain by its transaction. Everything here runs
+inside jobs.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 from server.money.amounts import Micros
 from server.store.jobs import Row, StoreDb
 from server.store.leases import gone
+from server.till.meters import NEVER
 
 _INSERT: Final = (
     "INSERT INTO payments (id, network, asset, payer, nonce, proof_hash, purpose, fingerprint, server, caller, wallet, charge_id, atomic,"
@@ -55,6 +57,7 @@ class PaymentRow(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     transaction_hash: str | None = None
     owner: str | None = None
+    ended_at: int | None = None
 
     @classmethod
     def of(cls, row: Row) -> PaymentRow:
@@ -211,36 +214,29 @@ def not_begun(db: StoreDb, payment_id: str, *, until: int, now: int) -> bool:
     )
 
 
-def settled(
-    db: StoreDb, payment_id: str, *, transaction: str, now: int, expires_at: int
-) -> PaymentRow | None:
+def settled(db: StoreDb, payment_id: str, *, transaction: str, now: int) -> PaymentRow | None:
     """The money has moved. None: that was known."""
     row = db.fetch_one(
         "UPDATE payments SET state = 'settled', transaction_hash = ?, problem = '', sealed = NULL, owner = NULL, next_try_at = NULL,"
-        " ended_at = ?, expires_at = CASE WHEN expires_at > ? THEN expires_at ELSE ? END"
-        " WHERE id = ? AND state IN ('settling', 'unknown') RETURNING *",
+        " ended_at = ?, expires_at = ? WHERE id = ? AND state IN ('settling', 'unknown') RETURNING *",
         transaction,
         now,
-        expires_at,
-        expires_at,
+        NEVER,
         payment_id,
     )
     return None if row is None else PaymentRow.of(row)
 
 
-def settled_after_refusal(
-    db: StoreDb, payment_id: str, *, transaction: str, now: int, expires_at: int
-) -> PaymentRow | None:
+def settled_after_refusal(db: StoreDb, payment_id: str, *, transaction: str, now: int) -> PaymentRow | None:
     """The money has moved, and it was written down that it had not. The row goes on saying why (`went_through_refused`). None: that it
     had not is not what was written."""
     row = db.fetch_one(
         "UPDATE payments SET state = 'settled', transaction_hash = ?, ended_at = ?,"
         " problem = CASE WHEN problem = '' THEN 'refused' ELSE problem END,"
-        " expires_at = CASE WHEN expires_at > ? THEN expires_at ELSE ? END WHERE id = ? AND state = 'refused' RETURNING *",
+        " expires_at = ? WHERE id = ? AND state = 'refused' RETURNING *",
         transaction,
         now,
-        expires_at,
-        expires_at,
+        NEVER,
         payment_id,
     )
     return None if row is None else PaymentRow.of(row)

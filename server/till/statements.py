@@ -6,15 +6,20 @@ one account the stretch begins with its next movement, so that whatever lies bet
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from auth.values.model import Millis
 from server.store.jobs import Row, StoreDb
+from server.till.ledger import CHAIN
 
 # Numbers that one page looks at: some ten milliseconds of a reading thread.
 STRETCH: Final = 20_000
+CHAIN_FACTS: Final = ("transaction", "payer", "pay_to", "network", "asset")
+# Payments that one query looks up by their ids.
+_NAMED: Final = 500
 
 
 class StatementFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +84,34 @@ def page(
     end = rows[-1]["seq"] if len(rows) == at_most else (high if oldest_first else low)
     more = _next(db, wanted.account, oldest_first, end) is not None
     return StatementPage(rows=tuple(rows), go_on=end if more else None)
+
+
+def chain_facts(db: StoreDb, rows: Sequence[Row]) -> list[dict[str, str | None]]:
+    """A job: find by which transaction, and between which addresses, each of these movements was paid on a chain. All None for others."""
+    named = sorted({row["payment_id"] for row in rows if row["payment_id"] is not None})
+    found: dict[str, Row] = {}
+    for begin in range(0, len(named), _NAMED):
+        some = named[begin : begin + _NAMED]
+        marks = ", ".join("?" * len(some))
+        sql = (
+            f"SELECT id, transaction_hash, payer, pay_to, network, asset FROM payments WHERE id IN ({marks})"
+        )
+        found |= {row["id"]: row for row in db.fetch_all(sql, *some)}
+    return [_chain_facts(row, found.get(row["payment_id"])) for row in rows]
+
+
+def _chain_facts(movement: Row, payment: Row | None) -> dict[str, str | None]:
+    facts: dict[str, str | None] = dict.fromkeys(CHAIN_FACTS)
+    kind = movement["kind"]
+    side = {"payment": "source", "deposit": "source", "purchase": "target"}.get(kind)
+    if side is not None and movement[side].startswith(CHAIN):
+        facts["network"], _, facts["asset"] = movement[side].removeprefix(CHAIN).rpartition(":")
+    if kind == "purchase":
+        facts["transaction"] = movement["note"] or None
+    if payment is not None:
+        facts |= {name: payment[name] for name in CHAIN_FACTS if name != "transaction"}
+        facts["transaction"] = payment["transaction_hash"] or None
+    return facts
 
 
 def accounts(db: StoreDb, *, of_wallets: bool, prefix: str = "", after: str, at_most: int) -> list[Balance]:

@@ -14,8 +14,9 @@ from server.admin.ledger import LedgerAdmin
 from server.admin.vouchers import VoucherAdmin
 from server.store import ledger_chain
 from server.store.audit_head import HeadLost
-from server.store.jobs import Position
+from server.store.jobs import Position, StoreDb
 from server.till import statements
+from server.till.ledger import PAID_OUT, Books, Movement, chain_account, revenue_account
 from tests.auth.identity_fakes import START, open_identity, subkey
 
 LEDGER_KEY = subkey(ledger_chain.KEY_PURPOSE)
@@ -227,3 +228,39 @@ async def test_a_statement_is_told_in_pages_by_what_is_wanted(monkeypatch: pytes
             if at is None:
                 break
         assert found == [2, 4, 6]
+
+
+async def test_a_statement_names_the_transaction_of_what_was_paid_on_a_chain() -> None:
+    paid = {"payer": "0xaa", "pay_to": "0xbb", "network": "eip155:8453", "asset": "0xcc"}
+    chain, call = chain_account(paid["network"], paid["asset"]), revenue_account("shop", "sell")
+    books = Books(LEDGER_KEY)
+
+    def furnish(db: StoreDb) -> None:
+        db.execute(
+            "INSERT INTO payments (id, network, asset, payer, nonce, proof_hash, purpose, fingerprint, server, caller, atomic,"
+            " amount, currency, pay_to, valid_before, state, requirements, tries, transaction_hash, created_at, expires_at)"
+            " VALUES ('pay_1', ?, ?, ?, '', '', 'call', '', 'shop', '', '1', 1, 'USD', ?, 0, 'settled', '[]', 1, '0xdd', 0, 0)",
+            paid["network"], paid["asset"], paid["payer"], paid["pay_to"],
+        )  # fmt: skip
+        for kind, source, target, more in (
+            ("payment", chain, call, {"payment_id": "pay_1"}),
+            ("payment", chain, call, {"payment_id": "pay_0"}),  # swept by an earlier version
+            ("purchase", "cost:shop/sell", chain, {"charge_id": "once:1", "note": "0xee"}),
+            ("payout", call, PAID_OUT, {"refers": 1, "note": "0xff"}),
+        ):
+            movement = Movement(
+                kind=kind, source=source, target=target, amount=5, currency="USD", principal="api_key:k", **more
+            )  # fmt: skip
+            books.post(db, movement, START)
+
+    async with table() as (store, commands):
+        await store.write(furnish)
+        rows = (await ask(commands, "ledger.statement", oldest_first=True))["rows"]
+    where = {"network": paid["network"], "asset": paid["asset"]}
+    nothing = dict.fromkeys(statements.CHAIN_FACTS)
+    assert [{name: row[name] for name in statements.CHAIN_FACTS} for row in rows] == [
+        {**paid, "transaction": "0xdd"},
+        {**nothing, **where},
+        {**nothing, **where, "transaction": "0xee"},
+        nothing,
+    ]

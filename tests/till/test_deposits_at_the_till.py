@@ -9,6 +9,7 @@ import trio
 
 from server.store.jobs import StoreBroken
 from server.till.calls import Unpaid
+from server.till.charges import KEPT_MS
 from server.till.deposits import Deposited, Depositor
 from server.till.offers import Offer
 from tests.till.open_till import ANN, NOT_CERTAIN, WALLET, open_till
@@ -27,6 +28,17 @@ async def test_a_payment_whose_time_is_over_is_told_that_it_was_deposited() -> N
         again = await deposits.take(AMOUNT, payment, WHO)
         assert isinstance(again, Deposited)
         assert (again.fresh, again.payment_id) == (False, first.payment_id)
+        assert (await at.wallet())["balance"] == AMOUNT
+
+
+async def test_one_of_long_ago_tells_nobody_who_reads_it_on_the_chain_a_balance() -> None:
+    async with open_till() as at:
+        deposits, payment = at.deposits(), at.payment(OFFER, below="")
+        assert isinstance(await deposits.take(AMOUNT, payment, WHO), Deposited)
+        at.now += KEPT_MS
+        again = await deposits.take(AMOUNT, payment, WHO)
+        assert isinstance(again, Unpaid)
+        assert again.refusal.reason == "payment_used"
         assert (await at.wallet())["balance"] == AMOUNT
 
 

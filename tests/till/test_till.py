@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import trio
 import trio.testing
@@ -9,6 +11,9 @@ import trio.testing
 from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
 from server.store.jobs import JobTooSlow, StatementFailed, StoreUnavailable
+from server.store.maintenance import sweep
+from server.store.retention import Retention
+from server.till import claims, statements
 from server.till.calls import Earlier, Refusal, Served, Shown, Started
 from server.till.refunds import RefundOrder, refund
 from server.x402.facilitators import FacilitatorDown
@@ -27,6 +32,7 @@ from tests.till.open_till import (
     open_till,
     reason,
 )
+from tests.x402.builders import PAYER, TRANSACTION
 
 
 async def _nothing_is_left(at: OpenTill) -> None:
@@ -243,6 +249,36 @@ async def test_a_payment_is_settled_once_and_its_answer_is_found_again() -> None
         assert isinstance(await at.pays(a_call(), an_offer(), payment=at.payment()), Earlier)
         assert len(at.facilitators.settled) == 1
         assert [row["state"] for row in await at.rows("payments")] == ["settled"]
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "after it was taken for refused"])
+async def test_a_movement_names_its_transaction_long_after_the_call_is_forgotten(late: bool) -> None:
+    async with open_till() as at:
+        if late:
+            at.facilitators.outcomes.append(REFUSED)
+        payment = at.payment()
+        await at.pays(anonymous(), an_offer(), payment=payment)
+        (row,) = await at.rows("payments")
+        if late:
+            job = partial(
+                claims.book_settled, payment_id=row["id"], transaction=TRANSACTION, books=at.books, now=at.now
+            )
+            await at.store.inner.write(job)
+        at.now += 400 * 24 * 3_600_000
+        await sweep(at.store.inner, owner="boot-1", clock=lambda: at.now, retention=Retention())
+        (movement,) = await at.rows("movements")
+        (facts,) = await at.store.inner.read(partial(statements.chain_facts, rows=[movement]))
+        assert facts == {
+            "transaction": TRANSACTION,
+            "payer": PAYER.lower(),
+            "pay_to": row["pay_to"],
+            "network": row["network"],
+            "asset": row["asset"],
+        }
+        assert all(facts.values())
+        assert await at.rows("charges") == []
+        again = reason(await at.pays(anonymous(), an_offer(), payment=payment))
+        assert again == ("settled_after_refusal" if late else "payment_used")
 
 
 async def test_a_payment_that_was_answered_pays_for_nothing_more() -> None:
