@@ -76,7 +76,7 @@ FLOORS: dict[str, frozenset[str]] = {
         "settings", "store", "till", "tryout", "x402",
     }),
     "stdio": frozenset({"client", "endpoint", "mcp", "observe", "request", "sessions"}),
-    "admin": frozenset({"acme", "money", "observe", "records", "rights", "store", "till", "trust"}),
+    "admin": frozenset({"acme", "evm", "money", "observe", "records", "rights", "store", "till", "trust"}),
     # several processes on one machine; a parent of them carries nothing of what they serve
     "workers": frozenset({"admin", "observe"}),
     "program": frozenset({

@@ -15,10 +15,11 @@ import msgspec
 from msgspec.structs import asdict
 
 from auth import audit, audit_names
-from auth.values.model import Millis
+from auth.values.model import Millis, Principal, PrincipalKind
 from server.admin.audit import compared
 from server.admin.control import CommandRefused, Handler, ListPage
 from server.admin.reading import line, number, text
+from server.evm.addresses import ZERO, BadChainAddress, parse_address
 from server.money.amounts import MOST, shown
 from server.store import ledger_chain
 from server.store.jobs import Position, Store, StoreDb
@@ -49,7 +50,9 @@ CLOCKS_SECONDS: Final = 120
 BY_HAND: Final = "The owner of the server found that it was not carried out."
 _TRANSACTION: Final = re.compile(r"0x[0-9a-fA-F]{64}")
 
-_OWNERS: Final = {"user": "users", "client": "clients", "key": "api_keys"}
+# Characters of the id of a wallet.
+WALLET: Final = 310
+_CHAIN: Final = re.compile(r"eip155:[1-9][0-9]{0,14}")
 
 
 class LedgerAdmin(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +81,7 @@ class LedgerAdmin(msgspec.Struct, frozen=True, kw_only=True):
 
         def job(db: StoreDb) -> dict[str, Any]:
             if wallet is not None:
-                found = wallets.find(db, wallet_called(db, wallet))
+                found = wallets.find(db, wallet_to_read(db, wallet))
                 if found is None:
                     raise CommandRefused(
                         f"there is no wallet of {wallet}", "ostiary ledger accounts lists them"
@@ -116,7 +119,7 @@ class LedgerAdmin(msgspec.Struct, frozen=True, kw_only=True):
         def job(db: StoreDb) -> statements.StatementPage:
             account = text(arguments, "account")
             if wallet is not None:
-                account = wallets.account_of(wallet_called(db, wallet))
+                account = wallets.account_of(wallet_to_read(db, wallet))
             wanted = StatementFilter(
                 account=account,
                 server=text(arguments, "server"),
@@ -287,25 +290,63 @@ class LedgerAdmin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wallet_called(db: StoreDb, called: str) -> str:
-    """The wallet of a person's name, or of what has an id. A job. Raises `CommandRefused`."""
+    """A job: find the wallet that pays for a person by name, or for a caller by kind and id. Raises `CommandRefused`."""
     kind, colon, subject = called.partition(":")
     if not colon:
         row = db.fetch_one("SELECT id FROM users WHERE name = ? OR id = ?", called, called)
         if row is None:
-            raise CommandRefused(f"there is nobody called {called}", "ostiary users list")
-        return f"user:{row['id']}"
-    if kind not in KINDS or not subject or not called.isprintable():
+            raise _nobody(called)
+        caller = Principal(kind=PrincipalKind.USER, subject=row["id"])
+    elif kind not in KINDS or not subject or not called.isprintable() or len(called) > WALLET:
         raise CommandRefused(
             f"{called} is no wallet", f"it begins with {', '.join(f'{each}:' for each in KINDS)}"
         )
-    table = _OWNERS.get(kind)
-    if table is not None and wallets.find(db, called) is None:
-        row = db.fetch_one(f"SELECT id FROM {table} WHERE id = ?", subject)
-        if row is None:
-            raise CommandRefused(
-                f"there is no {called}", "ostiary users, ostiary clients and ostiary api-keys list them"
-            )
-    return called
+    else:
+        caller = _caller(db, called, kind, subject)
+    wallet = wallets.wallet_of(caller)
+    assert wallet is not None  # anonymous callers are none of these
+    return wallet
+
+
+def wallet_to_read(db: StoreDb, called: str) -> str:
+    """A job: find the wallet that has exactly this id, also one that pays for nobody any more; else as `wallet_called`."""
+    return called if wallets.find(db, called) is not None else wallet_called(db, called)
+
+
+def _caller(db: StoreDb, called: str, kind: str, subject: str) -> Principal:
+    match kind:
+        case "user" if db.fetch_one("SELECT id FROM users WHERE id = ?", subject) is not None:
+            return Principal(kind=PrincipalKind.USER, subject=subject)
+        case "client" if db.fetch_one("SELECT id FROM clients WHERE id = ? OR id = ?", subject, called):
+            return Principal(kind=PrincipalKind.CLIENT, subject=called)
+        case "key" if (row := db.fetch_one("SELECT user_id FROM api_keys WHERE id = ?", subject)) is not None:
+            return Principal(kind=PrincipalKind.API_KEY, subject=subject, user=row["user_id"])
+        case "token":
+            return Principal(kind=PrincipalKind.API_KEY, subject=called)
+        case "payer":
+            return Principal(kind=PrincipalKind.PAYER, subject=_payer(called, subject))
+        case _:
+            raise _nobody(called)
+
+
+def _payer(called: str, subject: str) -> str:
+    network, _, address = subject.rpartition(":")
+    hint = "payer:NETWORK:ADDRESS, such as payer:eip155:8453:0x… with 40 hex digits"
+    if _CHAIN.fullmatch(network) is None:
+        raise CommandRefused(f"{called} names no network", hint)
+    try:
+        checked = parse_address(address)
+    except BadChainAddress as error:
+        raise CommandRefused(f"{address} {error}", hint) from error
+    if checked == ZERO:
+        raise CommandRefused(f"nobody pays from {address}", hint)
+    return f"{network}:{checked}"
+
+
+def _nobody(called: str) -> CommandRefused:
+    return CommandRefused(
+        f"there is nobody called {called}", "ostiary users, ostiary clients and ostiary api-keys list them"
+    )
 
 
 def wallets_balance(wallet: wallets.Wallet) -> Balance:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -14,6 +13,7 @@ from auth import audit
 from auth.values.entropy import SEED_BYTES, Entropy
 from auth.values.model import Millis
 from server.admin.control import CommandRefused, Handler, ListPage
+from server.admin.ledger import wallet_called
 from server.store.jobs import Store, StoreDb
 from server.till import plan_grants
 from server.till.plan_grants import DAY, PlanGrant, PlanNotGranted
@@ -21,8 +21,6 @@ from server.till.plans import PlanRules
 
 LONGEST: Final[Millis] = 3_660 * DAY
 _PREFIX: Final = "plg"
-# Whose wallets they are that have no name here: programs, keys and tokens of nobody in particular, addresses on a chain.
-_WALLET: Final = re.compile(r"(?:user|client|key|token|payer):[!-~]{1,300}")
 
 
 class PlanAdmin(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,10 +51,8 @@ class PlanAdmin(msgspec.Struct, frozen=True, kw_only=True):
         ends_at = _ends(arguments, plan, now)
         grant_id = Entropy(secrets.token_bytes(SEED_BYTES)).identifier(_PREFIX)
 
-        def job(db: StoreDb) -> dict[str, Any] | PlanNotGranted | None:
-            wallet = _wallet(db, who)
-            if wallet is None:
-                return None
+        def job(db: StoreDb) -> dict[str, Any] | PlanNotGranted:
+            wallet = wallet_called(db, who)
             made = plan_grants.grant_plan(
                 db, grant_id=grant_id, wallet=wallet, plan=name, ends_at=ends_at, by=actor, now=now
             )
@@ -66,10 +62,6 @@ class PlanAdmin(msgspec.Struct, frozen=True, kw_only=True):
             return self._shown(db, made)
 
         made = await self.store.write(job)
-        if made is None:
-            raise CommandRefused(
-                f"there is nobody called {who}", "ostiary users list, or a wallet like client:ID"
-            )
         if isinstance(made, PlanNotGranted):
             owned = made.reason == "already_owned"
             raise CommandRefused(
@@ -106,21 +98,6 @@ class PlanAdmin(msgspec.Struct, frozen=True, kw_only=True):
             "words": "" if plan is None else plan.words,
             "described": plan is not None,
         }
-
-
-def _wallet(db: StoreDb, who: str) -> str | None:
-    """Of a person by their name, or as it is written."""
-    row = db.fetch_one("SELECT id FROM users WHERE name = ? OR id = ?", who, who)
-    if row is not None:
-        return f"user:{row['id']}"
-    if _WALLET.fullmatch(who) is None:
-        return None
-    kind, _, subject = who.partition(":")
-    if kind in ("user", "client"):
-        table = "users" if kind == "user" else "clients"
-        known = db.fetch_one(f"SELECT id FROM {table} WHERE id = ? OR id = ?", subject, who)
-        return None if known is None else f"{kind}:{subject}"
-    return who.lower() if kind == "payer" else who
 
 
 def _ends(arguments: Mapping[str, Any], plan: PlanRules, now: Millis) -> Millis | None:

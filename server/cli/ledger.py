@@ -261,7 +261,8 @@ def grant(
 ) -> None:
     """Give somebody AMOUNT for nothing.
 
-    WHO is a person by name, or user:ID, client:ID, key:ID, token:SERVER:NAME, payer:NETWORK:ADDRESS.
+    WHO is a person by name, or user:ID, client:ID, key:ID (its owner's wallet, which pays for it), token:SERVER:NAME,
+    payer:NETWORK:ADDRESS.
     """
     arguments = {"wallet": wallet, "amount": amount, "note": note, "once": once}
     done = local.ask("ledger.grant", arguments, data_dir=data_dir, config=config)
@@ -270,6 +271,10 @@ def grant(
         return
     has = shown(done["balance"], done["currency"])
     terminal.out(f"movement {done['seq']}: {terminal.clean(wallet)} has {has} now")
+    if wallet.startswith("key:"):
+        terminal.say(
+            f"it is in {terminal.clean(done['account'])}, the owner's wallet, which pays for this key"
+        )
     if done["given_before"]:
         terminal.say(f"it was given before, and not again: {terminal.clean(once or '')}")
 

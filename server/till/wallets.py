@@ -45,7 +45,7 @@ class Wallet(msgspec.Struct, frozen=True, kw_only=True):
 def wallet_of(principal: Principal) -> str | None:
     """The wallet of whoever calls. None: anonymous callers, who cannot be told apart, and somebody at the machine, have none.
 
-    A person's keys pay from the person's wallet; a key of nobody in particular has its own.
+    A person's keys pay from the person's wallet; a token of the settings has its own.
     """
     subject = principal.subject
     match principal.kind:
@@ -55,8 +55,8 @@ def wallet_of(principal: Principal) -> str | None:
             return subject if subject.startswith("client:") else f"client:{subject}"
         case PrincipalKind.API_KEY if principal.user is not None:
             return f"user:{principal.user}"
-        case PrincipalKind.API_KEY:
-            return subject if subject.startswith("token:") else f"key:{subject}"
+        case PrincipalKind.API_KEY if subject.startswith("token:"):
+            return subject
         case PrincipalKind.PAYER if ":" in subject:
             return PAYER + subject.lower().removeprefix(PAYER)
         case _:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from auth.values.model import Principal, PrincipalKind
 from server.admin import ledger as admin_ledger
 from server.admin.control import CommandRefused, Handler, ListPage
 from server.admin.ledger import LedgerAdmin
@@ -15,7 +16,7 @@ from server.admin.vouchers import VoucherAdmin
 from server.store import ledger_chain
 from server.store.audit_head import HeadLost
 from server.store.jobs import Position, StoreDb
-from server.till import statements
+from server.till import statements, wallets
 from server.till.ledger import PAID_OUT, Books, Movement, chain_account, revenue_account
 from tests.auth.identity_fakes import START, open_identity, subkey
 
@@ -95,12 +96,55 @@ async def test_a_person_is_called_by_name_or_id_and_what_is_not_there_gets_nothi
         ):
             with pytest.raises(CommandRefused):
                 await ask(commands, "ledger.grant", wallet=called, amount=5)
-        assert (await ask(commands, "ledger.grant", wallet="payer:eip155:1:0xab", amount=5))["balance"] == 5
+        payer = "payer:eip155:1:0x52908400098527886E0F7030069857D2E4169EE7"
+        assert (await ask(commands, "ledger.grant", wallet=payer, amount=5))["balance"] == 5
         found = await ask(commands, "ledger.accounts")
-        assert [row["account"] for row in found] == ["payer:eip155:1:0xab", f"user:{user_id}"]
+        assert [row["account"] for row in found] == [payer.lower(), f"user:{user_id}"]
         assert [row["name"] for row in found] == ["", name], "as people know them"
         newest, before, *_ = (await ask(commands, "ledger.statement"))["rows"]
         assert (newest["target_name"], before["source_name"], before["target_name"]) == ("", "", name)
+
+
+async def test_what_is_given_to_a_key_is_in_the_wallet_that_pays_for_its_calls() -> None:
+    async with table() as (store, commands):
+        user_id, _ = await owner(store)
+
+        def furnish(db: StoreDb) -> None:
+            db.execute(
+                "INSERT INTO api_keys (id, name, user_id, key_hash, hint, scope, created_by, created_at)"
+                " VALUES ('key_1', 'ci', ?, 'h', 'abcd', '', '', 0)",
+                user_id,
+            )
+            wallets.open_wallet(db, "key:key_1", "USD", START)  # of an earlier grant
+
+        await store.write(furnish)
+        caller = Principal(kind=PrincipalKind.API_KEY, subject="key_1", user=user_id)
+        given = await ask(commands, "ledger.grant", wallet="key:key_1", amount=5)
+        assert (given["account"], given["balance"]) == (wallets.wallet_of(caller), 5)
+        (stranded,) = (await ask(commands, "ledger.balance", wallet="key:key_1"))["wallets"]
+        assert (stranded["account"], stranded["balance"]) == ("key:key_1", 0), (
+            "what is there can be looked at"
+        )
+
+
+@pytest.mark.parametrize(
+    "wallet",
+    [
+        "payer:eip155:84532:0x12",
+        "payer:eip155:84532:0x52908400098527886E0f7030069857D2E4169EE7",  # one letter's case is wrong
+        "payer:eip155:84532",
+        "payer:0x52908400098527886E0F7030069857D2E4169EE7",
+        "payer:eip155:0:0x52908400098527886E0F7030069857D2E4169EE7",
+        "payer:solana:1:0x52908400098527886E0F7030069857D2E4169EE7",
+        "payer:eip155:84532:0x0000000000000000000000000000000000000000",
+    ],
+)
+async def test_no_money_goes_to_what_is_no_address(wallet: str) -> None:
+    async with table() as (store, commands):
+        await store.write(lambda db: wallets.open_wallet(db, wallet, "USD", START))  # of an earlier grant
+        with pytest.raises(CommandRefused):
+            await ask(commands, "ledger.grant", wallet=wallet, amount=5)
+        assert (await ask(commands, "ledger.statement"))["rows"] == []
 
 
 async def test_a_grant_that_a_script_asks_for_twice_is_given_once() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from auth.identity import Identity
+from auth.values.db import Db
 from server.admin.control import CommandRefused, Handler
 from server.admin.plans import PlanAdmin
 from server.settings.money import PlanConfig
@@ -92,7 +93,10 @@ async def test_a_plan_ends_as_it_says_unless_the_owner_says_otherwise(
 @pytest.mark.parametrize(
     ("who", "wallet"),
     [
-        ("payer:eip155:8453:0xABC", "payer:eip155:8453:0xabc"),
+        (
+            "payer:eip155:8453:0x52908400098527886E0F7030069857D2E4169EE7",
+            "payer:eip155:8453:0x52908400098527886e0f7030069857d2e4169ee7",
+        ),
         ("token:main/ci", "token:main/ci"),
         ("client:ostiary-cli", "client:ostiary-cli"),
     ],
@@ -113,7 +117,7 @@ async def test_a_wallet_of_nobody_with_a_name_is_named_as_it_is(who: str, wallet
         ({"who": "ghost", "plan": "pro"}, "there is nobody called ghost"),
         ({"who": "user:ghost", "plan": "pro"}, "there is nobody called user:ghost"),
         ({"who": "client:ghost", "plan": "pro"}, "there is nobody called client:ghost"),
-        ({"who": "wallet:x", "plan": "pro"}, "there is nobody called wallet:x"),
+        ({"who": "wallet:x", "plan": "pro"}, "wallet:x is no wallet"),
         ({"who": "x" * 500, "plan": "pro"}, "too long"),
         ({"who": "owner", "plan": "pro", "lasts_ms": 0}, "a plan lasts up to 3660 days"),
         ({"who": "owner", "plan": "pro", "lasts_ms": True}, "a plan lasts"),
@@ -141,3 +145,22 @@ async def test_a_plan_that_left_the_settings_is_listed_as_such() -> None:
         with pytest.raises(CommandRefused, match="there is no plan pro") as refused:
             await later.commands()["plans.grant"]({"who": "owner", "plan": "pro"}, "local:0")
         assert "[[plan]]" in refused.value.hint
+
+
+async def test_a_plan_for_a_key_is_its_owners_whose_wallet_pays_for_it() -> None:
+    async with table() as (identity, commands):
+        user_id = await owner(identity)
+
+        def furnish(db: Db) -> None:
+            db.execute(
+                "INSERT INTO api_keys (id, name, user_id, key_hash, hint, scope, created_by, created_at)"
+                " VALUES ('key_1', 'ci', ?, 'h', 'abcd', '', '', 0)",
+                user_id,
+            )
+
+        await identity.parts.store.write(furnish)
+        made = await commands["plans.grant"]({"who": "key:key_1", "plan": "pro"}, "local:0")
+        assert made["wallet"] == f"user:{user_id}"
+        for nobody in ("key:nobody", "payer:eip155:8453:0x12"):
+            with pytest.raises(CommandRefused):
+                await commands["plans.grant"]({"who": nobody, "plan": "pro"}, "local:0")

@@ -28,7 +28,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerato
     [
         (Principal(kind=PrincipalKind.USER, subject="usr_1", client_id="cli"), "user:usr_1"),
         (Principal(kind=PrincipalKind.API_KEY, subject="key_1", user="usr_1"), "user:usr_1"),
-        (Principal(kind=PrincipalKind.API_KEY, subject="key_1"), "key:key_1"),
+        (Principal(kind=PrincipalKind.API_KEY, subject="key_1"), None),
         (Principal(kind=PrincipalKind.CLIENT, subject="client:robot", client_id="robot"), "client:robot"),
         (static_principal("shop", "ci", scopes=frozenset(), tools=""), "token:shop:ci"),
         (Principal(kind=PrincipalKind.PAYER, subject="eip155:8453:0xAB"), "payer:eip155:8453:0xab"),
