@@ -17,7 +17,7 @@ from server.store import ledger_chain
 from server.store.audit_head import HeadLost
 from server.store.jobs import Position, StoreDb
 from server.till import statements, wallets
-from server.till.ledger import PAID_OUT, Books, Movement, chain_account, revenue_account
+from server.till.ledger import PAID_OUT, Books, Movement, MovementKind, chain_account, revenue_account
 from tests.auth.identity_fakes import START, open_identity, subkey
 
 LEDGER_KEY = subkey(ledger_chain.KEY_PURPOSE)
@@ -286,12 +286,13 @@ async def test_a_statement_names_the_transaction_of_what_was_paid_on_a_chain() -
             " VALUES ('pay_1', ?, ?, ?, '', '', 'call', '', 'shop', '', '1', 1, 'USD', ?, 0, 'settled', '[]', 1, '0xdd', 0, 0)",
             paid["network"], paid["asset"], paid["payer"], paid["pay_to"],
         )  # fmt: skip
-        for kind, source, target, more in (
+        moved: list[tuple[MovementKind, str, str, dict[str, Any]]] = [
             ("payment", chain, call, {"payment_id": "pay_1"}),
             ("payment", chain, call, {"payment_id": "pay_0"}),  # swept by an earlier version
             ("purchase", "cost:shop/sell", chain, {"charge_id": "once:1", "note": "0xee"}),
             ("payout", call, PAID_OUT, {"refers": 1, "note": "0xff"}),
-        ):
+        ]
+        for kind, source, target, more in moved:
             movement = Movement(
                 kind=kind, source=source, target=target, amount=5, currency="USD", principal="api_key:k", **more
             )  # fmt: skip
