@@ -106,7 +106,7 @@ def command(
             if yes:
                 raise terminal.CliError(
                     "nothing was written: --yes replaces no other address",
-                    hint=f"give it another name, or first: ostiary uninstall {client} {quote(named)}",
+                    hint=f"give it another name, or first: ostiary uninstall {quote(client)} {quote(named)}",
                 )
         if not installing.agreed("write it?", yes=yes):
             raise terminal.CliError("nothing was written")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 from shell import Terminal
 
+from server.admin import control_socket
+from server.admin.descent import SocketPeer
 from server.client.tokens import StoredLogin, TokenFile
 from server.settings.secret import Secret
 from tests.client.fake_server import FakeServer, serving
@@ -16,6 +19,12 @@ from tests.client.fake_server import FakeServer, serving
 @pytest.fixture
 def shell(tmp_path: Path) -> Terminal:
     return Terminal(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def not_started_by_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers of these tests run in this process, which starts the commands as well: to such a server they would be programs of its own."""
+    monkeypatch.setattr(control_socket, "peer_of", lambda _: SocketPeer(uid=os.getuid()))
 
 
 @pytest.fixture
