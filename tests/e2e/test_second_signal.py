@@ -23,7 +23,8 @@ def sleep(marker: str) -> str:
 
 
 def test_the_second_signal_does_not_wait_for_the_calls_of_sessions(tmp_path: Path) -> None:
-    agent, settings, begun = tmp_path / "agent.py", tmp_path / "ostiary.toml", tmp_path / "begun"
+    agent, settings, begun = tmp_path / "agent.py", tmp_path / "ostiary.toml", tmp_path / "marks" / "begun"
+    begun.parent.mkdir()
     agent.write_text(SLEEPER, "utf-8")
     settings.write_text(
         'auth = "none"\nhost = "127.0.0.1"\ndrain_seconds = 600\n\n[[server]]\nname = "main"\n\n'
