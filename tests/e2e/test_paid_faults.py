@@ -338,7 +338,8 @@ def test_what_was_sent_to_be_settled_is_found_out_and_paid_once(
     customer, name, first, fresh = gone
     assert answer_of(customer.another().call("held", name, payment=fresh)) == f"{name} was run 2"
     assert (shop.settled(customer), shop.booked(customer)) == (1, CENT)
-    assert not [row for row in shop.charges() if row["state"] != "done"]
+    # Calls with a key that tests before this one interrupted are told so for a day.
+    assert not [row for row in shop.charges() if row["state"] not in ("done", "interrupted")]
 
 
 def tried_again(shop: Shop, left: list[tuple[Customer, str, dict[str, Any], dict[str, Any]]]) -> bool:
