@@ -17,6 +17,7 @@ from server.cli.audit import moment
 from server.money.amounts import BadAmount, parse, shown
 
 PAGE: Final = 1_000
+LARGE: Final = 1_000 * 1_000_000  # a grant that is asked about: $1,000 in millionths
 HEADINGS: Final = ("number", "when", "what", "amount", "from", "to", "note")
 KINDS: Final = ("payment", "deposit", "charge", "grant", "voucher", "refund", "payout", "purchase")
 FIELDS: Final = (
@@ -248,6 +249,7 @@ def refund(
 @click.argument("amount", type=AmountType(), metavar="AMOUNT")
 @click.option("--note", metavar="TEXT", help="what it is for; it stands in the statement")
 @click.option("--once", metavar="KEY", help="with the same KEY it is given once, however often this is run")
+@click.option("--yes", is_flag=True, help="do not ask, however large it is")
 @local.which_server
 @terminal.json_option
 def grant(
@@ -255,6 +257,7 @@ def grant(
     amount: int,
     note: str | None,
     once: str | None,
+    yes: bool,
     data_dir: str | None,
     config: str | None,
     as_json: bool,
@@ -264,6 +267,10 @@ def grant(
     WHO is a person by name, or user:ID, client:ID, key:ID (its owner's wallet, which pays for it), token:SERVER:NAME,
     payer:NETWORK:ADDRESS.
     """
+    if amount >= LARGE and not terminal.agreed(
+        f"give {terminal.clean(wallet)} {shown(amount)} for nothing?", yes=yes
+    ):
+        return
     arguments = {"wallet": wallet, "amount": amount, "note": note, "once": once}
     done = local.ask("ledger.grant", arguments, data_dir=data_dir, config=config)
     if as_json:

@@ -133,6 +133,16 @@ def test_books_that_somebody_had_a_hand_in_are_told_apart_from_the_trail(
         assert (answer["sound"], answer["problem"], answer["ledger"]["sound"]) == (False, None, False)
 
 
+def test_a_large_grant_is_asked_about(program: Program) -> None:
+    where = ("--data-dir", str(program.data_dir))
+    with program.serving():
+        refused = program.run("ledger", "grant", "token:shop:ci", "$1000", *where, code=2)
+        assert "--yes" in refused.stderr
+        assert program.run("ledger", "grant", "token:shop:ci", "$999.99", *where).stdout
+        given = program.run("ledger", "grant", "token:shop:ci", "$1000", "--yes", *where)
+        assert "has $1999.99 now" in given.stdout
+
+
 def test_the_books_of_a_stopped_server_are_read_from_its_database(program: Program) -> None:
     where = ("--data-dir", str(program.data_dir))
     nothing = program.run("ledger", "check", *where, code=1)
