@@ -63,7 +63,9 @@ def test_an_agent_comes_with_an_edit_and_goes_with_the_next(home: Path) -> None:
 
 def test_a_call_of_an_agent_that_is_let_go_is_answered(home: Path) -> None:
     ostiary = house(home)
-    ready, go = home / "ready", home / "go"
+    marks = home / "marks"  # a program may make nothing beside the settings
+    marks.mkdir()
+    ready, go = marks / "ready", marks / "go"
     with (
         ostiary.serving() as server,
         ostiary.starting("call", server.endpoint, "wait", f"ready={ready}", f"go={go}") as call,
@@ -72,8 +74,8 @@ def test_a_call_of_an_agent_that_is_let_go_is_answered(home: Path) -> None:
         write(home, "", SETTINGS.replace('kind = "python"\n    file = "agent.py"', 'kind = "demo"'))
         server.await_words("settings.reloaded")
         assert "wait" not in tools(ostiary, server)
-        (home / "answer").write_text("it was answered", "utf-8")
-        (home / "answer").rename(go)
+        (marks / "answer").write_text("it was answered", "utf-8")
+        (marks / "answer").rename(go)
         assert call.wait() == 0 and "it was answered" in call.said()
         server.await_words("agent.gone")
 
