@@ -18,7 +18,7 @@ AGENT = """
     from pathlib import Path
     from ostiary import tool
 
-    HERE = Path(__file__).parent
+    HERE = Path(__file__).parent / "notes"
 
     @tool(task="optional")
     async def dig(depth: int) -> str:
@@ -50,7 +50,7 @@ def ask(server: Server, method: str, about: str, /, **params: Any) -> Any:
 @pytest.fixture
 def behind(home: Path) -> Program:
     folder = home / "behind"
-    folder.mkdir()
+    (folder / "notes").mkdir(parents=True)
     (folder / "agent.py").write_text(dedent(AGENT), "utf-8")
     (folder / "ostiary.toml").write_text(
         'auth = "none"\n[[server]]\n[[server.agent]]\nkind = "python"\nfile = "agent.py"\n', "utf-8"
@@ -66,7 +66,7 @@ def test_a_task_behind_a_server_that_is_killed_is_followed_by_the_next(home: Pat
             made = ask(server, "tools/call", "dig", name="dig", arguments={"depth": 3})
             assert made["resultType"] == "task"
             task_id = made["taskId"]
-            until("the work to begin", lambda: (behind.home / "begun").exists() or None)
+            until("the work to begin", lambda: (behind.home / "notes" / "begun").exists() or None)
             assert ask(server, "tasks/get", task_id, taskId=task_id)["status"] == "working"
             server.end(signal.SIGKILL)
         with program.serving(*options) as server:
@@ -76,8 +76,8 @@ def test_a_task_behind_a_server_that_is_killed_is_followed_by_the_next(home: Pat
                 return None if found["status"] == "working" else found
 
             assert over() is None
-            (behind.home / "go").touch()
+            (behind.home / "notes" / "go").touch()
             found = until("the task to end", over)
         assert found["status"] == "completed"
         assert found["result"]["content"][0]["text"] == "gold at 3 m"
-        assert (behind.home / "begun").read_text("utf-8") == "x"
+        assert (behind.home / "notes" / "begun").read_text("utf-8") == "x"

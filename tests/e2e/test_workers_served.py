@@ -81,8 +81,9 @@ class Calls:
 
     def __init__(self, home: Path, port: int, count: int) -> None:
         self.results: list[str] = []
-        self._go = home / "go"
-        self._marks = [home / f"mark-{number}" for number in range(count)]
+        marks = home / "marks"
+        self._go = marks / "go"
+        self._marks = [marks / f"mark-{number}" for number in range(count)]
         self._callers = [threading.Thread(target=self._call, args=(port, str(mark))) for mark in self._marks]
         for caller in self._callers:
             caller.start()
@@ -124,6 +125,7 @@ async def wait(mark: str, go: str) -> str:
 
 @pytest.fixture
 def with_agent(program: Program) -> Program:
+    (program.home / "marks").mkdir()  # a program may make nothing beside the settings
     (program.home / "agent.py").write_text(AGENT, "utf-8")
     settings = f'''
         store = "file:address"
