@@ -34,7 +34,7 @@ def run(what: str) -> int:
         time.sleep(0.02)
     return (HERE / "runs").read_text().split("\\n").count(what)
 
-@tool
+@tool(annotations={"idempotentHint": True})
 def sell(what: str) -> str:
     return f"{what}, run {run(what)}"
 
