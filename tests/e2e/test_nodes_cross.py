@@ -26,7 +26,7 @@ import asyncio
 from pathlib import Path
 from ostiary import Context, add_tool, resource, tool, updated
 
-SAID = Path(__file__).parent / "said"
+SAID = Path(__file__).parent / "notes" / "said"
 FORM = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
 
 
@@ -263,7 +263,7 @@ Two = tuple[ServedNode, ServedNode]
 
 
 def said(node: ServedNode) -> Path:
-    return node.program.home / "said"
+    return node.program.home / "notes" / "said"
 
 
 def test_a_question_of_a_call_is_answered_through_the_other_node(two: Two, client: Roamer) -> None:

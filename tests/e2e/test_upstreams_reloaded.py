@@ -14,7 +14,7 @@ from programs import SOURCE, Program, Server, until
 UPSTREAM = """
     import json, os, pathlib, sys, time
     name = sys.argv[1]
-    home = pathlib.Path(__file__).parent
+    home = pathlib.Path(__file__).parent / "notes"
     with (home / "started").open("a") as started:
         started.write(f"{name}\\n")
     for line in sys.stdin:
@@ -48,6 +48,7 @@ def agent(home: Path, name: str, *, as_: str = "", trust: str = "always", **more
 
 def house(home: Path, agents: str) -> Program:
     (home / "upstream.py").write_text(dedent(UPSTREAM), "utf-8")
+    (home / "notes").mkdir()  # a program may make nothing beside the settings
     write(home, agents)
     return Program(command=SOURCE, home=home)
 
@@ -70,7 +71,7 @@ def reloaded(server: Server, times: int) -> None:
 
 
 def starts(home: Path) -> list[str]:
-    return (home / "started").read_text("utf-8").split()
+    return (home / "notes" / "started").read_text("utf-8").split()
 
 
 def test_upstreams_come_and_change_and_go_and_the_others_keep_their_connections(home: Path) -> None:
@@ -146,11 +147,11 @@ def test_a_call_of_one_that_goes_is_answered_and_then_it_is_ended(home: Path) ->
         program.serving() as server,
         program.starting("call", server.endpoint, "old__who", "waits=yes") as call,
     ):
-        until("the call", lambda: (home / "ready").exists() or None)
+        until("the call", lambda: (home / "notes" / "ready").exists() or None)
         write(home, agent(home, "new"))
         reloaded(server, 1)
         assert tools(program, server) == ["new__who"]
-        (home / "go").touch()
+        (home / "notes" / "go").touch()
         assert call.wait() == 0 and "old " in call.said()
         server.await_words("agent.gone")
 
