@@ -65,12 +65,13 @@ def main(arguments: list[str]) -> int:
 def record(folder: Path, out: Path) -> Film:
     """The whole story. `folder` is the home of everybody in it."""
     port = free_port()
-    programs, home = folder / "bin", folder / "vera"
+    programs, home, work = folder / "bin", folder / "vera", folder / "work"
     programs.mkdir()
     home.mkdir()
+    work.mkdir()  # not the home, below which the server's data lies
     (programs / "ostiary").write_text(PROGRAM, "utf-8")
     (programs / "ostiary").chmod(0o755)
-    shutil.copy(AGENT, home)
+    shutil.copy(AGENT, work)
     environment = {
         "HOME": str(home),
         "PATH": f"{programs}:/usr/bin:/bin",
@@ -88,7 +89,7 @@ def record(folder: Path, out: Path) -> Film:
     film = Film(columns=COLUMNS, lines=LINES, description=DESCRIPTION)
     panes = Panes(folder)
     try:
-        server = panes.open("server", (COLUMNS, LINES), home, environment, tidy)
+        server = panes.open("server", (COLUMNS, LINES), work, environment, tidy)
         caller = panes.open("caller", (COLUMNS, LINES), home, environment, tidy)
         with confirm_page.browser() as page:
             typed(film, SERVER, server, f"ostiary serve {AGENT.name}")
