@@ -73,7 +73,9 @@ class Nodes:
     def program(self, name: str, command: Sequence[str] = SOURCE) -> Program:
         """Its folder and settings are there then."""
         folder = self.home / name
-        (folder / "notes").mkdir(parents=True, exist_ok=True)  # a program may make nothing beside the settings
+        (folder / "notes").mkdir(
+            parents=True, exist_ok=True
+        )  # a program may make nothing beside the settings
         where = self.database
         (folder / "address").write_text(
             f"postgresql://{where['user']}@/{where['dbname']}?host={folder}/db\n", "utf-8"
