@@ -114,7 +114,7 @@ class Storm:
 
     def begin(self) -> None:
         self._cluster.start()
-        given = self._cluster.nodes[0].run("ledger", "grant", "owner", f"${GRANTED}")
+        given = self._cluster.nodes[0].run("ledger", "grant", "owner", f"${GRANTED}", "--yes")
         if given.returncode:
             raise Broken(f"nothing could be granted: {given.stderr}")
         for thread in self._threads:
