@@ -10,6 +10,8 @@ Tier: TypeAlias = Literal["read", "write", "financial"]
 
 # Where the author of a tool says what it costs, and where callers read it.
 PRICE_META: Final = "io.ostiary/price"
+# Where the signed receipt of a call stands in its result's `_meta`.
+SIGNED_RECEIPT: Final = "io.ostiary/receipt"
 
 # A call that takes longer is not answered interactively by any client we know.
 DEADLINE_SECONDS: Final = 300.0

@@ -51,6 +51,16 @@ class Outlay(msgspec.Struct, frozen=True, kw_only=True):
     transaction: str = ""  # as the other side says
 
 
+class GivenReceipt(msgspec.Struct, frozen=True, kw_only=True):
+    """A receipt as an upstream gave it with the answer to one call; nothing of it is checked."""
+
+    text: str
+    upstream: str  # its id, empty for the only one
+    tool: str  # as it is called here
+    call_id: str
+    caller: CallerIdentity | None
+
+
 class PayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key: Annotated[str, Meta(max_length=4096, description="env:NAME or file:/path")] = ""
     per_call: _Amount = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -25,10 +25,11 @@ from server.settings.shapes import ServerConfig
 
 if TYPE_CHECKING:
     from server.backends.landlock import ForbiddenPaths
-    from server.backends.wallet import PayConfig
+    from server.backends.wallet import GivenReceipt, PayConfig
     from server.conversations.shared_memory import SharedMemory
-    from server.gateway.backend import MakeBuyer
+    from server.gateway.backend import MakeBuyer, TellReceipt
     from server.gateway.parked_elsewhere import ParkedElsewhere
+    from server.till.purchases import PurchaseBook
 
 # A back-end with a deadline of its own answers by itself when that passes; ours, a little later, is only the net below it.
 DEADLINE_SLACK_SECONDS = 5.0
@@ -176,6 +177,7 @@ def _source(
 
         assert trust is not None
         assert trust.desk is not None  # opened for the settings that have this agent
+        purchases = cache(partial(_purchases, trust, subkey, server, log))
         upstream = open_upstream(
             agent,
             trust.desk,
@@ -184,7 +186,8 @@ def _source(
             environment=child_environment(agent.env, kept_out=_made(kept_out)),
             name=name,
             log=log,
-            buying=_buying(agent.pay, trust, subkey, data_dir, server=server, name=name, log=log),
+            buying=_buying(agent.pay, purchases, data_dir, name=name, log=log),
+            tell_receipt=None if trust.purchases is None else _tell_receipt(purchases),
             parked=None if parked is None else parked(),
         )
         terms = CallTerms(deadline_seconds=agent.deadline_seconds)
@@ -193,14 +196,7 @@ def _source(
 
 
 def _buying(
-    config: PayConfig,
-    trust: DeskPlace,
-    subkey: Subkey,
-    data_dir: Path,
-    *,
-    server: str,
-    name: str,
-    log: Logger,
+    config: PayConfig, purchases: Callable[[], PurchaseBook], data_dir: Path, *, name: str, log: Logger
 ) -> MakeBuyer | None:
     """Who pays for the calls of an upstream; None: nobody, and then nothing of it is loaded. Raises `SecretUnreadable`."""
     from server.backends.wallet import open_wallet
@@ -209,15 +205,30 @@ def _buying(
     if payer is None:
         return None
     from server.gateway.buying import Buyer
+
+    return lambda place, dearer: Buyer(payer, place, purchases().book, dearer=dearer)
+
+
+def _tell_receipt(purchases: Callable[[], PurchaseBook]) -> TellReceipt:
+    """Nothing of the books is loaded before the first receipt."""
+
+    async def tell(given: GivenReceipt) -> None:
+        await purchases().book_receipt(given)
+
+    return tell
+
+
+def _purchases(trust: DeskPlace, subkey: Subkey, server: str, log: Logger) -> PurchaseBook:
     from server.store.ledger_chain import KEY_PURPOSE
     from server.till.ledger import Books
     from server.till.purchases import PurchaseBook
 
-    desk, purchases = trust.desk, trust.purchases
+    desk = trust.desk
     assert desk is not None  # as above
-    books, arrears = (None, None) if purchases is None else (Books(subkey(KEY_PURPOSE)), purchases())
-    book = PurchaseBook(server, desk.store, books, arrears, clock=desk.clock, log=log)
-    return lambda place, dearer: Buyer(payer, place, book.book, dearer=dearer)
+    books, arrears = (
+        (None, None) if trust.purchases is None else (Books(subkey(KEY_PURPOSE)), trust.purchases())
+    )
+    return PurchaseBook(server, desk.store, books, arrears, clock=desk.clock, log=log)
 
 
 def _program(agent: msgspec.Struct, name: str, log: Logger, kept_out: MakeForbiddenPaths | None) -> Source:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from types import MappingProxyType
@@ -26,6 +26,7 @@ from server.backends.base import (
     Watched,
 )
 from server.backends.outlets import Nobody
+from server.backends.wallet import GivenReceipt
 from server.client.headers import parameter_headers
 from server.gateway import results
 from server.gateway.addresses import UpstreamAddresses
@@ -63,6 +64,7 @@ NO_FUNCTIONS: Final = frozenset[str]()
 PRICE_FUNCTIONS: Final = frozenset({UPSTREAM_PRICE})
 NOBODY: Final = Nobody("nobody can be asked what a call costs them")
 
+TellReceipt: TypeAlias = Callable[[GivenReceipt], Awaitable[None]]
 MakeBuyer: TypeAlias = Callable[[str, Callable[[], None]], "Buyer"]
 
 
@@ -80,10 +82,11 @@ class McpBackend:
         name: str,
         log: Logger,
         buying: MakeBuyer | None = None,
+        tell_receipt: TellReceipt | None = None,
         parked: ParkedElsewhere | None = None,
     ) -> None:
         """`environment` is what a child process gets to see, `name` is for the log. `buying`: who pays for its calls, given where they are
-        made and whom to tell that its prices have risen. `parked`: callers may come back to another node. Raises `ValueError` for settings that turn out not to work."""
+        made and whom to tell that its prices have risen. `tell_receipt`: the books, of what it took for a call. `parked`: callers may come back to another node. Raises `ValueError` for settings that turn out not to work."""
         self._upstream = Upstream(
             config,
             credential=credential,
@@ -104,6 +107,7 @@ class McpBackend:
         self._carried = CarriedMeta(config.meta)
         self._mark_up = _mark_up(config.mark_up)
         self._buyer = None if buying is None else buying(config.url or config.what, self._upstream.read_again)
+        self._tell_receipt = tell_receipt
         self._config = config
         self._guard = guard
         self._credential = credential
@@ -231,14 +235,23 @@ class McpBackend:
         self._calls += 1
         try:
             if buyer is None:
-                return self._addresses.tool_result(
-                    results.tool_result(await self._answer(call, theirs, lists, outlet, NO_META, NO_HEADERS))
+                raw = await self._answer(call, theirs, lists, outlet, NO_META, NO_HEADERS)
+            else:
+                send = partial(self._answer, call, theirs, lists, outlet)
+                listed, mark_up = lists.prices.get(call.tool), self._mark_up
+                most = None if mark_up is None else most_for(call, listed, mark_up)
+                raw = await buyer.buy(call, theirs, send, most)
+            if self._tell_receipt is not None and (receipt := results.signed_receipt(raw)):
+                await self._tell_receipt(
+                    GivenReceipt(
+                        text=receipt,
+                        upstream=self._config.id,
+                        tool=call.tool,
+                        call_id=call.call_id,
+                        caller=call.caller,
+                    )
                 )
-            send = partial(self._answer, call, theirs, lists, outlet)
-            most = (
-                None if self._mark_up is None else most_for(call, lists.prices.get(call.tool), self._mark_up)
-            )
-            return self._addresses.tool_result(results.tool_result(await buyer.buy(call, theirs, send, most)))
+            return self._addresses.tool_result(results.tool_result(raw))
         except UpstreamFailure as failure:
             raise self._told(failure) from failure
         except UpstreamRefusal as refusal:

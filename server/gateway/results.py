@@ -16,6 +16,7 @@ from server.backends.base import (
     NoSuchResource,
     ProtocolFailure,
 )
+from server.backends.terms import SIGNED_RECEIPT
 from server.gateway.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -48,6 +49,15 @@ class _Completion(msgspec.Struct, frozen=True):
     completion: Raw
 
 
+class _ReceiptMeta(msgspec.Struct, frozen=True):
+    receipt: str = field(default="", name=SIGNED_RECEIPT)
+
+
+class _Receipted(msgspec.Struct, frozen=True):
+    meta: _ReceiptMeta = field(default_factory=_ReceiptMeta, name="_meta")
+
+
+_decode_receipted: Final = msgspec.json.Decoder(_Receipted).decode
 _decode_answer: Final = msgspec.json.Decoder(_Answer).decode
 
 
@@ -67,6 +77,14 @@ def tool_result(raw: Raw) -> ToolResult:
         is_error=given.is_error,
         meta=None if given.meta is UNSET else passed_on(given.meta),
     )
+
+
+def signed_receipt(raw: Raw) -> str:
+    """Read the receipt that goes with an answer; empty where there is none."""
+    try:
+        return _decode_receipted(raw).meta.receipt
+    except (ValueError, RecursionError):
+        return ""
 
 
 def _asks_payment(raw: Raw) -> bool:

@@ -67,6 +67,7 @@ SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
         "purchase.booked_late": "what a call of {tool} cost is booked now",
         "purchase.not_booked": "what a call cost could not be booked, and will not be",
         "purchase.not_booked_yet": "what a call of {tool} cost is booked later: {reason}",
+        "purchase.unreadable_receipt": "what a call of {tool} took from the balance at its upstream is not booked: {reason}",
         "server.draining": "stopping: calls that run have {seconds} s to end",
         "program.confinement": "{reason}; {hint}",
         "server.memory_not_closed": "processes of the same user can look into this one's memory",

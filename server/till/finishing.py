@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import trio
 
+from server.backends.terms import SIGNED_RECEIPT
 from server.mcp.results import ToolResult
 from server.repeats.answers import MAX_ANSWER_BYTES, AnswerTooLarge, AnswerVault
 from server.repeats.kept_answers import GRACE_MS
@@ -23,7 +24,7 @@ from server.till.ledger import Books
 from server.till.marks import Mark
 from server.till.payments import PaymentRow
 from server.till.penalties import Penalties
-from server.till.receipts import SIGNED_RECEIPT, Receipts
+from server.till.receipts import Receipts
 from server.till.settlement import SENT_MS, Settlements, settlement_of
 from server.till.showcase import Showcase
 from server.till.signed_terms import OFFER_RECEIPT, SignedTerms

@@ -1,11 +1,13 @@
 """What we pay others for calls that were made here: in the books beside what was taken for them, with the same id of the call.
 
 A purchase takes from `cost:server/tool` and gives to the chain's account, from which what is taken comes: so the chain's account is what a
-wallet of ours has more or less, and what a tool brings is its revenue less its cost.
+wallet of ours has more or less, and what a tool brings is its revenue less its cost. What an upstream takes from a balance that we have
+with it goes to `upstream:server/id`, by the receipt that it gives; the amount is its word, and nothing but the books stands on it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -13,14 +15,20 @@ from typing import Final
 import trio
 
 from auth.values.model import Millis, Principal
-from server.backends.wallet import Outlay
+from server.backends.wallet import GivenReceipt, Outlay
+from server.money.amounts import ONE, Micros
 from server.observe.log import Logger
 from server.store.arrears import Arrears
 from server.store.jobs import Store, StoreError
 from server.till.ledger import Books, BooksError, Movement, chain_account
 from server.till.offers import CURRENCY
+from server.till.receipt_check import BadReceipt, read_receipt
 
 _COST: Final = "cost:"
+_UPSTREAM: Final = "upstream:"
+# An upstream may say anything: a thousand dollars a call, so that no number of calls makes sums that cannot be counted.
+MOST_TAKEN: Final = 1_000 * ONE
+_PRINTABLE: Final = re.compile(r"[!-~]{1,100}")
 _NOBODY: Final = "agent"
 # The books lack one, and will.
 NOT_BOOKED: Final = "purchase.not_booked"
@@ -30,23 +38,50 @@ def cost_account(server: str, tool: str) -> str:
     return f"{_COST}{server}/{tool}"
 
 
+def upstream_account(server: str, upstream: str) -> str:
+    return f"{_UPSTREAM}{server}/{upstream}" if upstream else f"{_UPSTREAM}{server}"
+
+
 def purchase_of(server: str, outlay: Outlay) -> Movement:
-    caller = outlay.caller
+    account = chain_account(outlay.network, outlay.asset)
+    return _movement(server, outlay, account, outlay.amount, once=outlay.identifier, note=outlay.transaction)
+
+
+def _taken(server: str, given: GivenReceipt) -> Movement | None:
+    """What its upstream took from a balance of ours; None where it was paid otherwise, or nothing was taken. Raises `BadReceipt`."""
+    receipt = read_receipt(given.text)
+    if receipt.how != "balance" or not receipt.amount:
+        return None
+    if receipt.currency != CURRENCY:
+        raise BadReceipt("it is of another currency")
+    if receipt.amount > MOST_TAKEN:
+        raise BadReceipt("nobody takes so much for one call")
+    if _PRINTABLE.fullmatch(receipt.charge) is None:
+        raise BadReceipt("its id is none")
+    account = upstream_account(server, given.upstream)
+    once = f"{account}:{receipt.charge}"
+    return _movement(server, given, account, receipt.amount, once=once, note=f"receipt {receipt.charge}")
+
+
+def _movement(
+    server: str, call: Outlay | GivenReceipt, account: str, amount: Micros, *, once: str, note: str
+) -> Movement:
+    caller = call.caller
     known = isinstance(caller, Principal)
     return Movement(
         kind="purchase",
-        source=cost_account(server, outlay.tool),
-        target=chain_account(outlay.network, outlay.asset),
-        amount=outlay.amount,
+        source=cost_account(server, call.tool),
+        target=account,
+        amount=amount,
         currency=CURRENCY,
         principal=caller.key() if known else _NOBODY,
         client_id=caller.client_id if known else None,
         grant_id=caller.grant_id if known else None,
         server=server,
-        tool=outlay.tool,
-        call_id=outlay.call_id,
-        charge_id=f"once:{outlay.identifier}",
-        note=outlay.transaction,
+        tool=call.tool,
+        call_id=call.call_id,
+        charge_id=f"once:{once}",
+        note=note,
     )
 
 
@@ -72,17 +107,30 @@ class PurchaseBook:
         self._log = log
 
     async def book(self, outlay: Outlay) -> None:
-        """Once, however often it is told of, and though nobody waits for the call any more. A store that cannot write keeps nobody from an
-        answer that is paid for: then it is booked as soon as it can."""
+        """Book a payment of ours once, however often it is told of, and though nobody waits for the call any more."""
+        await self._post(purchase_of(self._server, outlay))
+
+    async def book_receipt(self, given: GivenReceipt) -> None:
+        """Book once what a call took from a balance of ours with its upstream. A receipt that cannot be read is left, and told of."""
+        try:
+            movement = _taken(self._server, given)
+        except BadReceipt as problem:
+            facts = {"server": self._server, "tool": given.tool, "request": given.call_id}
+            self._log.warning("purchase.unreadable_receipt", reason=str(problem)[:200], **facts)
+            return
+        if movement is not None:
+            await self._post(movement)
+
+    async def _post(self, movement: Movement) -> None:
+        """A store that cannot write keeps nobody from an answer that is paid for: then it is booked as soon as it can."""
         if self._books is None or self._arrears is None:
             return
         facts = {
             "server": self._server,
-            "tool": outlay.tool,
-            "amount": outlay.amount,
-            "request": outlay.call_id,
+            "tool": movement.tool,
+            "amount": movement.amount,
+            "request": movement.call_id,
         }
-        movement = purchase_of(self._server, outlay)
         job = partial(self._books.post, movement=movement, now=self._clock())
         with trio.CancelScope(shield=True):  # bounded by the store, which gives up by itself
             try:

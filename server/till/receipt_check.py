@@ -14,8 +14,9 @@ import msgspec
 from auth.jose import jws
 from auth.jose.jws import BadJws, CompactJws, number_in, text_in
 from auth.jose.public_keys import BadKeys, PublicKey, read_key
+from server.backends.terms import SIGNED_RECEIPT
 from server.money.amounts import MOST, Micros
-from server.till.receipts import RECEIPT_TYPE, SIGNED_RECEIPT
+from server.till.receipts import RECEIPT_TYPE
 
 RECEIPT_CHARACTERS: Final = 16 * 1024
 # Ten years of keys that are replaced every month, and as many by hand.

@@ -15,8 +15,6 @@ from auth.values.encode import json_bytes
 from server.till.charges import Charge
 
 RECEIPT_TYPE: Final = "receipt+jwt"
-# Where the signed receipt of a call stands in its result's `_meta`.
-SIGNED_RECEIPT: Final = "io.ostiary/receipt"
 
 
 class Receipts:

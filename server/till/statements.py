@@ -106,8 +106,8 @@ def _chain_facts(movement: Row, payment: Row | None) -> dict[str, str | None]:
     side = {"payment": "source", "deposit": "source", "purchase": "target"}.get(kind)
     if side is not None and movement[side].startswith(CHAIN):
         facts["network"], _, facts["asset"] = movement[side].removeprefix(CHAIN).rpartition(":")
-    if kind == "purchase":
-        facts["transaction"] = movement["note"] or None
+        if kind == "purchase":
+            facts["transaction"] = movement["note"] or None
     if payment is not None:
         facts |= {name: payment[name] for name in CHAIN_FACTS if name != "transaction"}
         facts["transaction"] = payment["transaction_hash"] or None

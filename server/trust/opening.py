@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from auth.values.model import Millis
 from server.client.identity import BASIC, NONE, POST, ClientIdentity
-from server.gateway.backend import MakeBuyer, McpBackend
+from server.gateway.backend import MakeBuyer, McpBackend, TellReceipt
 from server.gateway.credentials import Credential, PayerCredential, StaticCredential
 from server.gateway.settings import McpConfig
 from server.observe.log import Logger
@@ -92,6 +92,7 @@ def open_upstream(
     name: str,
     log: Logger,
     buying: MakeBuyer | None = None,
+    tell_receipt: TellReceipt | None = None,
     parked: ParkedElsewhere | None = None,
 ) -> McpBackend:
     """Raises `ValueError` and `SecretUnreadable` for settings that turn out not to work."""
@@ -123,6 +124,7 @@ def open_upstream(
         name=name,
         log=log,
         buying=buying,
+        tell_receipt=tell_receipt,
         parked=parked,
     )
     served = desk.known.get(key)

@@ -134,9 +134,10 @@ def movements(program: Program) -> list[dict[str, Any]]:
 
 @contextmanager
 def open_chain(
-    home: Path, *, asked: bool = False, logins: bool = False, era: str = "auto"
+    home: Path, *, asked: bool = False, logins: bool = False, era: str = "auto", balance: str = ""
 ) -> Generator[Chain]:
-    """`asked`: what their tool costs has to be asked of each call. `logins`: they want a login of whoever does not come to pay."""
+    """`asked`: what their tool costs has to be asked of each call. `logins`: they want a login of whoever does not come to pay. `balance`:
+    we have so much with them."""
     theirs, ours = (Program(command=SOURCE, home=home / name) for name in ("theirs", "ours"))
     for each in (theirs, ours):
         each.home.mkdir()
@@ -151,7 +152,14 @@ def open_chain(
     selling = dedent(MONEY).format(pay_to=MAKER, facilitator=facilitator) + dedent(THEIRS)
     if asked:
         selling = selling.replace('flow = "upfront"', 'price = { function = "cost" }')
-    if logins:
+    token = secrets.token_hex(24)
+    if balance:
+        for each in (theirs, ours):
+            (each.home / "us").write_text(token, "utf-8")
+            (each.home / "us").chmod(0o600)
+        tokens = 'tokens = [{ name = "us", token = "file:us", scope = "mcp" }]\n'
+        selling = selling.replace("anonymous_pay = true\n", f"anonymous_pay = true\n{tokens}")
+    if logins or balance:
         selling = selling.replace('auth = "none"\n', "")
     selling += f"python = {json.dumps(sys.executable)}\n"
     (theirs.home / "ostiary.toml").write_text(selling, "utf-8")
@@ -164,6 +172,9 @@ def open_chain(
         reselling = dedent(MONEY).format(pay_to=TAKER, facilitator=facilitator)
         reselling += dedent(OURS).format(url=behind.endpoint, key=key, payee=MAKER)
         reselling = reselling.replace('id = "shop"', f'id = "shop"\nera = "{era}"')
+        if balance:
+            reselling = reselling.replace('id = "shop"', 'id = "shop"\ntoken = "file:us"')
+            theirs.at_machine("ledger", "grant", "token:main:us", balance)
         (ours.home / "ostiary.toml").write_text(reselling, "utf-8")
         chain = Chain(
             theirs=theirs,
@@ -208,6 +219,29 @@ def test_a_tool_is_sold_on_with_a_mark_up_and_both_sides_are_in_the_books_of_one
         assert chain.ours.at_machine("ledger", "check")["sound"]
         shown = chain.ours.at_machine("ledger", "statement", "--kind", "purchase")
         assert len(shown) == 1
+
+
+def test_what_is_taken_from_a_balance_with_them_is_a_cost_in_our_books(home: Path) -> None:
+    with open_chain(home, balance="$0.05") as chain:
+        for name in ("tea", "cake", "bread"):
+            customer = chain.customer()
+            asked = customer.wire.call("shop__sell", name).result
+            payment = customer.sign_for(asked["structuredContent"])
+            answered = customer.wire.call("shop__sell", name, _meta={"x402/payment": payment}).result
+            assert answered["content"][0]["text"] == f"sold {name}", answered
+        # Two from the balance; the third, for which it is too small, from the wallet.
+        assert chain.settled(chain.buyer.address) == [20_000]
+        bought = [row for row in movements(chain.ours) if row["kind"] == "purchase"]
+        assert [(row["source"], row["amount"]) for row in bought] == [("cost:main/shop__sell", 20_000)] * 3
+        assert [row["target"].partition(":")[0] for row in bought] == ["upstream", "upstream", "chain"]
+        charged = [row for row in movements(chain.theirs) if row["kind"] == "charge"]
+        assert [f"receipt {row['charge_id']}" for row in charged] == [row["note"] for row in bought[:2]]
+        sold = [row["call_id"] for row in movements(chain.ours) if row["kind"] == "payment"]
+        assert sorted(row["call_id"] for row in bought) == sorted(sold)
+        for each in (chain.ours, chain.theirs):
+            assert each.at_machine("ledger", "check")["sound"]
+        stated = chain.ours.at_machine("ledger", "statement", "--kind", "purchase")
+        assert [row["network"] is None for row in stated] == [row["transaction"] is None for row in stated]
 
 
 @pytest.mark.parametrize("era", ["stateless", "handshake"])

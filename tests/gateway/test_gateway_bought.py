@@ -13,8 +13,8 @@ import trio
 from upstreams import Caller, Double, Gate, Refused, Turn, gate, over_http, over_tcp, soon, text, tool, words
 
 from server.backends.base import BackendError, PriceAsked, ToolCall
-from server.backends.terms import PRICE_META
-from server.backends.wallet import Outlay
+from server.backends.terms import PRICE_META, SIGNED_RECEIPT
+from server.backends.wallet import GivenReceipt, Outlay
 from server.gateway.asked_prices import AskedPrice, MarkUp, asked_price, most_for, read_mark_up, tag_of
 from server.gateway.buying import Buyer
 from server.gateway.settings import McpConfig, problems
@@ -359,3 +359,27 @@ def test_what_is_sold_on_bounds_what_is_paid_for_it(
 ) -> None:
     call = ToolCall(tool="t", arguments={}, subject="ada", call_id="c", sold=sold, sold_as_said=as_said)
     assert most_for(call, listed, MarkUp(part=2000)) == most
+
+
+@pytest.mark.parametrize("paying", [False, True])
+async def test_receipts_are_told_to_the_books_whether_or_not_there_is_a_wallet(
+    tmp_path: Path, paying: bool
+) -> None:
+    told: list[GivenReceipt] = []
+
+    async def tell(receipt: GivenReceipt) -> None:
+        await trio.lowlevel.checkpoint()
+        told.append(receipt)
+
+    async def say(turn: Turn) -> Any:
+        asked = turn.params["arguments"]["word"]
+        meta = {"a": {SIGNED_RECEIPT: "a.b.c"}, "b": {SIGNED_RECEIPT: {"not": "text"}}, "c": {}}[asked]
+        return text("said", _meta=meta)
+
+    double = Double(handlers={"say": say}, lists={"tools": [tool("say")]})
+    async with over_tcp(double) as there:
+        settings: dict[str, Any] = {"tcp": there, "id": "shop", "tell_receipt": tell}
+        async with buying(Wallet(tmp_path), Till(), **settings) if paying else gate(**settings) as door:
+            for asked in "abc":
+                assert words(await door.call("shop__say", arguments={"word": asked})) == "said"
+    assert [(each.text, each.upstream, each.tool) for each in told] == [("a.b.c", "shop", "shop__say")]

@@ -17,7 +17,7 @@ import structlog
 import trio
 
 from server.backends.base import Announce, LogMessage, Progress, ToolCall
-from server.gateway.backend import MakeBuyer, McpBackend
+from server.gateway.backend import MakeBuyer, McpBackend, TellReceipt
 from server.gateway.credentials import Credential, StaticCredential
 from server.gateway.guard import OfferGuard, OpenGuard
 from server.gateway.parked_elsewhere import ParkedElsewhere
@@ -414,6 +414,7 @@ async def gate(
     credential: Credential | None = None,
     guard: OfferGuard | None = None,
     buying: MakeBuyer | None = None,
+    tell_receipt: TellReceipt | None = None,
     parked: ParkedElsewhere | None = None,
     before: Callable[[Gate], None] = lambda _: None,
     **settings: Any,
@@ -429,6 +430,7 @@ async def gate(
         name="test[1]",
         log=log.logger,
         buying=buying,
+        tell_receipt=tell_receipt,
         parked=parked,
     )
     found = Gate(backend, log)

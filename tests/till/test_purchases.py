@@ -10,12 +10,14 @@ import pytest
 import trio
 
 from auth.values.model import Principal, PrincipalKind
-from server.backends.wallet import Outlay
+from server.backends.wallet import GivenReceipt, Outlay
 from server.store.arrears import Arrears
 from server.store.jobs import JobTooSlow, StoreBroken, StoreFull, StoreUnavailable
-from server.till.purchases import NOT_BOOKED, PurchaseBook
+from server.till.purchases import MOST_TAKEN, NOT_BOOKED, PurchaseBook
+from server.till.receipts import Receipts
 from tests.till.books_fakes import checked
 from tests.till.open_till import OpenTill, no_room, open_till
+from tests.till.test_receipts import a_charge, a_key, opened, receipt
 
 ASSET = "0x036CbD53842c5426634e7929541eC2318f3dCF7e"
 CHAIN = f"chain:eip155:84532:{ASSET.lower()}"
@@ -108,3 +110,75 @@ async def test_what_is_still_owed_is_booked_before_the_process_ends() -> None:
         assert await it.booked() == ONCE
         (movement,) = await it.at.rows("movements")
         assert movement["principal"] == caller.key()
+
+
+KEY = a_key()
+
+
+def given(text: str = "", upstream: str = "shop", **charge: Any) -> GivenReceipt:
+    text = text or receipt(KEY, **charge)
+    return GivenReceipt(text=text, upstream=upstream, tool="sell", call_id="call_1", caller=None)
+
+
+async def test_what_an_upstream_takes_from_a_balance_is_booked_once_by_its_receipt() -> None:
+    async with buying() as it:
+        await it.book.book_receipt(given())
+        await it.book.book_receipt(given())  # the call was made again with its key
+        await it.book.book_receipt(given(id="chg_2", amount=5_000))
+        await it.book.book_receipt(given(upstream="other"))  # which counts by itself
+        assert await it.booked() == [
+            ("cost:main/sell", "upstream:main/shop", 10_000),
+            ("cost:main/sell", "upstream:main/shop", 5_000),
+            ("cost:main/sell", "upstream:main/other", 10_000),
+        ]
+        assert (await it.at.rows("movements"))[0]["note"] == "receipt chg_1"
+
+
+@pytest.mark.parametrize("charge", [{"how": "payment"}, {"how": "quota"}, {"amount": 0}])
+async def test_a_receipt_of_what_took_nothing_from_a_balance_is_not_booked(charge: dict[str, Any]) -> None:
+    async with buying() as it:
+        await it.book.book_receipt(given(**charge))
+        assert await it.booked() == []
+        assert it.at.heard.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nothing",
+        "a.b.c",
+        receipt(KEY, amount=MOST_TAKEN + 1),
+        receipt(KEY, amount=10**18),
+        receipt(KEY, id="two\nlines"),
+        receipt(KEY, id="x" * 101),
+        receipt(KEY).replace(".", ".x", 1),
+        "x" * 100_000,
+    ],
+    ids=["word", "parts", "dear", "endless", "lines", "long id", "damaged", "long"],
+)
+async def test_a_receipt_that_is_none_is_left_and_told_of_in_few_words(text: str) -> None:
+    async with buying() as it:
+        await it.book.book_receipt(given(text))
+        assert await it.booked() == []
+        said = it.at.heard.getvalue()
+        assert "purchase.unreadable_receipt" in said
+        assert len(said) < 1_000
+
+
+async def test_a_receipt_in_another_currency_is_left() -> None:
+    text = Receipts(issuer="https://a", key=lambda: opened(KEY), currency="EUR").of(
+        a_charge(), None, at=1_000
+    )
+    async with buying() as it:
+        await it.book.book_receipt(given(text))
+        assert await it.booked() == []
+        assert "purchase.unreadable_receipt" in it.at.heard.getvalue()
+
+
+async def test_a_receipt_that_could_not_be_booked_is_booked_as_soon_as_it_can() -> None:
+    async with buying() as it:
+        it.at.store.failing = no_room("post")
+        await it.book.book_receipt(given())
+        it.at.store.failing = lambda name: None
+        await it.arrears.settle()
+        assert await it.booked() == [("cost:main/sell", "upstream:main/shop", 10_000)]
