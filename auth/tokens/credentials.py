@@ -136,7 +136,7 @@ class CredentialCheck:
         if key is None:
             if not api_keys.is_one(credential.secret):
                 return INVALID_KEY
-            if self._ring.must_ask(credential.digest, now):
+            if self._ring.must_ask(credential.digest):
                 return None
         return self._judge(key, credential, shown, now)
 

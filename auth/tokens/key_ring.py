@@ -18,7 +18,7 @@ from auth import audit
 from auth.tokens import api_keys
 from auth.tokens.api_keys import ApiKey
 from auth.tokens.live import StoredChange
-from auth.values.db import ChangedWhileRead, Db, JobStore
+from auth.values.db import ChangedWhileRead, Db, JobStore, NotStored
 from auth.values.model import Millis
 
 # A read can only be overtaken by a change of its own row. Five in a row is somebody who changes one key in a loop.
@@ -32,12 +32,19 @@ MAX_HELD: Final = api_keys.MAX_KEYS + api_keys.REVOKED_KNOWN + 1_000
 MAX_REFUSALS: Final = 8
 MAX_REMEMBERED: Final = 2_048
 REMEMBERED_MS: Final = 3_600_000
-# Of keys that are not known here, and may have been made elsewhere a moment ago: so many are looked for at once, and one more each second.
-# Whoever makes keys up, in the right form, has the store read no more often.
+# Of keys that are not known here, and may have been made elsewhere a moment ago: so many are looked for at once, and one more each second;
+# of any other nobody knows. Whoever makes keys up, in the right form, has the store read no more often.
 LOOKS: Final = 8
 LOOK_MS: Final = 1_000
 # Rows per read or write: about a millisecond of the store's time.
 PIECE: Final = 200
+
+
+class KeyNotLookedFor(NotStored):
+    """An answer that is not known: another process may have made this key, and was not asked."""
+
+    def __init__(self) -> None:
+        super().__init__("more keys were shown that are not known here than are looked for")
 
 
 class _RingRead(msgspec.Struct, eq=False):
@@ -69,7 +76,8 @@ class ApiKeyRing:
         self._reads: set[_RingRead] = set()
         self._catching_up = False  # somebody does; others have their own key read meanwhile
         self.shared = False  # there are others, who make keys as well
-        self._looked_for: dict[bytes, None] = {}  # lately, and in vain if they are still not known
+        self._looked_for: dict[bytes, None] = {}  # lately, and in vain
+        self._looking_for: set[bytes] = set()
         self._looks_until: Millis = 0  # when all looks are free again
 
     # ── what changes ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -108,25 +116,28 @@ class ApiKeyRing:
         key = self._by_digest.get(digest)
         return None if key is None or key.id in self._doubted else key
 
-    def must_ask(self, digest: bytes, now: Millis) -> bool:
+    def must_ask(self, digest: bytes) -> bool:
         """Tell whether a key that `find` does not return may be one all the same: then `fetch`."""
         return (
             not self._complete
             or bool(self._unread)
             or digest in self._by_digest
-            or self._may_be_elsewhere(digest, now)
+            or (self.shared and digest not in self._looked_for)
         )
 
     async def fetch(self, digest: bytes, now: Millis) -> ApiKey | None:
-        """Return the key with this SHA-256 as the store has it; None if there is none. Raises `ChangedWhileRead`, and what the
-        store raises: then nobody knows."""
+        """Return the key with this SHA-256 as the store has it; None if there is none. Raises `ChangedWhileRead`, `KeyNotLookedFor`,
+        and what the store raises: then nobody knows."""
         if self._trusted and not self._catching_up and digest not in self._by_digest:
             await self.catch_up()
             found = self.find(digest)
             if found is not None:
                 return found
-            if self._complete and digest not in self._by_digest and not self._look_elsewhere(digest, now):
-                return None
+            if self._complete and digest not in self._by_digest:
+                return await self._look_elsewhere(digest, now) if self.must_ask(digest) else None
+        return await self._read_shown(digest)
+
+    async def _read_shown(self, digest: bytes) -> ApiKey | None:
         key = await self._read(partial(api_keys.shown, key_hash=digest.hex()))
         if key is None and digest in self._by_digest:
             self._drop(self._by_digest[digest].id)
@@ -228,6 +239,7 @@ class ApiKeyRing:
     def _forget(self) -> None:
         for each in (self._by_id, self._by_digest, self._of_user, self._revoked, self._doubted, self._unread):
             each.clear()
+        self._looked_for.clear()
         self._complete = False
 
     # ── keys of others ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -237,21 +249,25 @@ class ApiKeyRing:
         busy = max(0, self._looks_until - now)
         return 0 if busy > LOOKS * LOOK_MS else busy  # the clock was put back
 
-    def _may_be_elsewhere(self, digest: bytes, now: Millis) -> bool:
-        """Whether another process may have made it, of which nobody has told yet, and it was not looked for."""
-        if not self.shared or digest in self._looked_for:
-            return False
-        return self._busy(now) + LOOK_MS <= LOOKS * LOOK_MS
-
-    def _look_elsewhere(self, digest: bytes, now: Millis) -> bool:
-        """The same, and from now on it was looked for."""
-        if not self._may_be_elsewhere(digest, now):
-            return False
-        self._looks_until = now + self._busy(now) + LOOK_MS
-        while len(self._looked_for) >= MAX_REMEMBERED:
-            del self._looked_for[next(iter(self._looked_for))]
-        self._looked_for[digest] = None
-        return True
+    async def _look_elsewhere(self, digest: bytes, now: Millis) -> ApiKey | None:
+        """Look for a key that another process may have made, of which nobody has told yet. Raises `KeyNotLookedFor`."""
+        first = digest not in self._looking_for
+        if first:
+            busy = self._busy(now)
+            if busy + LOOK_MS > LOOKS * LOOK_MS:
+                raise KeyNotLookedFor
+            self._looks_until = now + busy + LOOK_MS
+            self._looking_for.add(digest)
+        try:
+            key = await self._read_shown(digest)
+        finally:
+            if first:
+                self._looking_for.discard(digest)
+        if key is None:  # a read that failed says nothing
+            while len(self._looked_for) >= MAX_REMEMBERED:
+                del self._looked_for[next(iter(self._looked_for))]
+            self._looked_for[digest] = None
+        return key
 
 
 class KeyUse(msgspec.Struct, frozen=True):

@@ -31,6 +31,7 @@ from auth.tokens.key_ring import (
     PIECE,
     REMEMBERED_MS,
     ApiKeyRing,
+    KeyNotLookedFor,
     KeyUsage,
     note,
 )
@@ -679,7 +680,6 @@ async def test_changes_of_people_without_keys_cost_no_read() -> None:
 async def test_a_key_that_another_process_has_made_is_looked_for_and_made_up_ones_seldom() -> None:
     """Nobody has told of it yet: its change is heard of a moment later."""
     at = Watched()
-    db = at.store.world.db
     await at.ring.catch_up()
     others = made(at.store.world, 2)  # nobody tells of it
     assert not await at.let_in(others)  # it has this store for itself
@@ -688,19 +688,58 @@ async def test_a_key_that_another_process_has_made_is_looked_for_and_made_up_one
     assert await at.let_in(others)
     assert await at.let_in(others)
     assert at.store.read_of == ["shown"]
-    for number in range(10, 40):  # in the right form, and nobody made them
+    for number in range(11, 10 + LOOKS):  # in the right form, and nobody made them
         assert not await at.let_in(made_elsewhere(number))
         assert not await at.let_in(made_elsewhere(number))
+    late = made(at.store.world, 60)
+    for key in (made_elsewhere(40), late):  # of neither is it known whether somebody made it
+        with pytest.raises(KeyNotLookedFor):
+            await at.let_in(key)
     assert len(at.store.read_of) == LOOKS
     at.clock.now += LOOK_MS
-    for number in range(40, 50):
-        assert not await at.let_in(made_elsewhere(number))
+    assert await at.let_in(late)
+    with pytest.raises(KeyNotLookedFor):
+        await at.let_in(made_elsewhere(40))
     assert len(at.store.read_of) == LOOKS + 1
     assert await at.let_in(others)
     at.clock.now -= 1000 * LOOK_MS  # a clock that was put back bars nobody
-    late = db.run(lambda db: make(db, 60))
-    assert isinstance(late, NewApiKey)
-    assert await at.let_in(late)
+    assert await at.let_in(made(at.store.world, 61))
+
+
+async def test_a_key_of_another_process_is_not_refused_because_a_look_for_it_failed() -> None:
+    at = Watched()
+    await at.ring.catch_up()
+    at.ring.shared = True
+    others = made(at.store.world, 2)  # nobody tells of it
+
+    def fail() -> None:
+        raise NotStored("the database is being replaced")
+
+    at.store.meanwhile = fail
+    with pytest.raises(NotStored):
+        await at.let_in(others)
+    at.store.meanwhile = lambda: None
+    assert await at.let_in(others)
+
+
+async def test_a_key_of_another_process_that_comes_several_times_at_once_is_let_in_each_time() -> None:
+    at = Watched()
+    await at.ring.catch_up()
+    at.ring.shared = True
+    others = made(at.store.world, 2)  # nobody tells of it
+    at.store.gate = trio.Event()
+    found: list[bool] = []
+
+    async def ask() -> None:
+        found.append(await at.let_in(others))
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            for _ in range(2 * LOOKS):
+                nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            at.store.gate.set()
+    assert found == [True] * 2 * LOOKS
 
 
 async def test_a_key_of_another_process_is_looked_for_although_others_are_heard_of() -> None:
