@@ -1,0 +1,150 @@
+"""What a whole run consists of: commands, and groups of test files that take about as long as each other.
+
+How long each file takes stands in `tests/costs.json`, which `scripts/test --record` writes anew.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+COSTS: Final = ROOT / "tests" / "costs.json"
+PYTHON: Final = str(ROOT / ".venvs" / "test" / "bin" / "python")
+# How long a group takes alone. Each has to be begun, and the last ones end beside nothing.
+GROUP_SECONDS: Final = 75.0
+# Of a file that is not on record.
+UNKNOWN_SECONDS: Final = 3.0
+BEGIN_SECONDS: Final = 2.0
+# Costs are measured beside other work, where everything takes longer and so seems to be idle.
+LEAST_LOAD: Final = 0.4
+
+# Whose rules stand on what the store promises; tests/store itself runs on both.
+ON_POSTGRES: Final = (
+    "tests/auth", "tests/tasks", "tests/limits", "tests/till", "tests/trust", "tests/letters", "tests/records", "tests/repeats",
+    "tests/admission", "tests/conversations", "tests/admin", "tests/owner", "tests/overview", "tests/backends/test_shared_memory.py",
+    "tests/acme/test_shared.py", "tests/policy/test_policy_and_money.py", "tests/sessions/test_ended.py", "tests/sessions/test_sessions.py",
+)  # fmt: skip
+# Long, and about how much there is rather than about the engine.
+MANY_ROWS: Final = "tests/admin/test_very_many_rows.py::test_very_many"
+# scripts/check runs it.
+CHECKED: Final = "tests/test_architecture.py"
+
+_BROWSER: Final = re.compile(r"\bmark\.browser\b")
+_BINARY: Final = re.compile(r"\bmark\.binary\b")
+# What scripts/peers installs.
+_PEERS: Final = re.compile(r"\bmark\.peers\b|postgres", re.IGNORECASE)
+
+
+class Entry(NamedTuple):
+    name: str
+    command: Sequence[str]
+    needs: frozenset[str] = frozenset()
+    seconds: float = 60.0
+    load: float = 1.0  # of cores, on the average
+    store: str | None = None  # of tests: what they run on
+
+
+class Cost(NamedTuple):
+    wall: float
+    cpu: float
+
+
+def commands() -> list[Entry]:
+    """Everything but the tests. The steps that install are each other's need where they install the same."""
+    return [
+        Entry("peers", ("scripts/peers",), seconds=120, load=0.4),
+        Entry("runtime", ("scripts/env", "runtime"), seconds=15, load=0.4),
+        Entry("build", ("scripts/build",), frozenset({"runtime"}), seconds=60),
+        Entry("wheel", ("scripts/wheel",), frozenset({"runtime"}), seconds=10),
+        Entry("check", ("scripts/check",), frozenset({"peers"}), seconds=110),
+        Entry("conformance", ("scripts/conformance",), frozenset({"peers"}), seconds=40, load=0.7),
+    ]
+
+
+def tests(costs: Mapping[str, Cost]) -> list[Entry]:
+    """Groups of all test files; those on PostgreSQL and those that need a browser by themselves."""
+    files = sorted(
+        path
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if not {"node_modules", "peers"} & set(path.relative_to(ROOT).parts)
+    )
+    text = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in files}
+    whole = [name for name in text if name.startswith("tests/e2e/")]
+    inside = [name for name in text if not name.startswith("tests/e2e/") and name != CHECKED]
+    needy = {name for name in inside if _PEERS.search(text[name])}
+    binary = {name for name in whole if _BINARY.search(text[name])}
+    browser = [name for name in whole if _BROWSER.search(text[name])]
+    postgres = [name for name in inside if name.startswith(ON_POSTGRES)]
+    peers, built = frozenset({"peers"}), frozenset({"peers", "build", "wheel"})
+    not_browser = ("-m", "not browser")
+    on_postgres = ("--store", "postgres", "-m", "not slow and not peers", "--deselect", MANY_ROWS)
+    return [
+        *_groups("inside", [name for name in inside if name not in needy], costs),
+        *_groups("beside", sorted(needy), costs, needs=peers),
+        *_groups("whole", [name for name in whole if name not in binary], costs, not_browser, needs=peers),
+        *_groups("release", sorted(binary), costs, not_browser, needs=built),
+        *_groups("browser", browser, costs, ("-m", "browser"), needs=built),
+        *_groups("postgres", postgres, costs, on_postgres, needs=peers),
+    ]
+
+
+def read_costs() -> dict[str, Cost]:
+    if not COSTS.exists():
+        return {}
+    return {name: Cost(*cost) for name, cost in json.loads(COSTS.read_text("utf-8")).items()}
+
+
+def write_costs(found: Mapping[str, Cost]) -> None:
+    lines = (f"{json.dumps(name)}: [{cost.wall:.1f}, {cost.cpu:.1f}]" for name, cost in sorted(found.items()))
+    COSTS.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+
+
+def _groups(
+    kind: str,
+    files: Iterable[str],
+    costs: Mapping[str, Cost],
+    options: Sequence[str] = (),
+    *,
+    needs: frozenset[str] = frozenset(),
+) -> list[Entry]:
+    found: list[Entry] = []
+    some: list[str] = []
+    for name in files:
+        if some and sum(_cost(kind, each, costs).wall for each in (*some, name)) > GROUP_SECONDS:
+            found.append(_group(kind, len(found) + 1, some, costs, options, needs))
+            some = []
+        some.append(name)
+    if some:
+        found.append(_group(kind, len(found) + 1, some, costs, options, needs))
+    return found
+
+
+def _group(
+    kind: str,
+    number: int,
+    files: Sequence[str],
+    costs: Mapping[str, Cost],
+    options: Sequence[str],
+    needs: frozenset[str],
+) -> Entry:
+    each = [_cost(kind, name, costs) for name in files]
+    wall = BEGIN_SECONDS + sum(cost.wall for cost in each)
+    cpu = BEGIN_SECONDS + sum(cost.cpu for cost in each)
+    return Entry(
+        name=f"{kind}-{number}",
+        command=(PYTHON, "-m", "pytest", *options, *files),
+        needs=needs,
+        seconds=wall,
+        load=min(max(cpu / wall, LEAST_LOAD), 1.5),
+        store="postgres" if kind == "postgres" else "sqlite",
+    )
+
+
+def _cost(kind: str, name: str, costs: Mapping[str, Cost]) -> Cost:
+    """The tests of one file that need a browser, and its run on PostgreSQL, are on record apart."""
+    key = f"{kind}:{name}" if kind in ("browser", "postgres") else name
+    return costs.get(key) or Cost(UNKNOWN_SECONDS, UNKNOWN_SECONDS)

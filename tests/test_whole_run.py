@@ -1,0 +1,135 @@
+"""A whole run of scripts/test: it runs every test file, tells of each end, and lets a test race once."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROGRAMS = ROOT / "scripts" / "test.d"
+FAILS = "def test_it(): assert 0\n"
+ONCE = """
+import pathlib
+def test_it():
+    before = pathlib.Path(__file__).with_suffix(".ran")
+    assert before.exists() or before.touch()
+"""
+
+
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    monkeypatch.syspath_prepend(str(PROGRAMS))
+    names = ("entries", "schedule", "raced", "whole")
+    found = {name: importlib.import_module(name) for name in names}
+    yield found
+    for name in names:
+        del sys.modules[name]
+
+
+def test_each_test_file_is_in_one_group_and_a_second_for_its_tests_apart(programs: dict[str, Any]) -> None:
+    entries = programs["entries"]
+    groups = entries.tests(entries.read_costs())
+    kinds: dict[str, list[str]] = {}
+    for group in groups:
+        kind = group.name.partition("-")[0]
+        kind = kind if kind in ("browser", "postgres") else "all"
+        kinds.setdefault(kind, []).extend(part for part in group.command if part.endswith(".py"))
+    for files in kinds.values():
+        assert len(files) == len(set(files))
+    there = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if "node_modules" not in path.parts
+    }
+    assert there - set(kinds["all"]) == {entries.CHECKED}
+    for kind in ("browser", "postgres"):
+        assert set(kinds[kind]) < there
+    for name in entries.ON_POSTGRES:
+        assert (ROOT / name).exists()
+
+
+def entry(programs: dict[str, Any], name: str, program: str, *needs: str, **fields: Any) -> Any:
+    command = (sys.executable, "-c", program)
+    return programs["entries"].Entry(name, command, frozenset(needs), **fields)
+
+
+def test_a_step_begins_when_what_it_needs_has_ended_well_or_not(
+    programs: dict[str, Any], tmp_path: Path
+) -> None:
+    made = tmp_path / "made"
+    entries = [
+        entry(programs, "second", f"assert open({str(made)!r}).read() == 'made'", "first", seconds=100),
+        entry(programs, "first", f"open({str(made)!r}, 'w').write('made'); raise SystemExit(3)"),
+    ]
+    ended: list[Any] = []
+    programs["schedule"].Schedule(entries, tmp_path, {}, 2).run(ended.append)
+    assert [(each.entry.name, each.status) for each in ended] == [("first", 3), ("second", 0)]
+
+
+def test_no_more_run_at_once_than_the_cores_have_work_for_but_each_runs(
+    programs: dict[str, Any], tmp_path: Path
+) -> None:
+    """Each looks whether another is there."""
+    alone = "import os, sys; os.mkdir(sys.argv[1]); os.rmdir(sys.argv[1])"
+    entries = [
+        programs["entries"].Entry(
+            str(number), (sys.executable, "-c", alone, str(tmp_path / "here")), load=9.0
+        )
+        for number in range(4)
+    ]
+    ended: list[Any] = []
+    programs["schedule"].Schedule(entries, tmp_path, {}, 2).run(ended.append)
+    assert [each.status for each in ended] == [0] * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "on_record", "status"), [(FAILS, False, 1), (ONCE, False, 0), (ONCE, True, 1)]
+)
+def test_a_test_that_passes_alone_may_fail_once(
+    programs: dict[str, ModuleType],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    on_record: bool,
+    status: int,
+) -> None:
+    entries, raced, whole = (programs[name] for name in ("entries", "raced", "whole"))
+    file = tmp_path / "test_racing.py"
+    file.write_text(text, "utf-8")
+    rows = tmp_path / "raced.txt"
+    rows.write_text("# rows\n", "utf-8")
+    monkeypatch.setattr(raced, "LIST", rows)
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\naddopts = -p tests.postgres_plugin -p tests.cost_plugin\n", "utf-8"
+    )
+    for module in (entries, whole):
+        monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(programs["schedule"], "ROOT", tmp_path)
+    monkeypatch.setattr(whole, "PYTHON", sys.executable)
+    monkeypatch.setattr(whole, "commands", list[Any])
+    group = entries.Entry("inside-1", (sys.executable, "-m", "pytest", file.name), store="sqlite")
+    monkeypatch.setattr(whole, "tests", lambda costs: [group])
+    monkeypatch.setattr(whole, "read_costs", dict[str, Any])
+    test = f"{file.name}::test_it"
+    if on_record:
+        raced.record(raced.Raced("sqlite", test))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    assert whole.Whole(folder).run(record=False) == status
+    assert (raced.Raced("sqlite", test) in raced.on_record()) == (text == ONCE)
+    assert list(json.loads((folder / "inside-1.costs").read_text("utf-8"))) == [file.name]
+
+
+def test_whoever_commits_a_row_of_raced_tests_writes_its_cause(programs: dict[str, Any]) -> None:
+    raced = programs["raced"]
+    rows = [line for line in raced.LIST.read_text("utf-8").splitlines() if line and not line.startswith("#")]
+    assert len(raced.on_record()) == len(rows)
+    assert not [row for row in rows if row.endswith(raced.UNKNOWN)]
+    assert not [each for each in raced.on_record() if not (ROOT / each.test.partition("::")[0]).exists()]
