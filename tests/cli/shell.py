@@ -6,9 +6,12 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import trio
+
+from tests import forked_commands
 
 # A bound, not an expectation: an interpreter starts slowly on a busy machine.
 WAIT_SECONDS = 60
@@ -47,14 +50,27 @@ class Terminal:
         return [sys.executable, "-P", "-m", "server", *arguments]
 
     async def run(self, *arguments: str, stdin: bytes = b"", **environment: str) -> Done:
+        ran = partial(
+            forked_commands.run,
+            arguments,
+            environment=self.environment(**environment),
+            folder=self.home,
+            stdin=stdin,
+            seconds=WAIT_SECONDS,
+        )
+        done = await trio.to_thread.run_sync(ran, abandon_on_cancel=True)
+        return Done(done.code, done.stdout.decode(), done.stderr.decode())
+
+    async def run_alone(self, *arguments: str) -> Done:
+        """The same in a process that starts Python."""
         with trio.fail_after(WAIT_SECONDS):
             done = await trio.run_process(
                 self.command(arguments),
-                stdin=stdin,
+                stdin=b"",
                 capture_stdout=True,
                 capture_stderr=True,
                 check=False,
-                env=self.environment(**environment),
+                env=self.environment(),
                 cwd=self.home,
             )
         return Done(done.returncode, done.stdout.decode(), done.stderr.decode())

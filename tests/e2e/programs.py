@@ -20,6 +20,8 @@ from typing import Any, TypeVar
 
 import httpx2
 
+from tests import forked_commands
+
 ROOT = Path(__file__).parent.parent.parent
 SOURCE = (sys.executable, "-P", "-m", "server")
 BINARY = (str(ROOT / "dist" / "ostiary"),)
@@ -84,6 +86,10 @@ class Server(Background):
         return f"{self.url}/mcp"
 
 
+def _lines(said: bytes) -> str:
+    return said.decode().replace("\r\n", "\n").replace("\r", "\n")
+
+
 @dataclass(kw_only=True)
 class Program:
     command: Sequence[str]
@@ -117,16 +123,23 @@ class Program:
 
     def run(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         """One command to its end. Which exit code is right is part of what is tested."""
-        done = subprocess.run(
-            (*self.command, *arguments),
-            cwd=self.home,
-            env=self.environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=WAIT_SECONDS,
-            check=False,
-        )
+        environment = self.environment()
+        if self.command == SOURCE:
+            ran = forked_commands.run(
+                arguments, environment=environment, folder=self.home, seconds=WAIT_SECONDS
+            )
+            done = subprocess.CompletedProcess(arguments, ran.code, _lines(ran.stdout), _lines(ran.stderr))
+        else:
+            done = subprocess.run(
+                (*self.command, *arguments),
+                cwd=self.home,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=WAIT_SECONDS,
+                check=False,
+            )
         self.said.append(done.stderr)
         assert done.returncode == code, (
             f"{arguments} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"

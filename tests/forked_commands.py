@@ -1,0 +1,219 @@
+"""Commands of the program without a start of Python for each: one process imports the program, and forks for each command.
+
+What a command reads, says and answers is as it is in a process of its own; how a process of its own starts is tested by those that start one.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple
+
+_CODE: Final = struct.Struct("i")
+_REQUEST: Final = b"run"
+
+
+class Ran(NamedTuple):
+    code: int
+    stdout: bytes
+    stderr: bytes
+
+
+class CommandStillRuns(Exception):
+    """It took longer than it was given, and is gone now."""
+
+
+# ── who wants a command run ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ForkServer:
+    """It ends with whoever started it: its end of the connection does."""
+
+    def __init__(self) -> None:
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                (sys.executable, "-P", "-m", "tests.forked_commands", str(theirs.fileno())),
+                env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"},
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+            )
+
+    def run(
+        self,
+        arguments: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        folder: Path,
+        stdin: bytes,
+        seconds: float,
+    ) -> Ran:
+        """Raises `CommandStillRuns`. May be called from any thread."""
+        asked = json.dumps([list(arguments), dict(environment), str(folder)]).encode()
+        ended, theirs = socket.socketpair()
+        with ended, theirs, _file(asked) as request, _file(stdin) as read, _file() as said, _file() as told:
+            files = (request, read, said, told)
+            socket.send_fds(self._ours, [_REQUEST], [*(each.fileno() for each in files), theirs.fileno()])
+            theirs.close()
+            ended.settimeout(seconds)
+            try:
+                answer = ended.recv(_CODE.size)
+            except TimeoutError:
+                raise CommandStillRuns(f"{list(arguments)}: {_content(said)!r} {_content(told)!r}") from None
+            (code,) = _CODE.unpack(answer)
+            return Ran(code, _content(said), _content(told))
+
+
+_LOCK: Final = threading.Lock()
+_SERVERS: Final[list[ForkServer]] = []
+
+
+def run(
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    folder: Path,
+    stdin: bytes = b"",
+    seconds: float,
+) -> Ran:
+    with _LOCK:
+        if not _SERVERS:
+            _SERVERS.append(ForkServer())
+    return _SERVERS[0].run(arguments, environment=environment, folder=folder, stdin=stdin, seconds=seconds)
+
+
+def _file(content: bytes = b"") -> IO[bytes]:
+    found = os.fdopen(os.memfd_create("command"), "w+b")
+    found.write(content)
+    found.seek(0)
+    return found
+
+
+def _content(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    return file.read()
+
+
+# ── who runs them ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Child(NamedTuple):
+    pid: int
+    told: socket.socket  # whoever waits; its end there is closed when nobody waits any more
+
+
+def _serve(control: socket.socket) -> None:
+    children: dict[int, _Child] = {}  # by the descriptor of the process
+    with selectors.DefaultSelector() as selector:
+        selector.register(control, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is control:
+                    received, files, _, _ = socket.recv_fds(control, len(_REQUEST), 5)
+                    if not received:
+                        for child in children.values():
+                            os.kill(child.pid, signal.SIGKILL)
+                        return
+                    child = _fork(files)
+                    watched = os.pidfd_open(child.pid)
+                    children[watched] = child
+                    selector.register(watched, selectors.EVENT_READ)
+                    selector.register(child.told, selectors.EVENT_READ, watched)
+                elif isinstance(key.fileobj, int) and (child := children.pop(key.fileobj, None)) is not None:
+                    selector.unregister(key.fileobj)
+                    os.close(key.fileobj)
+                    with suppress(KeyError):
+                        selector.unregister(child.told)
+                    _, status = os.waitpid(child.pid, 0)
+                    with suppress(BrokenPipeError):
+                        child.told.sendall(_CODE.pack(os.waitstatus_to_exitcode(status)))
+                    child.told.close()
+                elif key.data in children:  # nobody waits any more
+                    selector.unregister(key.fileobj)
+                    os.kill(children[key.data].pid, signal.SIGKILL)
+
+
+def _fork(files: Sequence[int]) -> _Child:
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            code = _command(files)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            with suppress(Exception):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+    for each in files[:4]:
+        os.close(each)
+    return _Child(pid, socket.socket(fileno=files[4]))
+
+
+def _command(files: Sequence[int]) -> int:
+    with open(files[0], "rb", closefd=False) as request:  # a descriptor
+        arguments, environment, folder = json.load(request)
+    for number, each in enumerate(files[1:4]):
+        os.dup2(each, number)
+    os.closerange(3, 1024)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    unbuffered = bool(environment.get("PYTHONUNBUFFERED"))
+    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
+    sys.stdout = _output(1, "surrogateescape", unbuffered)
+    sys.stderr = _output(2, "backslashreplace", True)
+    sys.argv = [
+        str(Path(importlib.import_module("server").__file__ or "").with_name("__main__.py")),
+        *arguments,
+    ]
+    if environment.get("PYTHONWARNINGS") == "error":
+        warnings.simplefilter("error")
+    from server.__main__ import main
+
+    try:
+        main()
+    except SystemExit as error:
+        if error.code is None or isinstance(error.code, int):
+            return error.code or 0
+        print(error.code, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _output(number: int, errors: str, by_line: bool) -> Any:
+    return open(number, "w", encoding="utf-8", errors=errors, closefd=False, buffering=1 if by_line else -1)
+
+
+def _main() -> None:
+    control = socket.socket(fileno=int(sys.argv[1]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for package in ("server.cli", "server.client"):
+            for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+                importlib.import_module(f"{package}.{module.name}")
+    gc.collect()
+    gc.freeze()
+    assert threading.active_count() == 1, "a fork keeps one thread"
+    _serve(control)
+
+
+if __name__ == "__main__":
+    _main()
