@@ -226,6 +226,7 @@ class Deposits:
     async def _outcome(
         self, amount: Micros, payment_id: str, *, fresh: bool, known: bool
     ) -> Deposited | Unpaid:
+        """Wait for its outcome, and tell it as far as it is known then."""
         await self._under_way.wait(payment_id, within=WAIT_SECONDS)
         row = await self._store.read(lambda db: payments.find(db, payment_id))
         if row is None or row.state in ("settling", "unknown"):

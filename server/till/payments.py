@@ -25,7 +25,7 @@ _INSERT: Final = (
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?, ?, ?, ?, ?, 'reserved', ?, ?, 0, ?, ?, ?)"
 )
 PIECE: Final = 200
-# After its time an authorization is taken for over when a network cannot take back a block of before, by a clock that is wrong by so much.
+# How far this machine's clock, and a node's last block, may be from the time.
 CLOCKS_SECONDS: Final = 30
 
 
@@ -78,12 +78,12 @@ class PaymentRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def over_at(self) -> int:
-        """When it certainly cannot be carried out any more, in milliseconds."""
+        """Return when it certainly cannot be carried out any more, nor a block that did be taken back; in milliseconds."""
         return (self.valid_before + LATE_SECONDS + CLOCKS_SECONDS) * 1000
 
     def refused_each_time(self, tries: int) -> bool:
-        """Return whether none of its first `tries` tries began to carry it out. One that was cut off is counted in `tries`, and not in
-        what the row says."""
+        """Return whether the row says that none of so many tries began to carry it out. A try that was cut off has been counted, and has
+        changed nothing of what the row says: the numbers differ from then on."""
         return tries == 0 or self.problem.startswith(refused_each_time(tries))
 
 
@@ -270,8 +270,8 @@ def refused(
     until: int | None = None,
     tries: int = 1,
 ) -> PaymentRow | None:
-    """The money has certainly not moved, and will not. `until`: this is known to whoever has the turn that ends then of all the `tries`,
-    and nobody else has sent it; None: it is known of the chain itself. None comes back where it is another's turn by now, or was known."""
+    """The money has certainly not moved, and will not. `until`, `tries`: this is known to whoever has the turn that ends then, of all
+    tries up to its own; None: it is known of the chain itself. None comes back where it is another's turn by now, or was known."""
     turn = "" if until is None else " AND tries = ? AND next_try_at = ?"
     row = db.fetch_one(
         "UPDATE payments SET state = 'refused', problem = ?, sealed = NULL, owner = NULL, next_try_at = NULL, ended_at = ?,"

@@ -159,7 +159,7 @@ class Settlements:
         until = row.next_try_at
         assert until is not None
         first = row.tries == 1  # else it may have been carried out before, whatever is said of this time
-        begun = not row.refused_each_time(row.tries - 1)
+        begun = not row.refused_each_time(row.tries - 1)  # perhaps, by an earlier try
         sent = True
         try:
             payment = read_payment(msgspec.json.decode(self._answers.open_bytes(row.id, row.sealed)))
@@ -379,7 +379,7 @@ class Settlements:
 
 
 def _begins_nothing(answer: SettleOutcome) -> bool:
-    """Return whether a facilitator has refused without having begun to carry the payment out, as far as its word can be understood."""
+    """Return whether it is a refusal that does not hint at a transfer which was begun."""
     return isinstance(answer, Rejected) and answer.code not in PERHAPS_CARRIED_OUT
 
 

@@ -161,7 +161,7 @@ def facilitator_down() -> Refusal:
 
 
 def unknown_outcome(payment_id: str | None, ends_at: int | None = None) -> Refusal:
-    """`ends_at`: by when that is known by itself, as it stands."""
+    """Tell that nobody knows yet what became of a payment. `ends_at`: by when it has an outcome by itself, as it stands."""
     ends = ""
     if ends_at is not None:
         when = datetime.fromtimestamp(ends_at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
