@@ -32,12 +32,13 @@ TRY_AGAIN = {
     "balance, not payable": words.not_covered(OFFER, POOR, payable=False),
     "facilitator_down": words.facilitator_down(),
     "unknown_outcome": words.unknown_outcome("pay_1"),
+    "unknown_outcome, with its end": words.unknown_outcome("pay_1", 1_795_000_000_000),
     "not_written": words.not_written(),
     "in_flight": words.in_flight(),
     "without_its_key": words.without_its_key(),
 }
 # After these nobody can know whether money moves: nothing else may be paid meanwhile.
-OPEN = ("unknown_outcome", "not_written", "in_flight", "without_its_key")
+OPEN = ("unknown_outcome", "unknown_outcome, with its end", "not_written", "in_flight", "without_its_key")
 ALL: dict[str, Refusal] = {
     **TRY_AGAIN,
     "payment_used": words.payment_used(),
