@@ -91,7 +91,7 @@ class Wire:
     version: str = MODERN
     capabilities: Mapping[str, Any] = field(default_factory=lambda: ABLE)
     session: str | None = None
-    pays: bool = False  # without a login, where others need one
+    pays: bool = False  # comes without a login where others need one, and says so by a payment that is empty
 
     def __post_init__(self) -> None:
         self._ids = itertools.count(1)

@@ -77,7 +77,7 @@ def people() -> Iterator[People]:
         yield made
 
 
-def test_each_is_told_of_the_own_wallet_and_of_no_movement_of_another(people: People) -> None:
+def test_each_is_told_of_their_own_wallet_and_of_no_movement_of_another(people: People) -> None:
     known = ("ann", "ann's key", "ben's key")
     before = {who: me(people.come(who))["wallet"]["balance"] for who in known}
     for who in known:
