@@ -186,11 +186,14 @@ class Settlements:
         used_elsewhere = USED_ELSEWHERE in (row.problem, problem)
         found = await self._on_chain(row)
         if isinstance(found, Transfer):
-            signers = self.facilitators.signers
-            if not used_elsewhere or (signers and found.sender not in signers):
+            if not used_elsewhere and (begun or (sent and _may_have_made(answer, found))):
                 return await self._settled(row, found.transaction)
-            if found.sender in signers:
+            used_elsewhere = True
+            signers = await self.facilitators.all_signers(row.network, found.sender)
+            if found.sender in signers.addresses:
                 return await self._cashed_elsewhere(row, found.transaction)
+            if signers.complete:
+                return await self._settled(row, found.transaction)
         if found is False:
             return await self._refused(row, NOT_IN_TIME)
         if used_elsewhere:
@@ -376,6 +379,14 @@ class Settlements:
             await self._flush()
         except StoreError as problem:
             self._log.warning("payment.not_flushed", reason=str(problem))
+
+
+def _may_have_made(answer: SettleOutcome, found: Transfer) -> bool:
+    """Return whether the transfer may be what a first try came to: a refusal made none, and an answer that names another made that one."""
+    return (
+        isinstance(answer, Unknown)
+        and (answer.transaction or found.transaction).lower() == found.transaction.lower()
+    )
 
 
 def _begins_nothing(answer: SettleOutcome) -> bool:
