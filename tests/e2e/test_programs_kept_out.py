@@ -185,6 +185,7 @@ def test_a_program_that_a_worker_started_is_kept_out_of_its_parents_socket_and_f
         server.await_words(r'"event":"server.started"')
         lines = [json.loads(line) for line in server.said().splitlines() if '"event":"worker.ready"' in line]
         workers = {line["pid"] for line in lines}
+        assert len(workers) == 2
         for tool in ("take_over", "change"):
             found = called(ostiary, server.endpoint, tool)
             assert found["parent"] in workers
