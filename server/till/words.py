@@ -273,6 +273,7 @@ def interrupted(charge: Charge, settlement: Mapping[str, Any] | None) -> Refusal
         text=f"{begun}. {then}",
         status=409,
         settlement=settlement,
+        facts={"paid": charge.paid},
         resumes=charge.id if charge.paid else None,
     )
 

@@ -116,3 +116,10 @@ def test_what_was_used_up_is_said_before_the_price() -> None:
     why = Uncovered(reason="payment_required", due=20_000, used_up="trial_exhausted")
     text = words.not_covered(OFFER, why, payable=True).text
     assert text.startswith("Your free trial of it is used up. search costs $0.02 a call. Pay with x402")
+
+
+def test_one_that_was_interrupted_says_for_programs_whether_it_was_paid() -> None:
+    assert [ALL[name].facts for name in ("interrupted", "interrupted, paid")] == [
+        {"paid": False},
+        {"paid": True},
+    ]
