@@ -26,6 +26,7 @@ from upstreams import (
 )
 
 from server.gateway import http_changes, upstream
+from server.gateway.messages import UpstreamFailure
 
 
 @pytest.fixture(autouse=True)
@@ -245,3 +246,22 @@ async def test_an_endpoint_at_another_place_is_not_used() -> None:
             assert trouble is not None
             assert "no MCP endpoint there (status 405)" in trouble.words
         nursery.cancel_scope.cancel()
+
+
+async def test_what_goes_wrong_before_the_event_is_raised_and_what_it_said_is_told() -> None:
+    async def fails() -> bool:
+        raise UpstreamFailure("gone")
+
+    async def says() -> bool:
+        return False
+
+    async def never() -> bool:
+        await trio.sleep_forever()
+        return False
+
+    with pytest.raises(UpstreamFailure):
+        await http_changes._until(trio.Event(), fails)
+    assert await http_changes._until(trio.Event(), says) is False
+    happened = trio.Event()
+    happened.set()
+    assert await http_changes._until(happened, never) is True

@@ -116,3 +116,26 @@ def test_who_was_held_back_lately_is_told_by_how_often_and_forgotten_after_an_ho
     now += 3601
     assert restraint.told() == []
     assert restraint.counts["tool"] == 3
+
+
+KEY = Principal(kind=PrincipalKind.API_KEY, subject="key_1", grant_id="key_1")
+TOKEN = Principal(kind=PrincipalKind.API_KEY, subject="token:main:ci")  # of the settings: it has no grant
+
+
+@pytest.mark.parametrize(
+    ("who", "by"), [(ALICE, "caller"), (KEY, "caller"), (TOKEN, "caller"), (STRANGER, "address")]
+)
+def test_more_of_one_request_count_as_what_the_first_counted_as(who: Principal, by: str) -> None:
+    gate = gate_of(address=4, caller=4)
+    assert gate.recognise_more(who, "203.0.113.7", 4) == 0
+    assert gate.recognise_more(who, "203.0.113.7", 1) == 1
+    assert gate.restraint.counts[by] == 1
+    # Another of the same address has what is left of its own, and nothing where the address is what counts.
+    assert bool(gate.recognise_more(BOB, "203.0.113.7", 1)) is False
+    assert bool(gate.recognise_more(ANONYMOUS, "203.0.113.7", 1)) is (by == "address")
+
+
+def test_more_of_one_request_on_this_machine_count_where_the_owner_says_so() -> None:
+    assert gate_of(caller=1).recognise_more(ALICE, "127.0.0.1", 5) == 0
+    assert gate_of(caller=1, loopback=True).recognise_more(ALICE, "127.0.0.1", 2) == 1
+    assert gate_of(address=1).recognise_more(ANONYMOUS, "127.0.0.1", 5) == 0
