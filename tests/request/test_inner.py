@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from server.backends.base import BackendError, NoSuchResource
+from server.backends.base import BackendError, NoSuchResource, UseKind
+from server.backends.catalog import Source
 from server.mcp.inbound import Route
 from server.mcp.params import CallToolParams
 from server.mcp.versions import LATEST
@@ -12,6 +13,7 @@ from server.request.inner import MOST_USES, use
 from server.request.request import Request
 from server.request.tools import TOOL_CALL
 from tests.interaction.agents import USER, house
+from tests.interaction.everything import Everything
 
 
 async def test_uses_are_counted_on_all_levels_together() -> None:
@@ -38,3 +40,14 @@ async def test_uses_are_counted_on_all_levels_together() -> None:
         with pytest.raises(BackendError, match="no more than 1000 others"):
             await use(request, "tool", "echo", {"text": "x"})
     assert [request.used for request in (outer, *inside)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("what", "name"), [("resource", "test://asks"), ("prompt", "asks")])
+async def test_what_asks_its_caller_answers_no_call(what: UseKind, name: str) -> None:
+    endpoint = house(Source(name="agent", backend=Everything({}))).endpoint
+    route = Route(TOOL_CALL, 1, CallToolParams(name="x"), LATEST, None, 0)
+    request = Request(endpoint=endpoint, principal=USER, call_id="call_1", route=route)
+    with pytest.raises(BackendError):
+        await use(request, what, name, {})
+    found = await use(request, "prompt", "greet", {"name": "ada"})
+    assert "ada" in str(found["messages"])
