@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -144,6 +145,45 @@ async def test_texts_that_are_made_to_take_long_hold_up_nobody(
     reach = max(blot.pattern.reach for blot in looking)
     assert max(looks) <= 2 * (WINDOW + reach)  # the order in which tasks have their turns is anybody's
     assert sum(looks) >= len(text)
+
+
+NUMBERS = [
+    "4 1\n",
+    "4 5 ",
+    "4 1 ",
+    "1 ",
+    "12 ",
+    "1      ",
+    "4111.1111.1111.1111.",
+    "4\n",
+    "4111 1111 1111 1112 ",
+    "４ ５ ",
+]
+
+
+@pytest.mark.parametrize("text", NUMBERS, ids=repr)
+async def test_numbers_that_follow_each_other_are_read_in_steps_that_grow_with_the_text_alone(
+    text: str,
+) -> None:
+    """A step is a line of this program that runs."""
+
+    def traced(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal steps
+        steps += event == "line" and frame.f_code.co_filename.endswith(("sets.py", "redaction.py"))
+        return traced
+
+    found, steps, counted = redactor(sets=ALL.sets), 0, list[int]()
+    before = sys.gettrace()
+    for size in (WINDOW, 4 * WINDOW):
+        sys.settrace(traced)
+        try:
+            await found.text((text * size)[:size])
+        finally:
+            sys.settrace(before)
+        counted.append(steps)
+        steps = 0
+    few, many = counted
+    assert few <= 50 * WINDOW and many <= 4 * few + 1_000
 
 
 def test_what_the_sets_know_is_looked_at_twice_at_most_from_wherever_it_might_begin(
