@@ -153,6 +153,13 @@ SETS: Final[Mapping[str, tuple[Blot, ...]]] = MappingProxyType(
                 SafePattern(re.compile(r"://[^\s/?#:@\"'<>]{0,200}+:[^\s/?#\"'<>]{1,500}@"), 710),
                 f"://{SECRET_MARK}@",
             ),
+            # One that is not written as an address wants it, with a / ? or # of its own; a port that a path follows is none.
+            plain(
+                SafePattern(
+                    re.compile(r"://[^\s/?#:@\[\"'<>]{0,200}+:(?!\d{1,5}+[/?#])[^\s\"'<>]{1,500}@"), 710
+                ),
+                f"://{SECRET_MARK}@",
+            ),
             Blot(
                 SafePattern(re.compile(r"(?i:basic)\s{1,10}+([\w+/-]{4,4000}+={0,2}+)", re.ASCII), 4100),
                 _without_password,

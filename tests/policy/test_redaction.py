@@ -231,7 +231,11 @@ def test_what_the_sets_know_is_looked_at_twice_at_most_from_wherever_it_might_be
         ("Basic information, basic authentication, basic 12345678", None),
         ("postgres://app:s3cr3t!@db.internal:5432/shop", f"postgres://{SECRET}@db.internal:5432/shop"),
         ("redis://:p%40ss@cache and amqp://u:p@ss@mq/", f"redis://{SECRET}@cache and amqp://{SECRET}@mq/"),
+        ("postgres://app:s3/cr3t@db:5432/shop", f"postgres://{SECRET}@db:5432/shop"),
+        ("redis://:a?b#c/d@e@cache/0 x@y", f"redis://{SECRET}@cache/0 x@y"),
+        ("https://u:pw@host/@ann, mysql://u:123/45x@db", f"https://{SECRET}@host/@ann, mysql://u:123/45x@db"),
         ("https://example.org:8080/@ann?x=a:b@c http://localhost:3000 ssh://git@host/x", None),
+        ("http://[::1]:8080/@ann http://[::1]/a:b@c git://example.org/a:b@c", None),
         (f"aws_secret_access_key = {AWS}", f"aws_{SECRET}"),
         (f'"SecretAccessKey": "{AWS}"', f'"{SECRET}"'),
         ("da39a3ee5e6b4b0d3255bfef95601890afd80709", None),  # a SHA-1
