@@ -201,6 +201,41 @@ def test_no_words_of_an_upstream_come_before_whose_they_are(message: str) -> Non
     assert told.isprintable()
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("/opt/bin/notes-server --fast x", "notes-server"),
+        ("npx -y @evil/mcp --key x", "npx @evil/mcp"),
+        ("npx --yes --package=@evil/mcp serve", "npx @evil/mcp"),
+        ("npm exec -- @evil/mcp@1.2", "npm @evil/mcp@1.2"),
+        ("pnpm dlx notes", "pnpm notes"),
+        ("bunx --bun notes", "bunx notes"),
+        ("/usr/bin/uvx --python 3.12 --from notes-mcp[cli] notes", "uvx notes-mcp[cli]"),
+        ("uv --directory /srv/ada/x run server.py", "uv server.py"),
+        ("uv run --with mcp python -u -m notes.server", "uv python notes.server"),
+        ("python3 -m notes", "python3 notes"),
+        ("python3.12 -Bum notes", "python3.12 notes"),
+        ("python3 -c print() x", "python3"),
+        ("node /srv/ada/notes/index.js", "node index.js"),
+        ("deno run --allow-net=x -A https://ada:s3cret@deno.land/x/notes.ts?key=1", "deno https://deno.land/x/notes.ts"),
+        ("docker run -i --rm -eKEY=s3cret -v /srv/ada:/x ghcr.io/evil/mcp:1 --go", "docker ghcr.io/evil/mcp:1"),
+        ("docker run -it --rm --env KEY notes", "docker notes"),
+        ("docker exec c notes", "docker"),
+        ("env KEY=s3cret npx notes", "env npx notes"),
+        ("npx --what s3cret notes", "npx"),  # nobody knows whether it has a value
+        ("npx KEY=s3cret", "npx"),
+        ("npx", "npx"),
+        ("npx -p", "npx"),
+        ("npx npx npx npx npx npx", "npx npx npx npx"),
+        ("npx " + "x" * 5000, "npx " + "x" * 100),
+        ("npx \x1b[2K", "npx"),
+    ],
+)  # fmt: skip
+def test_the_program_behind_a_runner_is_named(command: str, name: str) -> None:
+    named = source(command=tuple(command.split(" "))).named(elicitation(**form()))
+    assert named.params["message"] == f"the program behind this server ({name}), asks: Sure?"
+
+
 def test_a_program_has_no_host_of_its_own() -> None:
     stdio = source(command=("notes",), id="n", question_hosts=("notes.example", "localhost"))
     for url in ("https://notes.example/a", "http://localhost:9000/cb"):
