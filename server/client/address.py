@@ -144,9 +144,8 @@ def _place_of(host: str) -> str:
         return "here"
     if is_public(address):
         return "public"
-    if isinstance(
-        address, ipaddress.IPv6Address
-    ):  # others lead to an IPv4 address that they hold, or nowhere
+    if isinstance(address, ipaddress.IPv6Address):
+        # Others lead to an IPv4 address that they hold, or nowhere.
         return "private" if address in _UNIQUE_LOCAL else "odd"
     odd = address.is_link_local or address.is_unspecified or address.is_multicast or address.is_global
     return "odd" if odd else "private"

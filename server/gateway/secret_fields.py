@@ -18,8 +18,8 @@ _ENDS: Final = (
     "secrets", "token", "credential", "credentials", "apikey", "apikeys", "accesskey", "secretkey", "privatekey", "signingkey",
     "encryptionkey", "sshkey", "masterkey", "licensekey", "seedphrase", "recoveryphrase", "mnemonic", "backupcode", "backupcodes",
     "recoverycode", "recoverycodes", "securitycode", "verificationcode", "confirmationcode", "authenticationcode", "authcode",
-    "logincode", "accesscode", "onetimecode", "smscode", "digitcode", "authenticatorcode", "pincode", "creditcard", "debitcard", "cardnumber", "cardno", "cardcode",
-    "securitynumber",
+    "logincode", "accesscode", "onetimecode", "smscode", "digitcode", "authenticatorcode", "pincode", "creditcard", "debitcard",
+    "cardnumber", "cardno", "cardcode", "securitynumber",
 )  # fmt: skip
 _FOREIGN: Final = (
     "passwort", "kennwort", "contrasena", "motdepasse", "senha", "wachtwoord", "haslo", "losenord", "salasana",
@@ -34,22 +34,10 @@ _WHOLE: Final = _WORDS | frozenset(_ALL_ENDS)
 _OTHER_PINS: Final = frozenset(
     {"gpio", "bcm", "led", "analog", "digital", "output", "data", "clock", "signal", "map", "to"}
 )
+# Of those the ones that are numbers.
 _OF_DIGITS: Final = (
-    "code",
-    "codes",
-    "pin",
-    "pins",
-    "otp",
-    "2fa",
-    "mfa",
-    "cvv",
-    "cvc",
-    "ssn",
-    "card",
-    "cardnumber",
-    "cardno",
-    "securitynumber",
-)
+    "code", "codes", "pin", "pins", "otp", "2fa", "mfa", "cvv", "cvc", "ssn", "card", "cardnumber", "cardno", "securitynumber",
+)  # fmt: skip
 _TEXTS_ONLY: Final = frozenset({"tokens"})  # a number of them is how long an answer may be
 _ANYWHERE: Final = ("密码", "密碼", "口令", "パスワード", "暗証番号", "비밀번호", "пароль", "كلمة المرور")
 _NAME: Final = "pass"  # as the whole name of a field
@@ -209,7 +197,7 @@ def _is_sent_code(words: Sequence[str]) -> bool:
                 if (
                     (each in _SENT and _has(soon, _YOURS | _MAIL))
                     or (each in _GOT and _has(soon, _MAIL))
-                    or (each in _BY and (_has(soon[:3], _CHANNELS) or soon[:2] == ["text", "message"]))
+                    or (each in _BY and word != "characters" and _has(soon[:3], _CHANNELS))
                 ):
                     return True
         elif word in _SENT:

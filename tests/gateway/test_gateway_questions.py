@@ -312,6 +312,7 @@ def test_a_field_of_something_else_is_asked(fields: dict[str, Any]) -> None:
         ("Country code of your phone number", {"code": {"type": "string"}}),
         ("Error code in the mail log", {"code": {"type": "string"}}),
         ("We sent the order. Which postal code?", {"code": {"type": "string"}}),
+        ("How many characters per SMS?", {"n": {"type": "integer"}}),
         ("To which number shall we send SMS?", {"number": {"type": "string"}}),
     ],
 )  # fmt: skip
