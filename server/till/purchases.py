@@ -2,7 +2,9 @@
 
 A purchase takes from `cost:server/tool` and gives to the chain's account, from which what is taken comes: so the chain's account is what a
 wallet of ours has more or less, and what a tool brings is its revenue less its cost. What an upstream takes from a balance that we have
-with it goes to `upstream:server/id`, by the receipt that it gives; the amount is its word, and nothing but the books stands on it.
+with it goes to `upstream:server/id`, by the receipt that it gives; the amount is its word, and nothing but the books stands on it. So its
+signature is not checked: it came over the connection to that upstream, which could sign any amount. It must name that upstream, though: one
+that passes on the receipts of others was paid otherwise, or not at all.
 """
 
 from __future__ import annotations
@@ -52,6 +54,8 @@ def _taken(server: str, given: GivenReceipt) -> Movement | None:
     receipt = read_receipt(given.text)
     if receipt.how != "balance" or not receipt.amount:
         return None
+    if not given.issuer or receipt.issuer != given.issuer:
+        raise BadReceipt(f"it is a receipt of {receipt.issuer}, and not of {given.issuer or 'this upstream'}")
     if receipt.currency != CURRENCY:
         raise BadReceipt("it is of another currency")
     if receipt.amount > MOST_TAKEN:

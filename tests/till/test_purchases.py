@@ -17,7 +17,7 @@ from server.till.purchases import MOST_TAKEN, NOT_BOOKED, PurchaseBook
 from server.till.receipts import Receipts
 from tests.till.books_fakes import checked
 from tests.till.open_till import OpenTill, no_room, open_till
-from tests.till.test_receipts import a_charge, a_key, opened, receipt
+from tests.till.test_receipts import ISSUER, a_charge, a_key, opened, receipt
 
 ASSET = "0x036CbD53842c5426634e7929541eC2318f3dCF7e"
 CHAIN = f"chain:eip155:84532:{ASSET.lower()}"
@@ -115,9 +115,11 @@ async def test_what_is_still_owed_is_booked_before_the_process_ends() -> None:
 KEY = a_key()
 
 
-def given(text: str = "", upstream: str = "shop", **charge: Any) -> GivenReceipt:
+def given(text: str = "", upstream: str = "shop", issuer: str = ISSUER, **charge: Any) -> GivenReceipt:
     text = text or receipt(KEY, **charge)
-    return GivenReceipt(text=text, upstream=upstream, tool="sell", call_id="call_1", caller=None)
+    return GivenReceipt(
+        text=text, issuer=issuer, upstream=upstream, tool="sell", call_id="call_1", caller=None
+    )
 
 
 async def test_what_an_upstream_takes_from_a_balance_is_booked_once_by_its_receipt() -> None:
@@ -165,10 +167,19 @@ async def test_a_receipt_that_is_none_is_left_and_told_of_in_few_words(text: str
         assert len(said) < 1_000
 
 
+@pytest.mark.parametrize(
+    "issuer", ["https://proxy.example", f"{ISSUER}:8443", ISSUER.replace("https", "http"), ""]
+)
+async def test_a_receipt_of_somebody_else_is_left_and_told_of(issuer: str) -> None:
+    async with buying() as it:
+        await it.book.book_receipt(given(issuer=issuer))
+        assert await it.booked() == []
+        assert "purchase.unreadable_receipt" in it.at.heard.getvalue()
+        assert ISSUER in it.at.heard.getvalue()
+
+
 async def test_a_receipt_in_another_currency_is_left() -> None:
-    text = Receipts(issuer="https://a", key=lambda: opened(KEY), currency="EUR").of(
-        a_charge(), None, at=1_000
-    )
+    text = Receipts(issuer=ISSUER, key=lambda: opened(KEY), currency="EUR").of(a_charge(), None, at=1_000)
     async with buying() as it:
         await it.book.book_receipt(given(text))
         assert await it.booked() == []
