@@ -220,7 +220,7 @@ def refund(
 ) -> None:
     """Take back the movement of this number, wholly or in part.
 
-    A charge goes back into the wallet. What came from a chain (a payment, a deposit) is paid back by hand: the books say that it was, and
+    A charge goes back into the wallet, and a purchase that was none into what calls cost. What came from a chain (a payment, a deposit) is paid back by hand: the books say that it was, and
     move nothing on the chain.
     """
     part = "all that is left of it" if amount is None else shown(amount)
