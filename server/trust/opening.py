@@ -97,7 +97,8 @@ def open_upstream(
     tell_receipt: TellReceipt | None = None,
     parked: ParkedElsewhere | None = None,
 ) -> McpBackend:
-    """`tell_receipt`: the books, of what it takes for a call with an account of the owner. Raises `ValueError` and `SecretUnreadable` for settings that turn out not to work."""
+    """`tell_receipt`: the books, of what it takes for a call from an account of the owner. Raises `ValueError` and `SecretUnreadable` for
+    settings that turn out not to work."""
     key = UpstreamKey(server, config.id)
     guard = desk.guard(key, config.trust)
     static = StaticCredential(headers, read_secret(config.token) if config.token else None)
