@@ -27,6 +27,7 @@ from server.backends.base import (
 )
 from server.backends.outlets import Nobody
 from server.backends.wallet import GivenReceipt
+from server.client import address
 from server.client.headers import parameter_headers
 from server.gateway import results
 from server.gateway.addresses import UpstreamAddresses
@@ -108,6 +109,7 @@ class McpBackend:
         self._mark_up = _mark_up(config.mark_up)
         self._buyer = None if buying is None else buying(config.url or config.what, self._upstream.read_again)
         self._tell_receipt = tell_receipt
+        self._issuer = address.origin(config.url) if config.url else ""
         self._config = config
         self._guard = guard
         self._credential = credential
@@ -245,6 +247,7 @@ class McpBackend:
                 await self._tell_receipt(
                     GivenReceipt(
                         text=receipt,
+                        issuer=self._issuer,
                         upstream=self._config.id,
                         tool=call.tool,
                         call_id=call.call_id,
