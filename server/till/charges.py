@@ -245,10 +245,13 @@ def interrupted(
     return None if row is None else Charge.of(row)
 
 
-def resume(db: StoreDb, charge_id: str) -> None:
-    """Let an interrupted call be made again: what was paid for it is owed, else the same call is a new one."""
+def resume(db: StoreDb, charge_id: str, *, own: bool = False) -> None:
+    """Let an interrupted call be made again: what was paid for it is owed, else the same call is a new one. `own`: it goes on by itself,
+    and that is no further try."""
     db.execute(
-        "UPDATE charges SET state = 'owed' WHERE id = ? AND state = 'interrupted' AND paid = 1", charge_id
+        "UPDATE charges SET state = 'owed', retries_left = retries_left + ? WHERE id = ? AND state = 'interrupted' AND paid = 1",
+        int(own),
+        charge_id,
     )
     db.execute("DELETE FROM charges WHERE id = ? AND state = 'interrupted' AND paid = 0", charge_id)
 
