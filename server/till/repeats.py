@@ -33,6 +33,8 @@ from server.x402.payments import Payment
 MARGIN_SECONDS: Final = 2.0
 # How often it is looked for whether another process has come to an end with a call.
 LOOK_SECONDS: Final = 0.25
+# Of a failure, which nobody paid for.
+NO_META: Final[Mapping[str, Any]] = {}
 
 
 class Repeats:
@@ -79,12 +81,12 @@ class Repeats:
             return None
         stored, sealed = kept_of_it
         if sealed is None:
-            return words.answer_gone()
+            return words.answer_gone() if stored.paid else await self._of_interrupted(stored, call)
         try:
             answer = self._answers.open(charge.id, sealed)
         except ValueError:  # msgspec's is one
             return words.answer_unreadable()
-        meta = self._finishing.meta_of(stored, await self._settlement_of(stored))
+        meta = self._finishing.meta_of(stored, await self._settlement_of(stored)) if stored.paid else NO_META
         return Earlier(
             charge_id=charge.id,
             answer=answer,

@@ -185,3 +185,23 @@ async def test_no_more_of_them_are_remembered_than_answers_are_kept() -> None:
         assert len(standing) <= 3
         assert reason(await at.till.begin(a_call(), an_offer(), Shown(key="order-7"))) == "interrupted"
         assert isinstance(await at.till.begin(a_call(), an_offer(), Shown(key="order-0")), Started)
+
+
+@pytest.mark.parametrize("ends", ["interrupted", "failed"])
+async def test_no_stranger_drops_what_another_has_paid_for_without_paying(ends: str) -> None:
+    async with open_till(of_strangers=KeptSum(4, 1_000_000)) as at:
+        paid = Shown(payment=at.payment(), key="paid-for")
+        served = await at.pays(anonymous(), an_offer(), payment=paid.payment, key=paid.key)
+        at.written(served, keyed=True)
+        await at.look()
+        failed = msgspec.structs.replace(ANSWER, is_error=True) if ends == "failed" else None
+        other = "0x" + "12" * 20
+        for number in range(12):
+            at.now += 5_000
+            shown = Shown(payment=at.payment(**{"from": other}), key=f"free-{number}")
+            begun = await at.till.begin(anonymous(), an_offer(), shown)
+            assert isinstance(begun, Started)
+            await at.till.interrupt(begun, failed)
+        assert isinstance(await at.till.begin(anonymous(), an_offer(), paid), Earlier)
+        standing = [row for row in await at.rows("charges") if row["expires_at"] > at.now]
+        assert len(standing) <= 4
