@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 from auth.values.db import Row
 from server.store.connect import connect_writer
 from server.store.engine import EngineConnection, StoreEngine
-from server.store.migrate import migrate, packaged_migrations
+from server.store.migrate import Migration, migrate, packaged_migrations
 from server.store.postgres import open_postgres_store
 from server.store.postgres_connection import POSTGRES, PostgresConnection
 from server.store.postgres_transaction import BEGIN_READ, BEGIN_WRITE
@@ -225,10 +225,34 @@ def read_place(word: str) -> Place:
     return json.loads(word) if word.startswith("{") else Path(word)
 
 
+def writer_in_memory() -> sqlite3.Connection:
+    """Return a connection of the store's to a database of this version's schema, in memory and empty."""
+    connection = connect_writer(None)
+    connection.deserialize(_schema())
+    return connection
+
+
+def migrate_by_copy(
+    connection: sqlite3.Connection, migrations: Sequence[Migration], *, now: int, backups: Path | None
+) -> Path | None:
+    """Do as `migrate` does; but for a new database in memory these migrations run once, and then what they made is copied."""
+    ((_, _, file),) = connection.execute("PRAGMA database_list").fetchall()
+    if file or connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+        return migrate(connection, migrations, now=now, backups=backups)
+    connection.deserialize(_image(tuple(migrations)))
+    connection.execute("UPDATE schema_version SET applied_at = ?", (now,))
+    return None
+
+
 @cache
 def _schema() -> bytes:
+    return _image(packaged_migrations())
+
+
+@cache
+def _image(migrations: tuple[Migration, ...]) -> bytes:
     connection = connect_writer(None)
-    migrate(connection, packaged_migrations(), now=MADE_AT, backups=None)
+    migrate(connection, migrations, now=MADE_AT, backups=None)
     content = connection.serialize()
     connection.close()
     return content

@@ -17,7 +17,7 @@ from server.store.migrate import Migration
 from server.store.postgres import open_inline_postgres_store
 from server.store.threads import StoreLimits
 from server.store.transactions import JOB_SECONDS
-from tests.engine_under_test import UNDER_TEST
+from tests.engine_under_test import UNDER_TEST, migrate_by_copy
 from tests.postgres_server import Loans, PostgresServer, programs
 
 _KEPT = pytest.StashKey[PostgresServer]()
@@ -61,6 +61,9 @@ def postgres_database(postgres_server: PostgresServer) -> Generator[dict[str, st
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Before anybody has taken hold of what is replaced here."""
     if early_config.known_args_namespace.store != "postgres":
+        inline.migrate = (
+            migrate_by_copy  # a process of the product opens one store, and a run of the tests thousands
+        )
         return
     run = RunOnPostgres(early_config)
     early_config.pluginmanager.register(run)

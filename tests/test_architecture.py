@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -214,8 +215,9 @@ RULES = (
 )
 
 
-def imported_names(source: str, package: tuple[str, ...]) -> set[str]:
-    """Every module, and every name in it, that a module of `package` imports; relative ones spelled out."""
+@cache
+def imported_names(source: str, package: tuple[str, ...]) -> frozenset[str]:
+    """Return every module, and every name in it, that a module of `package` imports; relative ones spelled out."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -224,7 +226,7 @@ def imported_names(source: str, package: tuple[str, ...]) -> set[str]:
             base = package[: len(package) - node.level + 1] if node.level else ()
             module = ".".join([*base, *([node.module] if node.module else [])])
             found |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
-    return found
+    return frozenset(found)
 
 
 def offences(rule: Rule, root: Path) -> list[str]:

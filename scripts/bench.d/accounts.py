@@ -9,8 +9,8 @@ import re
 import shutil
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,9 +62,10 @@ def look_for_damage(database: Path) -> Damaged | None:
     return Damaged(f"{len(strangers)} rows lead nowhere") if strangers else None
 
 
-def compare_file(database: Path, notes: Path, witnesses: Sequence[Witness], books: dict[str, Book]) -> Book:
+@contextmanager
+def opened(database: Path) -> Generator[Rows]:
     with closing(sqlite3.connect(database)) as connection:
-        return compare(Rows(connection.execute), notes, witnesses, books)
+        yield Rows(connection.execute)
 
 
 def compare(rows: Rows, notes: Path, witnesses: Sequence[Witness], books: dict[str, Book]) -> Book:

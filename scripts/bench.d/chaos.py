@@ -20,11 +20,15 @@ from typing import NamedTuple
 
 import accounts
 from caller import TRUSTED
+from customers import Payer, Poster, compare_balances, compare_runs, read_journal
 from mortal import Mortal
 from targets import Broken, ostiary_source
 from witnesses import Keeper, Newcomer, Refresher, Tasker, Witness, settle, sum_books
 
-WITNESSES: tuple[tuple[type[Witness], int], ...] = ((Refresher, 8), (Newcomer, 2), (Keeper, 1), (Tasker, 2))
+WITNESSES: tuple[tuple[type[Witness], int], ...] = (
+    (Refresher, 8), (Newcomer, 2), (Keeper, 1), (Tasker, 2), (Payer, 2), (Poster, 1)
+)  # fmt: skip
+GRANTED = 1_000_000  # dollars
 LOAD_SECONDS = 1.5  # a kill under load comes within these
 START_SECONDS = 1.0  # and one while it starts within these: it needs a little more than that
 STOP_SECONDS = 0.3
@@ -41,6 +45,8 @@ address = ""
 caller = ""
 
 [[server]]
+[server.tools.sold]
+price = "$0.01"
 [[server.agent]]
 kind = "demo"
 [[server.agent]]
@@ -48,6 +54,11 @@ kind = "python"
 file = "{agent}"
 python = "{python}"
 environment = {{ OSTIARY_NOTES = "{notes}" }}
+[[server.agent]]
+kind = "python"
+file = "{sold}"
+python = "{python}"
+environment = {{ OSTIARY_JOURNAL = "{journal}" }}
 """
 
 
@@ -120,10 +131,10 @@ class House:
         # A folder of the agent's own: beside the settings it may make nothing.
         written = home / "written"
         written.mkdir()
-        self._notes, self._copy = written / "notes", home / "copy"
+        self._notes, self._journal, self._copy = written / "notes", written / "journal", home / "copy"
         settings = SETTINGS.format(
             trusted=list(TRUSTED), agent=Path(__file__).with_name("mixed_agent.py"), python=sys.executable,
-            notes=self._notes,
+            notes=self._notes, sold=Path(__file__).with_name("sold_agent.py"), journal=self._journal,
         ).replace("'", '"')  # fmt: skip
         self.server = Mortal(command, home, settings)
         self._over = Event()
@@ -140,6 +151,9 @@ class House:
     def open(self) -> None:
         self.server.start()
         self.server.await_ready()
+        given = self.server.run("ledger", "grant", "owner", f"${GRANTED}", "--yes")
+        if given.returncode:
+            raise Broken(f"nothing could be granted: {given.stderr}")
         for thread in self._threads:
             thread.start()
 
@@ -175,12 +189,16 @@ class House:
                 raise Broken("a client still waits for an answer")
         self._failed += settle(self._witnesses)
         verified = self.server.run("verify")
+        checked = self.server.run("ledger", "check")
         ended = self.server.end()
         database = accounts.copy(self.server.data, self._copy)
         if damage := accounts.look_for_damage(database):
             self._damaged.append(f"at the end: {damage.what}")
         books = sum_books(self._witnesses)
-        books["audit rows"] = accounts.compare_file(database, self._notes, self._witnesses, books)
+        with accounts.opened(database) as rows:
+            books["audit rows"] = accounts.compare(rows, self._notes, self._witnesses, books)
+            compare_balances(rows, self._witnesses, GRANTED, books[Payer.noun])
+        compare_runs(read_journal(self._journal), self._witnesses, books)
         wrong = accounts.tell(books)
         errors = [line for line in self.server.said().splitlines() if '"level":"error"' in line]
         for line in errors[:SHOWN]:
@@ -194,12 +212,13 @@ class House:
         print(
             f"ostiary verify: {verified.stdout.splitlines()[0] if verified.stdout else verified.stderr.strip()}"
         )
+        print(f"ostiary ledger check: {(checked.stdout or checked.stderr).splitlines()[0]}")
         print(
             f"integrity_check: {'ok' if not self._damaged else 'DAMAGED'}, errors in the log: {len(errors)}, exit {ended}"
         )
         print(f"missing {wrong[0]}, doubled {wrong[1]}")
         sound = not self._damaged and not self._failed and not errors
-        return sound and wrong == (0, 0) and not verified.returncode and not ended
+        return sound and wrong == (0, 0) and not (verified.returncode or checked.returncode or ended)
 
 
 if __name__ == "__main__":

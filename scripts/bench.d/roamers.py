@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,12 +13,11 @@ from typing import Any
 
 from caller import Answer, Caller, Lost
 from cluster import Entrance, Node
-from targets import Broken
+from customers import IN_FLIGHT, INTERRUPTED, KEY, LOOK_SECONDS, reason_of, result_of
 from witnesses import (
     DAY_MS,
     NOBODY_THERE,
     OVER,
-    PAUSE_SECONDS,
     RETRY_SECONDS,
     Book,
     Door,
@@ -34,111 +31,11 @@ from witnesses import (
 from server.admin.control import CommandRefused
 
 ASKABLE: Mapping[str, Any] = {"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
-KEY, SIGNED_RECEIPT = "x402/idempotency-key", "io.ostiary/receipt"
-# Of a call that is under way elsewhere, and may be asked for again; and of one of which nobody knows how far it came.
-IN_FLIGHT, INTERRUPTED = "in_flight", "interrupted"
 TOO_MANY_TASKS = b"you have too many tasks"
 RESTARTED = "the server was restarted while this was running"
 TASK_SECONDS = 120.0  # within which one that was answered has ended, whatever happens to whom
-LOOK_SECONDS = 0.05
 PROBED_SECONDS = 20.0  # for so long an ended login is tried everywhere
 PROBE_SECONDS = 0.05
-
-
-class Walker(Witness):
-    """Calls what costs nothing: of a Python file, and of an upstream."""
-
-    login: Login | None = None
-
-    def turn(self) -> None:
-        if self.login is None:
-            self.login = self.log_in()
-            return
-        tool, arguments, text = self._dice.choice(
-            (("again", {"text": self.name}, self.name), ("slow", {"seconds": 0.02}, "hello"))
-        )
-        answer, _ = self.surely(
-            lambda: self._caller.call("tools/call", {"name": tool, "arguments": arguments}, token=self._token, name=tool),
-            good=self.login.grant_id,
-        )  # fmt: skip
-        if answer.status == 401:
-            self.login = None
-        elif not _failed(answer) and text not in str(_result(answer).get("content")):
-            raise Broken(f"{tool} answered {answer.body[:300]!r}")
-        time.sleep(PAUSE_SECONDS)
-
-    def settle(self) -> None:
-        if self.login is not None and not self.echoed(self.login.access_token, good=self.login.grant_id):
-            self.books["logins"].missing.append(f"{self.login.grant_id} is not let in")
-
-    @property
-    def _token(self) -> str:
-        assert self.login is not None
-        return self.login.access_token
-
-
-class Payer(Walker):
-    """Calls what is paid for, from a balance, each under a key of its own: until it is served, or told that nobody knows."""
-
-    tool, noun = "sold", "paid calls"
-
-    def __init__(self, server: Door, dice: Random, over: Event, name: str) -> None:
-        super().__init__(server, dice, over, name)
-        self.books[self.noun] = Book()
-        self.served: list[str] = []
-        self.charges: list[str] = []  # that their receipts name
-        self.unknown: list[str] = []
-        self.failed: list[str] = []
-        self._number = 0
-
-    def turn(self) -> None:
-        if self.login is None:
-            self.login = self.log_in()
-            return
-        self._number += 1
-        name, book = f"{self.name}-{self._number}", self.books[self.noun]
-        result, doubt = self._bought(name)
-        book.in_doubt += doubt
-        if result is None:
-            self.unknown.extend([name] * bool(doubt))
-            return
-        said = str(result.get("content"))
-        if not result.get("isError"):
-            if f"{name} is {self.tool}" not in said:
-                raise Broken(f"{name} was answered {said[:300]}")
-            book.acknowledged += 1
-            self.served.append(name)
-            if (receipt := result["_meta"].get(SIGNED_RECEIPT)) is not None:
-                self.charges.append(charge_of(receipt))
-        elif _reason(result) == INTERRUPTED:
-            self.unknown.append(name)
-        else:
-            self.failed.append(f"{name}: {said[:200]}")
-        time.sleep(PAUSE_SECONDS)
-
-    def _bought(self, name: str) -> tuple[dict[str, Any] | None, int]:
-        """Its answer, and how many were lost; None if the login was not let in."""
-        call = {"name": self.tool, "arguments": {"name": name}, "_meta": {KEY: f"key-{name}"}}
-        doubts = 0
-        while True:
-            answer, doubt = self.surely(
-                lambda: self._caller.call("tools/call", call, token=self._token, name=self.tool),
-                good="" if self.login is None else self.login.grant_id,
-            )
-            doubts += doubt
-            if answer.status == 401:  # it was not made, and is made again by another login
-                self.login = None
-                return None, doubts
-            result = _result(answer)
-            if not (result.get("isError") and _reason(result) == IN_FLIGHT):
-                return result, doubts
-            time.sleep(LOOK_SECONDS)
-
-
-class Poster(Payer):
-    """The same with what costs nothing."""
-
-    tool, noun = "posted", "keyed calls"
 
 
 class Asker(Witness):
@@ -232,16 +129,16 @@ class Asker(Witness):
             if answer.status == 401:
                 self._key = ""
                 return None
-            result = _result(answer)
+            result = result_of(answer)
             if result.get("resultType") == "task":
                 return name, result["taskId"], doubts
             if TOO_MANY_TASKS in answer.body:
                 self._key = ""  # the next one is another caller's
                 return None
-            if _reason(result) != IN_FLIGHT:
+            if reason_of(result) != IN_FLIGHT:
                 break
             time.sleep(LOOK_SECONDS)
-        if _reason(result) == INTERRUPTED:
+        if reason_of(result) == INTERRUPTED:
             self.lost += (
                 1  # perhaps a task was begun, and nobody will ever ask for it; the next one has another key
             )
@@ -417,29 +314,6 @@ class Prober:
                 self._notices.refused += 1
 
 
-def charge_of(receipt: str) -> str:
-    """What a signed receipt is about."""
-    said = receipt.split(".")[1]
-    return json.loads(urlsafe_b64decode(said + "=" * (-len(said) % 4)))["jti"]
-
-
 def _echo(caller: Caller, token: str) -> Answer:
     call = {"name": "echo", "arguments": {"text": "still here"}}
     return caller.call("tools/call", call, token=token, name="echo")
-
-
-def _result(answer: Answer) -> dict[str, Any]:
-    try:
-        return answer.json.get("result", {"isError": True, "content": answer.body.decode(errors="replace")})
-    except ValueError:
-        raise Broken(f"answered {answer.status}: {answer.body[:300]!r}") from None
-
-
-def _failed(answer: Answer) -> bool:
-    return bool(_result(answer).get("isError"))
-
-
-def _reason(result: Mapping[str, Any]) -> str:
-    meta: Mapping[str, Any] = result.get("_meta", {})
-    facts: Mapping[str, Any] = meta.get("io.ostiary/payment") or meta.get("io.ostiary/repeat") or {}
-    return str(facts.get("reason", ""))

@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,9 +21,10 @@ from accounts import Rows
 from buyers import Buyer, TestFacilitator
 from cables import Cables, cables, enter_namespace
 from cluster import Cluster, Entrance, Gate, Tally
+from customers import Payer, Poster, Walker, compare_balances, compare_runs, read_journal
 from databases import Databases
 from faults import BEFORE_SECONDS, Fault, Turmoil, plan
-from roamers import Accepted, Asker, Canary, KeyLeaver, Leaver, Notices, Payer, Poster, Prober, Walker
+from roamers import Accepted, Asker, Canary, KeyLeaver, Leaver, Notices, Prober
 from targets import Broken
 from witnesses import Refresher, Tasker, Witness, settle, sum_books
 
@@ -33,7 +33,7 @@ READY_SECONDS = 90.0
 PAUSE_SECONDS = 150.0  # until nobody has anything under way
 # What is promised of a login that was ended: at once, but where a node could not hear of it.
 HEARD_SECONDS, FORGIVEN_SECONDS = 1.0, 5.0
-GRANTED, CENT = 1_000_000, 10_000  # dollars; and micros
+GRANTED = 1_000_000  # dollars
 SHOWN = 8
 MOST_FRAMES = 8
 # Of a worker that was killed, or could not start while there was no database. That another takes its place is waited for.
@@ -235,7 +235,7 @@ class Storm:
         with self._databases.looked_at() as connection:
             rows = Rows(lambda query: connection.execute(query.encode()))
             books["audit rows"] = accounts.compare(rows, self._cluster.notes, self._witnesses, books)
-            self._compare_money(rows, books["paid calls"])
+            compare_balances(rows, self._witnesses, GRANTED, books["paid calls"])
             self._compare_payments(rows, books[Buyer.noun])
         self._compare_journal(books)
         for noun, book in books.items():
@@ -247,28 +247,6 @@ class Storm:
                 if not any(said in known for known in self._wrong):
                     self._wrong.append(f"{said} (after {when})")
         return books
-
-    def _compare_money(self, rows: Rows, book: accounts.Book) -> None:
-        charges = rows.counted(
-            "SELECT charge_id, COUNT(*) FROM movements WHERE kind = 'charge' GROUP BY charge_id"
-        )
-        charged = sum(charges.values())
-        payers = [each for each in self._witnesses if type(each) is Payer]
-        receipts = Counter(charge for payer in payers for charge in payer.charges)
-        accounts.differ(
-            sum(len(payer.served) for payer in payers), receipts.total(), book, "calls with a receipt"
-        )
-        for charge in receipts.keys() | charges.keys():
-            accounts.differ(
-                charges.get(charge, 0), receipts[charge], book, f"charges {charge}, beside its receipts,"
-            )
-        balance = rows.one("SELECT SUM(balance) FROM wallets")
-        accounts.differ(
-            GRANTED * 1_000_000 - charged * CENT, int(balance), book, "what was granted and not charged"
-        )
-        total = int(balance) + int(rows.one("SELECT SUM(balance) FROM accounts"))
-        if total:
-            book.doubled.append(f"the ledger comes to {total}, not to nothing")
 
     def _compare_payments(self, rows: Rows, book: accounts.Book) -> None:
         """Each call that was served is paid for, nothing else is, and the books say what moved."""
@@ -298,19 +276,8 @@ class Storm:
         return [each for each in self._witnesses if isinstance(each, Buyer)]
 
     def _compare_journal(self, books: dict[str, accounts.Book]) -> None:
-        text = self._cluster.journal.read_text("utf-8") if self._cluster.journal.exists() else ""
-        done = Counter(re.findall(r"(?m)^(\S+) (?:sold|posted)$", text))
-        for witness in self._witnesses:
-            if isinstance(witness, Payer):
-                book = books[witness.noun]
-                book.missing += [
-                    f"{name} was served, and not run" for name in witness.served if not done[name]
-                ]
-                for name in (*witness.served, *witness.unknown):
-                    if done[name] > 1:
-                        book.doubled.append(f"{name} was run {done[name]} times")
-                book.missing += witness.failed
-
+        done = read_journal(self._cluster.journal)
+        compare_runs(done, self._witnesses, books)
         book = books[Buyer.noun]
         for buyer in self._buyers():
             book.missing += [f"{name} was served, and not run" for name in buyer.served if not done[name]]

@@ -26,6 +26,8 @@ DEADLINE_SECONDS: Final = 15.0
 MOST_SERVERS: Final = 16
 LOOK_SECONDS: Final = 2.0
 ADDRESS_FILE: Final = "control.path"  # in the data directory: where the socket is
+# Somebody listens there, and as many as may wait do.
+_NO_PLACE_FREE: Final = (BlockingIOError, TimeoutError)
 _UNKNOWN: Final = "knows no command"  # how a server that does not say its version refuses one
 
 
@@ -133,6 +135,8 @@ def _listens(address: str) -> bool:
         sock.settimeout(LOOK_SECONDS)
         try:
             sock.connect(address)
+        except _NO_PLACE_FREE:
+            return True
         except OSError:
             return False
         return True
@@ -147,6 +151,10 @@ def _ask_at(address: str, name: str, arguments: Mapping[str, Any], not_running: 
         except PermissionError as error:
             raise CommandRefused(
                 "this socket belongs to another user", "run this as the user who runs the server"
+            ) from error
+        except _NO_PLACE_FREE as error:
+            raise CommandRefused(
+                "the server is busy: too many commands wait for it", "ask again in a moment, and see its log"
             ) from error
         except OSError as error:
             raise not_running from error

@@ -378,13 +378,14 @@ def mac_of(db: StoreDb, seq: int) -> str | None:
 
 
 def _payment(row: PaymentRow) -> dict[str, Any]:
-    """Without what could be cashed."""
+    """Without what could be cashed. `ends_at`: when it ends by itself, with no node of its network asked."""
     names = (
         "id", "state", "network", "asset", "payer", "pay_to", "nonce", "amount", "currency", "atomic", "server",
         "caller", "purpose", "charge_id", "facilitator", "tries", "next_try_at", "problem", "transaction_hash",
         "created_at", "valid_before",
     )  # fmt: skip
-    return {name: getattr(row, name) for name in names}
+    ends = row.state in ("settling", "unknown") and row.refused_each_time(row.tries)
+    return {**{name: getattr(row, name) for name in names}, "ends_at": row.over_at if ends else None}
 
 
 def _time(seconds: int) -> str:

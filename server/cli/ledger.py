@@ -409,7 +409,7 @@ def _whose(name: str, account: str) -> str:
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     when = datetime.fromtimestamp(row["at"] / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    note = row["note"] or ("" if row["refers"] is None else f"of {row['refers']}")
+    note = row["note"] or ("" if row["refers"] is None else f"of {row['refers']}") or row["transaction"]
     source, target = (_whose(row.get(f"{end}_name", ""), row[end]) for end in ("source", "target"))
     texts = (row["kind"], shown(row["amount"], row["currency"]), source, target, note or "-")
     return (str(row["seq"]), when, *(terminal.clean(text) for text in texts))

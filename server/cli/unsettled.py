@@ -13,7 +13,7 @@ import click
 from server.cli import local, terminal, unserved_store
 from server.money.amounts import shown
 
-HEADINGS = ("payment", "state", "since", "amount", "payer", "tries", "why")
+HEADINGS = ("payment", "state", "since", "amount", "payer", "tries", "ends in", "why")
 
 
 @click.command("unsettled")
@@ -84,6 +84,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         shown(row["amount"], row["currency"]),
         row["payer"],
         str(row["tries"]),
+        local.left(row["ends_at"]) if row.get("ends_at") else "-",
         row["problem"] or "-",
     )
     return tuple(terminal.clean(text) for text in texts)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from quart import Response, request
+from quart.routing import QuartRule
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed, NotFound
 
@@ -37,7 +38,25 @@ PAGE_METHODS: Final = ("GET", "POST", "HEAD")
 LOGGED_PATH_CHARACTERS: Final = 200
 
 
+class PageRule(QuartRule):
+    """A route whose URL builder is compiled when a URL is built with it: no page does that.
+
+    Werkzeug compiles two for each route as it is added, which takes most of the time of making a site. What is overridden here is a name of
+    its own: should it call another one day, routes are only compiled early again.
+    """
+
+    def _compile_builder(self, append_unknown: bool = True) -> Callable[..., tuple[str, str]]:
+        compile_now = super()._compile_builder
+
+        def build(rule: PageRule, /, **values: Any) -> tuple[str, str]:
+            return compile_now(append_unknown)(rule, **values)
+
+        return build
+
+
 class PublicSite(QuartTrio):
+    url_rule_class = PageRule
+
     def log_exception(self, exception_info: Any) -> None:
         """Not here: Quart's line would have the path in it, and a link's path is a secret. `landing.failed` tells it."""
 

@@ -1,8 +1,8 @@
 """A wallet that pays, and one call that it pays for: at most one payment, whatever gets lost on the way.
 
 The rule of all that follows: a payment that was signed for a call is shown again when the same call is made again, for as long as it has no
-answer. Another one is signed only when that one can no longer be cashed, and where it is not known to have been refused, only after somebody
-was told.
+answer, or was let go unpaid. Another one is signed only when that one can no longer be cashed, and where it is not known to have been refused,
+only after somebody was told.
 """
 
 from __future__ import annotations
@@ -51,8 +51,10 @@ NOT_NOW: Final = frozenset({408, 425, 429, 502, 503, 504})
 DEPOSIT: Final = "a deposit"
 NAMELESS: Final = "nameless"
 REFUSAL_KEY: Final = "io.ostiary/payment"
+INTERRUPTED: Final = "interrupted"
 # A drift of clocks within which a payment that has ended here may still be cashed elsewhere.
 DRIFT_SECONDS: Final = 60
+_NOTHING: Final[Mapping[str, Any]] = {}
 _TRANSACTION: Final = re.compile(r"0x[0-9a-fA-F]{64}")
 
 T = TypeVar("T")
@@ -178,8 +180,13 @@ class Payer:
         self.tell(f"paying {words}" if kept is signed else f"paying as another call like it does: {words}")
         return kept
 
-    async def refuse(self, signed: SignedPayment) -> None:
-        await self._in_thread(partial(self._spending.refuse, signed.identifier))
+    async def refuse(self, signed: SignedPayment, *, interrupted: bool = False) -> None:
+        await self._in_thread(partial(self._spending.refuse, signed, interrupted=interrupted))
+
+    async def show_again(self, signed: SignedPayment) -> None:
+        if signed.refused:
+            await self._in_thread(partial(self._spending.show_again, signed))
+        self.tell(f"showing the payment of before again: {signed.words}")
 
     async def close(self, signed: SignedPayment) -> None:
         await self._in_thread(partial(self._spending.close, signed.identifier))
@@ -226,15 +233,13 @@ class PaidCall:
     def meta(self) -> dict[str, Any]:
         """For `_meta` of the request."""
         signed = self._signed
-        return {} if signed is None else {PAYMENT_KEY: signed.payment, IDEMPOTENCY_KEY: signed.identifier}
+        return {} if signed is None else {PAYMENT_KEY: signed.sent, IDEMPOTENCY_KEY: signed.key}
 
     @property
     def headers(self) -> Sequence[tuple[str, str]]:
         """The same for a request over HTTP."""
         signed = self._signed
-        return (
-            () if signed is None else (payment_header(signed.payment), ("Idempotency-Key", signed.identifier))
-        )
+        return () if signed is None else (payment_header(signed.sent), ("Idempotency-Key", signed.key))
 
     async def begin(self) -> None:
         """If this call was paid for before, and nobody knows its answer, the same payment goes along from the start. Raises `CannotPay`."""
@@ -242,7 +247,7 @@ class PaidCall:
         if self._signed is not None and self._errand.deposit is not None:
             _check_balance(self._signed, self._errand)
         if self._signed is not None:
-            self._payer.tell(f"showing the payment of before again: {self._signed.words}")
+            await self._payer.show_again(self._signed)
 
     async def pay(self, challenge: Mapping[str, Any], receipt: Mapping[str, Any] | None = None) -> None:
         """The server asks to be paid. Raises `CannotPay`, also where a payment went along already and this is the answer to it.
@@ -286,8 +291,12 @@ class PaidCall:
             return True
         # A question is no answer: what was signed goes along with what is said to it.
         if result.get("resultType") != "input_required":
+            facts = _facts(result)
             await self.answered(
-                find_receipt(result), failed=result.get("isError") is True, later=_later(result)
+                find_receipt(result),
+                failed=result.get("isError") is True,
+                later="retryAfter" in facts,
+                facts=facts,
             )
         return False
 
@@ -304,8 +313,10 @@ class PaidCall:
         that is not there."""
         receipt = _opened(header(PAYMENT_RESPONSE) or header(X_PAYMENT_RESPONSE))
         if status != PAYMENT_REQUIRED_STATUS:
+            failed = not 200 <= status < 300
             later = status in NOT_NOW or bool(header("Retry-After"))
-            await self.answered(receipt, failed=not 200 <= status < 300, later=later)
+            facts = _opened(body.decode("utf-8", "replace")) if failed else None
+            await self.answered(receipt, failed=failed, later=later, facts=facts or {})
             return False
         challenge = _opened(header(PAYMENT_REQUIRED)) or _opened(body.decode("utf-8", "replace"))
         if challenge is None or "accepts" not in challenge:
@@ -313,14 +324,24 @@ class PaidCall:
         await self.pay(challenge, receipt)
         return True
 
-    async def answered(self, receipt: Mapping[str, Any] | None, *, failed: bool, later: bool = False) -> None:
+    async def answered(
+        self,
+        receipt: Mapping[str, Any] | None,
+        *,
+        failed: bool,
+        later: bool = False,
+        facts: Mapping[str, Any] = _NOTHING,
+    ) -> None:
         """There is an answer that asks for no payment. A call that failed is to be made again with the same payment: it was not
-        taken, or it is good for another try. `later`: the server says that it will have an answer."""
+        taken, or it is good for another try. `later`: the server says that it will have an answer. `facts`: what one of our own servers
+        says of a failure for programs."""
         signed = self._signed
         if signed is None:
             return
         taken = receipt is not None and receipt.get("success") is True
-        if not failed:
+        if failed and facts.get("reason") == INTERRUPTED and (taken or facts.get("paid") is False):
+            await self._interrupted(signed, taken=taken)
+        elif not failed:
             await self._payer.close(signed)
         elif self._payer.ended(signed) and not taken and not later:
             await self._payer.close(signed)
@@ -329,6 +350,21 @@ class PaidCall:
             )
         if receipt is not None or not failed:
             self._payer.tell(receipt_words(receipt, signed))
+
+    async def _interrupted(self, signed: SignedPayment, *, taken: bool) -> None:
+        """Nobody knows how far the call came, so whoever made it looks, and decides. Made once more it is a new call. It is paid for by the
+        same signature while that can be cashed: a server that says that it has not taken it may still do so."""
+        told = f"the call was interrupted ({signed.words}): it may have been done, so look first"
+        if taken:
+            self._payer.tell(f"{told}; it was paid for, and making it once more costs nothing")
+            return
+        left = signed.valid_before + DRIFT_SECONDS - self._payer.now()
+        again = f"with the same payment for {left} seconds, then with another" if left > 0 else "anew"
+        # Told first: what is made once more has to be somebody's decision, whatever happens here.
+        self._payer.tell(
+            f"{told}; the server says that nothing was taken, and making it once more pays {again}"
+        )
+        await self._payer.refuse(signed, interrupted=True)
 
 
 def _check_balance(signed: SignedPayment, errand: Errand) -> None:
@@ -359,11 +395,11 @@ def receipt_words(receipt: Mapping[str, Any] | None, signed: SignedPayment) -> s
     return f"paid {shown(signed.amount)} on {network.title}, transaction {transaction}"
 
 
-def _later(result: Mapping[str, Any]) -> bool:
-    """Our own servers say when to ask again for what is not known yet."""
+def _facts(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Our own servers say why they do not serve, and when to ask again for what is not known yet."""
     facts: Any = result.get("_meta")
     facts = cast("Mapping[str, Any]", facts).get(REFUSAL_KEY) if isinstance(facts, Mapping) else None
-    return isinstance(facts, Mapping) and "retryAfter" in facts
+    return cast("Mapping[str, Any]", facts) if isinstance(facts, Mapping) else _NOTHING
 
 
 def _network_of(signed: SignedPayment) -> object:

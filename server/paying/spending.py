@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
 from server.money.amounts import Micros, shown
 from server.paying.policy import CannotPay, Changing
 from server.private_file import IN_CONFIGURATION, MAX_FILE, PrivateFile
+from server.x402.identifiers import with_identifier
 
 FORMAT: Final = 1
 DAYS_KEPT: Final = 35
@@ -28,7 +29,7 @@ _DAY: Final = 24 * 3600
 
 
 class SignedPayment(msgspec.Struct, frozen=True, kw_only=True):
-    identifier: str  # also the key by which a server knows the call again
+    identifier: str
     purpose: str  # a hash of what is bought
     words: str
     payer: str
@@ -38,8 +39,26 @@ class SignedPayment(msgspec.Struct, frozen=True, kw_only=True):
     payment: dict[str, Any]
     # What else the same call must be made with again, chosen when it was made first.
     note: str = ""
-    # The server answered that it does not take it, and not that it tried to settle it.
+    # When it was shown last, the server answered that it does not take it, and not that it tried to settle it.
     refused: bool = False
+    # How often the call was interrupted, and let go by its server untaken: the next one like it is a new call, with a key of its own.
+    interrupted: int = 0
+
+    @property
+    def key(self) -> str:
+        """The name by which a server knows the call again."""
+        return f"{self.identifier}-{self.interrupted}" if self.interrupted else self.identifier
+
+    @property
+    def sent(self) -> dict[str, Any]:
+        """The payment with the key of its call, where the server takes one in it. The signature stays, so it moves money once."""
+        extensions: Any = self.payment.get("extensions")
+        if not self.interrupted or not isinstance(extensions, dict):
+            return self.payment
+        return {
+            **self.payment,
+            "extensions": with_identifier(cast("dict[str, Any]", extensions), self.key),
+        }
 
     def __repr__(self) -> str:  # a cheque
         return f"<SignedPayment {self.identifier}>"
@@ -100,12 +119,23 @@ class SpendingFile:
         self._change(count)
         return found[0] if found else signed
 
-    def refuse(self, identifier: str) -> None:
-        """The server does not take it."""
+    def refuse(self, signed: SignedPayment, *, interrupted: bool = False) -> None:
+        """The server does not take it; `interrupted`: nor will it for the call that it was shown for, which is over."""
+        self._mark(signed, refused=True, interrupted=signed.interrupted + interrupted)
+
+    def show_again(self, signed: SignedPayment) -> None:
+        """It is about to be taken, for all that anybody knows."""
+        self._mark(signed, refused=False)
+
+    def _mark(self, signed: SignedPayment, **changes: Any) -> None:
+        """Unless it was shown for a newer call meanwhile: what became of that is another matter."""
+        named = (signed.identifier, signed.interrupted)
 
         def mark(kept: _Kept) -> _Kept:
             marked = tuple(
-                msgspec.structs.replace(each, refused=True) if each.identifier == identifier else each
+                msgspec.structs.replace(each, **changes)
+                if (each.identifier, each.interrupted) == named
+                else each
                 for each in kept.unanswered
             )
             return msgspec.structs.replace(kept, unanswered=marked)

@@ -295,9 +295,13 @@ def _book(db: StoreDb, row: PaymentRow, books: Books, now: int) -> None:
     books.post(db, payment_of(row, charge), now)
 
 
-def book_refused(db: StoreDb, *, payment_id: str, problem: str, now: int, until: int | None = None) -> bool:
-    """The money has certainly not moved. `until`: as of `payments.refused`. False: that was known, or is another's to find out."""
-    row = payments.refused(db, payment_id, problem=problem, now=now, expires_at=now + KEPT_MS, until=until)
+def book_refused(
+    db: StoreDb, *, payment_id: str, problem: str, now: int, until: int | None = None, tries: int = 1
+) -> bool:
+    """The money has certainly not moved. `until`, `tries`: as of `payments.refused`. False: that was known, or is another's to find out."""
+    row = payments.refused(
+        db, payment_id, problem=problem, now=now, expires_at=now + KEPT_MS, until=until, tries=tries
+    )
     if row is None:
         return False
     if row.charge_id is not None:

@@ -189,11 +189,10 @@ class Deposits:
         if not sent:
             return Unpaid(refusal=words.in_flight())
         try:
-            outcome = await self._outcome(amount, row.id, fresh=True, known=True)
+            return await self._outcome(amount, row.id, fresh=True, known=True)
         except StoreUnavailable as problem:
             self._log.warning("payment.store_unavailable", payment=row.id, reason=str(problem))
-            outcome = None
-        return outcome or Unpaid(refusal=words.unknown_outcome(row.id))
+            return Unpaid(refusal=words.unknown_outcome(row.id))
 
     async def _shown_before(self, amount: Micros, row: PaymentRow) -> Deposited | Unpaid | None:
         """It was good when it came first; now what became of it is asked for. None: it was not shown before."""
@@ -222,17 +221,16 @@ class Deposits:
             again = await self._store.read(lambda db: payments.find(db, found.id))
             return None if again is None or again.state != found.state else Unpaid(refusal=words.in_flight())
         known = hmac.compare_digest(found.fingerprint, row.fingerprint) and self._has_key(row)
-        outcome = await self._outcome(amount, found.id, fresh=False, known=known)
-        return outcome or Unpaid(refusal=words.unknown_outcome(found.id))
+        return await self._outcome(amount, found.id, fresh=False, known=known)
 
     async def _outcome(
         self, amount: Micros, payment_id: str, *, fresh: bool, known: bool
-    ) -> Deposited | Unpaid | None:
-        """None: nobody can say yet."""
+    ) -> Deposited | Unpaid:
+        """Wait for its outcome, and tell it as far as it is known then."""
         await self._under_way.wait(payment_id, within=WAIT_SECONDS)
         row = await self._store.read(lambda db: payments.find(db, payment_id))
         if row is None or row.state in ("settling", "unknown"):
-            return None
+            return Unpaid(refusal=words.unknown_outcome(payment_id, self._settlements.ends_at(row)))
         if row.state == "refused":
             text = f"Settlement failed. {row.problem or 'The payment was turned down.'} Nothing was taken, and nothing deposited."
             settlement = words.failed_settlement(row)

@@ -155,7 +155,7 @@ class Finishing:
         if started.call.patient:
             row = await self._until_known(payment_id, row)
         if row is None or row.state == "unknown" or row.state == "settling":
-            return words.unknown_outcome(payment_id)
+            return words.unknown_outcome(payment_id, self._settlements.ends_at(row))
         if row.state == "refused":
             self._penalties.failed(started.call.caller, started.call.address)
             return words.not_settled(row, started.offer)

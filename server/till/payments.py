@@ -17,6 +17,7 @@ from server.money.amounts import Micros
 from server.store.jobs import Row, StoreDb
 from server.store.leases import gone
 from server.till.meters import NEVER
+from server.x402.chain import LATE_SECONDS
 
 _INSERT: Final = (
     "INSERT INTO payments (id, network, asset, payer, nonce, proof_hash, purpose, fingerprint, server, caller, wallet, charge_id, atomic,"
@@ -24,6 +25,8 @@ _INSERT: Final = (
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?, ?, ?, ?, ?, 'reserved', ?, ?, 0, ?, ?, ?)"
 )
 PIECE: Final = 200
+# How far this machine's clock, and a node's last block, may be from the time.
+CLOCKS_SECONDS: Final = 30
 
 
 class PaymentRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +75,21 @@ class PaymentRow(msgspec.Struct, frozen=True, kw_only=True):
     def went_through_refused(self) -> bool:
         """It was taken for refused, and let go of as such, before it was known that it went through."""
         return self.state == "settled" and self.problem != ""
+
+    @property
+    def over_at(self) -> int:
+        """Return when it certainly cannot be carried out any more, nor a block that did be taken back; in milliseconds."""
+        return (self.valid_before + LATE_SECONDS + CLOCKS_SECONDS) * 1000
+
+    def refused_each_time(self, tries: int) -> bool:
+        """Return whether the row says that none of so many tries began to carry it out. A try that was cut off has been counted, and has
+        changed nothing of what the row says: the numbers differ from then on."""
+        return tries == 0 or self.problem.startswith(refused_each_time(tries))
+
+
+def refused_each_time(tries: int) -> str:
+    """Return how the `problem` of a row begins of which no try began to carry it out."""
+    return f"refused each time ({tries}): "
 
 
 def reserve(db: StoreDb, payment: PaymentRow) -> PaymentRow | None:
@@ -243,11 +261,18 @@ def settled_after_refusal(db: StoreDb, payment_id: str, *, transaction: str, now
 
 
 def refused(
-    db: StoreDb, payment_id: str, *, problem: str, now: int, expires_at: int, until: int | None = None
+    db: StoreDb,
+    payment_id: str,
+    *,
+    problem: str,
+    now: int,
+    expires_at: int,
+    until: int | None = None,
+    tries: int = 1,
 ) -> PaymentRow | None:
-    """The money has certainly not moved, and will not. `until`: this is known because nobody but whoever has the turn that ends then
-    has sent it, or tried to; None: it is known of the chain itself. None comes back where it is another's turn by now, or was known."""
-    turn = "" if until is None else " AND tries = 1 AND next_try_at = ?"
+    """The money has certainly not moved, and will not. `until`, `tries`: this is known to whoever has the turn that ends then, of all
+    tries up to its own; None: it is known of the chain itself. None comes back where it is another's turn by now, or was known."""
+    turn = "" if until is None else " AND tries = ? AND next_try_at = ?"
     row = db.fetch_one(
         "UPDATE payments SET state = 'refused', problem = ?, sealed = NULL, owner = NULL, next_try_at = NULL, ended_at = ?,"
         " expires_at = CASE WHEN expires_at > ? THEN expires_at ELSE ? END"
@@ -257,7 +282,7 @@ def refused(
         expires_at,
         expires_at,
         payment_id,
-        *(() if until is None else (until,)),
+        *(() if until is None else (tries, until)),
     )
     return None if row is None else PaymentRow.of(row)
 

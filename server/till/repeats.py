@@ -16,7 +16,6 @@ import trio
 
 from server.repeats.answers import AnswerVault
 from server.repeats.kept_answers import GRACE_MS
-from server.repeats.under_way import UnderWay
 from server.store.jobs import Store
 from server.till import charges, payments, words
 from server.till.calls import Earlier, PricedCall, Refusal, Started
@@ -25,7 +24,7 @@ from server.till.drafts import Drafts, payer_of
 from server.till.finishing import PATIENT_SECONDS, SETTLE_SECONDS, Finishing
 from server.till.offers import Offer
 from server.till.payments import PaymentRow
-from server.till.settlement import settlement_of
+from server.till.settlement import Settlements, settlement_of
 from server.till.showcase import Showcase
 from server.x402.payments import Payment
 
@@ -45,7 +44,7 @@ class Repeats:
         *,
         store: Store,
         answers: AnswerVault,
-        under_way: UnderWay[Earlier],
+        settlements: Settlements,
         showcase: Showcase,
         drafts: Drafts,
         finishing: Finishing,
@@ -54,7 +53,8 @@ class Repeats:
     ) -> None:
         self._store = store
         self._answers = answers
-        self._under_way = under_way
+        self._settlements = settlements
+        self._under_way = settlements.under_way
         self._showcase = showcase
         self._drafts = drafts
         self._finishing = finishing
@@ -104,11 +104,13 @@ class Repeats:
             again = await self._ended_elsewhere(charge, limit)
         if again is None or again.state != charge.state:
             return None  # it ended between two looks
-        if charge.payment_id is None or charge.state == "running":
+        payment_id = charge.payment_id
+        if payment_id is None or charge.state == "running":
             return words.in_flight()
-        if await self._under_way.wait(charge.payment_id, within=limit):
+        if await self._under_way.wait(payment_id, within=limit):
             return None
-        return words.unknown_outcome(charge.payment_id)
+        row = await self._store.read(lambda db: payments.find(db, payment_id))
+        return words.unknown_outcome(payment_id, self._settlements.ends_at(row))
 
     async def _ended_elsewhere(self, charge: Charge, limit: float) -> Charge | None:
         """The charge when the process that has it in hand has got further with it, or is gone; or after so long."""

@@ -33,8 +33,9 @@ from server.till.takings import unsettled
 from server.x402.chain import Chain, ChainUnreachable, Transfer
 from server.x402.facilitators import FacilitatorDown, Facilitators
 from server.x402.payments import read_payment
+from server.x402.reasons import PERHAPS_CARRIED_OUT
 from server.x402.requirements import PaidResource, Requirements, read_requirements
-from server.x402.settlements import AlreadyUsed, Rejected, Settled, Unknown
+from server.x402.settlements import AlreadyUsed, Rejected, Settled, SettleOutcome, Unknown
 
 # The first look after an answer that did not come, and the longest between two later ones.
 FIRST_LOOK_MS: Final = 2_000
@@ -49,6 +50,7 @@ MOST_MARKS: Final = 500
 
 # Of an authorization that was used before it was sent: not by us, and perhaps to cancel it. What is said of it later means no more.
 USED_ELSEWHERE: Final = "the authorization was used before it was sent"
+NOT_IN_TIME: Final = "It was not carried out in its time."
 
 
 class Settlements:
@@ -128,6 +130,14 @@ class Settlements:
         """Its row may say that it is our turn, and we shall not send it: with the next look somebody does, not in minutes."""
         self.later(partial(payments.not_begun, payment_id=payment_id, until=until, now=self._clock()))
 
+    def ends_at(self, row: PaymentRow | None) -> int | None:
+        """Return by when a payment without an outcome has one by itself, as far as is known now; None: perhaps never."""
+        if row is None:
+            return None
+        asked = row.network in self._chains
+        ends = row.problem != USED_ELSEWHERE if asked else row.refused_each_time(row.tries)
+        return row.over_at if ends else None
+
     async def _settle(self, payment_id: str, until: int) -> None:
         try:
             try:
@@ -149,6 +159,8 @@ class Settlements:
         until = row.next_try_at
         assert until is not None
         first = row.tries == 1  # else it may have been carried out before, whatever is said of this time
+        begun = not row.refused_each_time(row.tries - 1)  # perhaps, by an earlier try
+        sent = True
         try:
             payment = read_payment(msgspec.json.decode(self._answers.open_bytes(row.id, row.sealed)))
             requirements, resource = read_kept(row.requirements)
@@ -159,14 +171,14 @@ class Settlements:
             # Nothing was sent this time; whether anything was before, only the chain can tell.
             if first:
                 return await self._not_sent(row, until, error.for_log)
-            answer = Unknown(problem=error.for_log)
+            answer, sent = Unknown(problem=error.for_log), False
         match answer:
             case Settled(transaction=transaction):
                 return await self._settled(row, transaction)
             case Rejected(certain=True, sentence=sentence) if first:
                 return await self._refused(row, sentence, until)
             case Rejected(said=said):
-                problem = said
+                problem = f"says: {said}"
             case AlreadyUsed():
                 problem = USED_ELSEWHERE if first else "the authorization was used already"
             case Unknown(problem=problem):
@@ -174,24 +186,31 @@ class Settlements:
         used_elsewhere = USED_ELSEWHERE in (row.problem, problem)
         found = await self._on_chain(row)
         if isinstance(found, Transfer):
-            signers = self.facilitators.signers
-            if not used_elsewhere or (signers and found.sender not in signers):
+            if not used_elsewhere and (begun or (sent and _may_have_made(answer, found))):
                 return await self._settled(row, found.transaction)
-            if found.sender in signers:
+            used_elsewhere = True
+            signers = await self.facilitators.all_signers(row.network, found.sender)
+            if found.sender in signers.addresses:
                 return await self._cashed_elsewhere(row, found.transaction)
+            if signers.complete:
+                return await self._settled(row, found.transaction)
         if found is False:
-            return await self._refused(row, "It was not carried out in its time.")
+            return await self._refused(row, NOT_IN_TIME)
         if used_elsewhere:
             problem = USED_ELSEWHERE
         elif isinstance(answer, AlreadyUsed) and row.network not in self._chains and not first:
             # We are the only ones to whom it was made out, and it was sent: that it cannot be used again is that it was.
             return await self._settled(row, answer.transaction or "")
+        elif not begun and (not sent or _begins_nothing(answer)):
+            if row.network not in self._chains and self._clock() >= row.over_at:
+                return await self._refused(row, NOT_IN_TIME, until)
+            problem = payments.refused_each_time(row.tries) + problem
         job = partial(
             payments.unknown,
             payment_id=row.id,
             until=until,
             problem=problem[:200],
-            next_try_at=self._clock() + min(FIRST_LOOK_MS << min(row.tries - 1, 20), LONGEST_MS),
+            next_try_at=self._next_try_at(row, FIRST_LOOK_MS << min(row.tries - 1, 20)),
         )
         await self._write_outcome(job)
         self.counts.payment("unknown")
@@ -207,11 +226,17 @@ class Settlements:
             payment_id=row.id,
             until=until,
             problem=problem[:200],
-            next_try_at=now + min(max(FIRST_LOOK_MS, (now - row.created_at) // 2), LONGEST_MS),
+            next_try_at=self._next_try_at(row, max(FIRST_LOOK_MS, (now - row.created_at) // 2)),
         )
         await self._write_outcome(job)
         self._log.warning("payment.not_sent", payment=row.id, reason=problem[:200])
         return None
+
+    def _next_try_at(self, row: PaymentRow, pause: int) -> int:
+        """Return when to try again: after the pause, and when its time is over, since it may end then."""
+        now = self._clock()
+        at = now + min(pause, LONGEST_MS)
+        return min(at, row.over_at) if now < row.over_at else at
 
     async def _on_chain(self, row: PaymentRow) -> Transfer | bool | None:
         """The transfer; False: there is none, and there will be none; None: nobody can say."""
@@ -257,7 +282,12 @@ class Settlements:
     async def _refused(self, row: PaymentRow, problem: str, until: int | None = None) -> None:
         """`until`: it is our turn that says so; None: it is the chain."""
         job = partial(
-            claims.book_refused, payment_id=row.id, problem=problem[:200], now=self._clock(), until=until
+            claims.book_refused,
+            payment_id=row.id,
+            problem=problem[:200],
+            now=self._clock(),
+            until=until,
+            tries=row.tries,
         )
 
         def told(ours: object) -> None:
@@ -349,6 +379,19 @@ class Settlements:
             await self._flush()
         except StoreError as problem:
             self._log.warning("payment.not_flushed", reason=str(problem))
+
+
+def _may_have_made(answer: SettleOutcome, found: Transfer) -> bool:
+    """Return whether the transfer may be what a first try came to: a refusal made none, and an answer that names another made that one."""
+    return (
+        isinstance(answer, Unknown)
+        and (answer.transaction or found.transaction).lower() == found.transaction.lower()
+    )
+
+
+def _begins_nothing(answer: SettleOutcome) -> bool:
+    """Return whether it is a refusal that does not hint at a transfer which was begun."""
+    return isinstance(answer, Rejected) and answer.code not in PERHAPS_CARRIED_OUT
 
 
 def kept(requirements: Requirements, resource: PaidResource) -> str:

@@ -94,7 +94,7 @@ class Till:
         self._repeats = Repeats(
             store=store,
             answers=answers,
-            under_way=settlements.under_way,
+            settlements=settlements,
             showcase=showcase,
             drafts=drafts,
             finishing=self._finishing,

@@ -7,6 +7,7 @@ again leads to the same key, and `tests/till/test_words.py` holds the sentences.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from server.money.amounts import Micros, shown
@@ -159,10 +160,15 @@ def facilitator_down() -> Refusal:
     )
 
 
-def unknown_outcome(payment_id: str | None) -> Refusal:
+def unknown_outcome(payment_id: str | None, ends_at: int | None = None) -> Refusal:
+    """Tell that nobody knows yet what became of a payment. `ends_at`: by when it has an outcome by itself, as it stands."""
+    ends = ""
+    if ends_at is not None:
+        when = datetime.fromtimestamp(ends_at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        ends = f" As it stands this ends by {when}: if the payment has not gone through by then, it is refused, and nothing is taken."
     return Refusal(
         reason="settlement_unknown",
-        text=f"The payment was sent to be settled, and it is not known yet whether it went through. {WAIT}",
+        text=f"The payment was sent to be settled, and it is not known yet whether it went through. {WAIT}{ends}",
         retry_after=5,
         status=503,
         facts={"payment": payment_id} if payment_id else {},
@@ -267,6 +273,7 @@ def interrupted(charge: Charge, settlement: Mapping[str, Any] | None) -> Refusal
         text=f"{begun}. {then}",
         status=409,
         settlement=settlement,
+        facts={"paid": charge.paid},
         resumes=charge.id if charge.paid else None,
     )
 

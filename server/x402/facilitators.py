@@ -47,6 +47,13 @@ class Support(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class Signers(msgspec.Struct, frozen=True, kw_only=True):
+    """The addresses from which facilitators send transactions. `complete`: each has just said its own."""
+
+    addresses: frozenset[str]
+    complete: bool
+
+
 class Facilitators:
     """In the order of the settings. Close it when the last call has ended."""
 
@@ -69,10 +76,23 @@ class Facilitators:
         """What was last heard of each, without asking."""
         return tuple(self._support.values())
 
-    @property
-    def signers(self) -> frozenset[str]:
-        """The addresses from which any of them sends transactions, as far as they said."""
-        return frozenset[str]().union(*(each.signers for each in self._support.values()))
+    async def all_signers(self, network: str, sender: str) -> Signers:
+        """Return from where those that serve this network send transactions. Those that are known suffice where `sender` is among
+        them; else all are asked now."""
+        known = self._signers(network)
+        if sender in known.addresses:
+            return known
+        await self.supported()
+        return self._signers(network)
+
+    def _signers(self, network: str) -> Signers:
+        serving = [
+            self._support[client.access.url] for client in self._clients if self._may_serve(client, network)
+        ]
+        return Signers(
+            addresses=frozenset[str]().union(*(each.signers for each in serving)),
+            complete=all(each.signers and not each.problem for each in serving),
+        )
 
     async def supported(self) -> tuple[Support, ...]:
         """Ask all of them now, at the same time. Never fails: trouble is part of the answer."""
@@ -154,6 +174,12 @@ class Facilitators:
         return kinds is None or any(
             kind.covers(payment.version, requirements.scheme, requirements.network) for kind in kinds
         )
+
+    def _may_serve(self, client: FacilitatorClient, network: str) -> bool:
+        if networks := client.access.networks:
+            return network in networks
+        kinds = self._support[client.access.url].kinds
+        return kinds is None or any(kind.covers(kind.version, kind.scheme, network) for kind in kinds)
 
     async def _ask_support(self, client: FacilitatorClient) -> None:
         url = client.access.url

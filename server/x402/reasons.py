@@ -98,8 +98,10 @@ _TABLE: Final = (
                   "authorization_is_used", "duplicate_settlement", "already_settled"),
     (_SIMULATION, "invalid_exact_evm_transaction_simulation_failed", "transaction_simulation_failed"),
     (_FAILED,     "transaction_failed", "invalid_transaction_state", "invalid_exact_evm_transaction_failed",
+                  "settle_exact_failed_onchain",
                   "invalid_exact_evm_transfer_event_mismatch"),
-    (_PENDING,    "settlement_pending", "pending"),
+    (_PENDING,    "settlement_pending", "pending", "settlement_in_progress", "confirmation_timed_out",
+                  "settle_exact_evm_transaction_confirmation_timed_out", "settle_exact_node_failure"),
     (_UNABLE,     "unsupported_scheme", "invalid_scheme", "invalid_network", "network_mismatch", "invalid_x402_version",
                   "invalid_payment_requirements", "missing_eip712_domain", "asset_not_deployed_contract",
                   "invalid_exact_evm_eip3009_not_supported", "invalid_exact_evm_failed_to_get_network_config",
@@ -111,6 +113,8 @@ _BY_TEXT: Final = MappingProxyType({text: reason for reason, *texts in _TABLE fo
 
 USED: Final = _USED.code
 PENDING: Final = _PENDING.code
+# Said of a payment that was to be settled: this try, or one before, may have carried it out, and that may be why.
+PERHAPS_CARRIED_OUT: Final = frozenset({_FUNDS.code, _SIMULATION.code, _FAILED.code})
 
 
 def reason_for(text: str) -> Reason:

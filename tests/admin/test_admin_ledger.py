@@ -18,6 +18,7 @@ from server.store.audit_head import HeadLost
 from server.store.jobs import Position, StoreDb
 from server.till import statements, wallets
 from server.till.ledger import PAID_OUT, Books, Movement, MovementKind, chain_account, revenue_account
+from server.till.payments import refused_each_time
 from tests.auth.identity_fakes import START, open_identity, subkey
 
 LEDGER_KEY = subkey(ledger_chain.KEY_PURPOSE)
@@ -309,3 +310,30 @@ async def test_a_statement_names_the_transaction_of_what_was_paid_on_a_chain() -
         {**nothing, **where, "transaction": "0xee"},
         nothing,
     ]
+
+
+@pytest.mark.parametrize(
+    ("problem", "tries", "ends"),
+    [
+        (refused_each_time(2) + "odd", 2, True),
+        ("nobody there", 0, True),
+        (refused_each_time(2) + "odd", 3, False),
+        ("cut off", 2, False),
+    ],
+)
+async def test_an_unsettled_payment_is_told_with_its_end_where_it_ends_by_itself(
+    problem: str, tries: int, ends: bool
+) -> None:
+    def furnish(db: StoreDb) -> None:
+        db.execute(
+            "INSERT INTO payments (id, network, asset, payer, nonce, proof_hash, purpose, fingerprint, server, caller, atomic,"
+            " amount, currency, pay_to, valid_before, state, requirements, tries, problem, created_at, expires_at)"
+            " VALUES ('pay_1', '', '', '', '', '', 'call', '', 'shop', '', '1', 1, 'USD', '', 1000, 'unknown', '[]', ?, ?, 0, 0)",
+            tries, problem,
+        )  # fmt: skip
+
+    async with table() as (store, commands):
+        await store.write(furnish)
+        (row,) = await ask(commands, "ledger.unsettled")
+    assert (row["ends_at"] is not None) == ends
+    assert row["ends_at"] is None or row["ends_at"] > 1_000_000

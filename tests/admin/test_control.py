@@ -6,8 +6,9 @@ import io
 import os
 import socket
 import stat
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,35 @@ async def test_whoever_only_looks_whether_a_server_is_there_is_no_trouble(runnin
     assert await trio.to_thread.run_sync(look) == b"", "hung up, without a word"
     assert await trio.to_thread.run_sync(control.runs_on, running)
     assert not control.runs_on(running / "absent")
+
+
+@pytest.fixture
+def crowded(tmp_path: Path) -> Iterator[Path]:
+    """The data directory of a server that comes to nobody, with all places before its socket taken."""
+    with contextlib.ExitStack() as open_here:
+        address = Path(open_here.enter_context(tempfile.TemporaryDirectory())) / "control"
+        (tmp_path / control.ADDRESS_FILE).write_text(str(address))
+        listener = open_here.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        listener.bind(str(address))
+        listener.listen(1)
+        for _ in range(100):
+            waiting = open_here.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            waiting.setblocking(False)
+            try:
+                waiting.connect(str(address))
+            except BlockingIOError:
+                break
+        yield tmp_path
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a full queue refuses as nobody does")
+def test_a_server_that_comes_to_nobody_is_slow_and_not_absent(crowded: Path) -> None:
+    assert control.runs_on(crowded)
+    with pytest.raises(control.CommandRefused) as caught:
+        control.ask(crowded, "echo")
+    assert not isinstance(caught.value, control.NotRunning)
+    (crowded / "other").mkdir()
+    assert not control.runs_on(crowded / "other")
 
 
 def test_without_a_server_the_error_says_how_to_start_one(tmp_path: Path) -> None:

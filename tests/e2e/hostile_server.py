@@ -33,7 +33,7 @@ def told(line: dict[str, Any]) -> dict[str, Any]:
         ]
         return {"tools": tools}
     if method == "tools/call":
-        found = take_over() if params["name"] == "take_over" else change()
+        found = {"parent": os.getppid(), **(take_over() if params["name"] == "take_over" else change())}
         return {"content": [{"type": "text", "text": json.dumps(found)}], "structuredContent": found}
     return {}
 

@@ -91,6 +91,7 @@ class Wire:
     version: str = MODERN
     capabilities: Mapping[str, Any] = field(default_factory=lambda: ABLE)
     session: str | None = None
+    pays: bool = False  # comes without a login where others need one, and says so by a payment that is empty
 
     def __post_init__(self) -> None:
         self._ids = itertools.count(1)
@@ -124,7 +125,7 @@ class Wire:
         headers = {**self._headers(), "Accept": "application/json, text/event-stream"}
         if self.version == MODERN:
             headers["Mcp-Method"] = method
-            if named := params.get("taskId", params.get("name")):
+            if named := params.get("taskId", params.get("name", params.get("uri"))):
                 headers["Mcp-Name"] = named
             meta = {
                 f"{META}/protocolVersion": MODERN,
@@ -178,6 +179,8 @@ class Wire:
             headers["Authorization"] = f"Bearer {self.token}"
         if self.session is not None:
             headers["Mcp-Session-Id"] = self.session
+        if self.pays:
+            headers["PAYMENT-SIGNATURE"] = "e30="
         return headers
 
 

@@ -13,7 +13,10 @@ from typing import Any, NamedTuple
 
 import httpx2
 import pytest
-from paid_shop import CENT, Customer, Shop, answer_of, open_shop, reason_of
+from local_chain import ChainAccount
+from our_payers import OURS, purse
+from paid_shop import CENT, REFUSAL, Customer, Shop, answer_of, open_shop, reason_of
+from payers import Paid
 from programs import WAIT_SECONDS, until
 from task_clients import CORE, MODERN, Heard
 
@@ -158,6 +161,33 @@ def test_one_that_was_paid_beforehand_and_killed_is_run_again_once_its_payer_was
     assert shop.runs(name) == 1
     assert answer_of(again.call("held_ahead", name, payment=payment, key=name)) == f"{name} was run 2"
     assert (shop.settled(customer), shop.booked(customer)) == (1, CENT)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_our_own_payer_makes_an_interrupted_call_again_at_once_and_pays_once(
+    shop: Shop, hands: ThreadPoolExecutor, name: str
+) -> None:
+    shop.open()
+    customer, what = shop.stranger(), f"killed-{name}".replace(" ", "")
+    account = ChainAccount(customer.payer.address, f"0x{customer.payer.key.secret().hex()}")
+
+    def pay() -> Paid:
+        return OURS[name](account, shop.program.home, customer.wire.url, "held", {"name": what})
+
+    lost = hands.submit(pay)
+    shop.await_note(f"{what} runs")
+    shop.kill()
+    assert lost.result().failed
+    shop.open()
+    shop.let_go(what)
+    told = pay()
+    assert told.failed and told.body["_meta"][REFUSAL] == {"reason": "interrupted", "paid": False}
+    assert (shop.runs(what), shop.payments(customer)) == (1, [])
+    again = pay()
+    assert not again.failed and f"{what} was run 2" in str(again.body)
+    assert (shop.settled(customer), shop.booked(customer)) == (1, CENT)
+    spent = purse(account, shop.program.home).ask("wallet", "show")
+    assert (spent["spent_today"], spent["unanswered"]) == ("$0.01", [])
 
 
 def test_over_plain_http_one_that_was_killed_is_told_by_a_status(

@@ -117,7 +117,9 @@ def test_the_walk_leads_to_a_paid_call_its_receipt_and_books_that_agree(home: Pa
         walk.done("quietly")
         walk.done("receipt")
         told = walk.done("statement")
-        assert len(re.findall(rf"^\d+ +{CLOCKED} +payment ", told, re.MULTILINE)) == 2
+        notes = re.findall(rf"^\d+ +{CLOCKED} +payment .* (\S+)$", told, re.MULTILINE)
+        booked = walk.program.at_machine("ledger", "statement")
+        assert notes == [each["transaction"] for each in booked] and len(set(notes)) == 2
         # The payment is settled and nobody here knows; then the server finds out, and the buyer pays once.
         walk.done("lost", ends=1)
         until(

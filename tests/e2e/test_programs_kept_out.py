@@ -170,6 +170,38 @@ def test_a_command_that_an_agent_types_is_refused_and_its_owners_is_not(
     assert ostiary.at_machine("api-keys", "create", "mine")["name"] == "mine"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("ostiary", [()], indirect=True, ids=["as-it-is"])
+def test_a_program_that_a_worker_started_is_kept_out_of_its_parents_socket_and_files(
+    ostiary: Program, postgres_database: dict[str, str]
+) -> None:
+    where, store = postgres_database, ostiary.home / "settings" / "store"
+    store.write_text(
+        f"postgresql://{where['user']}:hunter2@/{where['dbname']}?host={where['host']}\n", "utf-8"
+    )
+    kept = [ostiary.home / name for name in ("keys/door.key", "secrets/upstream", "settings/ostiary.toml")]
+    options = ("--config", str(kept[-1]), "--store", f"file:{store}", "--workers", "2")
+    with ostiary.serving(*options) as server:
+        server.await_words(r'"event":"server.started"')
+        lines = [json.loads(line) for line in server.said().splitlines() if '"event":"worker.ready"' in line]
+        workers = {line["pid"] for line in lines}
+        assert len(workers) == 2
+        for tool in ("take_over", "change"):
+            found = called(ostiary, server.endpoint, tool)
+            assert found["parent"] in workers
+            assert found["socket"], "it found no socket to try"
+            assert all("server started" in way["error"] for way in found["socket"].values())
+            opened = {name: how for name, how in found.get("files", {}).items() if how != "PermissionError"}
+            assert not [name for name in opened if Path(name).exists()], opened
+        kept += [store, *(path for path in ostiary.data_dir.iterdir() if path.is_file())]
+        kept += [Path(f"/proc/{pid}/environ") for pid in (server.process.pid, *workers)]
+        for path in kept:
+            assert called(ostiary, server.endpoint, "read_by_python", f"path={path}") == "PermissionError"
+        assert ostiary.at_machine("api-keys", "list") == []
+        assert ostiary.at_machine("api-keys", "create", "mine")["name"] == "mine"
+        assert server.end(signal.SIGTERM) == 0
+
+
 @pytest.mark.parametrize("ostiary", [()], indirect=True, ids=["as-it-is"])
 def test_orphans_of_an_agent_leave_nothing_behind(ostiary: Program) -> None:
     with ostiary.serving("--config", str(ostiary.home / "settings" / "ostiary.toml")) as server:

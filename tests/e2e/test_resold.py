@@ -105,14 +105,36 @@ class Chain:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/mcp"
 
-    def settled(self, payer: str) -> list[int]:
-        """What this payer's authorizations moved."""
+    def shown(self, payer: str) -> list[dict[str, Any]]:
+        """This payer's authorizations, settled or not."""
         found = httpx2.get(self.facilitator + "/test/ledger", trust_env=False, timeout=WAIT_SECONDS).json()
-        return [
-            int(row["value"])
-            for row in found["authorizations"]
-            if row["from"].lower() == payer.lower() and row["settled"]
-        ]
+        return [row for row in found["authorizations"] if row["from"].lower() == payer.lower()]
+
+    def settled(self, payer: str) -> list[int]:
+        """What they moved."""
+        return [int(row["value"]) for row in self.shown(payer) if row["settled"]]
+
+    def fail_next_settlement(self, how: str) -> None:
+        switched = {"settle": how, "times": 1}
+        url = self.facilitator + "/test/switch"
+        httpx2.post(url, json=switched, trust_env=False, timeout=WAIT_SECONDS).raise_for_status()
+
+    def spending(self) -> tuple[int, list[int]]:
+        """What our wallet has signed for, and of that what has no answer."""
+        kept = json.loads((self.ours.data_dir / "paying" / "spending.json").read_text("utf-8"))
+        (days,) = kept["spent"].values()
+        return sum(days.values()), [each["amount"] for each in kept["unanswered"]]
+
+    def booked(self) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+        """What is in our books, and in theirs. Both agree with themselves."""
+        for program in (self.ours, self.theirs):
+            checked = program.at_machine("ledger", "check")
+            assert checked["sound"], checked
+        ours, theirs = (
+            sorted((row["kind"], row["amount"]) for row in movements(program))
+            for program in (self.ours, self.theirs)
+        )
+        return ours, theirs
 
     def customer(self) -> Customer:
         wire = Wire(url=self.url)
@@ -134,10 +156,16 @@ def movements(program: Program) -> list[dict[str, Any]]:
 
 @contextmanager
 def open_chain(
-    home: Path, *, asked: bool = False, logins: bool = False, era: str = "auto", balance: str = ""
+    home: Path,
+    *,
+    asked: bool = False,
+    upfront: bool = True,
+    logins: bool = False,
+    era: str = "auto",
+    balance: str = "",
 ) -> Generator[Chain]:
-    """`asked`: what their tool costs has to be asked of each call. `logins`: they want a login of whoever does not come to pay. `balance`:
-    we have so much with them."""
+    """`asked`: what their tool costs has to be asked of each call. `upfront`: their tool runs when it is paid, and not before.
+    `logins`: they want a login of whoever does not come to pay. `balance`: we have so much with them."""
     theirs, ours = (Program(command=SOURCE, home=home / name) for name in ("theirs", "ours"))
     for each in (theirs, ours):
         each.home.mkdir()
@@ -152,6 +180,8 @@ def open_chain(
     selling = dedent(MONEY).format(pay_to=MAKER, facilitator=facilitator) + dedent(THEIRS)
     if asked:
         selling = selling.replace('flow = "upfront"', 'price = { function = "cost" }')
+    if not upfront:
+        selling = selling.replace('flow = "upfront"', "")
     token = secrets.token_hex(24)
     if balance:
         for each in (theirs, ours):
@@ -304,6 +334,70 @@ def test_whoever_dies_between_paying_and_answering_pays_once(home: Path) -> None
             ("purchase", 20_000),
         ]
         assert json.loads((chain.ours.data_dir / "paying" / "spending.json").read_text())["unanswered"] == []
+
+
+@pytest.mark.parametrize("fresh", [False, True], ids=["same payment", "fresh payment"])
+@pytest.mark.parametrize("upfront", [False, True], ids=["paid after", "paid before"])
+def test_an_upstream_that_lost_the_answer_of_its_settlement_is_paid_once_and_so_are_we(
+    home: Path, upfront: bool, fresh: bool
+) -> None:
+    with open_chain(home, upfront=upfront) as chain:
+        customer = chain.customer()
+        asked = customer.wire.call("shop__sell", "tea").result["structuredContent"]
+        first, second = customer.sign_for(asked), customer.sign_for(asked)
+        chain.fail_next_settlement("lost")
+        heard = customer.wire.call("shop__sell", "tea", _meta={"x402/payment": first}).result
+        assert heard["isError"], heard
+        assert chain.settled(chain.buyer.address) == [20_000]  # moved, though they do not know it yet
+        assert chain.settled(customer.payer.address) == []
+        assert movements(chain.ours) == []
+        assert chain.spending() == (20_000, [20_000])
+        again = second if fresh else first
+
+        def served(payment: dict[str, Any] = again) -> str | None:
+            told = chain.customer().wire.call("shop__sell", "tea", _meta={"x402/payment": payment}).result
+            return None if told["isError"] else told["content"][0]["text"]
+
+        assert until("the answer", served) == "sold tea"
+        assert served() == "sold tea"  # what is kept
+        assert chain.runs == ["tea"]
+        assert len(chain.shown(chain.buyer.address)) == 1
+        assert chain.settled(chain.buyer.address) == [20_000]
+        assert chain.settled(customer.payer.address) == [24_000]
+        assert chain.booked() == ([("payment", 24_000), ("purchase", 20_000)], [("payment", 20_000)])
+        assert chain.spending() == (20_000, [])
+        # Whoever else buys the like of it is sold another.
+        assert served(chain.customer().sign_for(asked)) == "sold tea"
+        assert chain.runs == ["tea", "tea"]
+        assert chain.settled(chain.buyer.address) == [20_000, 20_000]
+        assert chain.spending() == (40_000, [])
+
+
+@pytest.mark.parametrize("upfront", [False, True], ids=["paid after", "paid before"])
+def test_where_an_upstream_is_refused_our_payment_our_caller_pays_nothing_and_no_other_is_signed(
+    home: Path, upfront: bool
+) -> None:
+    with open_chain(home, upfront=upfront) as chain:
+        customer = chain.customer()
+        asked = customer.wire.call("shop__sell", "tea").result["structuredContent"]
+        payment = customer.sign_for(asked)
+        chain.fail_next_settlement("fail")
+        for shown in (payment, payment, customer.sign_for(asked)):
+            refused = customer.wire.call("shop__sell", "tea", _meta={"x402/payment": shown}).message
+            assert "was not" in refused["error"]["message"], refused
+        assert chain.runs == ([] if upfront else ["tea"])
+        assert len(chain.shown(chain.buyer.address)) == 1
+        assert chain.settled(chain.buyer.address) == chain.settled(customer.payer.address) == []
+        assert chain.booked() == ([], [])
+        # Until it has ended whoever has the signature could cash it.
+        assert chain.spending() == (20_000, [20_000])
+        # It was for one call alone, and what that call was to be paid with is good for another.
+        bought = customer.wire.call("shop__sell", "cake", _meta={"x402/payment": payment}).result
+        assert bought["content"][0]["text"] == "sold cake", bought
+        assert chain.settled(chain.buyer.address) == [20_000]
+        assert chain.settled(customer.payer.address) == [24_000]
+        assert chain.booked() == ([("payment", 24_000), ("purchase", 20_000)], [("payment", 20_000)])
+        assert chain.spending() == (40_000, [20_000])
 
 
 def test_what_was_quoted_is_the_most_that_is_paid_for_it_whoever_asks_again(home: Path) -> None:

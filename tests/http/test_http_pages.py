@@ -6,9 +6,10 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -97,6 +98,37 @@ def test_no_redirect_is_made_by_the_map() -> None:
     assert not [
         rule.rule for rule in SITE.url_map.iter_rules() if rule.rule != "/" and rule.rule.endswith("/")
     ]
+
+
+def test_a_route_is_compiled_into_a_url_only_where_somebody_builds_one() -> None:
+    """`compile` takes most of the time of making a site where the framework calls it for each route."""
+    house = House()
+    with counting_compiles() as compiled:
+        site = site_for(house.parts)
+    assert compiled == Counter()
+    endpoint = next(
+        rule.endpoint for rule in site.url_map.iter_rules() if rule.rule == links.path_of("<token>")
+    )
+    with counting_compiles() as compiled:
+        assert site.url_map.bind("localhost").build(endpoint, {"token": "a b"}) == links.path_of("a%20b")
+    assert compiled.total() > 0
+
+
+@contextmanager
+def counting_compiles() -> Generator[Counter[str]]:
+    """Count how often each function calls the interpreter's `compile`."""
+    found: Counter[str] = Counter()
+
+    def notice(frame: FrameType, event: str, called: object) -> None:
+        if event == "c_call" and called is compile:
+            found[frame.f_code.co_qualname] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(notice)
+    try:
+        yield found
+    finally:
+        sys.setprofile(before)
 
 
 def test_starting_loads_neither_the_framework_nor_a_page() -> None:

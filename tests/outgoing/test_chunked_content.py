@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import pytest
 
 from server.outgoing.chunked import UNUSED_BYTES, ChunkedContent
 from server.outgoing.failures import NotHttp
 
 
-def read(raw: bytes, *, step: int) -> tuple[bytes, bytes, bool]:
-    """(content, rest, whether it ended), fed `step` bytes at a time."""
-    chunked, content = ChunkedContent(), b""
-    for at in range(0, len(raw), step):
+def read(raw: bytes, *, step: int, first: int = 0) -> tuple[bytes, bytes, bool]:
+    """Return (content, rest, whether it ended), fed `first` bytes at once and then `step` at a time."""
+    chunked = ChunkedContent()
+    content, _, _ = chunked.feed(raw[:first])
+    for at in range(first, len(raw), step):
         piece, rest, ended = chunked.feed(raw[at : at + step])
         content += piece
         if ended:
@@ -75,21 +78,34 @@ def test_whatever_breaks_the_grammar_is_no_http(raw: bytes, step: int) -> None:
         read(raw, step=step)
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"1;" + b"x" * UNUSED_BYTES,
-        b"1" + b" " * (UNUSED_BYTES + 1),
-        b"1;xx\r\na\r\n" * (UNUSED_BYTES // 3 + 1),
-        b"0\r\n" + b"A: b\r\n" * (UNUSED_BYTES // 6 + 1),
-        b"0\r\nA: " + b"b" * UNUSED_BYTES,
-    ],
-    ids=["one extension", "spaces", "many extensions", "trailers", "one trailer"],
-)
+# Bytes on either side of the bound, which are fed one by one. What comes before them is handed over at once: so many single bytes take
+# seconds, and are cut in no other way.
+NEAR = 100
+
+# Each with so many bytes that nobody looks at.
+UNUSED: Mapping[str, Callable[[int], bytes]] = {
+    "one extension": lambda size: b"1;" + b"x" * size,
+    "spaces": lambda size: b"1" + b" " * size,
+    "many extensions": lambda size: b"1;xx\r\na\r\n" * (size // 3),
+    "trailers": lambda size: b"0\r\n" + b"A: b\r\n" * (size // 6),
+    "one trailer": lambda size: b"0\r\nA: " + b"b" * size,
+}
+
+
+@pytest.mark.parametrize("shape", UNUSED)
 @pytest.mark.parametrize("step", [1, 64 * 1024])
-def test_what_nobody_looks_at_is_bounded(raw: bytes, step: int) -> None:
+@pytest.mark.parametrize("end", [b"", b"\r\n"], ids=["in its middle", "ended"])
+def test_what_nobody_looks_at_is_bounded(shape: str, end: bytes, step: int) -> None:
+    raw = UNUSED[shape](UNUSED_BYTES + 6) + end
     with pytest.raises(NotHttp):
-        read(raw + b"\r\n", step=step)
+        read(raw, step=step, first=len(raw) - 2 * NEAR if step == 1 else 0)
+
+
+@pytest.mark.parametrize("shape", UNUSED)
+@pytest.mark.parametrize("step", [1, 64 * 1024])
+def test_what_nobody_looks_at_is_read_past_up_to_its_bound(shape: str, step: int) -> None:
+    raw = UNUSED[shape](UNUSED_BYTES - NEAR)
+    assert read(raw, step=step, first=len(raw) - 2 * NEAR if step == 1 else 0)[2] is False
 
 
 def test_content_is_handed_on_before_its_chunk_has_ended() -> None:

@@ -295,6 +295,152 @@ async def test_a_failure_after_a_payment_has_ended_makes_room_for_another(
     assert ("pays anew" in " ".join(wallet.told)) is not kept
 
 
+# As our own servers say of a call with a key that was interrupted while its tool ran.
+LET_GO = {"io.ostiary/payment": {"reason": "interrupted", "paid": False}}
+PAID_FOR = {
+    "io.ostiary/payment": {"reason": "interrupted", "paid": True, "retriesLeft": 3},
+    "x402/payment-response": {"success": True, "transaction": TRANSACTION, "network": "eip155:84532"},
+}
+
+
+async def interrupted(wallet: Wallet, shop: Shop, meta: dict[str, Any] = LET_GO) -> PaidCall:
+    """A call whose answer was lost, and what it is told when it is made again."""
+    with pytest.raises(Lost):
+        await run(wallet.call(), shop, lose)
+    again = wallet.call()
+    await again.begin()
+    assert not await again.again({"content": [], "isError": True, "_meta": meta})
+    return again
+
+
+def shown_as(call: PaidCall) -> tuple[str, str]:
+    """The signature, and the key with it."""
+    meta = call.meta
+    return meta["x402/payment"]["payload"]["signature"], meta["x402/idempotency-key"]
+
+
+async def test_a_call_that_was_interrupted_is_made_again_by_the_same_payment_with_another_key(
+    wallet: Wallet, shop: Shop
+) -> None:
+    shop.more["extensions"] = {"payment-identifier": declaration(required=True)}
+    signature, key = shown_as(await interrupted(wallet, shop))
+    assert "may have been done" in wallet.told[-1] and "the same payment" in wallet.told[-1]
+    keys = {key}
+    for _ in range(2):
+        call = wallet.call()
+        await call.begin()
+        same, key = shown_as(call)
+        assert same == signature and key not in keys
+        assert (
+            read_payment(call.meta["x402/payment"]).identifier == key == dict(call.headers)["Idempotency-Key"]
+        )
+        keys.add(key)
+        assert not await call.again({"content": [], "isError": True, "_meta": LET_GO})
+    await run(wallet.call(), shop)
+    assert (shop.taken, wallet.spent, wallet.spending.unanswered()) == (20_000, "$0.02", ())
+
+
+async def test_a_call_that_was_interrupted_is_told_apart_over_http(wallet: Wallet, shop: Shop) -> None:
+    call = wallet.call()
+    await call.begin()
+    await call.pay(shop.challenge)
+    _, key = shown_as(call)
+    body = {"error": "interrupted", "error_description": "…", "reason": "interrupted", "paid": False}
+    assert not await call.again_over_http(409, lambda _: "", json.dumps(body).encode())
+    again = wallet.call()
+    await again.begin()
+    assert shown_as(again) == (shown_as(call)[0], f"{key}-1")
+
+
+async def test_one_that_was_interrupted_after_it_was_paid_for_keeps_its_key(
+    wallet: Wallet, shop: Shop
+) -> None:
+    told = await interrupted(wallet, shop, PAID_FOR)
+    assert any("may have been done" in line and "costs nothing" in line for line in wallet.told)
+    again = wallet.call()
+    await again.begin()
+    assert again.meta == told.meta
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"io.ostiary/payment": {"reason": "interrupted"}},
+        {"io.ostiary/payment": {"reason": "interrupted", "paid": "no"}},
+        {"io.ostiary/payment": {"paid": False}},
+        {"io.ostiary/payment": "interrupted"},
+        {**PAID_FOR, **LET_GO},
+    ],
+)
+async def test_what_does_not_say_that_nothing_was_taken_leaves_the_key(
+    wallet: Wallet, shop: Shop, meta: dict[str, Any]
+) -> None:
+    told = await interrupted(wallet, shop, meta)
+    again = wallet.call()
+    await again.begin()
+    assert again.meta == told.meta
+
+
+async def test_a_server_that_lies_of_a_call_that_was_interrupted_is_not_paid_twice_meanwhile(
+    wallet: Wallet, shop: Shop
+) -> None:
+    """It has cashed what it says that it has not taken. What is signed when that has ended counts as well, and is agreed to."""
+    wallet.limits, wallet.agrees = {"per_day": "0.04", "confirm_above": "0.01"}, True
+    await interrupted(wallet, shop)
+    for _ in range(3):
+        call = wallet.call()
+        await call.begin()
+        assert not await call.again({"content": [], "isError": True, "_meta": LET_GO})
+    assert (len(shop.cashed), wallet.spent, len(wallet.asked)) == (1, "$0.02", 1)
+    wallet.now += 361
+    shop.now = wallet.now
+    await run(wallet.call(), shop)
+    assert (len(shop.cashed), wallet.spent, len(wallet.asked)) == (2, "$0.04", 2)
+    with pytest.raises(CannotPay, match="a day"):
+        await run(wallet.call(), shop)
+
+
+async def test_two_that_are_told_that_their_call_was_interrupted_come_to_one_key(
+    wallet: Wallet, shop: Shop
+) -> None:
+    with pytest.raises(Lost):
+        await run(wallet.call(), shop, lose)
+    one, other = wallet.call(), wallet.call()
+    await one.begin()
+    await other.begin()
+    for each in (one, other):
+        assert not await each.again({"content": [], "isError": True, "_meta": LET_GO})
+    third = wallet.call()
+    await third.begin()
+    assert shown_as(third)[1] == f"{shown_as(one)[1]}-1"
+    assert not await other.again({**ANSWER})  # with the key of before
+    assert wallet.spending.unanswered() == ()
+
+
+@pytest.mark.parametrize("before", ["refused", "interrupted"])
+async def test_what_was_refused_and_then_shown_again_is_not_known_to_be_refused(
+    wallet: Wallet, shop: Shop, before: str
+) -> None:
+    if before == "interrupted":
+        call = wallet.call()
+        await call.begin()
+        await call.pay(shop.challenge)
+        assert not await call.again({"content": [], "isError": True, "_meta": LET_GO})
+    else:
+        shop.refuses = "insufficient_funds"
+        with pytest.raises(CannotPay):
+            await run(wallet.call(), shop)
+        shop.refuses = ""
+    with pytest.raises(Lost):
+        await run(wallet.call(), shop, lose)
+    assert len(shop.cashed) == 1
+    wallet.now += 361
+    shop.now = wallet.now
+    with pytest.raises(CannotPay, match="nobody can say whether it was taken"):
+        await run(wallet.call(), shop)
+    assert len(shop.cashed) == 1
+
+
 async def test_a_question_is_no_answer(wallet: Wallet, shop: Shop) -> None:
     call = wallet.call()
     await call.begin()

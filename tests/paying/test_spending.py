@@ -83,7 +83,7 @@ def test_a_second_signature_for_the_same_purpose_is_never_used(file: SpendingFil
 
 def test_what_has_no_answer_is_there_after_a_restart_and_nobody_else_can_read_it(file: SpendingFile) -> None:
     payment = add(file, signed(1))
-    file.refuse("id-1")
+    file.refuse(payment)
     again = SpendingFile(file.path.parent).find("purpose-1")
     assert again == msgspec.structs.replace(payment, refused=True)
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600

@@ -1,11 +1,21 @@
-"""A run with `--store postgres` stands on PostgreSQL, and says so where it does not (postgres_plugin.py)."""
+"""Databases that tests are given: a copy in memory is as migrations make it, and a run with `--store postgres` stands on PostgreSQL and says so
+where it does not (postgres_plugin.py)."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
+
+import pytest
+
+from server.store import inline
+from server.store.connect import connect_writer
+from server.store.migrate import Migration, migrate, packaged_migrations, schema_version
+from tests.engine_under_test import migrate_by_copy, writer_in_memory
 
 CHECKOUT = Path(__file__).parents[2]
 TESTS = """
@@ -60,6 +70,54 @@ def test_of_fakes(time):
     assert [key for key, in rows] == ["a", "Z"]
     assert [line for line in database.reopened().dump() if line.startswith("meta")]
 """
+
+KNOWN = packaged_migrations()
+# Those of a connection, and those that go with a database.
+PRAGMAS = (
+    "application_id", "auto_vacuum", "cache_size", "foreign_keys", "journal_mode", "locking_mode", "max_page_count", "page_size", "synchronous",
+    "temp_store", "trusted_schema", "user_version",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("migrations", [KNOWN, KNOWN[:3]], ids=["all", "the first three"])
+def test_a_database_in_memory_is_the_same_copied_as_migrated(migrations: Sequence[Migration]) -> None:
+    def made(by: Callable[..., object], now: int) -> tuple[list[str], list[object]]:
+        with closing(connect_writer(None)) as connection:
+            by(connection, migrations, now=now, backups=None)
+            pragmas = [connection.execute(f"PRAGMA {name}").fetchone() for name in PRAGMAS]
+            return list(connection.iterdump()), pragmas
+
+    for now in (1, 2):
+        assert made(migrate_by_copy, now) == made(migrate, now)
+
+
+def test_nobody_writes_into_anothers_copy() -> None:
+    with closing(writer_in_memory()) as one, closing(writer_in_memory()) as other:
+        one.execute("INSERT INTO meta VALUES ('a', 'of one')")
+        assert other.execute("SELECT count(*) FROM meta").fetchone() == (0,)
+
+
+def test_a_file_and_a_database_that_has_something_in_it_are_migrated(tmp_path: Path) -> None:
+    with closing(connect_writer(tmp_path / "a.db")) as file, closing(connect_writer(None)) as begun:
+        migrate(begun, KNOWN[:3], now=1, backups=None)
+        begun.execute("INSERT INTO meta VALUES ('a', 'is kept')")
+        for connection in (file, begun):
+            migrate_by_copy(connection, KNOWN, now=1, backups=tmp_path)
+        assert begun.execute("SELECT count(*) FROM meta").fetchone() == (1,)
+        assert schema_version(begun) == len(KNOWN)
+    with closing(connect_writer(tmp_path / "a.db")) as file:
+        assert schema_version(file) == len(KNOWN)
+
+
+async def test_a_store_in_memory_is_opened_on_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else nothing is wrong, only slow."""
+    async with inline.open_inline_store(clock=lambda: 1):  # so that there is one
+        pass
+    monkeypatch.setattr("tests.engine_under_test.migrate", None)
+    async with inline.open_inline_store(clock=lambda: 1) as store:
+        assert await store.read(
+            lambda db: db.fetch_one("SELECT max(version) AS newest FROM schema_version")
+        ) == {"newest": len(KNOWN)}
 
 
 def test_whatever_opens_sqlite_in_a_run_on_postgresql_has_failed_unless_it_says_why(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from server.store.jobs import (
 )
 from server.store.migrate import migrate, packaged_migrations
 from server.store.transactions import PendingJob, Transactions
+from tests.engine_under_test import writer_in_memory
 
 # What jobs must never have is given to the test's database, because a batch that breaks is otherwise hard to come by: a
 # trigger that rolls the whole transaction back, and a constraint that fails only at COMMIT.
@@ -39,8 +40,7 @@ class Bench:
     """One database in memory, and what was said to it."""
 
     def __init__(self) -> None:
-        self.connection = connect_writer(None)
-        migrate(self.connection, packaged_migrations(), now=0, backups=None)
+        self.connection = writer_in_memory()
         self.connection.executescript(SABOTAGE)
         self.transactions = Transactions(self.connection, job_seconds=10)
         self.statements: list[str] = []

@@ -35,7 +35,7 @@ from server.till.receipts import Receipts
 from server.till.settlement import Settlements
 from server.till.showcase import Showcase
 from server.till.till import Till
-from server.x402.facilitators import FacilitatorDown
+from server.x402.facilitators import FacilitatorDown, Signers
 from server.x402.payments import Payment, read_payment
 from server.x402.settlements import Rejected, Settled, SettleOutcome, Verified
 from tests.till.till_fakes import NOW, PAYMENTS
@@ -60,6 +60,7 @@ class FakeFacilitators:
         self.settled: list[str] = []
         self.repeats: list[bool] = []
         self.signers: frozenset[str] = frozenset()
+        self.silent = False  # one of them has not said from where it sends
         self.hold: trio.Event | None = None
         self.verify_hold: trio.Event | None = None
 
@@ -73,6 +74,10 @@ class FakeFacilitators:
                 raise said
             return said
         return Verified(payer=payment.authorization.from_, facilitator="https://f.example")
+
+    async def all_signers(self, network: str, sender: str) -> Signers:
+        await trio.lowlevel.checkpoint()
+        return Signers(addresses=self.signers, complete=bool(self.signers) and not self.silent)
 
     async def settle(
         self, payment: Payment, requirements: Any, resource: Any = None, *, at: str, repeated: bool = False

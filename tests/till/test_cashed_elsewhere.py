@@ -7,8 +7,9 @@ import pytest
 from server.till.calls import Earlier, Served
 from server.till.settlement import USED_ELSEWHERE
 from server.x402.chain import Transfer
-from server.x402.settlements import AlreadyUsed, Unknown
-from tests.till.open_till import OpenTill, a_call, an_offer, open_till, reason
+from server.x402.facilitators import FacilitatorDown
+from server.x402.settlements import AlreadyUsed, SettleOutcome, Unknown
+from tests.till.open_till import NOT_CERTAIN, OpenTill, a_call, an_offer, open_till, reason
 
 TRANSACTION = "0x" + "ee" * 32
 FACILITATOR, OTHER = "0x" + "fa" * 20, "0x" + "0b" * 20
@@ -54,6 +55,59 @@ async def test_a_transfer_that_a_stranger_made_with_it_has_paid() -> None:
         knows(at, OTHER, FACILITATOR)
         at.facilitators.outcomes.append(USED)
         assert isinstance(await at.pays(a_call(), an_offer(), payment=at.payment()), Served)
+        assert len(await at.rows("movements")) == 1
+
+
+@pytest.mark.parametrize(
+    ("outcome", "ours"),
+    [
+        (NOT_CERTAIN, False),
+        (Unknown(problem="says: transaction_failed", transaction="0x" + "bb" * 32), False),
+        (
+            Unknown(problem="says: transaction_failed", transaction=TRANSACTION.upper().replace("X", "x")),
+            True,
+        ),
+        (Unknown(problem="did not answer"), True),
+    ],
+    ids=["refused", "another", "this one", "silent"],
+)
+async def test_a_first_try_made_no_transfer_that_its_answer_does_not_leave_open(
+    outcome: SettleOutcome, ours: bool
+) -> None:
+    async with open_till() as at:
+        knows(at, FACILITATOR, FACILITATOR)
+        at.facilitators.outcomes.append(outcome)
+        await at.pays(a_call(), an_offer(), payment=at.payment())
+        assert len(await at.rows("movements")) == ours
+        assert ("payment.cashed_elsewhere" in await audited(at)) != ours
+
+
+async def test_refused_twice_and_then_unreachable_it_is_still_not_ours() -> None:
+    async with open_till() as at:
+        at.facilitators.signers = frozenset({FACILITATOR})
+        at.facilitators.outcomes += [NOT_CERTAIN, NOT_CERTAIN, FacilitatorDown("gone")]
+        await at.pays(a_call(), an_offer(), payment=at.payment())
+        at.now += 5_000
+        await at.look()
+        knows(at, FACILITATOR, FACILITATOR)
+        at.now += 60_000
+        await at.look()
+        assert at.facilitators.repeats == [False, True, True]
+        assert await at.rows("movements") == []
+        assert "payment.cashed_elsewhere" in await audited(at)
+
+
+async def test_nobody_is_taken_for_a_stranger_while_a_facilitator_has_not_said_from_where_it_sends() -> None:
+    async with open_till() as at:
+        knows(at, OTHER, FACILITATOR)
+        at.facilitators.silent = True
+        at.facilitators.outcomes += [USED, USED]
+        payment = at.payment()
+        assert reason(await at.pays(a_call(), an_offer(), payment=payment)) == "settlement_unknown"
+        assert await at.rows("movements") == []
+        at.facilitators.silent = False
+        at.now += 3_600_000
+        await at.look()
         assert len(await at.rows("movements")) == 1
 
 

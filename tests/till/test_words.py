@@ -32,12 +32,13 @@ TRY_AGAIN = {
     "balance, not payable": words.not_covered(OFFER, POOR, payable=False),
     "facilitator_down": words.facilitator_down(),
     "unknown_outcome": words.unknown_outcome("pay_1"),
+    "unknown_outcome, with its end": words.unknown_outcome("pay_1", 1_795_000_000_000),
     "not_written": words.not_written(),
     "in_flight": words.in_flight(),
     "without_its_key": words.without_its_key(),
 }
 # After these nobody can know whether money moves: nothing else may be paid meanwhile.
-OPEN = ("unknown_outcome", "not_written", "in_flight", "without_its_key")
+OPEN = ("unknown_outcome", "unknown_outcome, with its end", "not_written", "in_flight", "without_its_key")
 ALL: dict[str, Refusal] = {
     **TRY_AGAIN,
     "payment_used": words.payment_used(),
@@ -115,3 +116,10 @@ def test_what_was_used_up_is_said_before_the_price() -> None:
     why = Uncovered(reason="payment_required", due=20_000, used_up="trial_exhausted")
     text = words.not_covered(OFFER, why, payable=True).text
     assert text.startswith("Your free trial of it is used up. search costs $0.02 a call. Pay with x402")
+
+
+def test_one_that_was_interrupted_says_for_programs_whether_it_was_paid() -> None:
+    assert [ALL[name].facts for name in ("interrupted", "interrupted, paid")] == [
+        {"paid": False},
+        {"paid": True},
+    ]

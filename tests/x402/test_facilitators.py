@@ -436,10 +436,17 @@ async def test_from_where_they_send_is_known_once_they_said_it_and_junk_is_none(
         **KINDS,
         "signers": {"eip155:*": ["0x" + "Fa" * 20, "0x12", 7, None], "solana:*": "no list", "": []},
     }
-    async with asking(serves(supported=said), serves()) as (under_test, _, _):
-        assert under_test.signers == frozenset()
-        await under_test.supported()
-        assert under_test.signers == {"0x" + "fa" * 20}
+    signer, network = "0x" + "fa" * 20, "eip155:84532"
+    async with asking(serves(supported=said), serves(), networks=()) as (under_test, [first, second], _):
+        found = await under_test.all_signers(network, "0x" + "0b" * 20)  # not known: all are asked
+        assert (found.addresses, found.complete) == ({signer}, False)  # the second does not say
+        asked = len(first.requests) + len(second.requests)
+        assert (await under_test.all_signers(network, signer)).addresses == {signer}
+        assert len(first.requests) + len(second.requests) == asked
+    async with asking(serves(supported=said), networks=()) as (under_test, _, _):
+        assert (await under_test.all_signers(network, "0x" + "0b" * 20)).complete
+        # Nobody else serves that one, and whoever does has said all.
+        assert (await under_test.all_signers("eip155:1", "0x" + "0b" * 20)).addresses == frozenset()
 
 
 async def test_what_they_support_is_asked_of_all_and_kept() -> None:

@@ -118,7 +118,17 @@ def test_a_no_whose_reason_comes_before_anything_is_sent_is_certain_the_first_ti
 
 
 @pytest.mark.parametrize(
-    "reason", ["transaction_failed", "invalid_transaction_state", "made_up", "", None, 7, "x" * 5000]
+    "reason",
+    [
+        "transaction_failed",
+        "invalid_transaction_state",
+        "settle_exact_failed_onchain",
+        "made_up",
+        "",
+        None,
+        7,
+        "x" * 5000,
+    ],
 )
 def test_a_no_for_any_other_reason_is_not_certain(reason: Any) -> None:
     found = settled(no(reason))
@@ -141,7 +151,13 @@ def test_a_no_with_a_transaction_is_unknown_whatever_it_says(reason: str) -> Non
     assert isinstance(settled(no(reason, transaction="somewhere")), Unknown)
 
 
-@pytest.mark.parametrize("reason", ["settlement_pending", "unexpected_settle_error"])
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "settlement_pending", "unexpected_settle_error", "settlement_in_progress", "confirmation_timed_out",
+        "settle_exact_evm_transaction_confirmation_timed_out", "settle_exact_node_failure",
+    ],
+)  # fmt: skip
 def test_a_settlement_that_is_pending_or_went_wrong_is_unknown(reason: str) -> None:
     assert isinstance(settled(no(reason)), Unknown)
 
