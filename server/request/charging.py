@@ -83,6 +83,7 @@ async def charged(
         await (till.interrupt(begun) if request.reached else till.release(begun))
         raise
     if answer.is_error:
+        answer = _as_told(request, begun, answer)
         in_vain = await _fail(request, till, begun, answer)
         return answer if in_vain is None else with_payment_in_vain(in_vain, answer), outcome
     try:
@@ -106,10 +107,23 @@ async def charged(
     return msgspec.structs.replace(answer, meta={**(answer.meta or {}), **served.meta}), outcome
 
 
+def _came_to_tool(request: Request) -> bool:
+    return request.reached and request.retry_after is None
+
+
+def _as_told(request: Request, begun: Started, failed: ToolResult) -> ToolResult:
+    """The failure of a call, which says for programs where it is kept as the answer for its key, and that nothing was taken."""
+    keeps = _came_to_tool(request) and begun.charge.keyed and not begun.call.idempotent and not begun.paid
+    if not keeps:
+        return failed
+    return msgspec.structs.replace(
+        failed, meta={**(failed.meta or {}), REFUSAL: {"reason": "failed", "paid": False}}
+    )
+
+
 async def _fail(request: Request, till: Till, begun: Started, told: ToolResult | None) -> PaidInVain | None:
     """The tool has failed, or may not have been run. `told`: its caller, in a result. None: nothing was taken."""
-    came_to_tool = request.reached and request.retry_after is None
-    tries = await (till.interrupt(begun, told) if came_to_tool else till.release(begun))
+    tries = await (till.interrupt(begun, told) if _came_to_tool(request) else till.release(begun))
     if tries is not None:
         if begun.charge.keyed:
             request.when_written = partial(till.interruption_told, begun.id)

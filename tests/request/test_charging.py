@@ -6,6 +6,7 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -224,6 +225,7 @@ async def test_a_call_that_cannot_be_written_down_is_told_to_come_again_and_is_c
 
 
 FAILED = ToolResult(content=[TextContent(text="the connection to the bank is lost")], is_error=True)
+KEPT = msgspec.structs.replace(FAILED, meta={"io.ostiary/payment": {"reason": "failed", "paid": False}})
 TOO_LARGE = ToolResult(content=(TextContent(text="x" * (MAX_ANSWER_BYTES + 1)),))
 WAYS = ("slow", "crashed", "told", "large", "busy", "unreached")
 
@@ -266,7 +268,7 @@ async def test_a_call_with_a_key_that_came_to_its_tool_and_failed_is_not_made_ag
                 assert isinstance(again, Started)
                 await at.till.release(again)
             elif way == "told":
-                assert isinstance(again, Earlier) and (again.answer, again.meta) == (FAILED, {})
+                assert isinstance(again, Earlier) and (again.answer, again.meta) == (KEPT, {})
                 at.till.answered(again.charge_id, keyed=again.keyed, keeps_ms=0, on_chain=again.on_chain)
             else:
                 assert reason(again) == "interrupted"
@@ -291,7 +293,7 @@ async def test_whoever_waits_for_a_call_that_fails_is_told_the_same() -> None:
             nursery.start_soon(ask)
             await trio.testing.wait_all_tasks_blocked()
             await _ended(at, begun, "told")
-        assert [each.answer for each in heard] == [FAILED]
+        assert [each.answer for each in heard] == [KEPT]
 
 
 @pytest.mark.parametrize("way", ["slow", "crashed", "told", "large"])
