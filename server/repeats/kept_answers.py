@@ -1,8 +1,8 @@
 """How many answers are kept for one caller, and that they do not become too many.
 
 An answer is kept until it was fully given, and one of a call with a key, or with `dedupe`, as long as it may be asked for again. Those that were
-given make room for new calls, oldest first after those that nobody paid for, as soon as they can have arrived; those that were paid for and not given yet never do: where they alone are too many, no
-further call is begun. Those that were paid for and those that cost nothing are rows of two tables (`KeptRows`), each with its bounds.
+given make room for new calls, as soon as they can have arrived: first those that nobody paid for, then the oldest. Those that were paid for and
+not given yet never do: where they alone are too many, no further call is begun. Those that were paid for and those that cost nothing are rows of two tables (`KeptRows`), each with its bounds.
 
 What is kept is added up when a caller is first heard of, again when a share of the bound was added here since, because other processes on
 the same database add as well, and again when it could be too much; so an ordinary call adds nothing up.

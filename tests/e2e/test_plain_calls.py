@@ -241,6 +241,24 @@ def test_a_call_with_a_key_that_failed_is_answered_by_its_failure_and_costs_noth
     assert shop.settled() == before
 
 
+def test_a_call_with_a_key_whose_agent_died_is_not_made_again_and_costs_nothing(
+    shop: Shop, key: str, word: dict[str, str]
+) -> None:
+    said = {"word": "exit"}
+    wanted = shop.challenge("/private/call/slips", said, authorization=f"Bearer {key}")["accepts"][0]
+    before = shop.settled()
+    head = {
+        "authorization": f"Bearer {key}",
+        "payment_signature": packed(Buyer().payment(wanted)),
+        "idempotency_key": word["word"][:64],
+    }
+    assert shop.post("/private/call/slips", said, **head).status_code in (502, 503)
+    for _ in range(2):
+        told = shop.post("/private/call/slips", said, **head)
+        assert (told.status_code, told.json()["reason"], told.json()["paid"]) == (409, "interrupted", False)
+    assert shop.settled() == before
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_payment_in_a_header_of_mcp_has_its_outcome_in_one(
     shop: Shop, word: dict[str, str], version: int
