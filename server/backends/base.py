@@ -124,6 +124,12 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
         session = None if self.origin is None else self.origin.session_id
         return f"{self.subject} {self.sharer} {session or ''}"
 
+    def bare(self) -> AgentRequest:
+        """Name its caller, and nothing that belongs to the request: for what outlives it."""
+        return AgentRequest(
+            subject=self.subject, sharer=self.sharer, call_id=self.call_id, caller=self.caller
+        )
+
     @property
     def told_apart(self) -> bool:
         """Whether `subject` is one caller: all who show nothing, or nothing but a payment, have one between them."""

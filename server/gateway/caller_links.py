@@ -39,11 +39,11 @@ class CallerLink:
 
 
 class CallerLinks:
-    """`open_link` connects and agrees; each connection runs in `nursery`."""
+    """`open_link` connects and agrees, for this caller; each connection runs in `nursery`."""
 
     def __init__(
         self,
-        open_link: Callable[[UpstreamTells], AbstractAsyncContextManager[Link]],
+        open_link: Callable[[UpstreamTells, AgentRequest], AbstractAsyncContextManager[Link]],
         nursery: trio.Nursery,
         *,
         most: int,
@@ -68,7 +68,7 @@ class CallerLinks:
         found = self._links.pop(key, None)
         if found is None or found.ended.is_set():
             found = CallerLink()
-            self._nursery.start_soon(self._hold, key, found)
+            self._nursery.start_soon(self._hold, key, found, call.bare())
         self._links[key] = found
         found.taken.set()
         found.waiting += 1
@@ -85,11 +85,11 @@ class CallerLinks:
         found = self._links.get(call.apart)
         return None if found is None else found.link
 
-    async def _hold(self, key: str, found: CallerLink) -> None:
+    async def _hold(self, key: str, found: CallerLink, call: AgentRequest) -> None:
         try:
             with found.scope:
                 await self._make_room()
-                await self._use(found)
+                await self._use(found, call)
         except BackendError as error:
             found.problem = error
         except Exception:  # a mistake of ours with one connection is none of the others'
@@ -110,8 +110,8 @@ class CallerLinks:
             idle.scope.cancel()
             await idle.ended.wait()
 
-    async def _use(self, found: CallerLink) -> None:
-        async with self._open(UpstreamTells(lists=_nothing, resource=_nothing_of)) as link:
+    async def _use(self, found: CallerLink, call: AgentRequest) -> None:
+        async with self._open(UpstreamTells(lists=nothing, resource=nothing_of), call) as link:
             found.link = link
             found.ready.set()
             while not link.ended.is_set():
@@ -134,9 +134,9 @@ async def either(one: trio.Event, other: trio.Event) -> None:
         nursery.start_soon(until, other)
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """Nobody listens."""
 
 
-def _nothing_of(_: str) -> None:
+def nothing_of(_: str) -> None:
     """Nobody listens."""

@@ -118,7 +118,7 @@ class HttpSessions:
             if found is None:
                 gone = self._places()
                 _, found = await self._initialize(call)
-                found.call = msgspec.structs.replace(call, origin=None, came=None, resumed=None)
+                found.call = call.bare()
                 self._theirs[key] = found
                 for each in gone:
                     await self._say_farewell(each)

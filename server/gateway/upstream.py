@@ -17,7 +17,7 @@ import trio
 
 from server.backends.base import AgentRequest, BackendError, Trouble
 from server.backends.child import start_child
-from server.gateway.caller_links import CallerLinks, either
+from server.gateway.caller_links import CallerLinks, either, nothing, nothing_of
 from server.gateway.channel import open_channel
 from server.gateway.credentials import Credential
 from server.gateway.guard import OfferGuard, UpstreamLists
@@ -90,8 +90,8 @@ class Upstream:
         self._callers: CallerLinks | None = None
         self._apart = config.share == "caller"
         self._offered: UpstreamLists | None = None  # as it was last said
-        self._changed: Callable[[], None] = _nothing
-        self._updated: Callable[[str], None] = _nothing_of
+        self._changed: Callable[[], None] = nothing
+        self._updated: Callable[[str], None] = nothing_of
         guard.watch(self._judge_again)
         if config.url:
             HttpWire(self._where, credential, log, name)  # so that a bad address or CA file is known now
@@ -106,7 +106,7 @@ class Upstream:
         self._changed, self._updated = changed, updated
         async with trio.open_nursery() as nursery:
             self._callers = CallerLinks(
-                partial(self._open, nursery=nursery),
+                partial(self._open, nursery),
                 nursery,
                 most=self._config.callers_at_once,
                 name=self._name,
@@ -189,7 +189,7 @@ class Upstream:
         self._relist = trio.Event()
         problems = list[UpstreamFailure]()
         try:
-            async with self._open(tells, nursery) as link:
+            async with self._open(nursery, tells) as link:
                 try:
                     problems.append(await self._use(link))
                 except BackendError as error:  # out of the block it would be a group
@@ -280,7 +280,14 @@ class Upstream:
     # ── by which wire ──
 
     @asynccontextmanager
-    async def _open(self, tells: UpstreamTells, nursery: trio.Nursery) -> AsyncGenerator[Link]:
+    async def _open(
+        self, nursery: trio.Nursery, tells: UpstreamTells, call: AgentRequest | None = None
+    ) -> AsyncGenerator[Link]:
+        """`call`: whose connection it is; None: ours."""
+        if self._config.url and call is not None:
+            async with self._open_sse(tells, call) as link:
+                yield link
+            return
         if self._config.url:
             async with self._open_http(tells, nursery) as link:
                 yield link
@@ -318,12 +325,13 @@ class Upstream:
                     raise
                 # Perhaps it is of the first revision, which had another transport.
                 try:
-                    async with self._channel(SseStream(wire), tells, "handshake") as channel:
+                    async with self._open_sse(tells, None) as channel:
                         self._apart = True  # its session is the stream
                         yield channel
                 except NotAnUpstream:
                     raise problem from None
                 return
+            self._apart = False  # a session is a caller's
             try:
                 async with trio.open_nursery() as listening:
                     listening.start_soon(link.run)
@@ -331,6 +339,15 @@ class Upstream:
                     listening.cancel_scope.cancel()
             finally:
                 await link.end()
+        finally:
+            await wire.aclose()
+
+    @asynccontextmanager
+    async def _open_sse(self, tells: UpstreamTells, call: AgentRequest | None) -> AsyncGenerator[Link]:
+        wire = HttpWire(self._where, self._credential, self._log, self._name)
+        try:
+            async with self._channel(SseStream(wire, call), tells, "handshake") as link:
+                yield link
         finally:
             await wire.aclose()
 
@@ -377,11 +394,3 @@ class Upstream:
 def _failure(error: BackendError) -> UpstreamFailure:
     """One of a credential is the upstream's as well: it cannot be used without."""
     return error if isinstance(error, UpstreamFailure) else UpstreamGone(f"cannot be used: {error}")
-
-
-def _nothing() -> None:
-    """Nobody listens yet."""
-
-
-def _nothing_of(_: str) -> None:
-    """Nobody listens yet."""

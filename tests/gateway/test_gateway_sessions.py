@@ -23,13 +23,14 @@ from upstreams import (
     soon,
     text,
     tool,
+    with_streams,
     words,
 )
 
 from server.backends.base import AgentRequest, BackendError, Busy, LibraryBackend, Origin, ResourceRead
 from server.gateway import http_sessions
 from server.gateway.caller_links import CallerLinks
-from server.gateway.credentials import Credential, StaticCredential
+from server.gateway.credentials import AccountNeeded, Credential, StaticCredential
 from server.gateway.link import Link, UpstreamTells
 
 
@@ -81,6 +82,10 @@ class Memory(Double):
         if self.where(turn) not in self.kept:
             raise Refused(-32002, "there is none")
         return {"contents": [{"uri": "memo://mine", "text": self.kept[self.where(turn)]}]}
+
+
+async def hang(turn: Turn) -> Any:
+    await trio.sleep_forever()
 
 
 def origin(session: str | None) -> Origin:
@@ -159,6 +164,58 @@ async def test_a_callers_list_is_read_again_after_each_of_their_requests_and_not
         await door.call("show", subject="alice")
         await listed(door, "alice")
         assert len(double.of("resources/list")) == before + 2
+
+
+async def test_over_the_transport_of_2024_each_caller_comes_with_a_credential_and_a_session_of_their_own() -> (
+    None
+):
+    double = Memory(version="2024-11-05")
+
+    async def who(turn: Turn) -> Any:
+        return text(turn.headers["authorization"])
+
+    double.handlers["who"] = who
+    double.lists["tools"].append(tool("who"))
+    double.sessions = set()  # one for each stream
+    async with with_streams(double, old=True) as (url, _), gate(url=url, credential=Personal()) as door:
+        for subject in ("alice", "bob"):
+            assert words(await door.call("who", subject=subject)) == f"Bearer {subject}"
+            await door.call("keep", subject=subject, arguments={"word": f"of {subject}"})
+        assert words(await door.call("show", subject="alice")) == "of alice"
+    begun = [
+        head["authorization"]
+        for message, head in zip(double.heard, double.heads, strict=True)
+        if message.get("method") == "initialize"
+    ]
+    assert begun == ["Bearer ours", "Bearer alice", "Bearer bob"]
+
+
+async def test_over_the_transport_of_2024_who_has_no_account_is_told_where_to_connect_one() -> None:
+    class Unconnected(Personal):
+        async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
+            if call is not None:
+                raise AccountNeeded("the shop", "https://gate.example/connect", never)
+            return await super().headers(call)
+
+    async def never() -> bool:
+        return False
+
+    double = Double(version="2024-11-05")
+    async with with_streams(double, old=True) as (url, _), gate(url=url, credential=Unconnected()) as door:
+        with pytest.raises(AccountNeeded):
+            await door.say("x")
+        assert len(double.of("initialize")) == 1
+        assert double.of("tools/call") == []
+
+
+async def test_over_the_transport_of_2024_a_message_that_is_turned_away_ends_the_call_that_it_was_for() -> (
+    None
+):
+    double = Double(version="2024-11-05", turned_away=["tools/call"])
+    double.handlers["say"] = hang
+    async with with_streams(double, old=True) as (url, _), gate(url=url) as door:
+        with pytest.raises(BackendError, match="403"):
+            await door.say("x")
 
 
 async def test_requests_of_one_caller_that_come_together_begin_one_session() -> None:
@@ -252,7 +309,7 @@ async def test_a_connection_is_closed_when_its_caller_was_not_heard_of_for_a_whi
     closed: list[Opened] = []
 
     @asynccontextmanager
-    async def open_link(_: UpstreamTells) -> AsyncGenerator[Link]:
+    async def open_link(_: UpstreamTells, __: AgentRequest) -> AsyncGenerator[Link]:
         link = Opened()
         opened.append(link)
         yield cast("Link", link)
