@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any, cast
 import pytest
 import trio
 from upstreams import (
+    CAN_ALL,
     Caller,
     Double,
     Gate,
@@ -32,6 +34,7 @@ from server.gateway import http_sessions
 from server.gateway.caller_links import CallerLinks
 from server.gateway.credentials import AccountNeeded, Credential, StaticCredential
 from server.gateway.link import Link, UpstreamTells
+from server.mcp.questions import Question
 
 
 class Personal:
@@ -216,6 +219,39 @@ async def test_over_the_transport_of_2024_a_message_that_is_turned_away_ends_the
     async with with_streams(double, old=True) as (url, _), gate(url=url) as door:
         with pytest.raises(BackendError, match="403"):
             await door.say("x")
+
+
+async def test_a_question_that_is_withdrawn_in_one_callers_session_stays_open_in_anothers() -> None:
+    asked, withdrawn = trio.Event(), trio.Event()
+    sure = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}}
+
+    async def form(turn: Turn) -> Any:
+        turn.double.numbers = itertools.count(0)  # as each session numbers its own
+        return text((await turn.ask("elicitation/create", **sure))["result"]["action"])
+
+    async def withdraw(turn: Turn) -> Any:
+        await turn.tell("notifications/cancelled", requestId="ask-0")
+        return text("withdrawn")
+
+    class Slow(Caller):
+        async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
+            asked.set()
+            await withdrawn.wait()
+            return {key: {"action": "accept", "content": {}} for key in questions}
+
+    handlers: dict[str, Handler] = {"form": form, "withdraw": withdraw}
+    double = Double(handlers=handlers, lists={"tools": [tool(each) for each in handlers]}, sessions=set())
+    said: list[str] = []
+    async with over_http(double) as url, gate(url=url) as door, trio.open_nursery() as nursery:
+
+        async def of_alice() -> None:
+            said.append(words(await door.call("form", Slow(), subject="alice", can=CAN_ALL)))
+
+        nursery.start_soon(of_alice)
+        await asked.wait()
+        assert words(await door.call("withdraw", subject="bob")) == "withdrawn"
+        withdrawn.set()
+    assert said == ["accept"]
 
 
 async def test_requests_of_one_caller_that_come_together_begin_one_session() -> None:
