@@ -91,9 +91,9 @@ async def hang(turn: Turn) -> Any:
     await trio.sleep_forever()
 
 
-def origin(session: str | None) -> Origin:
-    """The request of a client with this session, as far as it is asked."""
-    return cast("Origin", SimpleNamespace(session_id=session, traceparent=None))
+def origin(apart: str) -> Origin:
+    """The request of a client that is told from others by this, as far as it is asked."""
+    return cast("Origin", SimpleNamespace(apart=apart, traceparent=None))
 
 
 async def listed(door: Gate, subject: str) -> Sequence[str]:
