@@ -393,7 +393,8 @@ class McpBackend:
             if kept_task(call) is None:
                 await outlet.checkpoint({TASK: task_id})
                 await outlet.become_task()
-            return await follow_task(task_id, call, outlet, partial(self._link, call), wait)
+            with self._upstream.engaging(call):
+                return await follow_task(task_id, call, outlet, partial(self._link, call), wait)
         except trio.Cancelled:
             with suppress(trio.WouldBlock):  # it ends there by itself some time
                 self._give_up.send_nowait((task_id, call))
@@ -473,7 +474,8 @@ class McpBackend:
                 nursery.start_soon(self._cancel_task, task_id, call)
 
     async def _cancel_task(self, task_id: str, call: ToolCall) -> None:
-        with trio.move_on_after(CANCEL_SECONDS), suppress(BackendError, UpstreamRefusal):
+        engaging = self._upstream.engaging(call)
+        with engaging, trio.move_on_after(CANCEL_SECONDS), suppress(BackendError, UpstreamRefusal):
             await cancel_task(task_id, call, partial(self._link, call))
 
     async def _follow_resources(self) -> None:

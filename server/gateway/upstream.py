@@ -7,8 +7,8 @@ it goes, and whoever calls it meanwhile is told so.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -88,6 +88,7 @@ class Upstream:
         self._relist = trio.Event()
         self._era: str = config.era
         self._callers: CallerLinks | None = None
+        self._engaged: dict[str, int] = {}  # callers with tasks there, and how many
         self._apart = config.share == "caller"
         self._offered: UpstreamLists | None = None  # as it was last said
         self._changed: Callable[[], None] = nothing
@@ -111,6 +112,7 @@ class Upstream:
                 most=self._config.callers_at_once,
                 name=self._name,
                 log=self._log,
+                engaged=self._engaged,
             )
             nursery.start_soon(self.parking.run)
             nursery.start_soon(self._keep, nursery)
@@ -144,6 +146,18 @@ class Upstream:
     def own_link(self, call: AgentRequest) -> Link | None:
         """Return the connection on which something of this caller's alone may be."""
         return self.link_nowait() if self.callers is None else self.callers.known(call)
+
+    @contextmanager
+    def engaging(self, call: AgentRequest) -> Generator[None]:
+        """Keep the caller's place there, also while no request of theirs is under way."""
+        key = call.apart
+        self._engaged[key] = self._engaged.get(key, 0) + 1
+        try:
+            yield
+        finally:
+            self._engaged[key] -= 1
+            if not self._engaged[key]:
+                del self._engaged[key]
 
     def remember_followed(self, uri: str) -> None:
         while len(self.followed) >= RESOURCES_FOLLOWED:
@@ -314,6 +328,7 @@ class Upstream:
                 questions=frozenset(self._config.questions),
                 name=self._name,
                 log=self._log,
+                engaged=self._engaged,
             )
             try:
                 with trio.fail_after(self._config.start_seconds):

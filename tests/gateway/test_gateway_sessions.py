@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 from upstreams import (
     CAN_ALL,
     Caller,
@@ -18,6 +20,7 @@ from upstreams import (
     Handler,
     Log,
     Refused,
+    Say,
     Turn,
     gate,
     over_http,
@@ -30,7 +33,7 @@ from upstreams import (
 )
 
 from server.backends.base import AgentRequest, BackendError, Busy, LibraryBackend, Origin, ResourceRead
-from server.gateway import http_sessions
+from server.gateway import caller_links, http_sessions
 from server.gateway.caller_links import CallerLinks
 from server.gateway.credentials import AccountNeeded, Credential, StaticCredential
 from server.gateway.link import Link, UpstreamTells
@@ -118,6 +121,23 @@ async def apart(wire: str, credential: Credential | None = None) -> AsyncGenerat
         return
     double = Memory()
     async with over_tcp(double) as tcp, gate(tcp=tcp, share="caller") as door:
+        yield double, door
+
+
+@asynccontextmanager
+async def crowded(
+    wire: str, places: int, monkeypatch: pytest.MonkeyPatch
+) -> AsyncGenerator[tuple[Memory, Gate]]:
+    """The same with so many places, for which nobody waits."""
+    monkeypatch.setattr(http_sessions, "SESSIONS", places)
+    monkeypatch.setattr(caller_links, "WAIT_SECONDS", 0.0)
+    double = Memory(sessions=set() if wire == "http" else None)
+    double.capabilities = {**double.capabilities, "tasks": {"requests": {"tools": {"call": {}}}}}
+    if wire == "http":
+        async with over_http(double) as url, gate(url=url) as door:
+            yield double, door
+        return
+    async with over_tcp(double) as tcp, gate(tcp=tcp, share="caller", callers_at_once=places) as door:
         yield double, door
 
 
@@ -293,15 +313,7 @@ async def test_one_caller_too_many_takes_the_place_of_whoever_was_not_heard_of_f
 async def test_nobody_takes_the_place_of_a_caller_whose_request_is_under_way(
     wire: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_sessions, "SESSIONS", 1)
-    double = Memory(sessions=set() if wire == "http" else None)
-    serving, where = (over_http, "url") if wire == "http" else (over_tcp, "tcp")
-    more: dict[str, Any] = {} if wire == "http" else {"share": "caller", "callers_at_once": 1}
-    async with (
-        serving(double) as address,
-        gate(**{where: address}, **more) as door,
-        trio.open_nursery() as nursery,
-    ):
+    async with crowded(wire, 1, monkeypatch) as (double, door), trio.open_nursery() as nursery:
         nursery.start_soon(door.call, "hang")
         await double.hanging.wait()
         with pytest.raises(Busy):
@@ -338,30 +350,193 @@ class Opened:
         self.busy = False
 
 
+class Opening:
+    """What `CallerLinks` opens, and what it has closed. Closing takes `seconds`."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.opened: list[Opened] = []
+        self.closed: list[Opened] = []
+
+    @asynccontextmanager
+    async def link(self, _: UpstreamTells, __: AgentRequest) -> AsyncGenerator[Link]:
+        link = Opened()
+        self.opened.append(link)
+        try:
+            yield cast("Link", link)
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(self.seconds)
+            self.closed.append(link)
+
+    def links(self, nursery: trio.Nursery, **more: Any) -> CallerLinks:
+        given: dict[str, Any] = {"most": 9, "name": "test", "log": Log().logger, "idle_seconds": 60, **more}
+        return CallerLinks(self.link, nursery, **given)
+
+
+def asker(subject: str, session: str = "") -> AgentRequest:
+    return AgentRequest(subject=subject, call_id="c", origin=origin(f"{subject} {session}"))
+
+
 async def test_a_connection_is_closed_when_its_caller_was_not_heard_of_for_a_while(
     autojump_clock: Any,
 ) -> None:
-    opened: list[Opened] = []
-    closed: list[Opened] = []
-
-    @asynccontextmanager
-    async def open_link(_: UpstreamTells, __: AgentRequest) -> AsyncGenerator[Link]:
-        link = Opened()
-        opened.append(link)
-        yield cast("Link", link)
-        closed.append(link)
-
-    def call(subject: str) -> AgentRequest:
-        return AgentRequest(subject=subject, call_id="c")
-
+    opening = Opening()
     async with trio.open_nursery() as nursery:
-        links = CallerLinks(open_link, nursery, most=9, name="test", log=Log().logger, idle_seconds=60)
-        alice, bob = await links.of(call("alice")), await links.of(call("bob"))
+        links = opening.links(nursery)
+        alice, bob = await links.of(asker("alice")), await links.of(asker("bob"))
         await trio.sleep(40)
-        assert await links.of(call("alice")) is alice
+        assert await links.of(asker("alice")) is alice
         cast("Any", bob).busy = True
         await trio.sleep(40)
-        assert (len(links), closed) == (2, [])
+        assert (len(links), opening.closed) == (2, [])
         cast("Any", bob).busy = False
         await trio.sleep(90)
-        assert (len(links), len(closed)) == (0, 2)
+        assert (len(links), len(opening.closed)) == (0, 2)
+
+
+@pytest.mark.parametrize("why", ["idle", "ended", "somebody else"])
+async def test_a_caller_whose_connection_is_being_closed_gets_another_when_it_is(
+    why: str, autojump_clock: Any
+) -> None:
+    opening = Opening(seconds=2)
+    async with trio.open_nursery() as nursery:
+        links = opening.links(nursery, most=1)
+        first = await links.of(asker("alice"))
+        if why == "idle":
+            await trio.sleep(61)
+        elif why == "ended":
+            first.ended.set()
+        else:
+            nursery.start_soon(links.of, asker("bob"))
+            await trio.testing.wait_all_tasks_blocked()
+        assert opening.closed == []
+        second = await links.of(asker("alice"))
+        assert second is not first
+        assert cast("Any", first) in opening.closed
+        assert not second.ended.is_set()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_connection_that_is_not_closed_in_time_is_not_waited_for_for_ever(
+    autojump_clock: Any,
+) -> None:
+    opening = Opening(seconds=100)
+    async with trio.open_nursery() as nursery:
+        links = opening.links(nursery)
+        (await links.of(asker("alice"))).ended.set()
+        with pytest.raises(Busy):
+            await links.of(asker("alice"))
+        assert len(opening.opened) == 1
+
+
+async def test_whoever_waits_for_a_place_gets_one_as_soon_as_somebody_is_done(autojump_clock: Any) -> None:
+    opening = Opening()
+    async with trio.open_nursery() as nursery:
+        links = opening.links(nursery, most=1)
+        cast("Any", await links.of(asker("alice"))).busy = True
+
+        async def done() -> None:
+            await trio.sleep(2)
+            opening.opened[0].busy = False
+
+        nursery.start_soon(done)
+        await links.of(asker("bob"))
+        assert opening.closed == opening.opened[:1]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("wire", ["http", "tcp"])
+async def test_one_caller_with_many_sessions_takes_only_their_own_places(
+    wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with crowded(wire, 4, monkeypatch) as (_, door):
+        for subject in ("alice", "bob"):
+            await door.call("keep", subject=subject, origin=origin(subject), arguments={"word": subject})
+        for number in range(8):
+            await door.call("show", subject="mallory", origin=origin(f"m{number}"))
+        for subject in ("alice", "bob"):
+            assert words(await door.call("show", subject=subject, origin=origin(subject))) == subject
+
+
+@pytest.mark.parametrize("wire", ["http", "tcp"])
+async def test_one_caller_who_uses_many_sessions_at_once_makes_only_themselves_wait(
+    wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with crowded(wire, 4, monkeypatch) as (double, door), trio.open_nursery() as nursery:
+        for number in range(2):
+            nursery.start_soon(partial(door.call, "hang", subject="mallory", origin=origin(f"m{number}")))
+        await soon(
+            lambda: len([each for each in double.of("tools/call") if each["params"]["name"] == "hang"]) == 2
+        )
+        with pytest.raises(Busy):
+            await door.call("show", subject="mallory", origin=origin("one more"))
+        for subject in ("alice", "bob", "carol"):
+            await door.call("show", subject=subject, origin=origin(subject))
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("wire", ["http", "tcp"])
+async def test_a_place_whose_caller_has_a_task_there_is_in_use_between_two_looks_at_it(
+    wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, done = trio.Event(), trio.Event()
+
+    async def work(turn: Turn) -> Any:
+        return {"task": {"taskId": "t-1", "status": "working", "pollInterval": 100}}
+
+    async def state(turn: Turn) -> Any:
+        looked.set()
+        return {"taskId": "t-1", "status": "completed" if done.is_set() else "working", "pollInterval": 100}
+
+    async def result(turn: Turn) -> Any:
+        return text("worked")
+
+    async with crowded(wire, 1, monkeypatch) as (double, door), trio.open_nursery() as nursery:
+        double.handlers |= {"work": work, "tasks/get": state, "tasks/result": result}
+        double.lists["tools"].append(tool("work", execution={"taskSupport": "required"}))
+        everything = door.backend._turns.free
+        door.backend.try_again()
+        await soon(lambda: len(door.backend.tools()) == 4)
+        said: list[str] = []
+
+        async def of_alice() -> None:
+            said.append(words(await door.call("work", Caller(becomes_task=True), subject="alice")))
+
+        nursery.start_soon(of_alice)
+        await looked.wait()
+        await soon(lambda: door.backend._turns.free == everything)  # nothing is asked right now
+        with pytest.raises(Busy):
+            await door.call("show", subject="bob")
+        done.set()
+        await soon(lambda: said)
+        assert said == ["worked"]
+        await door.call("show", subject="bob")
+
+
+async def test_a_session_whose_caller_leaves_while_it_is_begun_is_ended_like_the_one_that_made_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow, asked = False, trio.Event()
+
+    class Slow(Memory):
+        async def take(self, message: dict[str, Any], say: Say, headers: Mapping[str, str]) -> None:
+            if slow and message.get("method") == "notifications/initialized":
+                asked.set()
+                await trio.sleep_forever()
+            await super().take(message, say, headers)
+
+    monkeypatch.setattr(http_sessions, "SESSIONS", 1)
+    double = Slow(sessions=set())
+    async with over_http(double) as url, gate(url=url) as door:
+        await door.call("keep", subject="alice", arguments={"word": "x"})
+        (of_alice,) = double.kept
+        slow = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(door.call, "show", subject="bob"))
+            await asked.wait()
+            nursery.cancel_scope.cancel()
+        slow = False
+        assert len(double.ended) == 2
+        assert of_alice in double.ended
+    assert double.sessions == set(double.ended)
