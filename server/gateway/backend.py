@@ -182,12 +182,13 @@ class McpBackend:
         link = self._upstream.own_link(asked)
         if link is None:
             return ()
-        known = {each.uri for each in self._upstream.lists.resources}
-        with trio.move_on_after(self._config.start_seconds), suppress(BackendError, UpstreamRefusal):
+        try:
             found = await link.own_resources(asked)
-            ours = [self._addresses.resource(each) for each in found]
-            return [each for each in ours if each.uri not in known]
-        return ()
+        except (BackendError, UpstreamRefusal):
+            return ()
+        known = {each.uri for each in self._upstream.lists.resources}
+        ours = [self._addresses.resource(each) for each in found]
+        return [each for each in ours if each.uri not in known]
 
     def completes(self) -> frozenset[tuple[str, str]]:
         known = self._upstream.lists.completes

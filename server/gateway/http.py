@@ -248,7 +248,7 @@ class HttpLink:
     async def own_resources(self, asked: AgentRequest) -> Sequence[Resource]:
         """List what there is in the caller's session. What was read is good until the caller makes another request."""
         session = None if self.agreement.modern else self._sessions.known(asked)
-        if session is None or not self.agreement.has("resources"):
+        if session is None:
             return ()
         if session.resources is None or session.resources[0] != session.begun:
             found = await read_resources(self, asked, name=self._name, log=self._log)

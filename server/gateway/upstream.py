@@ -144,8 +144,11 @@ class Upstream:
         return self._callers if self._apart else None
 
     def own_link(self, call: AgentRequest) -> Link | None:
-        """Return the connection on which something of this caller's alone may be."""
-        return self.link_nowait() if self.callers is None else self.callers.known(call)
+        """Return the connection on which something of this caller's alone may be; None where what there is, is everybody's."""
+        if self.callers is not None:
+            return self.callers.known(call)
+        link = self.link_nowait()
+        return link if isinstance(link, HttpLink) else None
 
     @contextmanager
     def engaging(self, call: AgentRequest) -> Generator[None]:

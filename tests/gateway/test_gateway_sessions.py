@@ -33,7 +33,7 @@ from upstreams import (
 )
 
 from server.backends.base import AgentRequest, BackendError, Busy, LibraryBackend, Origin, ResourceRead
-from server.gateway import caller_links, http_sessions
+from server.gateway import caller_links, http_sessions, lists
 from server.gateway.caller_links import CallerLinks
 from server.gateway.credentials import AccountNeeded, Credential, StaticCredential
 from server.gateway.link import Link, UpstreamTells
@@ -126,13 +126,14 @@ async def apart(wire: str, credential: Credential | None = None) -> AsyncGenerat
 
 @asynccontextmanager
 async def crowded(
-    wire: str, places: int, monkeypatch: pytest.MonkeyPatch
+    wire: str, places: int, monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, Any] | None = None
 ) -> AsyncGenerator[tuple[Memory, Gate]]:
     """The same with so many places, for which nobody waits."""
     monkeypatch.setattr(http_sessions, "SESSIONS", places)
     monkeypatch.setattr(caller_links, "WAIT_SECONDS", 0.0)
     double = Memory(sessions=set() if wire == "http" else None)
-    double.capabilities = {**double.capabilities, "tasks": {"requests": {"tools": {"call": {}}}}}
+    tasks = {"tasks": {"requests": {"tools": {"call": {}}}}}
+    double.capabilities = {**double.capabilities, **tasks} if capabilities is None else capabilities
     if wire == "http":
         async with over_http(double) as url, gate(url=url) as door:
             yield double, door
@@ -175,6 +176,36 @@ async def test_strangers_with_sessions_or_addresses_of_their_own_are_kept_apart(
             await door.call("keep", **nobody, **each, arguments={"word": str(number)})
         shown = [words(await door.call("show", **nobody, **each)) for each in who]
         assert shown == ["0", "1", "2", "3"]
+
+
+async def test_what_all_share_is_not_asked_what_it_has_for_each_who_lists_it() -> None:
+    double = Memory()
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+        await door.call("show", subject="alice")
+        before = len(double.of("resources/list"))
+        assert await listed(door, "alice") == []
+        assert len(double.of("resources/list")) == before
+
+
+@pytest.mark.parametrize("wire", ["http", "tcp"])
+async def test_one_that_has_no_resources_is_never_asked_for_a_callers_own(
+    wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with crowded(wire, 4, monkeypatch, capabilities={"tools": {}}) as (double, door):
+        await door.call("keep", subject="alice", arguments={"word": "x"})
+        assert await listed(door, "alice") == []
+        assert double.of("resources/list") == []
+
+
+@pytest.mark.parametrize("wire", ["http", "tcp"])
+async def test_one_that_does_not_say_what_a_caller_has_holds_up_no_list(
+    wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "OWN_SECONDS", 0.05)
+    async with crowded(wire, 4, monkeypatch) as (double, door):
+        await door.call("keep", subject="alice", arguments={"word": "x"})
+        double.handlers["resources/list"] = hang
+        assert await listed(door, "alice") == []
 
 
 async def test_a_callers_list_is_read_again_after_each_of_their_requests_and_not_before() -> None:
