@@ -391,6 +391,15 @@ class Elsewhere(Protocol):
 
 
 @runtime_checkable
+class Neighbour(Protocol):
+    """A back-end whose answers may name addresses, also those of others beside it."""
+
+    def beside(self, anothers: Callable[[str], bool]) -> None:
+        """`anothers`: whether an address is one that another alone may have."""
+        ...
+
+
+@runtime_checkable
 class Foreign(Protocol):
     """A back-end whose lists somebody else decides on and may change at any time: what is wrong with them is no mistake of its owner's."""
 

@@ -24,6 +24,7 @@ from server.backends.base import (
     InTheWay,
     Lenient,
     LibraryBackend,
+    Neighbour,
     Paced,
     PersonalLibrary,
     Reachable,
@@ -198,6 +199,9 @@ class Catalog:
         self.furnished: frozenset[str] = frozenset[str]().union(
             *(_furnished(source.backend) for source in self._sources)
         )
+        for source in self._sources:
+            if isinstance(source.backend, Neighbour):
+                source.backend.beside(partial(_is_anothers, self._sources, source))
 
     @property
     def awaits_more(self) -> bool:
@@ -494,6 +498,10 @@ def _owner(sources: Sequence[Source], address: str) -> Source | None:
         if isinstance(source.backend, Elsewhere) and source.backend.owns(address):
             return source
     return None
+
+
+def _is_anothers(sources: Sequence[Source], source: Source, address: str) -> bool:
+    return _owner(sources, address) not in (None, source)
 
 
 def _may_answer(backend: object, owner: Source | None) -> bool:

@@ -69,7 +69,7 @@ MakeBuyer: TypeAlias = Callable[[str, Callable[[], None]], "Buyer"]
 
 
 class McpBackend:
-    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `Distant`, `Engaged`, `Foreign`, `Withholding`, `Instructing`, `Elsewhere`, `Following` and `PersonalLibrary`: it offers
+    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `Distant`, `Engaged`, `Foreign`, `Withholding`, `Instructing`, `Elsewhere`, `Following`, `Neighbour` and `PersonalLibrary`: it offers
     nothing until its upstream is there."""
 
     def __init__(
@@ -204,6 +204,9 @@ class McpBackend:
 
     def owns(self, address: str) -> bool:
         return self._addresses.owns(address)
+
+    def beside(self, anothers: Callable[[str], bool]) -> None:
+        self._addresses.anothers = anothers
 
     def follow(self, uri: str) -> None:
         uri = self._addresses.theirs(uri)
