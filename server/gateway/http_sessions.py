@@ -121,11 +121,12 @@ class HttpSessions:
         async with self._begun_by_one(key):
             found = self._theirs.get(key)
             if found is None:
-                gone = self._places(holder_of(call))
+                gone: list[HttpSession] = []
                 try:
+                    self._make_room(holder_of(call), gone)
                     _, found = await self._initialize(call)
                     if self._over:
-                        gone = [*gone, found]
+                        gone.append(found)
                         raise UpstreamGone("is being stopped")
                     self._theirs[key] = found
                 finally:
@@ -142,9 +143,8 @@ class HttpSessions:
             if not lock.statistics().tasks_waiting and not lock.locked():
                 self._beginning.pop(key, None)
 
-    def _places(self, newcomer: str) -> Sequence[HttpSession]:
-        """Make room for one more, and return those that had to go. Raises `Busy` where all are in use."""
-        gone: list[HttpSession] = []
+    def _make_room(self, newcomer: str, gone: list[HttpSession]) -> None:
+        """Add those that have to go for one more to `gone`. Raises `Busy` where all are in use."""
         since = self._clock() - IDLE_SECONDS
         for key, each in list(self._theirs.items()):
             if len(gone) >= FAREWELLS or each.used_at >= since:
@@ -155,7 +155,6 @@ class HttpSessions:
         giving = giving_way(places, newcomer, SESSIONS)
         if giving is not None:
             gone.append(self._theirs.pop(list(self._theirs)[giving]))
-        return gone
 
     def _in_use(self, key: str, session: HttpSession) -> bool:
         return session.requests > 0 or key in self._engaged

@@ -571,3 +571,18 @@ async def test_a_session_whose_caller_leaves_while_it_is_begun_is_ended_like_the
         assert len(double.ended) == 2
         assert of_alice in double.ended
     assert double.sessions == set(double.ended)
+
+
+async def test_a_session_that_nobody_used_for_long_is_ended_also_where_there_is_no_place_for_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_sessions, "IDLE_SECONDS", -1.0)
+    async with crowded("http", 2, monkeypatch) as (double, door), trio.open_nursery() as nursery:
+        nursery.start_soon(partial(door.call, "hang", subject="bob"))
+        await double.hanging.wait()
+        await door.call("keep", subject="alice", arguments={"word": "x"})
+        (of_alice,) = double.kept
+        with pytest.raises(Busy):
+            await door.call("show", subject="bob", origin=origin("another"))
+        assert double.ended == [of_alice]
+        nursery.cancel_scope.cancel()
