@@ -29,7 +29,7 @@ class CallerLink:
     """The connection of one caller, from the moment in which somebody begins to open it."""
 
     def __init__(self, call: AgentRequest) -> None:
-        self.key: Final = call.apart
+        self.apart: Final = call.apart
         self.holder: Final = holder_of(call)
         self.ready: Final = trio.Event()  # it is there, or it is known why it is not
         self.ended: Final = trio.Event()  # its place is free again
@@ -63,15 +63,18 @@ class CallerLinks:
         name: str,
         log: Logger,
         engaged: Container[str] = (),
+        shown: bool = False,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
-        """`engaged`: callers that have something under way there between one request and the next."""
+        """`engaged`: callers that have something under way there between one request and the next. `shown`: a connection is opened with its
+        caller's credential, which names the program as well."""
         self._open = open_link
         self._nursery = nursery
         self._most = most
         self._name = name
         self._log = log
         self._engaged = engaged
+        self._shown = shown
         self._idle_seconds = idle_seconds
         self._links: dict[str, CallerLink] = {}
         self._places: dict[CallerLink, None] = {}  # those that have one; whoever was heard of last comes last
@@ -81,11 +84,11 @@ class CallerLinks:
 
     async def of(self, call: AgentRequest) -> Link:
         """Return the caller's connection. Raises `BackendError`: `Busy` where every place is in use."""
-        key = call.apart
+        key = self._key(call)
         found = before = self._links.get(key)
         if found is None or found.over:
             found = self._links[key] = CallerLink(call)
-            self._nursery.start_soon(self._hold, found, call.bare(), before)
+            self._nursery.start_soon(self._hold, key, found, call.bare(), before)
         elif found in self._places:
             self._places[found] = self._places.pop(found)
         found.taken.set()
@@ -100,10 +103,14 @@ class CallerLinks:
 
     def known(self, call: AgentRequest) -> Link | None:
         """Return the caller's connection, if there is one."""
-        found = self._links.get(call.apart)
+        found = self._links.get(self._key(call))
         return None if found is None or found.over else found.link
 
-    async def _hold(self, found: CallerLink, call: AgentRequest, before: CallerLink | None) -> None:
+    def _key(self, call: AgentRequest) -> str:
+        program = call.caller.client_id if self._shown and call.caller is not None else None
+        return call.apart if program is None else f"{call.apart} {program}"
+
+    async def _hold(self, key: str, found: CallerLink, call: AgentRequest, before: CallerLink | None) -> None:
         try:
             with found.scope:
                 await self._take_place(found, before)
@@ -116,13 +123,13 @@ class CallerLinks:
         finally:
             found.link = None
             self._places.pop(found, None)
-            if self._links.get(found.key) is found:
-                del self._links[found.key]
+            if self._links.get(key) is found:
+                del self._links[key]
             found.ended.set()
             found.ready.set()
 
     async def _take_place(self, found: CallerLink, before: CallerLink | None) -> None:
-        """`before`: the connection that its caller had. Raises `Busy`."""
+        """Wait for a place. `before`: the connection that its caller had. Raises `Busy`."""
         if before is not None:
             await _closed(before)
         until = trio.current_time() + WAIT_SECONDS
@@ -143,7 +150,7 @@ class CallerLinks:
             await _closed(places[giving])
 
     def _in_use(self, found: CallerLink) -> bool:
-        return found.busy or (found.key in self._engaged and not found.over)
+        return found.busy or (found.apart in self._engaged and not found.over)
 
     async def _use(self, found: CallerLink, call: AgentRequest) -> None:
         async with self._open(UpstreamTells(lists=nothing, resource=nothing_of), call) as link:

@@ -5,8 +5,8 @@ meets what another left in one. Our own serves what is offered to everybody. One
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Container, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Container, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 import msgspec
@@ -71,6 +71,7 @@ class HttpSessions:
         self._clock = clock
         self._theirs: OrderedDict[str, HttpSession] = OrderedDict()
         self._beginning: dict[str, trio.Lock] = {}
+        self._coming: list[str] = []  # holders of those that are begun now
         self._renewing = trio.Lock()
         self._over = False
 
@@ -124,7 +125,8 @@ class HttpSessions:
                 gone: list[HttpSession] = []
                 try:
                     self._make_room(holder_of(call), gone)
-                    _, found = await self._initialize(call)
+                    with self._coming_in(holder_of(call)):
+                        _, found = await self._initialize(call)
                     if self._over:
                         gone.append(found)
                         raise UpstreamGone("is being stopped")
@@ -152,15 +154,24 @@ class HttpSessions:
             if not self._in_use(key, each):
                 gone.append(self._theirs.pop(key))
         places = [(each.holder, self._in_use(key, each)) for key, each in self._theirs.items()]
+        places += [(holder, True) for holder in self._coming]
         giving = giving_way(places, newcomer, SESSIONS)
         if giving is not None:
             gone.append(self._theirs.pop(list(self._theirs)[giving]))
+
+    @contextmanager
+    def _coming_in(self, holder: str) -> Generator[None]:
+        self._coming.append(holder)
+        try:
+            yield
+        finally:
+            self._coming.remove(holder)
 
     def _in_use(self, key: str, session: HttpSession) -> bool:
         return session.requests > 0 or key in self._engaged
 
     async def _say_farewells(self, sessions: Sequence[HttpSession]) -> None:
-        """Whoever waits for something else waits a second at most, also when it is cancelled."""
+        """Take a second at most, also when whoever does it is cancelled."""
         with trio.move_on_after(FAREWELL_SECONDS, shield=True):
             async with trio.open_nursery() as nursery:
                 for each in sessions:
@@ -175,7 +186,7 @@ class HttpSessions:
             return
 
     async def _initialize(self, call: AgentRequest | None) -> tuple[Agreement, HttpSession]:
-        """What was begun is ended there if it comes to nothing here."""
+        """Begin a session, which is ended there if it comes to nothing here."""
         number = self._number()
         message = request_message(number, "initialize", initialize_params(self._questions))
         session = HttpSession(None, b"")

@@ -20,7 +20,7 @@ ENDPOINT_CHARACTERS: Final = 2048
 
 
 class SseStream:
-    """`run` holds the GET. All that is asked and said goes out with the credential of one caller, or with ours."""
+    """Stream of one caller, with that caller's credential, or ours. `run` holds the GET."""
 
     def __init__(self, wire: HttpWire, call: AgentRequest | None) -> None:
         """`call`: whose stream it is; None: ours."""

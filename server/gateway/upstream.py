@@ -113,6 +113,7 @@ class Upstream:
                 name=self._name,
                 log=self._log,
                 engaged=self._engaged,
+                shown=bool(self._config.url),
             )
             nursery.start_soon(self.parking.run)
             nursery.start_soon(self._keep, nursery)

@@ -124,7 +124,7 @@ class Request(msgspec.Struct, kw_only=True):
 
     @property
     def apart(self) -> str:
-        """A digest, because a session's id is as good as a key to it, and this is kept."""
+        """Name its caller and session, as a digest: a session's id is as good as a key to it, and this is kept."""
         if self.known_apart is None:
             session = "" if self.session is None else self.session.id
             named = msgspec.json.encode([self.principal.subject, self.sharer, session])

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 from upstreams import (
     CAN_ALL,
     Caller,
@@ -32,12 +33,21 @@ from upstreams import (
     words,
 )
 
-from server.backends.base import AgentRequest, BackendError, Busy, LibraryBackend, Origin, ResourceRead
+from server.backends.base import (
+    AgentRequest,
+    BackendError,
+    Busy,
+    LibraryBackend,
+    Origin,
+    ResourceRead,
+    ToolCall,
+)
 from server.gateway import caller_links, http_sessions, lists
 from server.gateway.caller_links import CallerLinks
 from server.gateway.credentials import AccountNeeded, Credential, StaticCredential
 from server.gateway.link import Link, UpstreamTells
 from server.mcp.questions import Question
+from tests.backends.fake_agent import caller_of
 
 
 class Personal:
@@ -128,7 +138,7 @@ async def apart(wire: str, credential: Credential | None = None) -> AsyncGenerat
 async def crowded(
     wire: str, places: int, monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, Any] | None = None
 ) -> AsyncGenerator[tuple[Memory, Gate]]:
-    """The same with so many places, for which nobody waits."""
+    """A gate with so many places, for which nobody waits."""
     monkeypatch.setattr(http_sessions, "SESSIONS", places)
     monkeypatch.setattr(caller_links, "WAIT_SECONDS", 0.0)
     double = Memory(sessions=set() if wire == "http" else None)
@@ -242,6 +252,25 @@ async def test_over_the_transport_of_2024_each_caller_comes_with_a_credential_an
         if message.get("method") == "initialize"
     ]
     assert begun == ["Bearer ours", "Bearer alice", "Bearer bob"]
+
+
+async def test_over_the_transport_of_2024_each_program_of_a_person_comes_as_itself() -> None:
+    class Program(Personal):
+        async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
+            return {
+                "Authorization": str(None if call is None or call.caller is None else call.caller.client_id)
+            }
+
+    async def who(turn: Turn) -> Any:
+        return text(turn.headers["authorization"])
+
+    double = Double(version="2024-11-05", handlers={"who": who}, lists={"tools": [tool("who")]})
+    async with with_streams(double, old=True) as (url, _), gate(url=url, credential=Program()) as door:
+        for program in ("one", "two", "one"):
+            caller = replace(caller_of("alice"), client_id=program)
+            asked = ToolCall(tool="who", arguments={}, subject="alice", call_id="c", caller=caller)
+            assert words(await door.backend.call(asked, Caller())) == program
+    assert len(double.of("initialize")) == 1 + 2
 
 
 async def test_over_the_transport_of_2024_who_has_no_account_is_told_where_to_connect_one() -> None:
@@ -504,6 +533,26 @@ async def test_one_caller_who_uses_many_sessions_at_once_makes_only_themselves_w
             await door.call("show", subject="mallory", origin=origin("one more"))
         for subject in ("alice", "bob", "carol"):
             await door.call("show", subject=subject, origin=origin(subject))
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("wire", ["http", "tcp"])
+async def test_sessions_that_one_caller_begins_together_are_counted_from_the_beginning(
+    wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[Busy] = []
+    async with crowded(wire, 4, monkeypatch) as (_, door), trio.open_nursery() as nursery:
+
+        async def hang_in(session: str) -> None:
+            try:
+                await door.call("hang", subject="mallory", origin=origin(session))
+            except Busy as busy:
+                refused.append(busy)
+
+        for number in range(6):
+            nursery.start_soon(hang_in, f"m{number}")
+        await soon(lambda: len(refused) == 4)
+        await door.call("show", subject="alice")
         nursery.cancel_scope.cancel()
 
 
