@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
-from server.backends.base import BackendError, NoSuchResource
+from server.backends.base import BackendError, NoSuchResource, Outlet, ToolCall
 from server.mcp.inbound import Route
 from server.mcp.params import CallToolParams
+from server.mcp.results import ToolResult
 from server.mcp.versions import LATEST
 from server.request.inner import MOST_USES, use
 from server.request.request import Request
 from server.request.tools import TOOL_CALL
-from tests.interaction.agents import USER, house
+from server.sessions.session import Session
+from tests.interaction.agents import USER, agent, house, says
 
 
 async def test_uses_are_counted_on_all_levels_together() -> None:
@@ -38,3 +43,25 @@ async def test_uses_are_counted_on_all_levels_together() -> None:
         with pytest.raises(BackendError, match="no more than 1000 others"):
             await use(request, "tool", "echo", {"text": "x"})
     assert [request.used for request in (outer, *inside)] == [1, 1, 1]
+
+
+async def test_a_call_inside_of_a_call_is_told_from_others_like_the_call_around_it() -> None:
+    heard: list[str] = []
+
+    async def whose(call: ToolCall, outlet: Outlet) -> ToolResult:
+        heard.append(call.apart)
+        return says("-")
+
+    route = Route(TOOL_CALL, 1, CallToolParams(name="x"), LATEST, None, 0)
+    endpoint = house(agent(whose=whose)).endpoint
+    for session in ("one", "two"):
+        outer = Request(
+            endpoint=endpoint,
+            principal=USER,
+            call_id="call_1",
+            route=route,
+            session=cast("Session", SimpleNamespace(id=session)),
+        )
+        await use(outer, "tool", "whose", {})
+        assert heard[-1] == outer.apart
+    assert len(set(heard)) == 2
