@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,98 @@ def test_no_kind_of_agent_opens_what_is_the_servers(ostiary: Program, served: st
 def test_an_agent_reads_and_writes_what_is_its_own(ostiary: Program, served: str) -> None:
     assert called(ostiary, served, "write_here", "text=hello") == "hello"
     assert (ostiary.home / "agents" / "notes.txt").read_text("utf-8") == "hello"
+
+
+def test_what_a_killed_server_left_behind_is_no_owner_of_the_next(ostiary: Program) -> None:
+    settings = str(ostiary.home / "settings" / "ostiary.toml")
+    with ostiary.serving("--config", settings) as server:
+        left = called(ostiary, server.endpoint, "linger")["pid"]
+        server.end(signal.SIGKILL)
+    try:
+        with ostiary.serving("--config", settings):
+            (ostiary.home / "tmp" / "go").touch()
+            told = ostiary.home / "tmp" / "told"
+            until("what it was told", lambda: True if told.exists() else None)
+            answers = json.loads(told.read_text("utf-8"))
+            assert answers, "it found no socket to try"
+            assert all("new privileges" in each.get("error", "") for each in answers.values())
+            assert ostiary.at_machine("api-keys", "list") == []
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(left, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("ostiary", [()], indirect=True, ids=["as-it-is"])
+def test_a_stop_ends_what_programs_have_left_behind(ostiary: Program) -> None:
+    settings = str(ostiary.home / "settings" / "ostiary.toml")
+    with ostiary.serving("--config", settings) as server:
+        left = called(ostiary, server.endpoint, "linger")["pid"]
+        assert Path(f"/proc/{left}").exists()
+        assert server.end(signal.SIGTERM) == 0
+        assert not Path(f"/proc/{left}").exists()
+
+
+def test_what_another_server_of_that_user_started_is_no_owner_of_this_one(
+    ostiary: Program, served: str
+) -> None:
+    other = (*ostiary.command, "serve", "--stdio", "--data-dir", str(ostiary.data_dir))
+    config = ("--config", str(ostiary.home / "settings" / "ostiary.toml"))
+    with subprocess.Popen(
+        (*other, *config),
+        cwd=ostiary.home,
+        env=ostiary.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        client = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "t", "version": "1"},
+        }
+        found: Any = None
+        for method, params in (
+            ("initialize", client),
+            ("tools/call", {"name": "up__take_over", "arguments": {}}),
+        ):
+            question = {"jsonrpc": "2.0", "id": method, "method": method, "params": params}
+            process.stdin.write(json.dumps(question).encode() + b"\n")
+            process.stdin.flush()
+            answers = (json.loads(line) for line in process.stdout)
+            found = next(each for each in answers if each.get("id") == method)
+        process.stdin.close()
+    socket = found["result"]["structuredContent"]["socket"]
+    assert socket, "it found no socket to try"
+    assert all("new privileges" in way.get("error", "") for way in socket.values())
+    assert ostiary.at_machine("api-keys", "list") == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make what containers are made of")
+@pytest.mark.parametrize("ostiary", [()], indirect=True, ids=["as-it-is"])
+def test_where_a_container_gives_nobody_new_privileges_its_owner_is_let_in_and_programs_are_not(
+    ostiary: Program,
+) -> None:
+    bare = ("setpriv", "--no-new-privs", *SOURCE)
+    settings = str(ostiary.home / "settings" / "ostiary.toml")
+    container = Program(
+        command=("unshare", "--fork", "--kill-child", "--pid", "--mount-proc", *bare), home=ostiary.home
+    )
+    with container.serving("--config", settings) as server:
+        (inside,) = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
+        try:
+            assert called(ostiary, server.endpoint, "linger")["pid"]
+            (ostiary.home / "tmp" / "go").touch()
+            told = ostiary.home / "tmp" / "told"
+            until("what it was told", lambda: True if told.exists() else None)
+            answers = json.loads(told.read_text("utf-8"))
+            assert answers, "it found no socket to try"
+            assert all("server started" in each.get("error", "") for each in answers.values())
+            person = Program(command=("nsenter", "-t", inside, "-p", "-m", *bare), home=ostiary.home)
+            assert person.at_machine("api-keys", "create", "mine")["name"] == "mine"
+        finally:
+            os.kill(int(inside), signal.SIGTERM)  # `unshare` passes none on
 
 
 @pytest.mark.parametrize("ostiary", [()], indirect=True, ids=["as-it-is"])
