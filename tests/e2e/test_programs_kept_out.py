@@ -37,6 +37,7 @@ SETTINGS = """
 auth = "none"
 key_file = "{home}/keys/door.key"
 [[server]]
+hooks.before = {{ file = "{home}/hooks-by-a-link/hooks.py", function = "before", tools = ["*denied"] }}
 [[server.agent]]
 kind = "mcp"
 id = "up"
@@ -55,6 +56,12 @@ name = "read_it"
 input = {{ path = "string" }}
 run = ["/bin/cat", "--", "{{path}}"]
 """
+HOOKS = """
+from beside import WHY
+
+def before(call):
+    return {"decision": "deny", "reason": WHY}
+"""
 AGENT = """
 import subprocess
 from ostiary import tool
@@ -72,13 +79,17 @@ def type_it(words: list[str]) -> str:
     return f"{done.returncode} {done.stdout} {done.stderr}"
 
 @tool
+def denied() -> str:
+    return "done"
+
+@tool
 def leave_an_orphan() -> str:
     return subprocess.run(["/bin/sh", "-c", "(exec true >&2) & echo $!"], capture_output=True, text=True).stdout
 
 @tool
 def write_here(text: str) -> str:
     import os, pathlib, tempfile
-    here = pathlib.Path(__file__).parent
+    here = pathlib.Path(__file__).parent / "notes"
     (here / "notes.txt").write_text(text)
     with tempfile.NamedTemporaryFile("w+") as file:
         file.write(text)
@@ -94,6 +105,11 @@ def ostiary(request: pytest.FixtureRequest, home: Path) -> Program:
         (home / name).mkdir(mode=0o700)
     (home / "secrets" / "upstream").write_text("of-another-agent", "utf-8")
     (home / "agents" / "agent.py").write_text(AGENT, "utf-8")
+    (home / "agents" / "notes").mkdir()
+    (home / "hooks" / "__pycache__").mkdir(parents=True)
+    (home / "hooks" / "hooks.py").write_text(HOOKS, "utf-8")
+    (home / "hooks" / "beside.py").write_text("WHY = 'never'\n", "utf-8")
+    (home / "hooks-by-a-link").symlink_to("hooks")
     (home / "hostile.py").write_bytes(HOSTILE.read_bytes())
     (home / "settings" / "ostiary.toml").write_text(
         SETTINGS.format(home=home, python=PYTHON, hostile=home / "hostile.py"), "utf-8"
@@ -155,9 +171,17 @@ def test_no_kind_of_agent_opens_what_is_the_servers(ostiary: Program, served: st
         assert path.read_bytes()[:8].decode("latin-1") not in told.stdout
 
 
+def test_no_program_changes_a_hook_or_an_agents_code(ostiary: Program, served: str) -> None:
+    tried = called(ostiary, served, "rewrite")
+    assert set(tried.values()) <= {"PermissionError", "FileNotFoundError"}, tried
+    assert (ostiary.home / "hooks-by-a-link").is_symlink()
+    told = ostiary.run("call", served, "denied", "--json", code=1)
+    assert "never" in told.stdout + told.stderr
+
+
 def test_an_agent_reads_and_writes_what_is_its_own(ostiary: Program, served: str) -> None:
     assert called(ostiary, served, "write_here", "text=hello") == "hello"
-    assert (ostiary.home / "agents" / "notes.txt").read_text("utf-8") == "hello"
+    assert (ostiary.home / "agents" / "notes" / "notes.txt").read_text("utf-8") == "hello"
 
 
 def test_what_a_killed_server_left_behind_is_no_owner_of_the_next(ostiary: Program) -> None:
