@@ -57,7 +57,35 @@ def test_all_files_that_settings_name_as_secret_are_kept_out(home: Path) -> None
         """,
     )
     names = {"data", "door.key", "copies", "registration", "header", "of-a-child", "ostiary.toml"}
-    assert {home / name for name in names} <= kept_out_paths(resolved)
+    assert {home / name for name in names} <= kept_out_paths(resolved).closed
+
+
+def test_what_runs_or_is_believed_for_the_owner_can_be_read_and_not_changed(home: Path) -> None:
+    for name in ("look", "server.js", "notes.db"):
+        (home / name).touch()
+    resolved = settings(
+        home,
+        """
+        [[server]]
+        hooks.before = {{ file = "{home}/hooks.py", function = "before" }}
+        hooks.after = {{ run = ["{home}/look"] }}
+        tools.one = {{ mock = "{home}/one.json" }}
+        [[server.agent]]
+        kind = "python"
+        file = "{home}/agents/agent.py"
+        in_process = true
+        [[server.agent]]
+        kind = "mcp"
+        id = "up"
+        working_dir = "{home}"
+        command = ["node", "server.js", "notes.db"]
+        [[server.agent]]
+        kind = "skills"
+        path = "{home}/skills"
+        """,
+    )
+    names = {"hooks.py", "look", "one.json", "agents/agent.py", "server.js", "skills"}
+    assert kept_out_paths(resolved).read_only == {home / name for name in names}
 
 
 def test_nothing_is_said_where_what_is_kept_out_is_in_nobodys_way(home: Path) -> None:
