@@ -131,7 +131,8 @@ class ForbiddenPaths:
     @property
     def folders(self) -> frozenset[str]:
         """Folders in which programs can make nothing new: those above what is kept out."""
-        return frozenset(_ways(_resolved(self._paths)) | _ways(_resolved(self._read_only)))
+        paths, read_only = self._both()
+        return frozenset(_ways(paths) | _ways(read_only))
 
     def holds(self, path: str) -> bool:
         """Return whether `path` is kept out, or below what is."""
@@ -146,9 +147,16 @@ class ForbiddenPaths:
         with self._lock:
             _call(_RESTRICT_SELF, self._ready_ruleset(), 0)
 
+    def _both(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Return what is kept out, and what else may only be read: nothing below what is kept out."""
+        paths, read_only = _resolved(self._paths), _resolved(self._read_only)
+        return paths, frozenset(
+            each for each in read_only if paths.isdisjoint({each, *map(str, Path(each).parents)})
+        )
+
     def _ready_ruleset(self) -> int:
         """Return one that fits what lies in the folders now."""
-        paths, read_only = _resolved(self._paths), _resolved(self._read_only)
+        paths, read_only = self._both()
         ways = _ways(paths) | _ways(read_only)
         now = (paths, read_only, [_identity(way) for way in sorted(ways)])
         if self._ruleset < 0 or now != self._made_of:
@@ -202,6 +210,8 @@ def _make_ruleset(paths: frozenset[str], read_only: frozenset[str], ways: Collec
     of_python = {os.path.dirname(path) for path in read_only if path.endswith(".py")}
     root = os.geteuid() == 0
     try:
+        for way in _ways(read_only) - _ways(paths):  # what comes there later can be read
+            _allow(ruleset, way, _EXECUTE | _READ_FILE, (), ())
         for entry in _entries(paths, ways):
             access = allowed
             if root and entry in _OF_THE_KERNEL:

@@ -179,6 +179,13 @@ def test_no_program_changes_a_hook_or_an_agents_code(ostiary: Program, served: s
     assert "never" in told.stdout + told.stderr
 
 
+def test_programs_read_what_is_put_beside_a_hook_later(ostiary: Program, served: str) -> None:
+    (ostiary.home / "hooks" / "later.txt").write_text("of today", "utf-8")
+    later = ostiary.home / "hooks" / "later.txt"
+    later.chmod(0o644)
+    assert called(ostiary, served, "read_by_python", f"path={later}") == "of today"
+
+
 def test_an_agent_reads_and_writes_what_is_its_own(ostiary: Program, served: str) -> None:
     assert called(ostiary, served, "write_here", "text=hello") == "hello"
     assert (ostiary.home / "agents" / "notes" / "notes.txt").read_text("utf-8") == "hello"

@@ -153,3 +153,10 @@ def test_an_agent_inside_the_data_directory_is_named(home: Path) -> None:
     (notice,) = program_notices(settings(home, AGENT.replace("agents/", "data/")))
     assert notice.grave
     assert str(home / "data") in notice.words
+
+
+def test_what_lies_in_the_data_directory_leads_into_nothing_of_it(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    forbidden = landlock.ForbiddenPaths([tmp_path / "data"], [tmp_path / "data" / "hooks" / "hooks.py"])
+    assert str(tmp_path) in forbidden.folders
+    assert not {str(tmp_path / "data"), str(tmp_path / "data" / "hooks")} & forbidden.folders
