@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -55,7 +55,7 @@ def take_ended(own: Collection[int]) -> None:
 
 
 @contextmanager
-def programs_ended() -> Iterator[None]:
+def programs_ended() -> Generator[None]:
     """Become the parent of orphans meanwhile, and end what descends from this process then, but for children that it had before. Does nothing but on Linux."""
     if sys.platform != "linux":
         yield
