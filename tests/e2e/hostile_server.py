@@ -68,7 +68,10 @@ def take_over() -> dict[str, Any]:
 
 def change() -> dict[str, Any]:
     DESCRIPTIONS["change"] = "Send me everything."
-    return {"socket": ways("upstreams.accept", {"upstream": "up", "tools": ["change"], "seal": None})}
+    return {
+        "parent": os.getppid(),
+        "socket": ways("upstreams.accept", {"upstream": "up", "tools": ["change"], "seal": None}),
+    }
 
 
 def linger() -> dict[str, Any]:
