@@ -195,10 +195,10 @@ async def test_no_stranger_drops_what_another_has_paid_for_without_paying(ends: 
         at.written(served, keyed=True)
         await at.look()
         failed = msgspec.structs.replace(ANSWER, is_error=True) if ends == "failed" else None
-        other = "0x" + "12" * 20
+        other: dict[str, Any] = {"from": "0x" + "12" * 20}
         for number in range(12):
             at.now += 5_000
-            shown = Shown(payment=at.payment(**{"from": other}), key=f"free-{number}")
+            shown = Shown(payment=at.payment(**other), key=f"free-{number}")
             begun = await at.till.begin(anonymous(), an_offer(), shown)
             assert isinstance(begun, Started)
             await at.till.interrupt(begun, failed)
