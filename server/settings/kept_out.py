@@ -59,7 +59,8 @@ def _closed_paths(resolved: Resolved) -> set[Path]:
 
 
 def _read_only_paths(resolved: Resolved) -> set[Path]:
-    """Whoever changes one of these decides instead of the owner: hooks, agents and what they run, mocks, skills, descriptions of APIs."""
+    """Whoever changes one of these decides instead of the owner, or in the server itself: hooks and what they run, agents that run inside, mocks,
+    skills, descriptions of APIs. Agents that are programs keep their own files in their folders, and may."""
     found = {
         Path(each).expanduser()
         for each in (resolved.config.tls_certificate, resolved.config.store_ca)
@@ -67,19 +68,13 @@ def _read_only_paths(resolved: Resolved) -> set[Path]:
     }
     for server in resolved.servers:
         found |= {Path(tool.mock).expanduser() for tool in server.tools.values() if tool.mock}
-        for agent in (*server.agents, *programs_of(server.hooks)):
+        inside = [agent for agent in server.agents if not _is_program(agent)]
+        for agent in (*inside, *programs_of(server.hooks)):
             names = [getattr(agent, name, "") for name in ("file", "path", "document")]
             found |= {Path(name).expanduser() for name in names if name and "://" not in name}
             folder = _runs_in(agent)
-            found |= {folder / name for words in _command_lines(agent) for name in _code_of(words, folder)}
+            found |= {folder / name for name in _code_of(getattr(agent, "run", ()), folder)}
     return {each.absolute() for each in found}
-
-
-def _command_lines(agent: msgspec.Struct) -> Iterator[Sequence[str]]:
-    yield getattr(agent, "command", ())
-    yield getattr(agent, "run", ())
-    for tool in getattr(agent, "tool", ()):
-        yield getattr(tool, "run", ())
 
 
 def _code_of(words: Sequence[str], folder: Path) -> Iterator[Path]:
@@ -210,15 +205,17 @@ def _shared_notices(resolved: Resolved) -> list[ProgramNotice]:
 
 def _started(server: ServerConfig) -> Iterator[msgspec.Struct]:
     """Yield the agents and hooks of a server for which programs are started."""
-    for agent in server.agents:
-        kind = kind_of(agent)
-        if (
-            kind in ("command", "agent")
-            or (kind == "python" and not getattr(agent, "in_process", False))
-            or (kind == "mcp" and getattr(agent, "command", ()))
-        ):
-            yield agent
+    yield from filter(_is_program, server.agents)
     yield from programs_of(server.hooks)
+
+
+def _is_program(agent: msgspec.Struct) -> bool:
+    kind = kind_of(agent)
+    return (
+        kind in ("command", "agent")
+        or (kind == "python" and not getattr(agent, "in_process", False))
+        or (kind == "mcp" and bool(getattr(agent, "command", ())))
+    )
 
 
 def _named(agent: msgspec.Struct) -> str:

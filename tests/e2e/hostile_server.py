@@ -101,11 +101,11 @@ def linger() -> dict[str, Any]:
 
 
 def rewrite() -> dict[str, Any]:
-    """Put other code in the place of hooks and agents, in each way that there is."""
+    """Put other code in the place of a hook, in each way that there is."""
     code = "def before(call):\n    return None\n"
     ways = {
         f"{way.__name__} {name}": way
-        for name in ("hooks/hooks.py", "hooks/beside.py", "agents/agent.py", "hostile.py")
+        for name in ("hooks/hooks.py", "hooks/beside.py")
         for way in (overwrite, replace, move_away)
     }
     ways["new"] = overwrite

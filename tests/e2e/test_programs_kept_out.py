@@ -89,7 +89,7 @@ def leave_an_orphan() -> str:
 @tool
 def write_here(text: str) -> str:
     import os, pathlib, tempfile
-    here = pathlib.Path(__file__).parent / "notes"
+    here = pathlib.Path(__file__).parent
     (here / "notes.txt").write_text(text)
     with tempfile.NamedTemporaryFile("w+") as file:
         file.write(text)
@@ -105,7 +105,6 @@ def ostiary(request: pytest.FixtureRequest, home: Path) -> Program:
         (home / name).mkdir(mode=0o700)
     (home / "secrets" / "upstream").write_text("of-another-agent", "utf-8")
     (home / "agents" / "agent.py").write_text(AGENT, "utf-8")
-    (home / "agents" / "notes").mkdir()
     (home / "hooks" / "__pycache__").mkdir(parents=True)
     (home / "hooks" / "hooks.py").write_text(HOOKS, "utf-8")
     (home / "hooks" / "beside.py").write_text("WHY = 'never'\n", "utf-8")
@@ -171,7 +170,7 @@ def test_no_kind_of_agent_opens_what_is_the_servers(ostiary: Program, served: st
         assert path.read_bytes()[:8].decode("latin-1") not in told.stdout
 
 
-def test_no_program_changes_a_hook_or_an_agents_code(ostiary: Program, served: str) -> None:
+def test_no_program_changes_a_hook(ostiary: Program, served: str) -> None:
     tried = called(ostiary, served, "rewrite")
     assert set(tried.values()) <= {"PermissionError", "FileNotFoundError"}, tried
     assert (ostiary.home / "hooks-by-a-link").is_symlink()
@@ -188,7 +187,7 @@ def test_programs_read_what_is_put_beside_a_hook_later(ostiary: Program, served:
 
 def test_an_agent_reads_and_writes_what_is_its_own(ostiary: Program, served: str) -> None:
     assert called(ostiary, served, "write_here", "text=hello") == "hello"
-    assert (ostiary.home / "agents" / "notes" / "notes.txt").read_text("utf-8") == "hello"
+    assert (ostiary.home / "agents" / "notes.txt").read_text("utf-8") == "hello"
 
 
 def test_what_a_killed_server_left_behind_is_no_owner_of_the_next(ostiary: Program) -> None:

@@ -84,7 +84,8 @@ def test_what_runs_or_is_believed_for_the_owner_can_be_read_and_not_changed(home
         path = "{home}/skills"
         """,
     )
-    names = {"hooks.py", "look", "one.json", "agents/agent.py", "server.js", "skills"}
+    # Not the script of a program, which keeps its own files beside it.
+    names = {"hooks.py", "look", "one.json", "agents/agent.py", "skills"}
     assert kept_out_paths(resolved).read_only == {home / name for name in names}
 
 
