@@ -101,7 +101,7 @@ class UpstreamAddresses:
         ]
 
     def tool_result(self, result: ToolResult) -> ToolResult:
-        if self._keeps_all or (result.meta is None and not any(_names_any(each) for each in result.content)):
+        if self._keeps_all or (result.meta is None and not any(map(_names_any, result.content))):
             return result
         meta: Mapping[str, Any] | None = with_pages(result.meta, self.answered)
         content = [self._block(each) for each in result.content]
