@@ -51,7 +51,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "trust": frozenset({"backends", "client", "gateway", "mcp", "observe", "outgoing", "settings", "store"}),
     "settings": frozenset({"backends", "evm", "limits", "money", "rights", "x402"}),  # of each kind of agent; what a selection of tools may say
     "rights": frozenset({"backends", "mcp", "settings"}),
-    "client": frozenset({"paying", "settings", "yaml"}),
+    "client": frozenset({"outgoing", "paying", "settings", "yaml"}),
     "samples": frozenset({"client"}),  # programs that call a tool, with arguments made of its schema
     "checks": frozenset({"samples"}),  # what can be said of tools from outside
     "letters": frozenset({"limits", "observe", "store"}),  # between nodes that share a database

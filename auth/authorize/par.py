@@ -107,7 +107,7 @@ def push(
     """A job: keep the request of an authenticated client, if a browser could come with it."""
     lives_ms = policy.tokens.pushed_ms
     _sweep(db, now)
-    refused = _one_too_many(db, client, limits, who, lives_ms, now)
+    refused = _one_too_many(db, client, limits, who, now)
     if refused is None:
         refused = _unfit(asked, authorize.check(asked, client, site, who.origin))
     if refused is None and proof is not None:
@@ -126,9 +126,12 @@ def push(
     if refused is not None:
         return refused
     secret = Entropy(seed).token()
+    uri_hash = _hash(PREFIX + secret)
+    if limits.pushed_share is not None and is_stranger(client):
+        attempts.count(db, _around(who) + uri_hash, now)
     db.execute(
         "INSERT INTO pushed_requests (uri_hash, client_id, parameters, created_at, expires_at) VALUES (?, ?, ?, ?, ?)",
-        _hash(PREFIX + secret),
+        uri_hash,
         client.id,
         authorize.write(asked),
         now,
@@ -161,24 +164,24 @@ def _sweep(db: Db, now: Millis) -> None:
 
 
 def _one_too_many(
-    db: Db, client: Client, limits: FormLimits, who: Requester, lives_ms: Millis, now: Millis
+    db: Db, client: Client, limits: FormLimits, who: Requester, now: Millis
 ) -> OAuthRefusal | None:
-    """Refuse, as part of a job, if strangers keep as much here as they may. What others let wait does not count. Nobody's request
-    is thrown out for another's: a neighbourhood that holds many places gets no more as long as few are free."""
+    """Refuse, as part of a job, if strangers keep as much here as they may. What others let wait does not count, nor what is decided.
+    Nobody's request is thrown out for another's: a neighbourhood that holds many places gets no more as long as few are free."""
     if not is_stranger(client):
         return None
     bucket = f"pushed:{who.network}"
     limit = Limit(tries=limits.pushed_per_minute_per_network, window=MINUTE)
     opens = attempts.closed_until(db, [(bucket, limit)], now)
     waiting = db.fetch_one(
-        "SELECT COUNT(*) AS n FROM pushed_requests p JOIN clients c ON c.id = p.client_id"
-        f" WHERE p.expires_at > ? AND {_STRANGERS}",
+        "SELECT COUNT(*) AS n, COUNT(CASE WHEN EXISTS (SELECT 1 FROM attempts a WHERE a.bucket = ? || p.uri_hash) THEN 1 END) AS held"
+        " FROM pushed_requests p JOIN clients c ON c.id = p.client_id"
+        f" WHERE p.expires_at > ? AND p.used_at IS NULL AND {_STRANGERS}",
+        _around(who),
         now,
     )
-    free = limits.pushed - (0 if waiting is None else waiting["n"])
-    around = f"pushed:around:{who.neighbourhood}"
-    share = limits.pushed_share
-    held = 0 if share is None else attempts.counted(db, around, since=now - lives_ms, now=now)
+    taken, held = (0, 0) if waiting is None else (waiting["n"], waiting["held"])
+    free, share = limits.pushed - taken, limits.pushed_share
     if not opens and (free <= 0 or (share is not None and held * share >= free)):
         opens = now + MINUTE
     if opens:
@@ -188,9 +191,12 @@ def _one_too_many(
             retry_after_seconds=max(1, -(-(opens - now) // 1_000)),
         )
     attempts.count(db, bucket, now)
-    if share is not None:
-        attempts.count(db, around, now)
     return None
+
+
+def _around(who: Requester) -> str:
+    """Return what the bucket begins with of each request that this neighbourhood has pushed."""
+    return f"pushed:around:{who.neighbourhood}:"
 
 
 def is_stranger(client: Client) -> bool:

@@ -69,17 +69,6 @@ def closed_until(db: Db, buckets: Sequence[tuple[str, Limit]], now: Millis) -> M
     return latest if latest > now else 0
 
 
-def counted(db: Db, bucket: str, *, since: Millis, now: Millis) -> int:
-    """Count the tries of this bucket after `since`, as part of a job."""
-    row = db.fetch_one(
-        "SELECT COUNT(*) AS n FROM attempts WHERE bucket = ? AND at > ? AND at <= ?",
-        bucket,
-        since,
-        now + AHEAD,
-    )
-    return 0 if row is None else row["n"]
-
-
 def count(db: Db, bucket: str, now: Millis) -> CountedAttempt:
     row = db.fetch_one("SELECT MAX(sequence) AS last FROM attempts WHERE bucket = ? AND at = ?", bucket, now)
     last = row["last"] if row is not None else None

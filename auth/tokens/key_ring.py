@@ -33,9 +33,11 @@ MAX_REFUSALS: Final = 8
 MAX_REMEMBERED: Final = 2_048
 REMEMBERED_MS: Final = 3_600_000
 # Of keys that are not known here, and may have been made elsewhere a moment ago: so many are looked for at once, and one more each second;
-# of any other nobody knows. Whoever makes keys up, in the right form, has the store read no more often.
+# of any other nobody knows. Of one key each request looks, while no other has found whether it is one, up to so many at once. Whoever makes
+# keys up, in the right form, has the store read no more often.
 LOOKS: Final = 8
 LOOK_MS: Final = 1_000
+SAME_LOOKS: Final = 16
 # Rows per read or write: about a millisecond of the store's time.
 PIECE: Final = 200
 
@@ -77,7 +79,7 @@ class ApiKeyRing:
         self._catching_up = False  # somebody does; others have their own key read meanwhile
         self.shared = False  # there are others, who make keys as well
         self._looked_for: dict[bytes, None] = {}  # lately, and in vain
-        self._looking_for: set[bytes] = set()
+        self._looking_for: dict[bytes, int] = {}  # and by how many requests
         self._looks_until: Millis = 0  # when all looks are free again
 
     # ── what changes ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -251,18 +253,21 @@ class ApiKeyRing:
 
     async def _look_elsewhere(self, digest: bytes, now: Millis) -> ApiKey | None:
         """Look for a key that another process may have made, of which nobody has told yet. Raises `KeyNotLookedFor`."""
-        first = digest not in self._looking_for
-        if first:
+        looking = self._looking_for.get(digest, 0)
+        if looking >= SAME_LOOKS:
+            raise KeyNotLookedFor
+        if not looking:
             busy = self._busy(now)
             if busy + LOOK_MS > LOOKS * LOOK_MS:
                 raise KeyNotLookedFor
             self._looks_until = now + busy + LOOK_MS
-            self._looking_for.add(digest)
+        self._looking_for[digest] = looking + 1
         try:
             key = await self._read_shown(digest)
         finally:
-            if first:
-                self._looking_for.discard(digest)
+            self._looking_for[digest] -= 1
+            if not self._looking_for[digest]:
+                del self._looking_for[digest]
         if key is None:  # a read that failed says nothing
             while len(self._looked_for) >= MAX_REMEMBERED:
                 del self._looked_for[next(iter(self._looked_for))]

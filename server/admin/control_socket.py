@@ -1,5 +1,5 @@
 """The admin socket, at the server: a Unix socket, 0600, that admits the service's own uid and root, by what the kernel says of the peer, but
-no program that the server started.
+no program that a server started.
 
 One JSON line in, one out. The commands themselves are a table that `app` hands in; this file only carries them.
 """
@@ -214,6 +214,13 @@ async def _converse(
                         ok=False,
                         error="a program that the server started may not act as its owner",
                         hint="run the command in a terminal of your own",
+                    )
+                elif peer.confined:
+                    log.warning("control.refused", uid=peer.uid, why="may get no new privileges")
+                    answer = CommandAnswer(
+                        ok=False,
+                        error="a program that may get no new privileges may be one that a server started, and not its owner",
+                        hint="run the command in a terminal of your own, outside of a sandbox",
                     )
                 else:
                     line = await _read_line(stream)

@@ -1,7 +1,10 @@
-"""Processes at the admin socket that descend from the server: programs that it started, which are not its owner.
+"""Processes at the admin socket that are programs of a server, this one or another: they are not its owner.
 
 The server is a child subreaper (program/orphans.py), so a program stays its descendant whatever it forks and whichever session it begins. What
-cannot be told counts as descent. Linux only: no other system says who a peer's parents are in a way that they cannot change.
+it leaves behind when it is killed, and what another server has started, descends from it no more: such a program is told by what it can never
+take off again, that it gets no new privileges (backends/starting.py). In containers everybody may be like that. There it is told by one filter
+of system calls more than the server has. What cannot be told counts as a program of a server. Linux only: no other system says any of this of a
+peer in a way that it cannot change.
 """
 
 from __future__ import annotations
@@ -27,11 +30,17 @@ class SocketPeer(msgspec.Struct, frozen=True, kw_only=True):
 
     uid: int
     descends: bool = False  # from this process, or nobody can tell
+    confined: bool = False  # as programs of servers are, or nobody can tell
 
 
 class _Seen(msgspec.Struct, frozen=True):
     parent: int
     started: int  # in ticks since the machine's start
+
+
+class _Rights(msgspec.Struct, frozen=True):
+    final: bool  # it never gets more
+    filters: int  # of its system calls; -1 where the kernel does not say
 
 
 def peer_of(sock: trio.socket.SocketType) -> SocketPeer:
@@ -44,8 +53,9 @@ def peer_of(sock: trio.socket.SocketType) -> SocketPeer:
     size = struct.calcsize("3i")
     pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     # No program of ours becomes another user: it can get no rights that its starter had not.
-    descends = uid == os.getuid() and _descends(pid, _peer_descriptor(sock, pid))
-    return SocketPeer(uid=uid, descends=descends)
+    if uid != os.getuid():
+        return SocketPeer(uid=uid)
+    return _judged(uid, pid, _peer_descriptor(sock, pid))
 
 
 def _peer_descriptor(sock: trio.socket.SocketType, pid: int) -> int:
@@ -60,19 +70,20 @@ def _peer_descriptor(sock: trio.socket.SocketType, pid: int) -> int:
         return -1
 
 
-def _descends(pid: int, descriptor: int) -> bool:
+def _judged(uid: int, pid: int, descriptor: int) -> SocketPeer:
     if pid == 0:  # it is outside of our container, where nothing is that we started
         if descriptor >= 0:
             os.close(descriptor)
-        return False
+        return SocketPeer(uid=uid)
     if descriptor < 0:
-        return True
+        return SocketPeer(uid=uid, descends=True)
     try:
         found = descends(pid, os.getpid())
+        marked = confined(pid, os.getpid())
         ended = bool(select.select([descriptor], [], [], 0)[0])  # and then its number may be another's
     finally:
         os.close(descriptor)
-    return found or ended
+    return SocketPeer(uid=uid, descends=found or ended, confined=marked)
 
 
 def descends(pid: int, ancestor: int, proc: Path = _PROC) -> bool:
@@ -88,7 +99,8 @@ def descends(pid: int, ancestor: int, proc: Path = _PROC) -> bool:
         seen = _look(current, proc)
         if seen is None:
             # Some systems hide other users' processes. What we start can never again get more rights; one that can is not of ours.
-            return not _may_get_rights(pid, proc)
+            rights = _rights(pid, proc)
+            return rights is None or rights.final
         if seen.started > younger:
             return True  # no parent is younger: the number is another's by now
         current, younger = seen.parent, seen.started
@@ -104,8 +116,42 @@ def _look(pid: int, proc: Path) -> _Seen | None:
         return None
 
 
-def _may_get_rights(pid: int, proc: Path) -> bool:
-    try:
-        return b"\nNoNewPrivs:\t0\n" in (proc / str(pid) / "status").read_bytes()
-    except OSError:
+def confined(pid: int, server: int, proc: Path = _PROC) -> bool:
+    """Return whether `pid` is marked as programs of servers are, or that cannot be told."""
+    peer, own = _rights(pid, proc), _rights(server, proc)
+    if peer is None or own is None:
+        return True
+    if not peer.final:
         return False
+    shared = _sandbox(server, proc)
+    if shared is None or shared == server or shared != _sandbox(pid, proc):
+        return True
+    # A server that nobody lets have new privileges says nothing with that; it has its programs filtered once more.
+    return peer.filters > own.filters
+
+
+def _sandbox(pid: int, proc: Path) -> int | None:
+    """Return the first of its parents that gets no new privileges; 0 where that holds for all in this container, None where it cannot be told."""
+    first, younger = pid, 1 << 64
+    for _ in range(_MOST_GENERATIONS):
+        seen, rights = _look(first, proc), _rights(first, proc)
+        if seen is None or rights is None or seen.started > younger:
+            return None
+        if seen.parent == 0:
+            return 0
+        above = _rights(seen.parent, proc)
+        if above is None:
+            return None
+        if not above.final:
+            return first
+        first, younger = seen.parent, seen.started
+    return None
+
+
+def _rights(pid: int, proc: Path) -> _Rights | None:
+    try:
+        lines = (proc / str(pid) / "status").read_bytes().split(b"\n")
+        said = dict(line.split(b":\t", 1) for line in lines if b":\t" in line)
+        return _Rights(said[b"NoNewPrivs"] != b"0", int(said.get(b"Seccomp_filters", b"-1")))
+    except (OSError, ValueError, KeyError):
+        return None

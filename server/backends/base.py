@@ -87,8 +87,8 @@ class Origin(Protocol):
     traceparent: str | None  # where the call is traced: what belongs to it says so with this
 
     @property
-    def session_id(self) -> str | None:
-        """The session of its client; None where it has none. As good as a key to it."""
+    def apart(self) -> str:
+        """Name its caller and its client's session, to tell them from all others: the same for what is done later, or inside of it."""
         ...
 
     def asked_by(self) -> AskedBy: ...
@@ -121,8 +121,13 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def apart(self) -> str:
         """Name the caller and its client's session, to tell them from all others. Strangers without a session are told apart by address."""
-        session = None if self.origin is None else self.origin.session_id
-        return f"{self.subject} {self.sharer} {session or ''}"
+        return f"{self.subject} {self.sharer}" if self.origin is None else self.origin.apart
+
+    def bare(self) -> AgentRequest:
+        """Name its caller, and nothing that belongs to the request: for what outlives it."""
+        return AgentRequest(
+            subject=self.subject, sharer=self.sharer, call_id=self.call_id, caller=self.caller
+        )
 
     @property
     def told_apart(self) -> bool:
@@ -382,6 +387,15 @@ class Elsewhere(Protocol):
 
     def owns(self, address: str) -> bool:
         """Whether nobody else may offer anything at this address, nor speak of it as theirs."""
+        ...
+
+
+@runtime_checkable
+class Neighbour(Protocol):
+    """A back-end whose answers may name addresses, also those of others beside it."""
+
+    def beside(self, anothers: Callable[[str], bool]) -> None:
+        """`anothers`: whether an address is one that another alone may have."""
         ...
 
 

@@ -24,6 +24,7 @@ from server.backends.base import (
     InTheWay,
     Lenient,
     LibraryBackend,
+    Neighbour,
     Paced,
     PersonalLibrary,
     Reachable,
@@ -198,6 +199,9 @@ class Catalog:
         self.furnished: frozenset[str] = frozenset[str]().union(
             *(_furnished(source.backend) for source in self._sources)
         )
+        for source in self._sources:
+            if isinstance(source.backend, Neighbour):
+                source.backend.beside(partial(_is_anothers, self._sources, source))
 
     @property
     def awaits_more(self) -> bool:
@@ -257,16 +261,26 @@ class Catalog:
 
     async def resources_of(self, asked: AgentRequest) -> Sequence[ResourceEntry]:
         """List the resources that exist for this caller alone. What everybody can read, or another agent owns, is none of them."""
+        lists: dict[int, Sequence[Resource]] = {}
+
+        async def ask(number: int, library: PersonalLibrary) -> None:
+            lists[number] = await library.resources_of(asked)
+
+        personal = [
+            (source, source.backend)
+            for source in self._sources
+            if isinstance(source.backend, PersonalLibrary)
+        ]
+        async with trio.open_nursery() as nursery:  # none waits for another
+            for number, (_, library) in enumerate(personal):
+                nursery.start_soon(ask, number, library)
         found: dict[str, ResourceEntry] = {}
-        for source in self._sources:
-            backend = source.backend
-            if not isinstance(backend, PersonalLibrary):
-                continue
+        for number, (source, library) in enumerate(personal):
             terms = source.terms if source.library_terms is None else source.library_terms
-            for resource in await backend.resources_of(asked):
+            for resource in lists[number]:
                 free = self.resource(resource.uri) is None and resource.uri not in found
                 if free and _owner(self._sources, resource.uri) in (None, source):
-                    found[resource.uri] = ResourceEntry(resource, backend, terms)
+                    found[resource.uri] = ResourceEntry(resource, library, terms)
         return tuple(found.values())
 
     def template(self, uri_template: str) -> TemplateEntry | None:
@@ -484,6 +498,10 @@ def _owner(sources: Sequence[Source], address: str) -> Source | None:
         if isinstance(source.backend, Elsewhere) and source.backend.owns(address):
             return source
     return None
+
+
+def _is_anothers(sources: Sequence[Source], source: Source, address: str) -> bool:
+    return _owner(sources, address) not in (None, source)
 
 
 def _may_answer(backend: object, owner: Source | None) -> bool:

@@ -1,7 +1,8 @@
-"""Files that a started program may not open: Landlock (Linux 5.19 and newer), which needs no rights and holds for root as well.
+"""Files that a started program may not open, or not change: Landlock (Linux 5.19 and newer), which needs no rights and holds for root as well.
 
 Landlock knows only what is allowed, and a right to a folder holds for all below it. So on the way down to each path that is kept out, every
-other entry of each folder is allowed by itself. Nothing new can therefore be made in those folders themselves.
+other entry of each folder is allowed by itself. Nothing new can therefore be made in those folders themselves. So it is above what may only be read,
+which with a Python file is the code beside it, too: what it imports, and what was compiled of it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from typing import Final
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG: Final = 1
 _PATH_BENEATH: Final = 1
-_PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38  # <sys/prctl.h>
+# <sys/prctl.h>, <linux/seccomp.h>, <linux/filter.h>
+_PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_GET_NO_NEW_PRIVS = 22, 24, 38, 39
+_SECCOMP_MODE_FILTER: Final = 2
+_RETURN, _ALLOW = 0x06, 0x7FFF0000
 
 # <linux/landlock.h>. Names of files can be listed: a right to list would hold below, and interpreters list their folders.
 _EXECUTE, _WRITE_FILE, _READ_FILE = 1 << 0, 1 << 1, 1 << 2
@@ -51,6 +55,19 @@ class _Beneath(ctypes.Structure):
     _fields_ = [("access", ctypes.c_uint64), ("parent", ctypes.c_int32)]
 
 
+class _Instruction(ctypes.Structure):
+    _fields_ = [
+        ("code", ctypes.c_uint16),
+        ("jt", ctypes.c_uint8),
+        ("jf", ctypes.c_uint8),
+        ("k", ctypes.c_uint32),
+    ]
+
+
+class _Filter(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_uint16), ("instructions", ctypes.POINTER(_Instruction))]
+
+
 @cache
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
@@ -76,16 +93,29 @@ def landlock_abi() -> int:
 
 
 def refuse_new_privileges() -> None:
-    """Keep this thread, and what it starts, from ever getting more rights. Raises `OSError`."""
+    """Keep this thread, and what it starts, from ever getting more rights, by which the admin socket knows it. Raises `OSError`."""
+    already = _libc().prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1
     if _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    if already:
+        _add_mark()
+
+
+def _add_mark() -> None:
+    """Have the system calls of this thread filtered once more, by a filter that allows all: what started this server has taken the other mark.
+    Where a kernel has no filters, the socket goes by descent."""
+    allow = _Instruction(_RETURN, 0, 0, _ALLOW)
+    _libc().prctl(
+        _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(_Filter(1, ctypes.pointer(allow))), 0, 0
+    )
 
 
 class ForbiddenPaths:
-    """Paths that started programs may not open. Used by several threads. More of them may come."""
+    """Paths that started programs may not open, and those that they may only read. Used by several threads. More of them may come."""
 
-    def __init__(self, paths: Collection[Path]) -> None:
+    def __init__(self, paths: Collection[Path], read_only: Collection[Path] = ()) -> None:
         self._paths = paths
+        self._read_only = read_only
         self._lock = threading.Lock()
         self._ruleset = -1
         self._made_of: object = None
@@ -101,11 +131,12 @@ class ForbiddenPaths:
     @property
     def folders(self) -> frozenset[str]:
         """Folders in which programs can make nothing new: those above what is kept out."""
-        return frozenset(_ways(self._resolved()))
+        paths, read_only = self._both()
+        return frozenset(_ways(paths) | _ways(read_only))
 
     def holds(self, path: str) -> bool:
         """Return whether `path` is kept out, or below what is."""
-        return not self._resolved().isdisjoint({path, *map(str, Path(path).parents)})
+        return not _resolved(self._paths).isdisjoint({path, *map(str, Path(path).parents)})
 
     def restrict_thread(self) -> None:
         """Keep this thread out, for ever, with what it starts. Raises `OSError`; then nothing may be started by it."""
@@ -116,23 +147,35 @@ class ForbiddenPaths:
         with self._lock:
             _call(_RESTRICT_SELF, self._ready_ruleset(), 0)
 
-    def _resolved(self) -> frozenset[str]:
-        """Return them without links. The link itself is kept out, too."""
-        paths = tuple(self._paths)
-        return frozenset(os.path.realpath(path) for path in paths) | frozenset(
-            os.path.join(os.path.realpath(path.parent), path.name) for path in paths
+    def _both(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Return what is kept out, and what else may only be read: nothing below what is kept out."""
+        paths, read_only = _resolved(self._paths), _resolved(self._read_only)
+        return paths, frozenset(
+            each for each in read_only if paths.isdisjoint({each, *map(str, Path(each).parents)})
         )
 
     def _ready_ruleset(self) -> int:
         """Return one that fits what lies in the folders now."""
-        paths = self._resolved()
-        ways = _ways(paths)
-        now = (paths, [_identity(way) for way in sorted(ways)])
+        paths, read_only = self._both()
+        ways = _ways(paths) | _ways(read_only)
+        now = (paths, read_only, [_identity(way) for way in sorted(ways)])
         if self._ruleset < 0 or now != self._made_of:
             self.close()
-            self._ruleset = _make_ruleset(paths, ways)
+            self._ruleset = _make_ruleset(paths, read_only, ways)
             self._made_of = now
         return self._ruleset
+
+
+def _resolved(written: Collection[Path]) -> frozenset[str]:
+    """Return them without links, and each link on the way, which could be laid anew."""
+    found: set[str] = set()
+    for path in tuple(written):
+        found.add(os.path.realpath(path))
+        for each in (path, *path.parents):
+            place = os.path.join(os.path.realpath(each.parent), each.name)
+            if each == path or os.path.islink(place):
+                found.add(place)
+    return frozenset(found)
 
 
 def _ways(paths: frozenset[str]) -> set[str]:
@@ -153,7 +196,7 @@ def _identity(path: str) -> tuple[int, int, int, int] | None:
     return seen.st_dev, seen.st_ino, seen.st_mtime_ns, seen.st_ctime_ns
 
 
-def _make_ruleset(paths: frozenset[str], ways: Collection[str]) -> int:
+def _make_ruleset(paths: frozenset[str], read_only: frozenset[str], ways: Collection[str]) -> int:
     abi = landlock_abi()
     allowed = _EXECUTE | _WRITE_FILE | _READ_FILE | _OTHERS
     allowed |= (_TRUNCATE if abi >= 3 else 0) | (_IOCTL_DEV if abi >= 5 else 0)
@@ -163,17 +206,30 @@ def _make_ruleset(paths: frozenset[str], ways: Collection[str]) -> int:
     ruleset = _call(_CREATE_RULESET, ctypes.byref(described), size, 0)
     # By what they are, too: a second name of a file is that file.
     secret = {(seen.st_dev, seen.st_ino) for seen in _seen(paths)}
+    fixed = {(seen.st_dev, seen.st_ino) for seen in _seen(read_only)}
+    of_python = {os.path.dirname(path) for path in read_only if path.endswith(".py")}
     root = os.geteuid() == 0
     try:
+        for way in _ways(read_only) - _ways(paths):  # what comes there later can be read
+            _allow(ruleset, way, _EXECUTE | _READ_FILE, (), ())
         for entry in _entries(paths, ways):
             access = allowed
             if root and entry in _OF_THE_KERNEL:
                 access &= ~(_WRITE_FILE | _OTHERS)
-            _allow(ruleset, entry, access, secret)
+            if entry in read_only or (os.path.dirname(entry) in of_python and _is_code(entry)):
+                access &= _EXECUTE | _READ_FILE
+            _allow(ruleset, entry, access, secret, fixed)
     except BaseException:
         os.close(ruleset)
         raise
     return ruleset
+
+
+def _is_code(entry: str) -> bool:
+    """Whether Python may import it."""
+    return entry.endswith((".py", ".pyc", ".so", "/__pycache__")) or os.path.exists(
+        os.path.join(entry, "__init__.py")
+    )
 
 
 def _seen(paths: Collection[str]) -> Iterator[os.stat_result]:
@@ -210,7 +266,13 @@ def _harmless_device(entry: str, name: str) -> bool:
     return not stat.S_ISBLK(mode) and name not in _MEMORY_DEVICES
 
 
-def _allow(ruleset: int, entry: str, access: int, secret: Collection[tuple[int, int]]) -> None:
+def _allow(
+    ruleset: int,
+    entry: str,
+    access: int,
+    secret: Collection[tuple[int, int]],
+    fixed: Collection[tuple[int, int]],
+) -> None:
     """A link is not followed: where it leads is allowed there, or not. What has gone meanwhile needs no right."""
     try:
         opened = os.open(entry, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -220,6 +282,8 @@ def _allow(ruleset: int, entry: str, access: int, secret: Collection[tuple[int, 
         seen = os.fstat(opened)
         if stat.S_ISLNK(seen.st_mode) or (seen.st_dev, seen.st_ino) in secret:
             return
+        if (seen.st_dev, seen.st_ino) in fixed:
+            access &= _EXECUTE | _READ_FILE
         if not stat.S_ISDIR(seen.st_mode):
             access &= _OF_FILES
         _call(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(_Beneath(access, opened)), 0)

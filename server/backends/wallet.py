@@ -55,6 +55,7 @@ class GivenReceipt(msgspec.Struct, frozen=True, kw_only=True):
     """A receipt as an upstream gave it with the answer to one call; nothing of it is checked."""
 
     text: str
+    issuer: str  # whose it must be: the origin of the upstream's address, empty where it has none
     upstream: str  # its id, empty for the only one
     tool: str  # as it is called here
     call_id: str

@@ -220,8 +220,8 @@ def refund(
 ) -> None:
     """Take back the movement of this number, wholly or in part.
 
-    A charge goes back into the wallet. What came from a chain (a payment, a deposit) is paid back by hand: the books say that it was, and
-    move nothing on the chain.
+    A charge goes back into the wallet, and a purchase that was none to the costs. What came from a chain (a payment, a deposit) is paid
+    back by hand: the books say that it was, and move nothing on the chain.
     """
     part = "all that is left of it" if amount is None else shown(amount)
     if not terminal.agreed(f"take back {part}, of movement {movement}?", yes=yes):

@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from shlex import join, quote
@@ -224,6 +225,7 @@ def command(
     from msgspec.structs import replace
 
     from server.program.closed_memory import close_memory
+    from server.program.orphans import programs_ended
 
     closed = close_memory()
     place = _place_of_worker() if WORKER in os.environ else None
@@ -297,7 +299,8 @@ def command(
     if not closed and place is None:
         log.warning("server.memory_not_closed", to="processes of the same user")
     try:
-        with lines.held():
+        # A worker's are its parent's.
+        with lines.held(), programs_ended() if place is None else nullcontext():
             if stdio:
                 _over_pipes(resolved, log, _named(resolved, server))
             elif tcp is not None:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from server.store.transactions import Transactions
 
 T = TypeVar("T")
-OWN: Final = "this is read from the database of a server that does not run"
+# Others may run elsewhere on the same database.
+OWN: Final = "no server runs here: this is read from its database"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +144,7 @@ def _no_heads() -> tuple[Position, ...]:
 
 @contextmanager
 def own(*, data_dir: str | None, config: str | None) -> Generator[UnservedStore]:
-    """Open the database of the server that is meant, and does not run. Raises `CliError`."""
+    """Open the database of the server that is meant, and does not run here. Raises `CliError`."""
 
     @contextmanager
     def opening(settings: Config, home: DataDirectory) -> Generator[FoundDatabase]:

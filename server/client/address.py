@@ -10,10 +10,12 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 import msgspec
 
 from server.client.errors import BadAddress
+from server.outgoing.addresses import is_public
 
 # Long enough for every real endpoint, short enough to print.
 MAX_ADDRESS = 2048
 DEFAULT_PORTS = {"http": 80, "https": 443}
+_UNIQUE_LOCAL = ipaddress.IPv6Network("fc00::/7")
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,8 +100,8 @@ def same_place(one: str, other: str) -> bool:
 
 def may_follow(url: str, *, typed: str) -> bool:
     """Tell whether a server that a person named by `typed` may send us to `url`: over https, or to this machine if it is on it itself.
-    To a private address only if it has one itself, and to an odd one (link-local, or a number that only resolvers read) only if it is
-    the same host. What a name resolves to is not looked at."""
+    To a private address only if it has one itself, and to an odd one (link-local, one of IPv6 that leads to another, or a number that
+    only resolvers read) only if it is the same host. What a name resolves to is not looked at."""
     try:
         parts = _split(url)
     except BadAddress:
@@ -124,7 +126,10 @@ def _is_near(host: str, place: str, typed: str) -> bool:
 
 def _place_of(host: str) -> str:
     """Where an https server with this host is: here | private | odd | public."""
-    name = host.lower().removesuffix(".")
+    try:
+        name = _ascii(host.lower()).removesuffix(".")
+    except BadAddress:
+        return "odd"
     if _is_loopback_host(name):
         return "here"
     try:
@@ -137,9 +142,13 @@ def _place_of(host: str) -> str:
     address = mapped or address
     if address.is_loopback:
         return "here"
-    if address.is_global and not address.is_multicast:
+    if is_public(address):
         return "public"
-    return "odd" if address.is_link_local or address.is_unspecified or address.is_multicast else "private"
+    if isinstance(address, ipaddress.IPv6Address):
+        # Others lead to an IPv4 address that they hold, or nowhere.
+        return "private" if address in _UNIQUE_LOCAL else "odd"
+    odd = address.is_link_local or address.is_unspecified or address.is_multicast or address.is_global
+    return "odd" if odd else "private"
 
 
 def _split(url: str) -> SplitResult:
@@ -156,15 +165,20 @@ def _canonical(parts: SplitResult) -> str:
 
 
 def _netloc(parts: SplitResult) -> str:
-    host = (parts.hostname or "").removesuffix(".")
-    if not host.isascii():
-        try:
-            host = host.encode("idna").decode("ascii")
-        except UnicodeError:
-            raise BadAddress("that host name cannot be written as a DNS name") from None
+    host = _ascii((parts.hostname or "").removesuffix("."))
     if ":" in host:
         host = f"[{host}]"
     return host if parts.port in (None, DEFAULT_PORTS.get(parts.scheme.lower())) else f"{host}:{parts.port}"
+
+
+def _ascii(host: str) -> str:
+    """Write a host name as it is looked up: other letters may be digits and dots. Raises `BadAddress`."""
+    if host.isascii():
+        return host
+    try:
+        return host.encode("idna").decode("ascii")
+    except UnicodeError:
+        raise BadAddress("that host name cannot be written as a DNS name") from None
 
 
 def _is_loopback_host(host: str | None) -> bool:

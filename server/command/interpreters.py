@@ -48,26 +48,31 @@ class Starter(msgspec.Struct, frozen=True, kw_only=True):
     """A program whose operand is another program, with arguments."""
 
     values: str = ""
+    takes: tuple[str, ...] = ()  # options of a word whose value is the next one
+    picks: tuple[str, ...] = ()  # options whose value says where it comes from
     skips: int = 0  # operands before it
+    fixed: bool = False  # which are part of it
+    names: str = ""  # an option that names it in front of these
     code: str = ""
     long: tuple[str, ...] = ()
     sets: bool = False  # NAME=value may stand before it
+    commands: Mapping[str, Starter] = MappingProxyType({})  # first words behind which alone it starts one
 
 
 _NODE: Final = Interpreter(code="epr", long=("eval", "print", "require", "import", "preload"), values="C")
 _LINE: Final = ("command", "session-command")
 _INTERPRETERS: Final[Mapping[str, Interpreter]] = MappingProxyType(
     {
-        r"(?:ba|da|z|k|a|c|tc|mk|rb)?sh": Interpreter(code="c", values="oO", shell=True),
+        r"(?:ba|da|z|k|a|c|tc|mk|rb)?sh[\d.]*": Interpreter(code="c", values="oO", shell=True),
         r"fish": Interpreter(code="cC", long=("command", "init-command"), values="dfo", shell=True),
         r"pwsh|powershell": Interpreter(
             long=("command", "commandwithargs", "cwa", "encodedcommand", "ec"), loose=True
         ),
-        r"(?:python|pypy)[\d.]*": Interpreter(code="c", values="WX", ends="m"),
+        r"(?:i?python|pypy)[\d.]*(?:-dbg)?": Interpreter(code="c", values="WX", ends="m"),
         r"perl[\d.]*": Interpreter(code="eEMm", values="I"),
         r"ruby[\d.]*": Interpreter(code="er", values="CEFIKW"),
-        r"node|nodejs": _NODE,
-        r"bun": msgspec.structs.replace(_NODE, commands=("exec",)),
+        r"node|nodejs|tsx|ts-node": _NODE,
+        r"bun": msgspec.structs.replace(_NODE, commands=("exec", "x")),
         r"deno": Interpreter(commands=("eval",)),
         r"php[\d.]*": Interpreter(
             code="BREr", long=("run", "process-begin", "process-code", "process-end"), values="cdfStz"
@@ -83,6 +88,17 @@ _READERS: Final[Mapping[str, Interpreter]] = MappingProxyType(
         r"[gmn]?awk|original-awk": Interpreter(
             code="e", long=("source",), values="FEfilv", files="fE", line=0
         ),
+        r"g?sed": Interpreter(code="e", long=("expression",), values="fl", files="f", line=0),
+        r"psql": Interpreter(code="c", long=("command",), values="dFfhLopPRTUv", files="f", anywhere=True),
+        r"mysql|mariadb": Interpreter(
+            code="e", long=("execute", "init-command"), values="DhPSu", anywhere=True
+        ),
+        r"sqlite3?": Interpreter(line=1),
+        r"n?vim|vi|view|ex|[gr]vim|vimdiff": Interpreter(
+            code="c", long=("cmd",), values="iSTuUW", anywhere=True
+        ),
+        # Before its command: behind that, -c is another.
+        r"git": Interpreter(code="c", long=("config-env", "exec-path"), values="C"),
         r"R|scala|ghc|expect": Interpreter(code="ceE", long=("eval", "print")),
         r"su|runuser": Interpreter(code="c", long=_LINE, values="gGsw", anywhere=True),
         r"script": Interpreter(code="c", long=_LINE, values="BEIOTmo", anywhere=True),
@@ -92,8 +108,71 @@ _READERS: Final[Mapping[str, Interpreter]] = MappingProxyType(
         r"rsync": Interpreter(code="e", long=("rsh", "rsync-path"), values="fBTM", anywhere=True),
     }
 )
+_PACKAGE: Final = Starter(
+    code="c",
+    values="pw",
+    takes=("registry", "cache", "prefix", "workspace"),
+    picks=("-p", "--package"),
+    long=("call",),
+)
+_UVX: Final = Starter(
+    values="cfiPpw",
+    takes=(
+        "python", "with-editable", "with-requirements", "index", "index-url", "extra-index-url", "default-index", "find-links", "env-file",
+        "directory", "project", "cache-dir", "config-file", "extra", "group", "only-group",
+    ),
+    picks=("-w", "--with", "--from"),
+)  # fmt: skip
+_IN_CONTAINER: Final = Starter(
+    values="aceHhLlmpuvw",
+    takes=(
+        "name", "env", "env-file", "volume", "mount", "workdir", "user", "network", "net", "publish", "platform", "pull", "memory",
+        "cpus", "label", "hostname", "add-host", "cap-add", "cap-drop", "security-opt", "ulimit", "device", "gpus", "tmpfs", "detach-keys",
+    ),
+    skips=1,
+)  # fmt: skip
+_RUN: Final = MappingProxyType({"run": Starter()})
 _STARTERS: Final[Mapping[str, Starter]] = MappingProxyType(
     {
+        r"npx|bunx|pnpx": _PACKAGE,
+        r"npm": Starter(commands=MappingProxyType({"exec": _PACKAGE, "x": _PACKAGE})),
+        r"pnpm|yarn": Starter(commands=MappingProxyType({"dlx": _PACKAGE, "exec": _PACKAGE})),
+        r"uvx": _UVX,
+        r"uv": msgspec.structs.replace(
+            _UVX,
+            picks=(),
+            commands=MappingProxyType(
+                {
+                    "run": msgspec.structs.replace(
+                        _UVX, values=_UVX.values + "m", picks=(*_UVX.picks, "-m", "--module")
+                    ),
+                    "tool": Starter(commands=MappingProxyType({"run": _UVX})),
+                }
+            ),
+        ),
+        r"pipx|poetry|pipenv|pdm|hatch|rye": Starter(commands=_RUN),
+        r"conda|mamba|micromamba": Starter(commands=MappingProxyType({"run": Starter(values="np")})),
+        r"docker|podman|nerdctl": Starter(
+            values="cHl",
+            takes=("context", "host", "config", "log-level"),
+            commands=MappingProxyType(
+                {
+                    "run": msgspec.structs.replace(_IN_CONTAINER, fixed=True, names="--entrypoint"),
+                    "exec": _IN_CONTAINER,
+                }
+            ),
+        ),
+        r"kubectl|oc": Starter(
+            values="nsv",
+            takes=("namespace", "context", "kubeconfig", "cluster", "user"),
+            commands=MappingProxyType(
+                {"exec": Starter(values="cfn", takes=("container", "namespace"), skips=1)}
+            ),
+        ),
+        r"nsenter": Starter(values="GSt", takes=("target",)),
+        r"unshare": Starter(values="GRSw"),
+        r"xvfb-run": Starter(values="efnpsw"),
+        r"dbus-run-session|entr": Starter(),
         r"busybox|toybox|nohup|setsid|setpriv|catchsegv|eatmydata": Starter(),
         r"env": Starter(values="uCa", code="S", long=("split-string",), sets=True),
         r"nice": Starter(values="n"),
@@ -113,6 +192,10 @@ _STARTERS: Final[Mapping[str, Starter]] = MappingProxyType(
 _EXECUTES: Final = frozenset({"-exec", "-execdir", "-ok", "-okdir"})  # of find
 _SWITCHES: Final = ("no", "l", "i", "st", "mta")  # of PowerShell: options without a value
 _SETTING: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+# Variables that say what a program loads or starts.
+_LOADING: Final = re.compile(
+    r"(?:LD_|DYLD_)\w+|PATH|(?:PYTHON|PERL5|RUBY|NODE_|JAVA_|GIT_|BASH_)\w+|CLASSPATH|_JAVA_OPTIONS|ENV|PROMPT_COMMAND|EDITOR|VISUAL|PAGER|SHELL"
+)
 
 
 class _PlainWord(msgspec.Struct, frozen=True):
@@ -158,20 +241,44 @@ def _started(
 ) -> int:
     """Return the place of the program that is started; the end where there is none any more. Raises `ValueError`."""
     skips = starter.skips
+    named: CommandWord | None = None
     while place < len(words):
         word, place = words[place], place + 1
         text = word.texts[0]
-        if (starter.sets and _SETTING.match(text)) or (text in ("-", "--") and not word.names):
+        if starter.sets and _SETTING.match(text):
+            if word.names and _LOADING.fullmatch(text.partition("=")[0]):
+                raise ValueError(CODE)
+            continue
+        if text in ("-", "--") and not word.names:
             continue
         if not text.startswith("-") or text == "-":
+            if starter.commands:
+                found = None if word.names else starter.commands.get(text)
+                if found is None:
+                    return len(words)
+                return _started(found, words, place, allow_dashes=allow_dashes, fed=fed)
             if skips == 0:
                 return place - 1
+            if starter.fixed and word.names:
+                raise ValueError(PROGRAM)
             skips -= 1
+            if named is not None and skips == 0:
+                _refuse_at([named, *words[place:]], 0, allow_dashes=allow_dashes, fed=fed)
+                return len(words)
             continue
         name, equals, value = text[2:].partition("=")
         if text.startswith("--"):
             if word.names and not equals:
                 raise ValueError(PROGRAM)
+            if f"--{name}" in (*starter.picks, starter.names):
+                _refuse_value(word, words[place : place + 1], glued=bool(equals), why=PROGRAM)
+                if f"--{name}" == starter.names:
+                    named = _PlainWord((value,)) if equals else next(iter(words[place : place + 1]), None)
+                place += not equals
+                continue
+            if name in starter.takes:
+                place += not equals
+                continue
             if not name or not any(each.startswith(name) for each in starter.long):
                 continue
             is_code, glued = True, bool(equals)
@@ -184,6 +291,8 @@ def _started(
                 continue
             value = letters[at + 1 :]
             is_code, glued = letters[at] in starter.code, bool(value or word.names)
+            if f"-{letters[at]}" in starter.picks:
+                _refuse_value(word, words[place : place + 1], glued=glued, why=PROGRAM)
         if is_code:
             _refuse_value(word, words[place : place + 1], glued=glued)
             code = value if glued else "".join(each.texts[0] for each in words[place : place + 1])
@@ -195,9 +304,9 @@ def _started(
     return place
 
 
-def _refuse_value(word: CommandWord, after: Sequence[CommandWord], *, glued: bool) -> None:
+def _refuse_value(word: CommandWord, after: Sequence[CommandWord], *, glued: bool, why: str = CODE) -> None:
     if any(each.names for each in ((word,) if glued else after)):
-        raise ValueError(CODE)
+        raise ValueError(why)
 
 
 class _ReadWords:
@@ -281,6 +390,7 @@ class _ReadWords:
         for at, letter in enumerate(text[1:], 2):
             glued = bool(text[at:] or word.names)
             if letter in how.ends:
+                _refuse_value(word, self._words[self._place : self._place + 1], glued=glued, why=PROGRAM)
                 return True
             if how.shell and letter in how.code:
                 self._awaits_code = True

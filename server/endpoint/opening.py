@@ -48,6 +48,7 @@ from server.sessions.sessions import MAX_PER_CALLER as SESSIONS_PER_CALLER
 from server.sessions.sessions import Sessions
 from server.sessions.subscriptions import MAX_OVERALL as MOST_SUBSCRIPTIONS
 from server.sessions.subscriptions import Subscriptions
+from server.settings.kept_out import KeptPaths
 from server.settings.money import PaymentsConfig
 from server.settings.rules import programs_of
 from server.settings.shapes import ServerConfig
@@ -111,7 +112,7 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str
     trust: DeskPlace
     limits: Callable[[ServerConfig], ServerLimits | None]
-    kept_paths: set[Path]
+    kept_paths: KeptPaths
 
     async def prepare(
         self, changed: Iterable[ServerConfig], renewed: Callable[[msgspec.Struct], bool]
@@ -184,7 +185,7 @@ async def open_servers(
     measure: Callable[[str], Measure],
     background: trio.Nursery,
     data_dir: Path,
-    kept_paths: set[Path] | None = None,
+    kept_paths: KeptPaths | None = None,
     allowed: Allowed = everybody,
     me: Callable[[ServerConfig], Me | None] = lambda _: None,
     payments: PaymentsConfig | None = None,
@@ -205,8 +206,7 @@ async def open_servers(
     how many may be connected at once, where more are than usual; `boot_id` is this process among others, to
     which `letters` go. Raises `CannotStart`."""
     servers = tuple(servers)
-    kept_paths = set() if kept_paths is None else kept_paths
-    kept_out = kept_out_of(kept_paths)
+    kept_out = None if kept_paths is None else kept_out_of(kept_paths)
     endpoints: dict[str, Endpoint] = {}
     sessions: dict[str, Sessions] = {}
     settings: dict[str, ServerConfig] = {}
@@ -287,20 +287,20 @@ async def open_servers(
         boot_id=boot_id,
         trust=trust,
         limits=limits,
-        kept_paths=kept_paths,
+        kept_paths=KeptPaths() if kept_paths is None else kept_paths,
     )
 
 
-def kept_out_of(paths: Collection[Path]) -> MakeForbiddenPaths | None:
-    """Return how what programs may not open is made, once, when the first is to be started; None: they may open all."""
+def kept_out_of(paths: KeptPaths) -> MakeForbiddenPaths:
+    """Return how what programs may not open or change is made, once, when the first is to be started."""
 
     @cache
     def make() -> ForbiddenPaths:
         from server.backends.landlock import ForbiddenPaths
 
-        return ForbiddenPaths(paths)
+        return ForbiddenPaths(paths.closed, paths.read_only)
 
-    return make if paths else None
+    return make
 
 
 def _shared(

@@ -27,6 +27,7 @@ from server.backends.base import (
 )
 from server.backends.outlets import Nobody
 from server.backends.wallet import GivenReceipt
+from server.client import address
 from server.client.headers import parameter_headers
 from server.gateway import results
 from server.gateway.addresses import UpstreamAddresses
@@ -69,7 +70,7 @@ MakeBuyer: TypeAlias = Callable[[str, Callable[[], None]], "Buyer"]
 
 
 class McpBackend:
-    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `Distant`, `Engaged`, `Foreign`, `Withholding`, `Instructing`, `Elsewhere`, `Following` and `PersonalLibrary`: it offers
+    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `Distant`, `Engaged`, `Foreign`, `Withholding`, `Instructing`, `Elsewhere`, `Following`, `Neighbour` and `PersonalLibrary`: it offers
     nothing until its upstream is there."""
 
     def __init__(
@@ -108,6 +109,7 @@ class McpBackend:
         self._mark_up = _mark_up(config.mark_up)
         self._buyer = None if buying is None else buying(config.url or config.what, self._upstream.read_again)
         self._tell_receipt = tell_receipt
+        self._issuer = address.origin(config.url) if config.url else ""
         self._config = config
         self._guard = guard
         self._credential = credential
@@ -182,12 +184,13 @@ class McpBackend:
         link = self._upstream.own_link(asked)
         if link is None:
             return ()
-        known = {each.uri for each in self._upstream.lists.resources}
-        with trio.move_on_after(self._config.start_seconds), suppress(BackendError, UpstreamRefusal):
+        try:
             found = await link.own_resources(asked)
-            ours = [self._addresses.resource(each) for each in found]
-            return [each for each in ours if each.uri not in known]
-        return ()
+        except (BackendError, UpstreamRefusal):
+            return ()
+        known = {each.uri for each in self._upstream.lists.resources}
+        ours = [self._addresses.resource(each) for each in found]
+        return [each for each in ours if each.uri not in known]
 
     def completes(self) -> frozenset[tuple[str, str]]:
         known = self._upstream.lists.completes
@@ -203,6 +206,9 @@ class McpBackend:
 
     def owns(self, address: str) -> bool:
         return self._addresses.owns(address)
+
+    def beside(self, anothers: Callable[[str], bool]) -> None:
+        self._addresses.anothers = anothers
 
     def follow(self, uri: str) -> None:
         uri = self._addresses.theirs(uri)
@@ -245,6 +251,7 @@ class McpBackend:
                 await self._tell_receipt(
                     GivenReceipt(
                         text=receipt,
+                        issuer=self._issuer,
                         upstream=self._config.id,
                         tool=call.tool,
                         call_id=call.call_id,
@@ -393,7 +400,8 @@ class McpBackend:
             if kept_task(call) is None:
                 await outlet.checkpoint({TASK: task_id})
                 await outlet.become_task()
-            return await follow_task(task_id, call, outlet, partial(self._link, call), wait)
+            with self._upstream.engaging(call):
+                return await follow_task(task_id, call, outlet, partial(self._link, call), wait)
         except trio.Cancelled:
             with suppress(trio.WouldBlock):  # it ends there by itself some time
                 self._give_up.send_nowait((task_id, call))
@@ -473,7 +481,8 @@ class McpBackend:
                 nursery.start_soon(self._cancel_task, task_id, call)
 
     async def _cancel_task(self, task_id: str, call: ToolCall) -> None:
-        with trio.move_on_after(CANCEL_SECONDS), suppress(BackendError, UpstreamRefusal):
+        engaging = self._upstream.engaging(call)
+        with engaging, trio.move_on_after(CANCEL_SECONDS), suppress(BackendError, UpstreamRefusal):
             await cancel_task(task_id, call, partial(self._link, call))
 
     async def _follow_resources(self) -> None:

@@ -72,7 +72,7 @@ class ChannelLink:
         self.ended: Final = trio.Event()
         self.reason = "is being stopped"
         self.more = ""
-        self.failure: UpstreamFailure | None = None
+        self.failure: BackendError | None = None
         self._stream = stream
         self._questions = questions
         self._name = name
@@ -96,6 +96,9 @@ class ChannelLink:
         except UpstreamFailure as error:
             self.failure = error
             self.reason, self.more = str(error), error.more
+        except BackendError as error:  # of the caller's credential
+            self.failure = error
+            self.reason = f"cannot be used: {error}"
         finally:
             self._let_go()
 
@@ -207,7 +210,7 @@ class ChannelLink:
         self, method: str, params: Mapping[str, Any], call: AgentRequest | None, tasks: bool
     ) -> UpstreamCall:
         if self.ended.is_set():
-            raise UpstreamGone(self.reason, more=self.more)
+            raise self._gone()
         await self._set_level(call)
         running = self._start(call)
         sent = False
@@ -284,7 +287,14 @@ class ChannelLink:
         self.ended.set()
         for running in list(self._running.values()):
             self._forget(running)
-            running.end(UpstreamGone(self.reason, more=self.more))
+            running.end(self._gone())
+
+    def _gone(self) -> BackendError:
+        """Say why there is no answer: a caller who has to log in reads where."""
+        failure = self.failure
+        if failure is None or isinstance(failure, UpstreamFailure):
+            return UpstreamGone(self.reason, more=self.more)
+        return failure.with_traceback(None)
 
 
 @asynccontextmanager

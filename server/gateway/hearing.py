@@ -98,7 +98,9 @@ class Hearing:
             case "notifications/cancelled":
                 number = members(message.params).get("requestId")
                 if isinstance(number, int | str):
-                    for each in self._running.values():
+                    # Each session numbers its questions by itself: only what all share tells nothing by where it came.
+                    heard = list(self._running.values()) if shared else [] if running is None else [running]
+                    for each in heard:
                         each.withdrawn(number)
             case method if method in _LISTS:
                 self._tells.lists()

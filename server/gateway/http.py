@@ -8,7 +8,7 @@ basic/transports/streamable-http (2026-07-28), basic/transports (2025-11-25).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import lru_cache, partial
 from types import MappingProxyType
@@ -78,8 +78,9 @@ class HttpLink:
         questions: frozenset[str],
         name: str,
         log: Logger,
+        engaged: Container[str] = (),
     ) -> None:
-        """In `nursery` run requests that nobody waits for in their own task."""
+        """In `nursery` run requests that nobody waits for in their own task. `engaged`: as for `HttpSessions`."""
         self.agreement = Agreement(version="", modern=True, capabilities={})
         self.ended: Final = trio.Event()
         self.reason = "is being stopped"
@@ -99,6 +100,7 @@ class HttpLink:
             questions=questions,
             number=lambda: next(self._numbers),
             take=lambda number: self._taker(number, None),
+            engaged=engaged,
         )
         self._heads: dict[tuple[str, str], bytes] = {}  # of requests, by method and name
         self._followed: dict[str, None] = {}
@@ -246,7 +248,7 @@ class HttpLink:
     async def own_resources(self, asked: AgentRequest) -> Sequence[Resource]:
         """List what there is in the caller's session. What was read is good until the caller makes another request."""
         session = None if self.agreement.modern else self._sessions.known(asked)
-        if session is None or not self.agreement.has("resources"):
+        if session is None:
             return ()
         if session.resources is None or session.resources[0] != session.begun:
             found = await read_resources(self, asked, name=self._name, log=self._log)

@@ -5,28 +5,30 @@ meets what another left in one. Our own serves what is offered to everybody. One
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Container, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 import msgspec
 import trio
 
-from server.backends.base import AgentRequest, BackendError, Busy, LogLevel
+from server.backends.base import AgentRequest, BackendError, LogLevel
 from server.gateway.agreement import Agreement, initialize_params, read_initialized
 from server.gateway.http_answers import TakeMessage, answer_in
 from server.gateway.http_wire import HttpWire, lines_of, refusal_in, status_problem
 from server.gateway.messages import (
     NotAnUpstream,
+    UpstreamGone,
     UpstreamRefusal,
     notification_message,
     request_message,
 )
+from server.gateway.places import giving_way, holder_of
 from server.mcp.messages import Resource
 
 FAREWELL_SECONDS: Final = 1.0
 SESSION_ID_CHARACTERS: Final = 1024
-# Callers at once. One more takes the place of whoever was not heard of for longest.
+# Callers at once.
 SESSIONS: Final = 1000
 # As long as our own sessions last that nobody uses.
 IDLE_SECONDS: Final = 1800.0
@@ -40,6 +42,7 @@ class HttpSession(msgspec.Struct):
     head: bytes  # of every request in it
     level: LogLevel | None = None
     call: AgentRequest | None = None  # whose it is; None: ours
+    holder: str = ""  # whose part of the places it has
     requests: int = 0  # under way
     used_at: float = 0.0
     begun: int = 0  # requests so far
@@ -55,17 +58,22 @@ class HttpSessions:
         questions: frozenset[str],
         number: Callable[[], int],
         take: Callable[[int], TakeMessage],
+        engaged: Container[str] = (),
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
+        """`engaged`: callers that have something under way there between one request and the next."""
         self.own = HttpSession(None, b"")
         self._wire = wire
         self._questions = questions
         self._number = number
         self._take = take
+        self._engaged = engaged
         self._clock = clock
         self._theirs: OrderedDict[str, HttpSession] = OrderedDict()
         self._beginning: dict[str, trio.Lock] = {}
+        self._coming: list[str] = []  # holders of those that are begun now
         self._renewing = trio.Lock()
+        self._over = False
 
     async def begin(self) -> Agreement:
         """Raises `BackendError`."""
@@ -103,25 +111,28 @@ class HttpSessions:
 
     async def end(self) -> None:
         """Without making anybody wait for it."""
+        self._over = True
         own, self.own = self.own, HttpSession(None, b"")
         theirs = list(self._theirs.values())
         self._theirs.clear()
-        with trio.move_on_after(FAREWELL_SECONDS, shield=True):
-            async with trio.open_nursery() as nursery:
-                for each in [own, *theirs[-LAST_FAREWELLS:]]:
-                    nursery.start_soon(self._say_farewell, each)
+        await self._say_farewells([own, *theirs[-LAST_FAREWELLS:]])
 
     async def _begin(self, key: str, call: AgentRequest) -> HttpSession:
         """One for all requests of this caller that come meanwhile."""
         async with self._begun_by_one(key):
             found = self._theirs.get(key)
             if found is None:
-                gone = self._places()
-                _, found = await self._initialize(call)
-                found.call = msgspec.structs.replace(call, origin=None, came=None, resumed=None)
-                self._theirs[key] = found
-                for each in gone:
-                    await self._say_farewell(each)
+                gone: list[HttpSession] = []
+                try:
+                    self._make_room(holder_of(call), gone)
+                    with self._coming_in(holder_of(call)):
+                        _, found = await self._initialize(call)
+                    if self._over:
+                        gone.append(found)
+                        raise UpstreamGone("is being stopped")
+                    self._theirs[key] = found
+                finally:
+                    await self._say_farewells(gone)
             return found
 
     @asynccontextmanager
@@ -134,33 +145,69 @@ class HttpSessions:
             if not lock.statistics().tasks_waiting and not lock.locked():
                 self._beginning.pop(key, None)
 
-    def _places(self) -> Sequence[HttpSession]:
-        """Make room for one more, and return those that had to go. Raises `Busy` where all are in use."""
-        now = self._clock()
-        gone: list[HttpSession] = []
+    def _make_room(self, newcomer: str, gone: list[HttpSession]) -> None:
+        """Add those that have to go for one more to `gone`. Raises `Busy` where all are in use."""
+        since = self._clock() - IDLE_SECONDS
         for key, each in list(self._theirs.items()):
-            full = len(self._theirs) >= SESSIONS
-            if len(gone) >= FAREWELLS or not (full or now - each.used_at > IDLE_SECONDS):
+            if len(gone) >= FAREWELLS or each.used_at >= since:
                 break
-            if not each.requests:
+            if not self._in_use(key, each):
                 gone.append(self._theirs.pop(key))
-        if len(self._theirs) >= SESSIONS:
-            raise Busy("as many people use it as can at once: try again in a minute")
-        return gone
+        places = [(each.holder, self._in_use(key, each)) for key, each in self._theirs.items()]
+        places += [(holder, True) for holder in self._coming]
+        giving = giving_way(places, newcomer, SESSIONS)
+        if giving is not None:
+            gone.append(self._theirs.pop(list(self._theirs)[giving]))
+
+    @contextmanager
+    def _coming_in(self, holder: str) -> Generator[None]:
+        self._coming.append(holder)
+        try:
+            yield
+        finally:
+            self._coming.remove(holder)
+
+    def _in_use(self, key: str, session: HttpSession) -> bool:
+        return session.requests > 0 or key in self._engaged
+
+    async def _say_farewells(self, sessions: Sequence[HttpSession]) -> None:
+        """Take a second at most, also when whoever does it is cancelled."""
+        with trio.move_on_after(FAREWELL_SECONDS, shield=True):
+            async with trio.open_nursery() as nursery:
+                for each in sessions:
+                    nursery.start_soon(self._say_farewell, each)
 
     async def _say_farewell(self, session: HttpSession) -> None:
         if session.id is None:
             return
-        with trio.move_on_after(FAREWELL_SECONDS):
-            try:
-                await self._wire.delete(session.head, session.call)
-            except BackendError:
-                return
+        try:
+            await self._wire.delete(session.head, session.call)
+        except BackendError:
+            return
 
     async def _initialize(self, call: AgentRequest | None) -> tuple[Agreement, HttpSession]:
+        """Begin a session, which is ended there if it comes to nothing here."""
         number = self._number()
         message = request_message(number, "initialize", initialize_params(self._questions))
-        async with self._wire.post(message, b"", call) as answer:
+        session = HttpSession(None, b"")
+        if call is not None:
+            session.call, session.holder = call.bare(), holder_of(call)
+        complete = False
+        try:
+            agreed = await self._agree(session, number, message)
+            begun = notification_message("notifications/initialized", {})
+            async with self._wire.post(begun, session.head, call) as answer:
+                if answer.status >= 300:
+                    raise status_problem(answer.status)
+                await answer.finish(FAREWELL_SECONDS)
+            complete = True
+        finally:
+            if not complete:
+                await self._say_farewells([session])
+        return agreed, session
+
+    async def _agree(self, session: HttpSession, number: int, message: bytes) -> Agreement:
+        async with self._wire.post(message, b"", session.call) as answer:
             if answer.status >= 300:
                 refusal = await refusal_in(answer)
                 if refusal is not None:
@@ -169,19 +216,13 @@ class HttpSessions:
                     raise NotAnUpstream(f"has no MCP endpoint there (status {answer.status})")
                 raise status_problem(answer.status)
             session_id = answer.header(b"mcp-session-id")
+            if len(session_id) > SESSION_ID_CHARACTERS or not all("!" <= c <= "~" for c in session_id):
+                raise NotAnUpstream("gave a session id that cannot be used")
+            told = {"Mcp-Session-Id": session_id} if session_id else {}
+            session.id, session.head = session_id or None, lines_of(told)
             try:
                 agreed = read_initialized(await answer_in(answer, self._take(number)))
             except UpstreamRefusal as refusal:
                 raise NotAnUpstream(f"refused to begin: {refusal}") from None
-        if len(session_id) > SESSION_ID_CHARACTERS or not all("!" <= c <= "~" for c in session_id):
-            raise NotAnUpstream("gave a session id that cannot be used")
-        told = {"MCP-Protocol-Version": agreed.version}
-        if session_id:
-            told["Mcp-Session-Id"] = session_id
-        session = HttpSession(session_id or None, lines_of(told))
-        begun = notification_message("notifications/initialized", {})
-        async with self._wire.post(begun, session.head, call) as answer:
-            if answer.status >= 300:
-                raise status_problem(answer.status)
-            await answer.finish(FAREWELL_SECONDS)
-        return agreed, session
+        session.head = lines_of({"MCP-Protocol-Version": agreed.version, **told})
+        return agreed

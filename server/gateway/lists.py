@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
+import trio
 from msgspec import UNSET, Raw
 
 from server.backends.base import AgentRequest
@@ -33,6 +34,8 @@ CURSOR_CHARACTERS: Final = 16 * 1024
 DESCRIPTION_CHARACTERS: Final = 16 * 1024
 NAME_CHARACTERS: Final = 256
 URI_CHARACTERS: Final = 2048
+# For what there is for one caller alone: whoever lists what there is waits for it.
+OWN_SECONDS: Final = 3.0
 SHOWN: Final = 5  # entries that the log names
 
 
@@ -98,10 +101,14 @@ async def read_lists(link: Link, *, name: str, log: Logger) -> UpstreamLists:
 
 
 async def read_resources(link: Link, asked: AgentRequest, *, name: str, log: Logger) -> Sequence[Resource]:
-    """List the resources that there are for this caller. Raises `BackendError`."""
+    """List the resources that there are for this caller; none where it takes too long to say. Raises `BackendError`."""
+    if not link.agreement.has("resources"):
+        return ()
     listing = msgspec.structs.replace(asked, can=frozenset(), wants_progress=False, log_level=None)
-    raw = await _all(link, "resources/list", "resources", listing)
-    return _entries("resource", raw, _decode_resource, "uri", _resource, name=name, log=log)
+    with trio.move_on_after(OWN_SECONDS):
+        raw = await _all(link, "resources/list", "resources", listing)
+        return _entries("resource", raw, _decode_resource, "uri", _resource, name=name, log=log)
+    return ()
 
 
 def _entries(

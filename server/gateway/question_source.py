@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from server.backends.base import BackendError, LogMessage, Outlet, Progress
 from server.client.address import is_loopback
+from server.gateway.program_names import program_name
 from server.gateway.secret_fields import secret_field
 from server.gateway.settings import McpConfig
 from server.mcp.questions import MAX_MESSAGE, BadQuestion, Question, check_question
@@ -38,7 +39,7 @@ class QuestionSource:
             self._own_host = ""
         self._plain = where.scheme == "http"
         if config.command:
-            told = f"the program behind this server ({config.command[0].rpartition('/')[2]})"
+            told = f"the program behind this server ({program_name(config.command)})"
         else:
             told = f"the server behind this one at {where.netloc.rpartition('@')[2]}"
         self._told = clean(f"{config.id}, {told}" if config.id else told)[:400]

@@ -4,44 +4,48 @@ on a GET, on which everything comes back. Spec: 2024-11-05 basic/transports, "HT
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import trio
 
-from server.backends.base import BackendError
+from server.backends.base import AgentRequest, BackendError
 from server.client.errors import BadAnswer
 from server.client.sse import EventDecoder
 from server.gateway.http_wire import EVENTS, HttpWire, status_problem
-from server.gateway.messages import MESSAGE_BYTES, NotAnUpstream, UpstreamFailure, UpstreamGone
+from server.gateway.messages import MESSAGE_BYTES, NotAnUpstream, UpstreamGone
 
 WAITING: Final = 64
 ENDPOINT_CHARACTERS: Final = 2048
 
 
 class SseStream:
-    """`run` holds the GET."""
+    """Stream of one caller, with that caller's credential, or ours. `run` holds the GET."""
 
-    def __init__(self, wire: HttpWire) -> None:
+    def __init__(self, wire: HttpWire, call: AgentRequest | None) -> None:
+        """`call`: whose stream it is; None: ours."""
         self._wire = wire
+        self._call = call
         self._target: HttpWire | None = None
         self._found = trio.Event()
         self._put, self._got = trio.open_memory_channel[Sequence[bytes]](0)
         self._say, self._said = trio.open_memory_channel[bytes](WAITING)
-        self._over: UpstreamFailure | None = None
+        self._over: BackendError | None = None
 
     async def run(self) -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._post_what_waits)
-            with self._put:
-                try:
-                    await self._listen()
-                except UpstreamFailure as error:
-                    self._over = error
-                except BackendError as error:
-                    self._over = UpstreamGone(f"cannot be used: {error}")
-            nursery.cancel_scope.cancel()
-        self._found.set()
+        with self._put:
+            async with trio.open_nursery() as nursery:
+
+                async def until_over(half: Callable[[], Awaitable[None]]) -> None:
+                    try:
+                        await half()
+                    except BackendError as error:
+                        self._over = self._over or error
+                    nursery.cancel_scope.cancel()
+
+                # A message that does not get there has no answer, so the stream ends with either half.
+                nursery.start_soon(until_over, self._post_what_waits)
+                nursery.start_soon(until_over, self._listen)
 
     def send_nowait(self, message: bytes) -> bool:
         try:
@@ -70,7 +74,7 @@ class SseStream:
             await self._target.aclose()
 
     async def _listen(self) -> None:
-        async with self._wire.stream(None, b"", None) as answer:
+        async with self._wire.stream(None, b"", self._call) as answer:
             if answer.status >= 300 or answer.media_type != EVENTS:
                 raise NotAnUpstream(f"has no MCP endpoint there (status {answer.status})")
             decoder = EventDecoder(limit=MESSAGE_BYTES)
@@ -102,10 +106,7 @@ class SseStream:
 
     async def _post(self, message: bytes) -> None:
         assert self._target is not None
-        try:
-            async with self._target.post(message, b"", None) as answer:
-                if answer.status >= 300:
-                    raise status_problem(answer.status)
-                await answer.finish(1.0)
-        except UpstreamFailure as error:
-            self._over = error
+        async with self._target.post(message, b"", self._call) as answer:
+            if answer.status >= 300:
+                raise status_problem(answer.status)
+            await answer.finish(1.0)

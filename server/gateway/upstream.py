@@ -7,8 +7,8 @@ it goes, and whoever calls it meanwhile is told so.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,7 +17,7 @@ import trio
 
 from server.backends.base import AgentRequest, BackendError, Trouble
 from server.backends.child import start_child
-from server.gateway.caller_links import CallerLinks, either
+from server.gateway.caller_links import CallerLinks, either, nothing, nothing_of
 from server.gateway.channel import open_channel
 from server.gateway.credentials import Credential
 from server.gateway.guard import OfferGuard, UpstreamLists
@@ -88,10 +88,11 @@ class Upstream:
         self._relist = trio.Event()
         self._era: str = config.era
         self._callers: CallerLinks | None = None
+        self._engaged: dict[str, int] = {}  # callers with tasks there, and how many
         self._apart = config.share == "caller"
         self._offered: UpstreamLists | None = None  # as it was last said
-        self._changed: Callable[[], None] = _nothing
-        self._updated: Callable[[str], None] = _nothing_of
+        self._changed: Callable[[], None] = nothing
+        self._updated: Callable[[str], None] = nothing_of
         guard.watch(self._judge_again)
         if config.url:
             HttpWire(self._where, credential, log, name)  # so that a bad address or CA file is known now
@@ -106,11 +107,13 @@ class Upstream:
         self._changed, self._updated = changed, updated
         async with trio.open_nursery() as nursery:
             self._callers = CallerLinks(
-                partial(self._open, nursery=nursery),
+                partial(self._open, nursery),
                 nursery,
                 most=self._config.callers_at_once,
                 name=self._name,
                 log=self._log,
+                engaged=self._engaged,
+                shown=bool(self._config.url),
             )
             nursery.start_soon(self.parking.run)
             nursery.start_soon(self._keep, nursery)
@@ -142,8 +145,23 @@ class Upstream:
         return self._callers if self._apart else None
 
     def own_link(self, call: AgentRequest) -> Link | None:
-        """Return the connection on which something of this caller's alone may be."""
-        return self.link_nowait() if self.callers is None else self.callers.known(call)
+        """Return the connection on which something of this caller's alone may be; None where what there is, is everybody's."""
+        if self.callers is not None:
+            return self.callers.known(call)
+        link = self.link_nowait()
+        return link if isinstance(link, HttpLink) else None
+
+    @contextmanager
+    def engaging(self, call: AgentRequest) -> Generator[None]:
+        """Keep the caller's place there, also while no request of theirs is under way."""
+        key = call.apart
+        self._engaged[key] = self._engaged.get(key, 0) + 1
+        try:
+            yield
+        finally:
+            self._engaged[key] -= 1
+            if not self._engaged[key]:
+                del self._engaged[key]
 
     def remember_followed(self, uri: str) -> None:
         while len(self.followed) >= RESOURCES_FOLLOWED:
@@ -189,7 +207,7 @@ class Upstream:
         self._relist = trio.Event()
         problems = list[UpstreamFailure]()
         try:
-            async with self._open(tells, nursery) as link:
+            async with self._open(nursery, tells) as link:
                 try:
                     problems.append(await self._use(link))
                 except BackendError as error:  # out of the block it would be a group
@@ -280,7 +298,14 @@ class Upstream:
     # ── by which wire ──
 
     @asynccontextmanager
-    async def _open(self, tells: UpstreamTells, nursery: trio.Nursery) -> AsyncGenerator[Link]:
+    async def _open(
+        self, nursery: trio.Nursery, tells: UpstreamTells, call: AgentRequest | None = None
+    ) -> AsyncGenerator[Link]:
+        """`call`: whose connection it is; None: ours."""
+        if self._config.url and call is not None:
+            async with self._open_sse(tells, call) as link:
+                yield link
+            return
         if self._config.url:
             async with self._open_http(tells, nursery) as link:
                 yield link
@@ -307,6 +332,7 @@ class Upstream:
                 questions=frozenset(self._config.questions),
                 name=self._name,
                 log=self._log,
+                engaged=self._engaged,
             )
             try:
                 with trio.fail_after(self._config.start_seconds):
@@ -318,12 +344,13 @@ class Upstream:
                     raise
                 # Perhaps it is of the first revision, which had another transport.
                 try:
-                    async with self._channel(SseStream(wire), tells, "handshake") as channel:
+                    async with self._open_sse(tells, None) as channel:
                         self._apart = True  # its session is the stream
                         yield channel
                 except NotAnUpstream:
                     raise problem from None
                 return
+            self._apart = False  # a session is a caller's
             try:
                 async with trio.open_nursery() as listening:
                     listening.start_soon(link.run)
@@ -331,6 +358,15 @@ class Upstream:
                     listening.cancel_scope.cancel()
             finally:
                 await link.end()
+        finally:
+            await wire.aclose()
+
+    @asynccontextmanager
+    async def _open_sse(self, tells: UpstreamTells, call: AgentRequest | None) -> AsyncGenerator[Link]:
+        wire = HttpWire(self._where, self._credential, self._log, self._name)
+        try:
+            async with self._channel(SseStream(wire, call), tells, "handshake") as link:
+                yield link
         finally:
             await wire.aclose()
 
@@ -377,11 +413,3 @@ class Upstream:
 def _failure(error: BackendError) -> UpstreamFailure:
     """One of a credential is the upstream's as well: it cannot be used without."""
     return error if isinstance(error, UpstreamFailure) else UpstreamGone(f"cannot be used: {error}")
-
-
-def _nothing() -> None:
-    """Nobody listens yet."""
-
-
-def _nothing_of(_: str) -> None:
-    """Nobody listens yet."""

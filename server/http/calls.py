@@ -152,6 +152,15 @@ class ToolCalls:
     async def _answer(
         self, request: Request, visit: PlainVisit, result: ToolResult | McpError | StoreUnavailable
     ) -> None:
+        """Whatever it is, from then on its caller has been told."""
+        lost = request.when_written is not None and visit.cycle.has_left()
+        await self._give(request, visit, result)
+        if visit.plain.written and not lost and request.when_written is not None:
+            visit.cycle.when_heard_of(request.when_written())
+
+    async def _give(
+        self, request: Request, visit: PlainVisit, result: ToolResult | McpError | StoreUnavailable
+    ) -> None:
         if request.unpaid is not None:
             if request.unpaid.refusal.status == 401:
                 return await visit.plain_head.ask_login(visit)
@@ -184,11 +193,7 @@ class ToolCalls:
         if request.record is not None:
             request.record.answered = len(body)
         kind = PRIVATE if request.priced and not result.is_error else NOT_STORED
-        lost = request.when_written is not None and visit.cycle.has_left()
-        await visit.plain.give(422 if result.is_error else 200, body, (*kind, *extra))
-        if visit.plain.written and not lost and request.when_written is not None:
-            visit.cycle.when_heard_of(request.when_written())
-        return None
+        return await visit.plain.give(422 if result.is_error else 200, body, (*kind, *extra))
 
     async def _not_made_again(
         self, request: Request, visit: PlainVisit, result: ToolResult, reason: str

@@ -56,7 +56,7 @@ SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
         "limits.not_counted": "a call of {tool} was not counted: {reason}",
         "log.dropped": "{count} lines of this log are missing: whoever reads it was too slow",
         "openapi.left_out": "{agent}: {count} operations are left out: {operations}",
-        "payment.cashed_elsewhere": "the payment {payment} paid for another purchase before it was sent: another server takes money at the same address",
+        "payment.cashed_elsewhere": "the payment {payment} is refused: a facilitator carried it out before it was sent from here ({transaction}), for the payer or for another server that takes money at this address",
         "payment.facilitator_down": "the facilitator cannot be reached: {reason}",
         "payment.facilitator_trouble": "the facilitator {url}: {reason}",
         "payment.refused": "a payment was refused: {reason}",

@@ -52,6 +52,7 @@ DEPOSIT: Final = "a deposit"
 NAMELESS: Final = "nameless"
 REFUSAL_KEY: Final = "io.ostiary/payment"
 INTERRUPTED: Final = "interrupted"
+FAILED: Final = "failed"
 # A drift of clocks within which a payment that has ended here may still be cashed elsewhere.
 DRIFT_SECONDS: Final = 60
 _NOTHING: Final[Mapping[str, Any]] = {}
@@ -315,8 +316,8 @@ class PaidCall:
         if status != PAYMENT_REQUIRED_STATUS:
             failed = not 200 <= status < 300
             later = status in NOT_NOW or bool(header("Retry-After"))
-            facts = _opened(body.decode("utf-8", "replace")) if failed else None
-            await self.answered(receipt, failed=failed, later=later, facts=facts or {})
+            said = (_opened(body.decode("utf-8", "replace")) if failed else None) or {}
+            await self.answered(receipt, failed=failed, later=later, facts={**_facts(said), **said})
             return False
         challenge = _opened(header(PAYMENT_REQUIRED)) or _opened(body.decode("utf-8", "replace"))
         if challenge is None or "accepts" not in challenge:
@@ -339,8 +340,12 @@ class PaidCall:
         if signed is None:
             return
         taken = receipt is not None and receipt.get("success") is True
-        if failed and facts.get("reason") == INTERRUPTED and (taken or facts.get("paid") is False):
+        reason = facts.get("reason")
+        if failed and reason == INTERRUPTED and (taken or facts.get("paid") is False):
             await self._interrupted(signed, taken=taken)
+        elif failed and reason == FAILED and facts.get("paid") is False and not taken:
+            # It is the answer for that key, and whoever made the call has it.
+            await self._payer.refuse(signed, interrupted=True)
         elif not failed:
             await self._payer.close(signed)
         elif self._payer.ended(signed) and not taken and not later:

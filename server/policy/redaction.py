@@ -253,22 +253,36 @@ def _digits(value: float) -> str:
 
 
 def _swept(blot: Blot, text: str) -> str:
-    return blot.pattern.compiled.sub(blot.put, text)
+    out: list[str] = []
+    kept = _swept_between(blot, text, 0, len(text), 0, out)
+    return "".join((*out, text[kept:])) if out else text
 
 
 async def _swept_in_pieces(blot: Blot, text: str) -> str:
     """Each match is found from the piece in which it begins."""
-    find, reach = blot.pattern.compiled.finditer, blot.pattern.reach
     out: list[str] = []
     kept = at = 0
     while at < len(text):
         end = at + WINDOW
-        for match in find(text, at, min(len(text), end + reach)):
-            if match.start() >= end:
-                break
-            out += (text[kept : match.start()], blot.put(match))
-            kept = match.end()
+        kept = _swept_between(blot, text, at, end, kept, out)
         at = max(end, kept)
         await trio.lowlevel.checkpoint()
     out.append(text[kept:])
     return "".join(out)
+
+
+def _swept_between(blot: Blot, text: str, at: int, end: int, kept: int, out: list[str]) -> int:
+    """Add to `out` what is in front of each match that begins between these, and what stands in its place. `kept`: up to where the text
+    is there already; returns the new one."""
+    for match in blot.pattern.compiled.finditer(text, at, min(len(text), end + blot.pattern.reach)):
+        start = match.start()
+        if start >= end:
+            break
+        if start < kept:  # blotted out by the one before it
+            continue
+        found = blot.put(match)
+        if found is not None:
+            stop, mark = found
+            out += (text[kept:start], mark)
+            kept = stop
+    return kept

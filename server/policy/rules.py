@@ -3,7 +3,7 @@
     facts → the first rule that speaks of this tool, these arguments and this caller → allow, deny, ask
 
 A call of which no rule speaks is allowed. A rule of which nobody can say whether it fits, because what it looks at is no text, denies: a
-call must not get past a rule by being hard to read.
+call must not get past a rule by being hard to read. Neither must it get past a budget by the type of an argument.
 """
 
 from __future__ import annotations
@@ -16,13 +16,21 @@ import msgspec
 
 from auth.values import scopes
 from auth.values.model import Principal, PrincipalKind
-from server.mock.conditions import Condition, Undecidable
+from server.mock.conditions import Condition, Doubt, Undecidable
 from server.settings.rules import RuleConfig, Verdict
 
 UNREADABLE: Final = "its arguments hold what is no text, so that no rule can be asked about them"
+ANOTHER_TYPE: Final = (
+    "an argument has another type than a rule compares it with; give it in the type that the schema names"
+)
 DENIED: Final = "the owner of this server does not allow it"
 _SCHEME: Final = "https://"  # of all ids that are addresses
 ASKED: Final = "the owner of this server wants somebody to agree to it first"
+
+
+class InDoubt(ValueError):
+    """An argument whose type leaves open whether a rule with a budget fits: to count the call could let it in, and not to count it lets
+    it past."""
 
 
 class PolicyFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +67,10 @@ class PolicyRule:
         self.tools: Final = config.tools
         self.name: Final = config.name or f"rule {place}"
         self._condition = condition_of(config)
+        # Beside it, a rule that allows so many calls alone knows of which calls it is in doubt.
+        self._perhaps = (
+            _condition(config, "fits") if config.decision == "allow" and config.max_calls else None
+        )
         self._kinds = frozenset(config.who.kind)
         self._scopes = scopes.parse(config.who.scope)
         self._people = config.who.person
@@ -76,7 +88,7 @@ class PolicyRule:
         return names(self.tools, tool)
 
     def fits(self, facts: PolicyFacts) -> bool:
-        """Raises `Undecidable`."""
+        """Raises `Undecidable`, `InDoubt`."""
         if self._kinds and facts.kind not in self._kinds:
             return False
         everything = facts.kind == PrincipalKind.LOCAL.value  # who holds the pipes lacks no scope
@@ -88,7 +100,11 @@ class PolicyRule:
             return False
         if self._claims and not _is_one_of((facts.claims_to_be,), self._claims):
             return False
-        return self._condition.decided(facts.arguments)
+        if self._condition.decided(facts.arguments):
+            return True
+        if self._perhaps is not None and self._perhaps.decided(facts.arguments):
+            raise InDoubt
+        return False
 
     def names_claim(self, facts: PolicyFacts) -> bool:
         """Whether it names a program that only says that it is called so, and so does not speak of it."""
@@ -108,7 +124,10 @@ class PolicyRule:
 def condition_of(config: RuleConfig) -> Condition:
     """Read `when`. Another type than it compares with lets no call through: neither by a rule that allows, nor past one that does not.
     Raises `BadCondition`."""
-    doubt = "fails" if config.decision == "allow" else "fits"
+    return _condition(config, "fails" if config.decision == "allow" else "fits")
+
+
+def _condition(config: RuleConfig, doubt: Doubt) -> Condition:
     return Condition(config.when, linear=True, doubt=doubt)
 
 
@@ -120,6 +139,8 @@ def decide(rules: Sequence[PolicyRule], facts: PolicyFacts) -> PolicyDecision:
                 return rule.decision
         except Undecidable:
             return PolicyDecision(verdict="deny", rule=rule.name, reason=UNREADABLE)
+        except InDoubt:
+            return PolicyDecision(verdict="deny", rule=rule.name, reason=ANOTHER_TYPE)
     return NO_RULE
 
 

@@ -34,19 +34,24 @@ _CARD_GROUPS: Final = frozenset(
         (4, 3, 3, 3),
     }
 )
-_CARD_MARKS: Final = r"[\s.\-\u00ad\u00b7\u2010-\u2015\u2212\u200b-\u200d\u2060\ufeff]"
+_CARD_MARK: Final = r"[\s.\-\u00ad\u00b7\u2010-\u2015\u2212\u200b-\u200d\u2060\ufeff]"
+_CARD_MARKS: Final = f"{_CARD_MARK}{{1,6}}+"
+# How such groups go on behind the first digit, as far as the shortest number reaches.
+_GROUPED: Final = r"\d{3}M(?:\d{4}M(?:\d{4}M\d{4}|\d{5})|\d{6}M\d{4}|\d{3}M\d{3}M\d{3})".replace(
+    "M", _CARD_MARKS
+)
 
 
 class Blot(msgspec.Struct, frozen=True):
-    """`put` makes of a match what stands in its place."""
+    """A pattern, and what is done with a match: `put` says where that ends which is blotted out, and what stands in its place; None where
+    it stays."""
 
     pattern: SafePattern
-    put: Callable[[re.Match[str]], str]
+    put: Callable[[re.Match[str]], tuple[int, str] | None]
 
 
-def plain(pattern: SafePattern, words: str = "redacted") -> Blot:
-    mark = f"[{words}]"
-    return Blot(pattern, lambda _: mark)
+def plain(pattern: SafePattern, mark: str = "[redacted]") -> Blot:
+    return Blot(pattern, lambda found: (found.end(), mark))
 
 
 SECRET_MARK: Final = "[secret redacted]"
@@ -55,7 +60,7 @@ _KEY_OF_AWS: Final = "[A-Za-z0-9/+=]{40}(?![A-Za-z0-9/+=])"
 
 
 def _of(words: str, reach: int, text: str) -> Blot:
-    return plain(SafePattern(re.compile(text), reach), words)
+    return plain(SafePattern(re.compile(text), reach), f"[{words}]")
 
 
 def _secret(reach: int, text: str) -> Blot:
@@ -65,44 +70,43 @@ def _secret(reach: int, text: str) -> Blot:
 # ── cards ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def is_card(digits: str) -> bool:
-    """By the check digit that ISO/IEC 7812 gives them (Luhn)."""
+def card_lengths(digits: str) -> list[int]:
+    """Return the lengths of those beginnings that are a card's number, by the check digit that ISO/IEC 7812 gives them (Luhn)."""
     if not digits.isascii():  # of another script
         digits = "".join(str(int(digit)) for digit in digits)
-    if len(digits) not in _CARD_DIGITS or len(set(digits)) == 1:
-        return False
     if digits[0] not in _CARD_BEGINS and not any(int(digits[:4]) in each for each in _CARD_BEGINS_2):
-        return False
-    total = 0
-    for place, digit in enumerate(reversed(digits)):
-        value = int(digit) * (1 + place % 2)
-        total += value - 9 if value > 9 else value
-    return total % 10 == 0
+        return []
+    found: list[int] = []
+    total = other = 0  # of a number that ends here, and of one that goes on
+    for length, digit in enumerate(digits, 1):
+        value = int(digit)
+        total, other = other + value, total + (2 * value if value < 5 else 2 * value - 9)
+        if total % 10 == 0 and length in _CARD_DIGITS and digits[:length].strip(digits[0]):
+            found.append(length)
+    return found
 
 
-def _without_cards(found: re.Match[str]) -> str:
-    """Of a run of digits in groups, whichever groups together are a card's number."""
-    parts = re.split(rf"({_CARD_MARKS}{{1,6}})", found[0])
-    out: list[str] = []
-    at = 0
-    while at < len(parts):
-        digits, end = "", 0
-        for to in range(at, len(parts), 2):
-            digits += parts[to]
-            if len(digits) > _CARD_DIGITS[-1]:
-                break
-            if len(digits) in _CARD_DIGITS and _is_in_groups(parts[at : to + 1]) and is_card(digits):
-                end = to + 1
-        if end:
-            out.append("[card number redacted]")
-            at = end
-        else:
-            out.append(parts[at])
-            at += 1
-        if at < len(parts):
-            out.append(parts[at])
-            at += 1
-    return "".join(out)
+def is_card(digits: str) -> bool:
+    return len(digits) in card_lengths(digits)
+
+
+def _without_card(found: re.Match[str]) -> tuple[int, str] | None:
+    """Blot out the longest number of a card that begins here and ends where a group of digits does."""
+    window = found[0] + found[1]
+    lengths = card_lengths(re.sub(_CARD_MARK, "", window))
+    if not lengths:
+        return None
+    parts = re.split(f"({_CARD_MARKS})", window)
+    counted, at, end = 0, found.start(), None
+    for place, part in enumerate(parts):
+        at += len(part)
+        if place % 2 == 0:
+            counted += len(part)
+            # The last group may be longer than a card has room for.
+            whole = not found.string[at : at + 1].isdecimal()
+            if whole and counted in lengths and _is_in_groups(parts[: place + 1]):
+                end = at
+    return None if end is None else (end, "[card number redacted]")
 
 
 def _is_in_groups(parts: Sequence[str]) -> bool:
@@ -116,7 +120,7 @@ def _is_in_groups(parts: Sequence[str]) -> bool:
 # ── keys and tokens ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _without_password(found: re.Match[str]) -> str:
+def _without_password(found: re.Match[str]) -> tuple[int, str] | None:
     """Blot out Basic credentials (RFC 7617), which "basic information" is not."""
     encoded = found[1].rstrip("=")
     try:
@@ -126,8 +130,8 @@ def _without_password(found: re.Match[str]) -> str:
             validate=True,
         ).decode()
     except ValueError:
-        return found[0]
-    return SECRET_MARK if ":" in plain and plain.isprintable() else found[0]
+        return None
+    return (found.end(), SECRET_MARK) if ":" in plain and plain.isprintable() else None
 
 
 # In this order, whichever are asked for: what is left of a password by the pattern of mail addresses is still one.
@@ -145,9 +149,16 @@ SETS: Final[Mapping[str, tuple[Blot, ...]]] = MappingProxyType(
             _secret(300, r"glpat-[\w-]{20,250}+"),
             _secret(300, r"hooks\.slack\.com/[\w/-]{10,250}+"),
             # The password of an address; what is before and behind it stays.
-            Blot(
+            plain(
                 SafePattern(re.compile(r"://[^\s/?#:@\"'<>]{0,200}+:[^\s/?#\"'<>]{1,500}@"), 710),
-                lambda _: f"://{SECRET_MARK}@",
+                f"://{SECRET_MARK}@",
+            ),
+            # One that is not written as an address wants it, with a / ? or # of its own; a port that a path follows is none.
+            plain(
+                SafePattern(
+                    re.compile(r"://[^\s/?#:@\[\"'<>]{0,200}+:(?!\d{1,5}+[/?#])[^\s\"'<>]{1,500}@"), 710
+                ),
+                f"://{SECRET_MARK}@",
             ),
             Blot(
                 SafePattern(re.compile(r"(?i:basic)\s{1,10}+([\w+/-]{4,4000}+={0,2}+)", re.ASCII), 4100),
@@ -172,8 +183,14 @@ SETS: Final[Mapping[str, tuple[Blot, ...]]] = MappingProxyType(
         ),
         "cards": (
             Blot(
-                SafePattern(re.compile(rf"(?<!\d)\d(?:{_CARD_MARKS}{{0,6}}+\d){{12,2000}}+"), 14_100),
-                _without_cards,
+                # Found at each group of digits that may begin one, and no further than one reaches: they may follow each other for long.
+                SafePattern(
+                    re.compile(
+                        rf"[^\D01789](?<!\d.)(?=(?:[ -]?+\d){{12}}+|{_GROUPED})(?=((?:{_CARD_MARK}{{0,6}}+\d){{12,18}}+))"
+                    ),
+                    140,
+                ),
+                _without_card,
             ),
         ),
     }

@@ -20,6 +20,7 @@ from server import __version__
 from server.backends.catalog import CatalogError
 from server.endpoint.opening import CannotStart, OpenServers, now_millis, open_servers, subkeys
 from server.observe.log import Logger
+from server.program.orphans import take_orphans
 from server.program.troubles import OutageWatch, nothing_recorded, tell_of_programs
 from server.request.ahead import let_go_of
 from server.request.dispatch import use_inside
@@ -83,6 +84,7 @@ async def serve_alone(
         def make(mark: str) -> PipeConversation:
             return _conversation(opened, resolved, server, principal, mark)
 
+        await background.start(take_orphans)
         await background.start(opened.tasks.run)
         background.start_soon(_sweep, store, opened.boot_id, log)
         background.start_soon(OutageWatch(opened.endpoints, store, log, nothing_recorded).run)

@@ -26,7 +26,7 @@ from server.http.sockets import ListenError
 from server.observe.exposition import MetricFamily, MetricSample
 from server.observe.lines import Lines
 from server.observe.log import Logger
-from server.program.orphans import adopt_orphans, take_orphans
+from server.program.orphans import take_orphans
 from server.program.ports import BoundPorts, open_ports
 from server.program.signals import heed_signals
 from server.program.started import StartedServer, StartedWorker, first_of, why_not
@@ -102,7 +102,6 @@ class Parent:
 
     async def serve(self) -> None:
         config, log = self._resolved.config, self._log
-        adopt_orphans()
         ports = open_ports(config)
         # As it was before anybody was told that the server is there.
         source = self._resolved.source

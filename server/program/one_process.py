@@ -15,7 +15,7 @@ from server import __version__
 from server.admin import control_socket
 from server.http.probes import Readiness
 from server.observe.log import Logger
-from server.program.orphans import adopt_orphans, take_orphans
+from server.program.orphans import take_orphans
 from server.program.ports import BoundPorts, open_ports
 from server.program.process_place import ProcessFigures, Steering
 from server.program.signals import heed_signals
@@ -43,7 +43,6 @@ class OneProcess:
         return open_ports(config)
 
     def home(self, path: Path) -> AbstractContextManager[DataDirectory]:
-        adopt_orphans()
         return open_home(path)
 
     def log_of_settings(self, log: Logger) -> Logger:

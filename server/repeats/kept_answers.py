@@ -1,8 +1,8 @@
 """How many answers are kept for one caller, and that they do not become too many.
 
 An answer is kept until it was fully given, and one of a call with a key, or with `dedupe`, as long as it may be asked for again. Those that were
-given make room for new calls, oldest first, as soon as they can have arrived; those that were paid for and not given yet never do: where they alone are too many, no
-further call is begun. Those that were paid for and those that cost nothing are rows of two tables (`KeptRows`), each with its bounds.
+given make room for new calls, as soon as they can have arrived: first those that nobody paid for, then the oldest. Those that were paid for and
+not given yet never do: where they alone are too many, no further call is begun. Those that were paid for and those that cost nothing are rows of two tables (`KeptRows`), each with its bounds.
 
 What is kept is added up when a caller is first heard of, again when a share of the bound was added here since, because other processes on
 the same database add as well, and again when it could be too much; so an ordinary call adds nothing up.
@@ -59,16 +59,16 @@ LOOK_AGAIN_SECONDS: Final = 1.0
 _OF_ONE: Final = "caller = ?"
 _OF_ANY_STRANGER: Final = "caller >= ? AND caller < ?"
 _GIVEN: Final = "answered_at <= ?"
-_OLDEST: Final = "ORDER BY answered_at, id LIMIT ?"
 
 
 class KeptRows(msgspec.Struct, frozen=True, kw_only=True):
     """Where answers are kept: a table with `id`, `caller`, `answered_at` and `answer_bytes`, which is 0 where none is. `stranger`: how the
-    callers begin that are bounded all together, up to the colon. `drop` makes room of the row with an id."""
+    callers begin that are bounded all together, up to the colon. `drop` makes room of the row with an id; `first`: those that go first."""
 
     table: str
     stranger: str
     drop: str
+    first: str = "answered_at"
 
     @property
     def strangers(self) -> str:
@@ -91,12 +91,14 @@ class KeptRows(msgspec.Struct, frozen=True, kw_only=True):
         return KeptSum(**row)
 
 
-# Of calls that stay made and paid for: a repeat is told that it was answered. One that was interrupted is forgotten.
+# Of calls that stay made and paid for: a repeat is told that it was answered. One that was interrupted or failed, and was not paid for, is
+# forgotten; and before any other, for it costs nothing to make many of them.
 CHARGES: Final = KeptRows(
     table="charges",
     stranger="payer:",
-    drop="UPDATE charges SET answer = NULL, answer_bytes = 0, expires_at = CASE state WHEN 'interrupted' THEN 0 ELSE expires_at END"
-    " WHERE id = ? AND state IN ('done', 'interrupted') AND answered_at IS NOT NULL",
+    drop="UPDATE charges SET answer = NULL, answer_bytes = 0, expires_at = CASE paid WHEN 1 THEN expires_at ELSE 0 END"
+    " WHERE id = ? AND state = 'done' AND answered_at IS NOT NULL",
+    first="paid, answered_at",
 )
 STRANGERS: Final = CHARGES.strangers
 
@@ -117,7 +119,10 @@ def too_old(db: StoreDb, holder: str, bound: KeptSum, *, now: int, rows: KeptRow
         return ()
     to_go = kept - bound + bound.share(PARTS)
     too_many, too_large = to_go.answers, to_go.bytes
-    sql = f"SELECT id, answer_bytes FROM {rows.table} WHERE answer_bytes > 0 AND {_GIVEN} AND {callers} {_OLDEST}"
+    sql = (
+        f"SELECT id, answer_bytes FROM {rows.table} WHERE answer_bytes > 0 AND {_GIVEN} AND {callers}"
+        f" ORDER BY {rows.first}, id LIMIT ?"
+    )
     found: list[str] = []
     for row in db.fetch_all(sql, arrived, *which, FOUND):
         if too_many <= 0 and too_large <= 0:

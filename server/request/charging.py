@@ -1,7 +1,7 @@
 """A call that has a price: the till before its tool runs and after it, around what every other call does as well (tools.py).
 
     price → claimed: held, reserved, or free → the tool → charged or settled → the answer
-                                             ↘ it failed, or nobody wants it any more: released
+                                             ↘ it failed, or nobody wants it any more: released, and with a key remembered
 
 What was paid for is never withheld, and what was not paid for never given: the answer leaves here only after the money has moved. Whoever
 leaves before that gets everything back; whoever leaves after it finds the answer with the next call like this one.
@@ -77,19 +77,22 @@ async def charged(
         await till.release(begun, asked=True)
         raise
     except Exception:
-        await _fail(request, till, begun)
+        await _fail(request, till, begun, None)
         raise
     except BaseException:  # nobody waits for it any more
         await (till.interrupt(begun) if request.reached else till.release(begun))
         raise
     if answer.is_error:
-        in_vain = await _fail(request, till, begun)
+        answer = _as_told(request, begun, answer)
+        in_vain = await _fail(request, till, begun, answer)
         return answer if in_vain is None else with_payment_in_vain(in_vain, answer), outcome
     try:
         served = await till.finish(begun, answer)
     except StoreUnavailable as problem:
         served = _not_written(request, tool, problem)
     if isinstance(served, Refusal):
+        if served.resumes is not None:
+            request.when_written = partial(till.interruption_told, served.resumes)
         return refused(request, till.unpaid(begun.offer, begun.call, served)), "unpaid"
     charge = begun.charge
     _when_written(
@@ -104,10 +107,26 @@ async def charged(
     return msgspec.structs.replace(answer, meta={**(answer.meta or {}), **served.meta}), outcome
 
 
-async def _fail(request: Request, till: Till, begun: Started) -> PaidInVain | None:
-    """The tool has failed. None: nothing was taken."""
-    tries = await till.release(begun)
+def _came_to_tool(request: Request) -> bool:
+    return request.reached and request.retry_after is None
+
+
+def _as_told(request: Request, begun: Started, failed: ToolResult) -> ToolResult:
+    """The failure of a call, which says for programs where it is kept as the answer for its key, and that nothing was taken."""
+    keeps = _came_to_tool(request) and begun.charge.keyed and not begun.call.idempotent and not begun.paid
+    if not keeps:
+        return failed
+    return msgspec.structs.replace(
+        failed, meta={**(failed.meta or {}), REFUSAL: {"reason": "failed", "paid": False}}
+    )
+
+
+async def _fail(request: Request, till: Till, begun: Started, told: ToolResult | None) -> PaidInVain | None:
+    """The tool has failed, or may not have been run. `told`: its caller, in a result. None: nothing was taken."""
+    tries = await (till.interrupt(begun, told) if _came_to_tool(request) else till.release(begun))
     if tries is not None:
+        if begun.charge.keyed:
+            request.when_written = partial(till.interruption_told, begun.id)
         request.in_vain = PaidInVain(tries=tries, settlement=begun.settlement)
         _for_headers(request, begun.settlement)
     return request.in_vain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -73,6 +74,9 @@ class Request(msgspec.Struct, kw_only=True):
     idempotency_key: str | None = None
     address: str = ""  # where the caller is, as far as it can be told
     known_sharer: str | None = None  # `sharer`, once somebody has asked
+    known_apart: str | None = (
+        None  # `apart` likewise; of a task, or inside of a call, that of the request which began it
+    )
     repeats: bool = False  # it may have been made before, and then its answer is given again
     once: bool = False  # it has a key, or its tool has `dedupe`
     answer: Any = None  # its result, once there is one, should its client be gone by then
@@ -119,8 +123,13 @@ class Request(msgspec.Struct, kw_only=True):
         return self.route.revision
 
     @property
-    def session_id(self) -> str | None:
-        return None if self.session is None else self.session.id
+    def apart(self) -> str:
+        """Name its caller and session, as a digest: a session's id is as good as a key to it, and this is kept."""
+        if self.known_apart is None:
+            session = "" if self.session is None else self.session.id
+            named = msgspec.json.encode([self.principal.subject, self.sharer, session])
+            self.known_apart = hashlib.sha256(named).hexdigest()
+        return self.known_apart
 
     @property
     def sharer(self) -> str:

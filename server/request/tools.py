@@ -166,6 +166,7 @@ async def carry_out(
         payment=order.payment,
         idempotency_key=order.idempotency_key,
         address=order.address,
+        known_apart=order.apart or None,
         traceparent=order.traceparent,
         inner=inner,
     )
@@ -227,6 +228,7 @@ def order_of(request: Request, resumed: Any = None) -> TaskOrder:
         can=request.can,
         resumed=resumed,
         traceparent=request.traceparent,
+        apart=request.apart,
         **brought_by(request),
     )
 

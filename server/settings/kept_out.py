@@ -1,9 +1,9 @@
-"""Files of the server's own that the settings name: programs that the server starts may not open them."""
+"""Files of the server's own that the settings name: programs that the server starts may not open them, or not change them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -16,12 +16,28 @@ from server.settings.rules import programs_of
 from server.settings.shapes import ServerConfig
 
 _FILE: Final = "file:"
+_SCRIPTS: Final = frozenset({".py", ".js", ".mjs", ".cjs", ".ts", ".sh", ".rb", ".pl", ".php", ".jar"})
 # Of whoever uses the terminal as this user: logins, names of servers, a wallet; and what a unit of systemd passes on.
 _OF_THE_TERMINAL: Final = ("tokens.json", "servers.json", "wallet.json", "wallet.key", "environment")
 
 
-def kept_out_paths(resolved: Resolved) -> set[Path]:
-    """Return the paths of data, keys, settings, secrets, and the admin socket; some may not exist."""
+class KeptPaths(msgspec.Struct, frozen=True):
+    """What programs may not open, and what they may read and not change. More may come; some may not exist."""
+
+    closed: set[Path] = msgspec.field(default_factory=set[Path])
+    read_only: set[Path] = msgspec.field(default_factory=set[Path])
+
+    def update(self, newer: KeptPaths) -> None:
+        self.closed.update(newer.closed)
+        self.read_only.update(newer.read_only)
+
+
+def kept_out_paths(resolved: Resolved) -> KeptPaths:
+    """Return the paths of data, keys, settings, secrets and the admin socket, and those of what the server runs and reads for its owner."""
+    return KeptPaths(_closed_paths(resolved), _read_only_paths(resolved))
+
+
+def _closed_paths(resolved: Resolved) -> set[Path]:
     config = resolved.config
     found = {resolved.data_dir, paths.control_folder(resolved.data_dir)}
     found |= {each for each in (resolved.backup_dir, resolved.source) if each is not None}
@@ -40,6 +56,39 @@ def kept_out_paths(resolved: Resolved) -> set[Path]:
     ]
     found |= {Path(name).expanduser() for name in _references(msgspec.to_builtins(written, enc_hook=str))}
     return {each.absolute() for each in found}
+
+
+def _read_only_paths(resolved: Resolved) -> set[Path]:
+    """Whoever changes one of these decides instead of the owner, or in the server itself: hooks and what they run, agents that run inside, mocks,
+    skills, descriptions of APIs. Agents that are programs keep their own files in their folders, and may."""
+    found = {
+        Path(each).expanduser()
+        for each in (resolved.config.tls_certificate, resolved.config.store_ca)
+        if each
+    }
+    for server in resolved.servers:
+        found |= {Path(tool.mock).expanduser() for tool in server.tools.values() if tool.mock}
+        inside = [agent for agent in server.agents if not _is_program(agent)]
+        for agent in (*inside, *programs_of(server.hooks)):
+            names = [getattr(agent, name, "") for name in ("file", "path", "document")]
+            found |= {Path(name).expanduser() for name in names if name and "://" not in name}
+            folder = _runs_in(agent)
+            found |= {folder / name for name in _code_of(getattr(agent, "run", ()), folder)}
+    return {each.absolute() for each in found}
+
+
+def _code_of(words: Sequence[str], folder: Path) -> Iterator[Path]:
+    """Yield the program, if it is named by a path, and a script that an interpreter is given. What the system has installed is the system's."""
+    for place, word in enumerate(words):
+        path = Path(word).expanduser()
+        code = "/" in word if place == 0 else path.suffix in _SCRIPTS
+        if (
+            code
+            and "{" not in word
+            and not (folder / path).is_relative_to("/usr")
+            and (folder / path).is_file()
+        ):
+            yield path
 
 
 def _terminal_homes() -> set[Path]:
@@ -95,10 +144,15 @@ def program_notices(resolved: Resolved) -> list[ProgramNotice]:
                 grave=True,
             )
         )
-    forbidden = ForbiddenPaths(kept_out_paths(resolved))
+    kept = kept_out_paths(resolved)
+    forbidden = ForbiddenPaths(kept.closed, kept.read_only)
     folders = {
         folder for agent in started if not getattr(agent, "unconfined", False) for folder in _folders(agent)
     }
+    working = {
+        os.path.realpath(_runs_in(agent)) for agent in started if not getattr(agent, "unconfined", False)
+    }
+    closed = forbidden.folders
     if folders and forbidden.holds(home := os.path.realpath(Path.home())):
         found.append(
             ProgramNotice(
@@ -116,11 +170,11 @@ def program_notices(resolved: Resolved) -> list[ProgramNotice]:
                     grave=True,
                 )
             )
-        elif folder in forbidden.folders and folder != "/":
+        elif folder in working and folder in closed and folder != "/":
             found.append(
                 ProgramNotice(
-                    words=f"programs can make nothing new in {folder} itself, above what the server keeps for itself; in folders below they can",
-                    hint="keep settings, data and keys in folders beside the agent's, or let it write in a folder below",
+                    words=f"programs can make nothing new in {folder} itself, where there is something that the server keeps for itself or lets nobody change; in folders below they can",
+                    hint="let the agent write in a folder below",
                 )
             )
     return found
@@ -151,15 +205,17 @@ def _shared_notices(resolved: Resolved) -> list[ProgramNotice]:
 
 def _started(server: ServerConfig) -> Iterator[msgspec.Struct]:
     """Yield the agents and hooks of a server for which programs are started."""
-    for agent in server.agents:
-        kind = kind_of(agent)
-        if (
-            kind in ("command", "agent")
-            or (kind == "python" and not getattr(agent, "in_process", False))
-            or (kind == "mcp" and getattr(agent, "command", ()))
-        ):
-            yield agent
+    yield from filter(_is_program, server.agents)
     yield from programs_of(server.hooks)
+
+
+def _is_program(agent: msgspec.Struct) -> bool:
+    kind = kind_of(agent)
+    return (
+        kind in ("command", "agent")
+        or (kind == "python" and not getattr(agent, "in_process", False))
+        or (kind == "mcp" and bool(getattr(agent, "command", ())))
+    )
 
 
 def _named(agent: msgspec.Struct) -> str:
@@ -171,6 +227,8 @@ def _folders(agent: msgspec.Struct) -> Iterator[str]:
     """Yield where its program runs, and where its file lies."""
     if file := getattr(agent, "file", ""):
         yield os.path.realpath(Path(file).expanduser().parent)
-    yield os.path.realpath(
-        Path(getattr(agent, "cwd", "") or getattr(agent, "working_dir", "") or ".").expanduser()
-    )
+    yield os.path.realpath(_runs_in(agent))
+
+
+def _runs_in(agent: msgspec.Struct) -> Path:
+    return Path(getattr(agent, "cwd", "") or getattr(agent, "working_dir", "") or ".").expanduser()

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import subprocess
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
 import msgspec
 
+from server.settings.kept_out import KeptPaths
 from server.settings.money import PaymentsConfig
 from server.settings.reading import LoadedSettings, SettingsProblem
 from server.settings.secret import SecretUnreadable, read_secret
@@ -39,7 +40,7 @@ def absences(
     servers: Sequence[ServerConfig],
     upstreams: Sequence[UpstreamConfig],
     agents: Sequence[tuple[str, msgspec.Struct]],
-    kept_paths: Collection[Path],
+    kept_paths: KeptPaths,
 ) -> list[SettingsProblem]:
     """`kept_paths`: what programs may not open; `servers` and `upstreams` as they are written, one after the other; `agents`: where each is written, and what it says."""
     found: list[SettingsProblem] = []
@@ -89,7 +90,7 @@ def _unreadable(key: str, value: object) -> Iterator[SettingsProblem]:
 
 
 def _files(
-    where: str, agent: msgspec.Struct, fields: Mapping[str, Any], kept_paths: Collection[Path]
+    where: str, agent: msgspec.Struct, fields: Mapping[str, Any], kept_paths: KeptPaths
 ) -> Iterable[SettingsProblem]:
     named = fields.get("file")
     if isinstance(named, str) and named:
@@ -105,9 +106,7 @@ def _files(
         )
 
 
-def _syntax(
-    key: str, file: Path, interpreter: str, kept_paths: Collection[Path]
-) -> Iterable[SettingsProblem]:
+def _syntax(key: str, file: Path, interpreter: str, kept_paths: KeptPaths) -> Iterable[SettingsProblem]:
     try:
         with file.open("rb") as handle:
             source = handle.read(_SOURCE_BYTES)
@@ -126,7 +125,7 @@ def _syntax(
         return
 
 
-def _another_reads(file: Path, written: str, kept_paths: Collection[Path]) -> bool:
+def _another_reads(file: Path, written: str, kept_paths: KeptPaths) -> bool:
     """Whether the interpreter that will run it is of another version, and can."""
     from server.backends.environment import child_environment
     from server.backends.interpreter import find_interpreter
@@ -136,7 +135,7 @@ def _another_reads(file: Path, written: str, kept_paths: Collection[Path]) -> bo
     try:
         started = start(
             [find_interpreter(written, file.parent), "-I", "-S", "-c", _CHECK, str(file)],
-            child_environment((), kept_out=ForbiddenPaths(kept_paths)),
+            child_environment((), kept_out=ForbiddenPaths(kept_paths.closed, kept_paths.read_only)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

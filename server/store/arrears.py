@@ -43,8 +43,8 @@ class Arrears:
         self._attempt: _Attempt | None = None
         self._more = trio.Event()
 
-    def __bool__(self) -> bool:
-        return bool(self._due)
+    def __len__(self) -> int:
+        return len(self._due)
 
     def owe(self, job: Job, told: Told | None = None) -> None:
         """The store could not do it now. It may be done twice. `told` what it returned, once it is done."""

@@ -171,12 +171,12 @@ SWEPT: Final = (
     ),
     SweptTable("kept_calls", ("id",), (("expires_at", lambda keep: keep.kept_calls),), piece=20),
     SweptTable("conversations", ("id_hash",), (("expires_at", lambda keep: keep.conversations),), piece=20),
-    # Of one whose end is not known the money may have moved.
+    # Of one whose end is not known the money may have moved, and of a settled one it has: that stays with its movement.
     SweptTable(
         "payments",
         ("id",),
         (("expires_at", lambda keep: keep.payments),),
-        unless="owner IS NOT NULL OR state IN ('settling', 'unknown')",
+        unless="owner IS NOT NULL OR state IN ('settling', 'unknown', 'settled')",
     ),
     SweptTable("meters", ("subject", "period"), (("expires_at", lambda keep: keep.meters),)),
     # Found by their age, and the newest stays, so that no number is given twice.

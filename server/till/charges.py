@@ -1,5 +1,9 @@
 """Rows of charges: one for each priced call that is running, unsettled, owed, interrupted, or kept so that it can be asked for again.
 
+    done, paid          it was answered; the answer is not kept for ever
+    done, not paid      it had a key and failed, which is its answer; without an answer, it was interrupted
+    interrupted         the same where it was paid beforehand
+
 A repeat of a call leads to the charge that stands for it (`charges_standing`). Everything here runs inside jobs.
 """
 
@@ -225,18 +229,28 @@ def is_unanswered(db: StoreDb, charge_id: str, *, since: int) -> bool:
 
 
 def interrupted(
-    db: StoreDb, charge_id: str, *, owner: str, call_id: str, now: int, expires_at: int
+    db: StoreDb,
+    charge_id: str,
+    *,
+    owner: str,
+    call_id: str,
+    now: int,
+    expires_at: int,
+    answer: bytes | None = None,
 ) -> Charge | None:
-    """Keep a call that its caller gave a key, and that may have come to its tool: the same call is not run again by itself. What it
-    held is whoever asks to give back, if it was not paid beforehand. None: it had no key, or certainly did not run."""
-    # What is to be paid beforehand has tries left, and does not run before it is paid. What is not paid makes room like an answer.
+    """Keep a call that its caller gave a key, and that may have come to its tool: the same call is not run again by itself. `answer`: of one
+    that failed and was not paid beforehand. What it held is whoever asks to give back. None: it had no key, or certainly did not run."""
+    # What is to be paid beforehand has tries left, and does not run before it is paid. What is not paid makes room like an answer that was
+    # given, also where an older program does that.
     row = db.fetch_one(
-        "UPDATE charges SET state = 'interrupted', owner = NULL, ended_at = ?, expires_at = ?, answer_bytes = 1 - paid,"
-        " answered_at = CASE paid WHEN 1 THEN answered_at ELSE ? END"
+        "UPDATE charges SET state = CASE paid WHEN 1 THEN 'interrupted' ELSE 'done' END, owner = NULL, ended_at = ?, expires_at = ?,"
+        " answer = ?, answer_bytes = CASE paid WHEN 1 THEN 0 ELSE ? END, answered_at = CASE paid WHEN 1 THEN answered_at ELSE ? END"
         " WHERE id = ? AND state = 'running' AND owner = ? AND call_id = ? AND keyed = 1 AND (paid = 1 OR retries_left = 0)"
         f" RETURNING {_COLUMNS}",
         now,
         expires_at,
+        answer,
+        1 if answer is None else len(answer),
         now,
         charge_id,
         owner,
@@ -245,12 +259,17 @@ def interrupted(
     return None if row is None else Charge.of(row)
 
 
-def resume(db: StoreDb, charge_id: str) -> None:
-    """Let an interrupted call be made again: what was paid for it is owed, else the same call is a new one."""
+def resume(db: StoreDb, charge_id: str, *, own: bool = False) -> None:
+    """Let an interrupted call be made again: what was paid for it is owed, else the same call is a new one. `own`: it goes on by itself,
+    and that is no further try."""
     db.execute(
-        "UPDATE charges SET state = 'owed' WHERE id = ? AND state = 'interrupted' AND paid = 1", charge_id
+        "UPDATE charges SET state = 'owed', retries_left = retries_left + ? WHERE id = ? AND state = 'interrupted' AND paid = 1",
+        int(own),
+        charge_id,
     )
-    db.execute("DELETE FROM charges WHERE id = ? AND state = 'interrupted' AND paid = 0", charge_id)
+    db.execute(
+        "DELETE FROM charges WHERE id = ? AND state = 'done' AND paid = 0 AND answer IS NULL", charge_id
+    )
 
 
 def forgiven(db: StoreDb, charge_id: str) -> None:

@@ -219,18 +219,24 @@ def interrupt(
     payment_id: str | None,
     now: int,
     expires_at: int,
-) -> None:
-    """The same where the tool was run, and nobody can say how far it came: one with a key is remembered as that."""
-    if not _interrupted(db, charge_id, owner=owner, call_id=call_id, now=now, expires_at=expires_at):
-        release(
-            db,
-            charge_id=charge_id,
-            owner=owner,
-            call_id=call_id,
-            payment_id=payment_id,
-            now=now,
-            expires_at=expires_at,
-        )
+    answer: bytes | None = None,
+) -> int | None:
+    """The same where the tool was run, and nobody can say how far it came: one with a key is remembered as that. `answer`: it failed, and
+    said so."""
+    charge = _interrupted(
+        db, charge_id, owner=owner, call_id=call_id, now=now, expires_at=expires_at, answer=answer
+    )
+    if charge is not None:
+        return charge.retries_left if charge.paid else None
+    return release(
+        db,
+        charge_id=charge_id,
+        owner=owner,
+        call_id=call_id,
+        payment_id=payment_id,
+        now=now,
+        expires_at=expires_at,
+    )
 
 
 def send(db: StoreDb, *, charge_id: str, payment_id: str, answer: bytes | None, next_try_at: int) -> None:
@@ -341,18 +347,30 @@ def recover(db: StoreDb, *, boot_id: str, now: int) -> int:
 
 def _is_interrupted(db: StoreDb, charge: Charge, now: int) -> bool:
     assert charge.owner is not None  # it was found by its owner
-    return _interrupted(
+    interrupted = _interrupted(
         db, charge.id, owner=charge.owner, call_id=charge.call_id, now=now, expires_at=now + KEPT_MS
     )
+    return interrupted is not None
 
 
-def _interrupted(db: StoreDb, charge_id: str, *, owner: str, call_id: str, now: int, expires_at: int) -> bool:
-    charge = charges.interrupted(db, charge_id, owner=owner, call_id=call_id, now=now, expires_at=expires_at)
+def _interrupted(
+    db: StoreDb,
+    charge_id: str,
+    *,
+    owner: str,
+    call_id: str,
+    now: int,
+    expires_at: int,
+    answer: bytes | None = None,
+) -> Charge | None:
+    charge = charges.interrupted(
+        db, charge_id, owner=owner, call_id=call_id, now=now, expires_at=expires_at, answer=answer
+    )
     if charge is not None and not charge.paid:
         give_back(db, charge, now)
         if charge.payment_id is not None:
             payments.let_go(db, charge.payment_id)
-    return charge is not None
+    return charge
 
 
 def _owed_by(db: StoreDb, charge: Charge, now: int) -> int | None:

@@ -74,10 +74,10 @@ class Finishing:
         try:
             sealed = self._answers.seal(started.id, answer)
         except AnswerTooLarge:
-            await self.release(started)
-            return words.answer_too_large(MAX_ANSWER_BYTES, paid=started.paid)
+            await self.interrupt(started)
+            return words.answer_too_large(MAX_ANSWER_BYTES, started.id if started.paid else None)
         except BaseException:
-            await self.release(started)
+            await self.interrupt(started)
             raise
         self._room.add(started.charge.caller, len(sealed))
         earlier: Earlier | None = None
@@ -236,14 +236,17 @@ class Finishing:
                 self._under_way.end(started.id)
         return None
 
-    async def interrupt(self, started: Started) -> None:
+    async def interrupt(self, started: Started, failed: ToolResult | None = None) -> int | None:
         """As `Till.interrupt`."""
         if started.call.idempotent:
-            await self.release(started)
-            return
+            return await self.release(started)
         now, charge = self._clock(), started.charge
-        if charge.keyed:
-            self._room.add(charge.caller, 1)
+        sealed = None if failed is None or started.paid else self._sealed(started, failed)
+        earlier: Earlier | None = None
+        if charge.keyed and not started.paid:
+            self._room.add(charge.caller, 1 if sealed is None else len(sealed))
+            if failed is not None and sealed is not None:
+                earlier = Earlier(charge_id=started.id, answer=failed, keyed=True)
         job = partial(
             claims.interrupt,
             charge_id=started.id,
@@ -252,14 +255,23 @@ class Finishing:
             payment_id=charge.payment_id,
             now=now,
             expires_at=now + KEPT_MS,
+            answer=sealed,
         )
         with trio.CancelScope(shield=True):
             try:
-                await self._store.write(job)
+                return await self._store.write(job)
             except StoreError:
                 self._settlements.later(job)
             finally:
-                self._under_way.end(started.id)
+                self._under_way.end(started.id, earlier)
+        return None
+
+    def _sealed(self, started: Started, failed: ToolResult) -> bytes | None:
+        """None: it cannot be kept."""
+        try:
+            return self._answers.seal(started.id, failed)
+        except Exception:  # whatever cannot be written of it, it was made
+            return None
 
     # ── its answer ───────────────────────────────────────────────────────────────────────────────────────────────────
 

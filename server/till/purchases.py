@@ -2,7 +2,9 @@
 
 A purchase takes from `cost:server/tool` and gives to the chain's account, from which what is taken comes: so the chain's account is what a
 wallet of ours has more or less, and what a tool brings is its revenue less its cost. What an upstream takes from a balance that we have
-with it goes to `upstream:server/id`, by the receipt that it gives; the amount is its word, and nothing but the books stands on it.
+with it goes to `upstream:server/id`, by the receipt that it gives; the amount is its word, and nothing but the books stands on it. So its
+signature is not checked: it came over the connection to that upstream, which could sign any amount. It must name that upstream, though: one
+that passes on the receipts of others was paid otherwise, or not at all.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -18,7 +20,7 @@ from auth.values.model import Millis, Principal
 from server.backends.wallet import GivenReceipt, Outlay
 from server.money.amounts import ONE, Micros
 from server.observe.log import Logger
-from server.store.arrears import Arrears
+from server.store.arrears import Arrears, Job
 from server.store.jobs import Store, StoreError
 from server.till.ledger import Books, BooksError, Movement, chain_account
 from server.till.offers import CURRENCY
@@ -28,6 +30,9 @@ _COST: Final = "cost:"
 _UPSTREAM: Final = "upstream:"
 # An upstream may say anything: a thousand dollars a call, so that no number of calls makes sums that cannot be counted.
 MOST_TAKEN: Final = 1_000 * ONE
+# Receipts that wait for a store that cannot write, as far as memory goes: how many there are, upstreams and callers decide. Our own payments
+# are bounded by their wallet.
+MOST_OWED: Final = 1_000
 _PRINTABLE: Final = re.compile(r"[!-~]{1,100}")
 _NOBODY: Final = "agent"
 # The books lack one, and will.
@@ -52,6 +57,8 @@ def _taken(server: str, given: GivenReceipt) -> Movement | None:
     receipt = read_receipt(given.text)
     if receipt.how != "balance" or not receipt.amount:
         return None
+    if not given.issuer or receipt.issuer != given.issuer:
+        raise BadReceipt(f"it is a receipt of {receipt.issuer}, and not of {given.issuer or 'this upstream'}")
     if receipt.currency != CURRENCY:
         raise BadReceipt("it is of another currency")
     if receipt.amount > MOST_TAKEN:
@@ -119,26 +126,40 @@ class PurchaseBook:
             self._log.warning("purchase.unreadable_receipt", reason=str(problem)[:200], **facts)
             return
         if movement is not None:
-            await self._post(movement)
+            await self._post(movement, most_owed=MOST_OWED)
 
-    async def _post(self, movement: Movement) -> None:
-        """A store that cannot write keeps nobody from an answer that is paid for: then it is booked as soon as it can."""
+    async def _post(self, movement: Movement, *, most_owed: int | None = None) -> None:
+        """A store that cannot write keeps nobody from an answer that is paid for: then it is booked as soon as it can. `most_owed`: it
+        comes after all that is owed already, and is told of in the log alone where that is so much."""
         if self._books is None or self._arrears is None:
             return
-        facts = {
-            "server": self._server,
-            "tool": movement.tool,
-            "amount": movement.amount,
-            "request": movement.call_id,
-        }
         job = partial(self._books.post, movement=movement, now=self._clock())
+        if most_owed is not None and self._arrears:
+            self._owe(job, movement, "others are owed before it", most_owed)
+            return
         with trio.CancelScope(shield=True):  # bounded by the store, which gives up by itself
             try:
                 await self._store.write(job)
             except StoreError as problem:
-                self._arrears.owe(
-                    job, lambda seq: self._log.info("purchase.booked_late", movement=seq, **facts)
-                )
-                self._log.warning("purchase.not_booked_yet", reason=str(problem)[:200], **facts)
+                self._owe(job, movement, str(problem), most_owed)
             except BooksError as problem:  # nor will it ever be
-                self._log.error(NOT_BOOKED, reason=str(problem)[:200], **facts)
+                self._log.error(NOT_BOOKED, reason=str(problem)[:200], **self._facts(movement))
+
+    def _owe(self, job: Job, movement: Movement, why: str, most_owed: int | None) -> None:
+        assert self._arrears is not None  # as above
+        facts = self._facts(movement)
+        if most_owed is not None and len(self._arrears) >= most_owed:
+            self._log.error(NOT_BOOKED, reason=f"{most_owed} are owed to the books already", **facts)
+            return
+        self._arrears.owe(job, lambda seq: self._log.info("purchase.booked_late", movement=seq, **facts))
+        self._log.warning("purchase.not_booked_yet", reason=why[:200], **facts)
+
+    def _facts(self, movement: Movement) -> dict[str, Any]:
+        return {
+            "server": self._server,
+            "tool": movement.tool,
+            "amount": movement.amount,
+            "request": movement.call_id,
+            "account": movement.target,
+            "note": movement.note,
+        }

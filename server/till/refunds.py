@@ -29,6 +29,7 @@ WAYS: Final[Mapping[str, tuple[MovementKind, ...]]] = MappingProxyType(
         "deposit": ("payout",),
         "grant": ("refund",),
         "voucher": ("refund",),
+        "purchase": ("refund",),
     }
 )
 

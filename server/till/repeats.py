@@ -1,7 +1,8 @@
 """Calls that were made before: what the charge that stands for them comes to, and whose an authorization is that was shown before.
 
 Whoever comes second waits for the first, is given its answer, or is told what is wrong; a call that was paid beforehand and not served is
-taken up again. Nothing is charged a second time, or run: what was interrupted only if that does no harm, or its caller was told and it is paid.
+taken up again. Nothing is charged a second time, or run: what was interrupted only if that does no harm, or its caller was told and it is paid,
+or by the task that it is, which goes on after a restart.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from server.x402.payments import Payment
 MARGIN_SECONDS: Final = 2.0
 # How often it is looked for whether another process has come to an end with a call.
 LOOK_SECONDS: Final = 0.25
+# Of a failure, which nobody paid for.
+NO_META: Final[Mapping[str, Any]] = {}
 
 
 class Repeats:
@@ -78,12 +81,12 @@ class Repeats:
             return None
         stored, sealed = kept_of_it
         if sealed is None:
-            return words.answer_gone()
+            return words.answer_gone() if stored.paid else await self._of_interrupted(stored, call)
         try:
             answer = self._answers.open(charge.id, sealed)
         except ValueError:  # msgspec's is one
             return words.answer_unreadable()
-        meta = self._finishing.meta_of(stored, await self._settlement_of(stored))
+        meta = self._finishing.meta_of(stored, await self._settlement_of(stored)) if stored.paid else NO_META
         return Earlier(
             charge_id=charge.id,
             answer=answer,
@@ -131,9 +134,11 @@ class Repeats:
         return words.tried_often_enough() if again is not None and again.state == "owed" else None
 
     async def _of_interrupted(self, charge: Charge, call: PricedCall) -> Refusal | None:
-        if not call.idempotent:
+        # A task goes on as the very call that it was: ids of calls are ours, and no caller can bring one.
+        own = call.patient and charge.call_id == call.call_id
+        if not own and not call.idempotent:
             return words.interrupted(charge, await self._settlement_of(charge) if charge.paid else None)
-        await self._store.write(partial(charges.resume, charge_id=charge.id))
+        await self._store.write(partial(charges.resume, charge_id=charge.id, own=own))
         return None
 
     async def _settlement_of(self, charge: Charge) -> Mapping[str, Any] | None:

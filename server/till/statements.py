@@ -6,7 +6,9 @@ one account the stretch begins with its next movement, so that whatever lies bet
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -18,6 +20,10 @@ from server.till.ledger import CHAIN
 # Numbers that one page looks at: some ten milliseconds of a reading thread.
 STRETCH: Final = 20_000
 CHAIN_FACTS: Final = ("transaction", "payer", "pay_to", "network", "asset")
+# Movements that are a payment themselves; others that name one have their own way.
+_PAID: Final = frozenset({"payment", "deposit"})
+_CHAIN_SIDES: Final = MappingProxyType({"payment": "source", "deposit": "source", "purchase": "target"})
+_TRANSACTION: Final = re.compile(r"0x[0-9A-Fa-f]{64}")
 # Payments that one query looks up by their ids.
 _NAMED: Final = 500
 
@@ -88,7 +94,9 @@ def page(
 
 def chain_facts(db: StoreDb, rows: Sequence[Row]) -> list[dict[str, str | None]]:
     """A job: find by which transaction, and between which addresses, each of these movements was paid on a chain. All None for others."""
-    named = sorted({row["payment_id"] for row in rows if row["payment_id"] is not None})
+    named = sorted(
+        {row["payment_id"] for row in rows if row["payment_id"] is not None and row["kind"] in _PAID}
+    )
     found: dict[str, Row] = {}
     for begin in range(0, len(named), _NAMED):
         some = named[begin : begin + _NAMED]
@@ -103,12 +111,14 @@ def chain_facts(db: StoreDb, rows: Sequence[Row]) -> list[dict[str, str | None]]
 def _chain_facts(movement: Row, payment: Row | None) -> dict[str, str | None]:
     facts: dict[str, str | None] = dict.fromkeys(CHAIN_FACTS)
     kind = movement["kind"]
-    side = {"payment": "source", "deposit": "source", "purchase": "target"}.get(kind)
+    side = _CHAIN_SIDES.get(kind)
     if side is not None and movement[side].startswith(CHAIN):
         facts["network"], _, facts["asset"] = movement[side].removeprefix(CHAIN).rpartition(":")
         if kind == "purchase":
             facts["transaction"] = movement["note"] or None
-    if payment is not None:
+    if kind == "payout" and _TRANSACTION.fullmatch(movement["note"]):  # by hand, in one of its own
+        facts["transaction"] = movement["note"]
+    if payment is not None and kind in _PAID:
         facts |= {name: payment[name] for name in CHAIN_FACTS if name != "transaction"}
         facts["transaction"] = payment["transaction_hash"] or None
     return facts

@@ -202,10 +202,11 @@ class Till:
         so for a moment the call leads to the same answer, unless the caller is heard of before."""
         return self._finishing.answered(charge_id, keyed=keyed, keeps_ms=keeps_ms, on_chain=on_chain)
 
-    async def interrupt(self, started: Started) -> None:
-        """Release a call whose tool was run and nobody knows how far it came: one with a key is not run again by itself, unless that
-        does no harm."""
-        await self._finishing.interrupt(started)
+    async def interrupt(self, started: Started, failed: ToolResult | None = None) -> int | None:
+        """Release a call whose tool was run and did not come to its end, or nobody knows how far it came: one with a key is not run again
+        by itself, unless that does no harm. `failed`: what its caller is told, which is its answer from now on. Returned is what `release`
+        returns."""
+        return await self._finishing.interrupt(started, failed)
 
     def interruption_told(self, charge_id: str) -> None:
         """Let a call that was paid beforehand and interrupted be made again: its caller has been told, and decides."""

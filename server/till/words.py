@@ -296,17 +296,18 @@ def tried_often_enough() -> Refusal:
     )
 
 
-def answer_too_large(limit: int, *, paid: bool) -> Refusal:
-    """`paid`: it was paid beforehand."""
+def answer_too_large(limit: int, paid: str | None) -> Refusal:
+    """`paid`: the charge of one that was paid beforehand."""
     then = (
         "It was paid for before it was made: it can be made again, or ask whoever runs this server for a refund."
-        if paid
+        if paid is not None
         else "Nothing was taken."
     )
     return Refusal(
         reason="answer_too_large",
         text=f"The tool's answer is larger than {limit / 1048576:.1f} MiB, which is more than can be sold. {then}",
         status=500,
+        resumes=paid,
     )
 
 

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 # How it is called where the settings have the credential itself, and where there is none to show.
 STATIC: Final = "the credential in the settings"
 NOBODY: Final = "nobody"
+# With whose account calls are made there: with the others each caller has one, and what is taken from it is no cost of ours.
+OWNERS: Final = frozenset({STATIC, "login", "client-credentials"})
 
 
 def open_desk(
@@ -95,7 +97,8 @@ def open_upstream(
     tell_receipt: TellReceipt | None = None,
     parked: ParkedElsewhere | None = None,
 ) -> McpBackend:
-    """Raises `ValueError` and `SecretUnreadable` for settings that turn out not to work."""
+    """`tell_receipt`: the books, of what it takes for a call from an account of the owner. Raises `ValueError` and `SecretUnreadable` for
+    settings that turn out not to work."""
     key = UpstreamKey(server, config.id)
     guard = desk.guard(key, config.trust)
     static = StaticCredential(headers, read_secret(config.token) if config.token else None)
@@ -124,7 +127,7 @@ def open_upstream(
         name=name,
         log=log,
         buying=buying,
-        tell_receipt=tell_receipt,
+        tell_receipt=tell_receipt if called in OWNERS else None,
         parked=parked,
     )
     served = desk.known.get(key)

@@ -278,7 +278,7 @@ async def test_a_statement_is_told_in_pages_by_what_is_wanted(monkeypatch: pytes
 async def test_a_statement_names_the_transaction_of_what_was_paid_on_a_chain() -> None:
     paid = {"payer": "0xaa", "pay_to": "0xbb", "network": "eip155:8453", "asset": "0xcc"}
     chain, call = chain_account(paid["network"], paid["asset"]), revenue_account("shop", "sell")
-    books = Books(LEDGER_KEY)
+    books, back = Books(LEDGER_KEY), "0x" + "aB" * 32
 
     def furnish(db: StoreDb) -> None:
         db.execute(
@@ -291,7 +291,9 @@ async def test_a_statement_names_the_transaction_of_what_was_paid_on_a_chain() -
             ("payment", chain, call, {"payment_id": "pay_1"}),
             ("payment", chain, call, {"payment_id": "pay_0"}),  # swept by an earlier version
             ("purchase", "cost:shop/sell", chain, {"charge_id": "once:1", "note": "0xee"}),
-            ("payout", call, PAID_OUT, {"refers": 1, "note": "0xff"}),
+            # Sent back in transactions of their own.
+            ("payout", call, PAID_OUT, {"refers": 1, "payment_id": "pay_1", "note": back}),
+            ("payout", call, PAID_OUT, {"refers": 1, "payment_id": "pay_1", "note": "by cheque 0xff"}),
         ]
         for kind, source, target, more in moved:
             movement = Movement(
@@ -308,6 +310,7 @@ async def test_a_statement_names_the_transaction_of_what_was_paid_on_a_chain() -
         {**paid, "transaction": "0xdd"},
         {**nothing, **where},
         {**nothing, **where, "transaction": "0xee"},
+        {**nothing, "transaction": back},
         nothing,
     ]
 

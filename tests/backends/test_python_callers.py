@@ -64,8 +64,8 @@ class House:
     traceparent: str | None = None
 
     @property
-    def session_id(self) -> str | None:
-        return None
+    def apart(self) -> str:
+        return "user-1"
 
     def asked_by(self) -> AskedBy:
         self.asked.append("who")

@@ -208,6 +208,57 @@ def test_what_is_wrong_with_the_agent_itself_does_not_hide_that_it_was_paid(
     assert unpacked(answer.headers["payment-response"])["success"] is True
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_with_a_key_what_was_paid_beforehand_runs_again_as_soon_as_its_caller_was_told(
+    shop: Shop, word: dict[str, str], ends: bool
+) -> None:
+    said = {"word": "exit"} if ends else word
+    wanted = shop.challenge("/shared/call/slips", said)["accepts"][0]
+    head = {
+        "payment_signature": packed(Buyer().payment(wanted)),
+        "idempotency_key": f"{word['word'][:64]}-{ends}",
+    }
+    for left in (3, 2):
+        told = shop.post("/shared/call/slips", said, **head)
+        assert told.status_code in ((502, 503) if ends else (422,)), told.text
+        assert (told.json()["paid"], told.json()["retries_left"]) == (True, left)
+
+
+def test_a_call_with_a_key_that_failed_is_answered_by_its_failure_and_costs_nothing(
+    shop: Shop, word: dict[str, str]
+) -> None:
+    wanted = shop.challenge("/shared/call/breaks", word)["accepts"][0]
+    before = shop.settled()
+    head = {"payment_signature": packed(Buyer().payment(wanted)), "idempotency_key": word["word"][:64]}
+    first, again = (shop.post("/shared/call/breaks", word, **head) for _ in range(2))
+    for each in (first, again):
+        assert (each.status_code, each.json()["_meta"]["io.ostiary/payment"]["paid"]) == (422, False), (
+            each.text
+        )
+        assert "payment-response" not in each.headers
+    assert "x-x402-idempotent" not in first.headers and again.headers["x-x402-idempotent"] == "replay"
+    assert again.json()["content"] == first.json()["content"]
+    assert shop.settled() == before
+
+
+def test_a_call_with_a_key_whose_agent_died_is_not_made_again_and_costs_nothing(
+    shop: Shop, key: str, word: dict[str, str]
+) -> None:
+    said = {"word": "exit"}
+    wanted = shop.challenge("/private/call/slips", said, authorization=f"Bearer {key}")["accepts"][0]
+    before = shop.settled()
+    head = {
+        "authorization": f"Bearer {key}",
+        "payment_signature": packed(Buyer().payment(wanted)),
+        "idempotency_key": word["word"][:64],
+    }
+    assert shop.post("/private/call/slips", said, **head).status_code in (502, 503)
+    for _ in range(2):
+        told = shop.post("/private/call/slips", said, **head)
+        assert (told.status_code, told.json()["reason"], told.json()["paid"]) == (409, "interrupted", False)
+    assert shop.settled() == before
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_payment_in_a_header_of_mcp_has_its_outcome_in_one(
     shop: Shop, word: dict[str, str], version: int

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ SETTINGS = """
 auth = "none"
 key_file = "{home}/keys/door.key"
 [[server]]
+hooks.before = {{ file = "{home}/hooks-by-a-link/hooks.py", function = "before", tools = ["*denied"] }}
 [[server.agent]]
 kind = "mcp"
 id = "up"
@@ -54,6 +56,12 @@ name = "read_it"
 input = {{ path = "string" }}
 run = ["/bin/cat", "--", "{{path}}"]
 """
+HOOKS = """
+from beside import WHY
+
+def before(call):
+    return {"decision": "deny", "reason": WHY}
+"""
 AGENT = """
 import subprocess
 from ostiary import tool
@@ -69,6 +77,10 @@ def read_by_python(path: str) -> str:
 def type_it(words: list[str]) -> str:
     done = subprocess.run(words, capture_output=True, text=True)
     return f"{done.returncode} {done.stdout} {done.stderr}"
+
+@tool
+def denied() -> str:
+    return "done"
 
 @tool
 def leave_an_orphan() -> str:
@@ -93,6 +105,10 @@ def ostiary(request: pytest.FixtureRequest, home: Path) -> Program:
         (home / name).mkdir(mode=0o700)
     (home / "secrets" / "upstream").write_text("of-another-agent", "utf-8")
     (home / "agents" / "agent.py").write_text(AGENT, "utf-8")
+    (home / "hooks" / "__pycache__").mkdir(parents=True)
+    (home / "hooks" / "hooks.py").write_text(HOOKS, "utf-8")
+    (home / "hooks" / "beside.py").write_text("WHY = 'never'\n", "utf-8")
+    (home / "hooks-by-a-link").symlink_to("hooks")
     (home / "hostile.py").write_bytes(HOSTILE.read_bytes())
     (home / "settings" / "ostiary.toml").write_text(
         SETTINGS.format(home=home, python=PYTHON, hostile=home / "hostile.py"), "utf-8"
@@ -154,9 +170,116 @@ def test_no_kind_of_agent_opens_what_is_the_servers(ostiary: Program, served: st
         assert path.read_bytes()[:8].decode("latin-1") not in told.stdout
 
 
+def test_no_program_changes_a_hook(ostiary: Program, served: str) -> None:
+    tried = called(ostiary, served, "rewrite")
+    assert set(tried.values()) <= {"PermissionError", "FileNotFoundError"}, tried
+    assert (ostiary.home / "hooks-by-a-link").is_symlink()
+    told = ostiary.run("call", served, "denied", "--json", code=1)
+    assert "never" in told.stdout + told.stderr
+
+
+def test_programs_read_what_is_put_beside_a_hook_later(ostiary: Program, served: str) -> None:
+    (ostiary.home / "hooks" / "later.txt").write_text("of today", "utf-8")
+    later = ostiary.home / "hooks" / "later.txt"
+    later.chmod(0o644)
+    assert called(ostiary, served, "read_by_python", f"path={later}") == "of today"
+
+
 def test_an_agent_reads_and_writes_what_is_its_own(ostiary: Program, served: str) -> None:
     assert called(ostiary, served, "write_here", "text=hello") == "hello"
     assert (ostiary.home / "agents" / "notes.txt").read_text("utf-8") == "hello"
+
+
+def test_what_a_killed_server_left_behind_is_no_owner_of_the_next(ostiary: Program) -> None:
+    settings = str(ostiary.home / "settings" / "ostiary.toml")
+    with ostiary.serving("--config", settings) as server:
+        left = called(ostiary, server.endpoint, "linger")["pid"]
+        server.end(signal.SIGKILL)
+    try:
+        with ostiary.serving("--config", settings):
+            (ostiary.home / "tmp" / "go").touch()
+            told = ostiary.home / "tmp" / "told"
+            until("what it was told", lambda: True if told.exists() else None)
+            answers = json.loads(told.read_text("utf-8"))
+            assert answers, "it found no socket to try"
+            assert all("new privileges" in each.get("error", "") for each in answers.values())
+            assert ostiary.at_machine("api-keys", "list") == []
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(left, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("ostiary", [()], indirect=True, ids=["as-it-is"])
+def test_a_stop_ends_what_programs_have_left_behind(ostiary: Program) -> None:
+    settings = str(ostiary.home / "settings" / "ostiary.toml")
+    with ostiary.serving("--config", settings) as server:
+        left = called(ostiary, server.endpoint, "linger")["pid"]
+        assert Path(f"/proc/{left}").exists()
+        assert server.end(signal.SIGTERM) == 0
+        assert not Path(f"/proc/{left}").exists()
+
+
+def test_what_another_server_of_that_user_started_is_no_owner_of_this_one(
+    ostiary: Program, served: str
+) -> None:
+    other = (*ostiary.command, "serve", "--stdio", "--data-dir", str(ostiary.data_dir))
+    config = ("--config", str(ostiary.home / "settings" / "ostiary.toml"))
+    with subprocess.Popen(
+        (*other, *config),
+        cwd=ostiary.home,
+        env=ostiary.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        client = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "t", "version": "1"},
+        }
+        found: Any = None
+        for method, params in (
+            ("initialize", client),
+            ("tools/call", {"name": "up__take_over", "arguments": {}}),
+        ):
+            question = {"jsonrpc": "2.0", "id": method, "method": method, "params": params}
+            process.stdin.write(json.dumps(question).encode() + b"\n")
+            process.stdin.flush()
+            answers = (json.loads(line) for line in process.stdout)
+            found = next(each for each in answers if each.get("id") == method)
+        process.stdin.close()
+    socket = found["result"]["structuredContent"]["socket"]
+    assert socket, "it found no socket to try"
+    assert all("new privileges" in way.get("error", "") for way in socket.values())
+    assert ostiary.at_machine("api-keys", "list") == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make what containers are made of")
+@pytest.mark.parametrize("ostiary", [()], indirect=True, ids=["as-it-is"])
+def test_where_a_container_gives_nobody_new_privileges_its_owner_is_let_in_and_programs_are_not(
+    ostiary: Program,
+) -> None:
+    bare = ("setpriv", "--no-new-privs", *SOURCE)
+    settings = str(ostiary.home / "settings" / "ostiary.toml")
+    container = Program(
+        command=("unshare", "--fork", "--kill-child", "--pid", "--mount-proc", *bare), home=ostiary.home
+    )
+    with container.serving("--config", settings) as server:
+        (inside,) = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
+        try:
+            assert called(ostiary, server.endpoint, "linger")["pid"]
+            (ostiary.home / "tmp" / "go").touch()
+            told = ostiary.home / "tmp" / "told"
+            until("what it was told", lambda: True if told.exists() else None)
+            answers = json.loads(told.read_text("utf-8"))
+            assert answers, "it found no socket to try"
+            assert all("server started" in each.get("error", "") for each in answers.values())
+            person = Program(command=("nsenter", "-t", inside, "-p", "-m", *bare), home=ostiary.home)
+            assert person.at_machine("api-keys", "create", "mine")["name"] == "mine"
+        finally:
+            os.kill(int(inside), signal.SIGTERM)  # `unshare` passes none on
 
 
 @pytest.mark.parametrize("ostiary", [()], indirect=True, ids=["as-it-is"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -187,3 +188,43 @@ def test_a_client_program_that_is_disabled_has_nothing_done_any_more(house: Hous
 
 def _over(stood: Stood) -> Stood | None:
     return stood if stood.state not in ("working", "input_required") else None
+
+
+@pytest.mark.parametrize(
+    ("number", "tool", "upfront"),
+    [
+        (signal.SIGTERM, "steps", False),
+        (signal.SIGKILL, "steps", True),
+        (signal.SIGTERM, "curious", True),
+        (signal.SIGKILL, "curious", False),
+    ],
+)
+def test_a_task_with_a_price_and_a_key_goes_on_and_is_charged_once(
+    house: House, number: int, tool: str, upfront: bool
+) -> None:
+    settings = house.program.home / "ostiary.toml"
+    price = f'[server.tools.{tool}]\nprice = "$0.01"\nflow = "{"upfront" if upfront else "after"}"\n'
+    first, server, rest = settings.read_text("utf-8").partition('[[server]]\nname = "wasm"')
+    settings.write_text(f"{first}{price}{server}{rest}", "utf-8")
+    ledger = partial(house.program.at_machine, "ledger")
+    with house.open() as running:
+        face = house.face("core in a session")
+        person = house.program.at_machine("users", "list")[0]["id"]
+        ledger("grant", f"user:{person}", "$1")
+        made = face.wire.call(tool, "s", task={}, _meta={"x402/idempotency-key": "order-1"}).result
+        task_id = made["task"]["taskId"]
+        if tool == "steps":
+            house.await_note("s kept step 0")
+        else:
+            until("the task to ask", lambda: face.look(task_id).state == "input_required" or None)
+        house.hang_up()
+        running.end(number)
+    house.let_go("s")
+    with house.open():
+        face = house.face("core in a session")
+        face.answer(task_id, {"colour": {"colour": "blue"}} if tool == "curious" else {})
+        assert face.end(task_id) == Ended("completed", "s: blue" if tool == "curious" else "s began at 1")
+        again = face.wire.call(tool, "s", _meta={"x402/idempotency-key": "order-1"}).result
+        assert not again["isError"], "the same call leads to the answer of the task"
+        charged = [each for each in ledger("statement") if each["kind"] == "charge"]
+        assert [each["amount"] for each in charged] == ["0.010000"]

@@ -45,7 +45,9 @@ UPSTREAM = """
             answer["error"] = {"code": -32601, "message": "unknown"}
         print(json.dumps(answer), flush=True)
 """
-WHOSE = re.compile(r"notes, the program behind this server \(python[0-9.]*\), asks: Ostiary: your session")
+WHOSE = re.compile(
+    r"notes, the program behind this server \(python[0-9.]* asker\.py\), asks: Ostiary: your session"
+)
 
 
 def test_whoever_is_asked_in_a_terminal_or_in_a_browser_reads_whose_question_it_is(home: Path) -> None:

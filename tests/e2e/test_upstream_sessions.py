@@ -4,7 +4,8 @@ FastMCP server that keeps a state."""
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping
+import sys
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -145,3 +146,55 @@ def test_each_caller_has_a_child_where_the_settings_say_so_and_else_it_is_said_t
             call_tool(server.endpoint, "echo", {"message": "x"}, more=of(ostiary, "bob"))
             assert [listed(each) for each in PEOPLE] == seen
             assert ("all who call share what" in server.said()) == (share == "all")
+
+
+# A server that keeps one word for as long as it runs.
+KEEPER = """
+import json, sys
+word = "nothing"
+for line in sys.stdin:
+    asked = json.loads(line)
+    params = asked.get("params") or {}
+    if asked.get("method") == "initialize":
+        can = {"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}}}
+        result = {"protocolVersion": "2025-11-25", "capabilities": can, "serverInfo": {"name": "k", "version": "1"}}
+    elif asked.get("method") == "tools/list":
+        shape = {"inputSchema": {"type": "object"}, "execution": {"taskSupport": "optional"}}
+        result = {"tools": [{"name": name, **shape} for name in ("keep", "show")]}
+    elif asked.get("method") == "tools/call":
+        word = params["arguments"].get("word", word)
+        result = {"content": [{"type": "text", "text": word}]}
+    else:
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+def begun(endpoint: str) -> Callable[..., dict[str, Any]]:
+    """Begin a session of the handshake era, and return what asks in it."""
+    headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
+
+    def ask(method: str, **params: Any) -> dict[str, Any]:
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        answer = httpx2.post(endpoint, json=message, headers=headers, timeout=WAIT_SECONDS, trust_env=False)
+        headers.setdefault("Mcp-Session-Id", answer.headers.get("mcp-session-id", ""))
+        return json.loads(answer.text.rpartition("data: ")[2])["result"]
+
+    client = {"name": "client", "version": "1"}
+    ask("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=client)
+    return ask
+
+
+def test_a_task_runs_in_the_child_of_the_session_that_ordered_it(ostiary: Program) -> None:
+    (ostiary.home / "keeper.py").write_text(KEEPER, "utf-8")
+    command = json.dumps([sys.executable, str(ostiary.home / "keeper.py")])
+    upstream = f'kind = "mcp"\ntrust = "always"\ncommand = {command}\nshare = "caller"\nera = "handshake"'
+    (ostiary.home / "ostiary.toml").write_text(
+        f'auth = "none"\n[[server]]\n[[server.agent]]\n{upstream}\n', "utf-8"
+    )
+    with ostiary.serving() as server:
+        for word in ("one", "two"):
+            ask = begun(server.endpoint)
+            assert said(ask("tools/call", name="keep", arguments={"word": word})) == word
+            task = ask("tools/call", name="show", arguments={}, task={"ttl": 60_000})["task"]
+            assert said(ask("tasks/result", taskId=task["taskId"])) == word

@@ -377,9 +377,11 @@ async def test_receipts_are_told_to_the_books_whether_or_not_there_is_a_wallet(
         return text("said", _meta=meta)
 
     double = Double(handlers={"say": say}, lists={"tools": [tool("say")]})
-    async with over_tcp(double) as there:
-        settings: dict[str, Any] = {"tcp": there, "id": "shop", "tell_receipt": tell}
+    async with over_http(double) as url:
+        settings: dict[str, Any] = {"url": url, "id": "shop", "tell_receipt": tell}
         async with buying(Wallet(tmp_path), Till(), **settings) if paying else gate(**settings) as door:
             for asked in "abc":
                 assert words(await door.call("shop__say", arguments={"word": asked})) == "said"
-    assert [(each.text, each.upstream, each.tool) for each in told] == [("a.b.c", "shop", "shop__say")]
+    assert [(each.text, each.issuer, each.upstream, each.tool) for each in told] == [
+        ("a.b.c", url.removesuffix("/mcp"), "shop", "shop__say")
+    ]

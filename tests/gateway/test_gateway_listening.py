@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -22,6 +20,7 @@ from upstreams import (
     soon,
     text,
     tool,
+    with_streams,
     words,
 )
 
@@ -100,59 +99,6 @@ async def test_a_stream_of_changes_that_ends_is_opened_again_and_the_lists_are_r
     async with over_http(double) as url, gate(url=url) as door:
         await soon(lambda: len(door.backend.tools()) == 2)
         await soon(lambda: begun == 2)
-
-
-@asynccontextmanager
-async def with_streams(double: Double, *, old: bool = False) -> AsyncGenerator[tuple[str, list[Any]]]:
-    """Of the handshake era, with a stream on GET; `old`: the transport of 2024-11-05, which has nothing else."""
-    streams: list[Any] = []
-
-    async def serve(stream: trio.SocketStream) -> None:
-        async def say(message: Mapping[str, Any]) -> None:
-            event = b"data: " + json.dumps(message).encode() + b"\n\n"
-            await streams[-1].send_all(b"%x\r\n%s\r\n" % (len(event), event))
-
-        async def reply(status: int, body: bytes = b"") -> None:
-            kind = "Content-Type: application/json\r\n" if body else ""
-            head = f"HTTP/1.1 {status} Whatever\r\n{kind}Content-Length: {len(body)}\r\n\r\n"
-            await stream.send_all(head.encode() + body)
-
-        async def post(body: bytes) -> None:
-            message = json.loads(body)
-            double.hear(message, {})
-            if old:
-                await reply(202)
-                nursery.start_soon(double.take, message, say, {})
-                return
-            answers: list[Any] = []
-
-            async def keep(answer: Any) -> None:
-                answers.append(answer)
-
-            await double.take(message, keep, {})
-            await reply(200 if answers else 202, json.dumps(answers[0]).encode() if answers else b"")
-
-        try:
-            async with stream:
-                while (request := await read_request(stream)) is not None:
-                    method, headers, body = request
-                    if method == "GET":
-                        head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-                        event = b"event: endpoint\ndata: /messages?session=1\n\n" if old else b": hello\n\n"
-                        await stream.send_all(head.encode() + b"%x\r\n%s\r\n" % (len(event), event))
-                        streams.append(stream)
-                        await trio.sleep_forever()
-                    elif old and ("mcp-method" in headers or not streams):
-                        await reply(405)
-                    else:
-                        await post(body)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
-
-    async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
-        yield f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}/sse", streams
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_server_of_the_handshake_era_tells_on_a_get() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -155,6 +157,30 @@ async def test_a_server_without_an_id_that_claims_anothers_address_gets_nothing(
         assert await text_at(catalog, "ui://clock/clock/unlisted") == "clock's"
         assert await text_at(catalog, "ui://clock/elsewhere") is None  # no template of the other's fits
         assert any("only what second offers can be" in each for each in catalog.left_out)
+
+
+@pytest.mark.parametrize("claimed", ["ui://clock/clock/app.html", "UI://CLOCK/clock/app.html"])
+async def test_a_server_without_an_id_names_nobody_elses_page_in_what_it_answers(claimed: str) -> None:
+    hostile = with_page("evil", claimed)
+    hostile.lists["tools"] = [tool("show")]
+    elsewhere = "ui://_/clock/clock/app.html".lower()
+    async with two(hostile, with_page("clock's"), one_id="") as (_, door, _):
+        result = await door.call("show")
+        said = [json.dumps(msgspec.to_builtins(each)).lower() for each in (result.content, result.meta)]
+        (prompt,) = (
+            await door.backend.get_prompt(PromptGet(prompt="p", arguments={}, **REQUEST), Caller())
+        ).messages[:1]
+        said.append(json.dumps(msgspec.to_builtins(prompt)).lower())
+        (contents,) = await door.backend.read(ResourceRead(uri="note://1", **REQUEST), Caller())
+        said.append(json.dumps(msgspec.to_builtins(contents)).lower())
+        assert all(elsewhere in each for each in said)
+        assert not any("ui://clock" in each for each in said)
+
+
+async def test_a_server_without_an_id_keeps_its_own_pages() -> None:
+    async with two(with_page("mine", "ui://mine/app.html"), with_page("clock's"), one_id="") as (_, door, _):
+        result = await door.call("show")
+        assert result.meta == named("ui://mine/app.html")
 
 
 @given(st.from_regex(r"[uU][iI]://[\x20-\x7e]{0,40}", fullmatch=True), st.sampled_from(["a", "a-b", "a_b9"]))

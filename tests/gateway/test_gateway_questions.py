@@ -20,7 +20,7 @@ from server.mcp.questions import MAX_MESSAGE, BadQuestion, Question, check_quest
 ERAS = pytest.mark.parametrize("era", ["handshake", "stateless"])
 
 
-def form(message: str = "Sure?", **fields: Any) -> dict[str, Any]:
+def form(message: str = "Sure?", /, **fields: Any) -> dict[str, Any]:
     properties = fields or {"yes": {"type": "boolean"}}
     return {"message": message, "requestedSchema": {"type": "object", "properties": properties}}
 
@@ -201,6 +201,41 @@ def test_no_words_of_an_upstream_come_before_whose_they_are(message: str) -> Non
     assert told.isprintable()
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("/opt/bin/notes-server --fast x", "notes-server"),
+        ("npx -y @evil/mcp --key x", "npx @evil/mcp"),
+        ("npx --yes --package=@evil/mcp serve", "npx @evil/mcp"),
+        ("npm exec -- @evil/mcp@1.2", "npm @evil/mcp@1.2"),
+        ("pnpm dlx notes", "pnpm notes"),
+        ("bunx --bun notes", "bunx notes"),
+        ("/usr/bin/uvx --python 3.12 --from notes-mcp[cli] notes", "uvx notes-mcp[cli]"),
+        ("uv --directory /srv/ada/x run server.py", "uv server.py"),
+        ("uv run --with mcp python -u -m notes.server", "uv python notes.server"),
+        ("python3 -m notes", "python3 notes"),
+        ("python3.12 -Bum notes", "python3.12 notes"),
+        ("python3 -c print() x", "python3"),
+        ("node /srv/ada/notes/index.js", "node index.js"),
+        ("deno run --allow-net=x -A https://ada:s3cret@deno.land/x/notes.ts?key=1", "deno https://deno.land/x/notes.ts"),
+        ("docker run -i --rm -eKEY=s3cret -v /srv/ada:/x ghcr.io/evil/mcp:1 --go", "docker ghcr.io/evil/mcp:1"),
+        ("docker run -it --rm --env KEY notes", "docker notes"),
+        ("docker exec c notes", "docker"),
+        ("env KEY=s3cret npx notes", "env npx notes"),
+        ("npx --what s3cret notes", "npx"),  # nobody knows whether it has a value
+        ("npx KEY=s3cret", "npx"),
+        ("npx", "npx"),
+        ("npx -p", "npx"),
+        ("npx npx npx npx npx npx", "npx npx npx npx"),
+        ("npx " + "x" * 5000, "npx " + "x" * 100),
+        ("npx \x1b[2K", "npx"),
+    ],
+)  # fmt: skip
+def test_the_program_behind_a_runner_is_named(command: str, name: str) -> None:
+    named = source(command=tuple(command.split(" "))).named(elicitation(**form()))
+    assert named.params["message"] == f"the program behind this server ({name}), asks: Sure?"
+
+
 def test_a_program_has_no_host_of_its_own() -> None:
     stdio = source(command=("notes",), id="n", question_hosts=("notes.example", "localhost"))
     for url in ("https://notes.example/a", "http://localhost:9000/cb"):
@@ -258,6 +293,80 @@ def test_a_field_asks_for_a_secret_in_whatever_spelling(name: str, where: str) -
 )
 def test_a_field_of_something_else_is_asked(fields: dict[str, Any]) -> None:
     assert secret_field(form(**fields)) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "fields"),
+    [
+        ("Commit message for: fix token refresh", {"message": {"type": "string"}}),
+        ("Commit message for: fix token refresh", {"text": {"type": "string"}}),
+        ("Name of the branch (changes: rotate secret)", {"message": {"type": "string"}}),
+        ("Which token do you want to swap for USDC?", {"t": {"type": "string"}}),
+        ("Title of the note to pin", {"message": {"type": "string"}}),
+        ("Type the name of the secret", {"name": {"type": "string"}}),
+        ("The token has expired. Which account is it?", {"account": {"type": "string"}}),
+        ("The credentials are fine. Where do you live?", {"city": {"type": "string"}, "pets": {"type": "integer"}}),
+        ("Which output?", {"n": {"type": "integer", "title": "GPIO pin"}}),
+        ("Enter a limit for the token budget", {"n": {"type": "integer"}}),
+        ("Wie heisst du?", {"message": {"type": "string"}}),
+        ("Country code of your phone number", {"code": {"type": "string"}}),
+        ("Error code in the mail log", {"code": {"type": "string"}}),
+        ("We sent the order. Which postal code?", {"code": {"type": "string"}}),
+        ("How many characters per SMS?", {"n": {"type": "integer"}}),
+        ("To which number shall we send SMS?", {"number": {"type": "string"}}),
+    ],
+)  # fmt: skip
+def test_words_above_a_form_do_not_count_where_something_else_is_asked_for(
+    message: str, fields: dict[str, Any]
+) -> None:
+    assert secret_field(form(message, **fields)) is None
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Enter your secret",
+        "Please paste the GitHub access token to go on.",
+        "Type in the new value of the client secret",
+        "We need the API key of this server",
+        "What is the password?",
+        "Password required",
+        "Token:",  # where the field says nothing
+        "To sign in again, a personal access token has to be shown",
+        "Bitte Token eingeben",
+        "Votre mot de passe",
+        "Type the 6 digits that we sent you by SMS",
+        "We have e-mailed you a link and a code",
+        "We just sent a code to your phone",
+        "The six characters you got by mail",
+        "Enter the 6-digit code",
+        "Code from your authenticator app",
+    ],
+)
+def test_words_above_a_form_count_where_a_secret_is_asked_for(message: str) -> None:
+    assert secret_field(form(message, code={"type": "string", "title": "Value"})) == "code"
+
+
+@pytest.mark.parametrize(
+    ("message", "asked"),
+    [
+        ("Enter your PIN", "secret"),
+        ("Type the code that we texted you", "secret"),
+        ("The card number please", "secret"),
+        ("Enter your password", "harmless"),  # no number is one
+    ],
+)
+def test_a_number_is_a_secret_where_its_digits_are(message: str, asked: str) -> None:
+    found = secret_field(form(message, n={"type": "integer"}))
+    assert found == ("n" if asked == "secret" else None)
+
+
+def test_words_above_a_form_that_ask_for_a_secret_count_for_any_field() -> None:
+    fields: Any = {"account": {"type": "string"}, "entry_2": {"type": "string", "title": "Second line"}}
+    assert secret_field(form("Your account, and paste the token here", **fields)) == "account"
+    assert secret_field(form("A form about tokens", **fields)) is None
+    mute: Any = {"user": {"type": "string"}, "x": {"type": "string"}}
+    assert secret_field(form("Log in with user and password", **mute)) == "x"
 
 
 def test_what_is_not_wanted_in_one_clause_may_be_in_the_next() -> None:

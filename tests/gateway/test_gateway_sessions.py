@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
+from msgspec.structs import replace
 from upstreams import (
+    CAN_ALL,
     Caller,
     Double,
     Gate,
     Handler,
     Log,
     Refused,
+    Say,
     Turn,
     gate,
     over_http,
@@ -23,14 +29,25 @@ from upstreams import (
     soon,
     text,
     tool,
+    with_streams,
     words,
 )
 
-from server.backends.base import AgentRequest, BackendError, Busy, LibraryBackend, Origin, ResourceRead
-from server.gateway import http_sessions
+from server.backends.base import (
+    AgentRequest,
+    BackendError,
+    Busy,
+    LibraryBackend,
+    Origin,
+    ResourceRead,
+    ToolCall,
+)
+from server.gateway import caller_links, http_sessions, lists
 from server.gateway.caller_links import CallerLinks
-from server.gateway.credentials import Credential, StaticCredential
+from server.gateway.credentials import AccountNeeded, Credential, StaticCredential
 from server.gateway.link import Link, UpstreamTells
+from server.mcp.questions import Question
+from tests.backends.fake_agent import caller_of
 
 
 class Personal:
@@ -83,9 +100,13 @@ class Memory(Double):
         return {"contents": [{"uri": "memo://mine", "text": self.kept[self.where(turn)]}]}
 
 
-def origin(session: str | None) -> Origin:
-    """The request of a client with this session, as far as it is asked."""
-    return cast("Origin", SimpleNamespace(session_id=session, traceparent=None))
+async def hang(turn: Turn) -> Any:
+    await trio.sleep_forever()
+
+
+def origin(apart: str) -> Origin:
+    """The request of a client that is told from others by this, as far as it is asked."""
+    return cast("Origin", SimpleNamespace(apart=apart, traceparent=None))
 
 
 async def listed(door: Gate, subject: str) -> Sequence[str]:
@@ -110,6 +131,24 @@ async def apart(wire: str, credential: Credential | None = None) -> AsyncGenerat
         return
     double = Memory()
     async with over_tcp(double) as tcp, gate(tcp=tcp, share="caller") as door:
+        yield double, door
+
+
+@asynccontextmanager
+async def crowded(
+    wire: str, places: int, monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, Any] | None = None
+) -> AsyncGenerator[tuple[Memory, Gate]]:
+    """A gate with so many places, for which nobody waits."""
+    monkeypatch.setattr(http_sessions, "SESSIONS", places)
+    monkeypatch.setattr(caller_links, "WAIT_SECONDS", 0.0)
+    double = Memory(sessions=set() if wire == "http" else None)
+    tasks = {"tasks": {"requests": {"tools": {"call": {}}}}}
+    double.capabilities = {**double.capabilities, **tasks} if capabilities is None else capabilities
+    if wire == "http":
+        async with over_http(double) as url, gate(url=url) as door:
+            yield double, door
+        return
+    async with over_tcp(double) as tcp, gate(tcp=tcp, share="caller", callers_at_once=places) as door:
         yield double, door
 
 
@@ -149,6 +188,36 @@ async def test_strangers_with_sessions_or_addresses_of_their_own_are_kept_apart(
         assert shown == ["0", "1", "2", "3"]
 
 
+async def test_what_all_share_is_not_asked_what_it_has_for_each_who_lists_it() -> None:
+    double = Memory()
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+        await door.call("show", subject="alice")
+        before = len(double.of("resources/list"))
+        assert await listed(door, "alice") == []
+        assert len(double.of("resources/list")) == before
+
+
+@pytest.mark.parametrize("wire", ["http", "tcp"])
+async def test_one_that_has_no_resources_is_never_asked_for_a_callers_own(
+    wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with crowded(wire, 4, monkeypatch, capabilities={"tools": {}}) as (double, door):
+        await door.call("keep", subject="alice", arguments={"word": "x"})
+        assert await listed(door, "alice") == []
+        assert double.of("resources/list") == []
+
+
+@pytest.mark.parametrize("wire", ["http", "tcp"])
+async def test_one_that_does_not_say_what_a_caller_has_holds_up_no_list(
+    wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "OWN_SECONDS", 0.05)
+    async with crowded(wire, 4, monkeypatch) as (double, door):
+        await door.call("keep", subject="alice", arguments={"word": "x"})
+        double.handlers["resources/list"] = hang
+        assert await listed(door, "alice") == []
+
+
 async def test_a_callers_list_is_read_again_after_each_of_their_requests_and_not_before() -> None:
     async with apart("http") as (double, door):
         await door.call("keep", subject="alice", arguments={"word": "x"})
@@ -159,6 +228,110 @@ async def test_a_callers_list_is_read_again_after_each_of_their_requests_and_not
         await door.call("show", subject="alice")
         await listed(door, "alice")
         assert len(double.of("resources/list")) == before + 2
+
+
+async def test_over_the_transport_of_2024_each_caller_comes_with_a_credential_and_a_session_of_their_own() -> (
+    None
+):
+    double = Memory(version="2024-11-05")
+
+    async def who(turn: Turn) -> Any:
+        return text(turn.headers["authorization"])
+
+    double.handlers["who"] = who
+    double.lists["tools"].append(tool("who"))
+    double.sessions = set()  # one for each stream
+    async with with_streams(double, old=True) as (url, _), gate(url=url, credential=Personal()) as door:
+        for subject in ("alice", "bob"):
+            assert words(await door.call("who", subject=subject)) == f"Bearer {subject}"
+            await door.call("keep", subject=subject, arguments={"word": f"of {subject}"})
+        assert words(await door.call("show", subject="alice")) == "of alice"
+    begun = [
+        head["authorization"]
+        for message, head in zip(double.heard, double.heads, strict=True)
+        if message.get("method") == "initialize"
+    ]
+    assert begun == ["Bearer ours", "Bearer alice", "Bearer bob"]
+
+
+async def test_over_the_transport_of_2024_each_program_of_a_person_comes_as_itself() -> None:
+    class Program(Personal):
+        async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
+            return {
+                "Authorization": str(None if call is None or call.caller is None else call.caller.client_id)
+            }
+
+    async def who(turn: Turn) -> Any:
+        return text(turn.headers["authorization"])
+
+    double = Double(version="2024-11-05", handlers={"who": who}, lists={"tools": [tool("who")]})
+    async with with_streams(double, old=True) as (url, _), gate(url=url, credential=Program()) as door:
+        for program in ("one", "two", "one"):
+            caller = replace(caller_of("alice"), client_id=program)
+            asked = ToolCall(tool="who", arguments={}, subject="alice", call_id="c", caller=caller)
+            assert words(await door.backend.call(asked, Caller())) == program
+    assert len(double.of("initialize")) == 1 + 2
+
+
+async def test_over_the_transport_of_2024_who_has_no_account_is_told_where_to_connect_one() -> None:
+    class Unconnected(Personal):
+        async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
+            if call is not None:
+                raise AccountNeeded("the shop", "https://gate.example/connect", never)
+            return await super().headers(call)
+
+    async def never() -> bool:
+        return False
+
+    double = Double(version="2024-11-05")
+    async with with_streams(double, old=True) as (url, _), gate(url=url, credential=Unconnected()) as door:
+        with pytest.raises(AccountNeeded):
+            await door.say("x")
+        assert len(double.of("initialize")) == 1
+        assert double.of("tools/call") == []
+
+
+async def test_over_the_transport_of_2024_a_message_that_is_turned_away_ends_the_call_that_it_was_for() -> (
+    None
+):
+    double = Double(version="2024-11-05", turned_away=["tools/call"])
+    double.handlers["say"] = hang
+    async with with_streams(double, old=True) as (url, _), gate(url=url) as door:
+        with pytest.raises(BackendError, match="403"):
+            await door.say("x")
+
+
+async def test_a_question_that_is_withdrawn_in_one_callers_session_stays_open_in_anothers() -> None:
+    asked, withdrawn = trio.Event(), trio.Event()
+    sure = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}}
+
+    async def form(turn: Turn) -> Any:
+        turn.double.numbers = itertools.count(0)  # as each session numbers its own
+        return text((await turn.ask("elicitation/create", **sure))["result"]["action"])
+
+    async def withdraw(turn: Turn) -> Any:
+        await turn.tell("notifications/cancelled", requestId="ask-0")
+        return text("withdrawn")
+
+    class Slow(Caller):
+        async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
+            asked.set()
+            await withdrawn.wait()
+            return {key: {"action": "accept", "content": {}} for key in questions}
+
+    handlers: dict[str, Handler] = {"form": form, "withdraw": withdraw}
+    double = Double(handlers=handlers, lists={"tools": [tool(each) for each in handlers]}, sessions=set())
+    said: list[str] = []
+    async with over_http(double) as url, gate(url=url) as door, trio.open_nursery() as nursery:
+
+        async def of_alice() -> None:
+            said.append(words(await door.call("form", Slow(), subject="alice", can=CAN_ALL)))
+
+        nursery.start_soon(of_alice)
+        await asked.wait()
+        assert words(await door.call("withdraw", subject="bob")) == "withdrawn"
+        withdrawn.set()
+    assert said == ["accept"]
 
 
 async def test_requests_of_one_caller_that_come_together_begin_one_session() -> None:
@@ -200,15 +373,7 @@ async def test_one_caller_too_many_takes_the_place_of_whoever_was_not_heard_of_f
 async def test_nobody_takes_the_place_of_a_caller_whose_request_is_under_way(
     wire: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_sessions, "SESSIONS", 1)
-    double = Memory(sessions=set() if wire == "http" else None)
-    serving, where = (over_http, "url") if wire == "http" else (over_tcp, "tcp")
-    more: dict[str, Any] = {} if wire == "http" else {"share": "caller", "callers_at_once": 1}
-    async with (
-        serving(double) as address,
-        gate(**{where: address}, **more) as door,
-        trio.open_nursery() as nursery,
-    ):
+    async with crowded(wire, 1, monkeypatch) as (double, door), trio.open_nursery() as nursery:
         nursery.start_soon(door.call, "hang")
         await double.hanging.wait()
         with pytest.raises(Busy):
@@ -245,30 +410,228 @@ class Opened:
         self.busy = False
 
 
+class Opening:
+    """What `CallerLinks` opens, and what it has closed. Closing takes `seconds`."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.opened: list[Opened] = []
+        self.closed: list[Opened] = []
+
+    @asynccontextmanager
+    async def link(self, _: UpstreamTells, __: AgentRequest) -> AsyncGenerator[Link]:
+        link = Opened()
+        self.opened.append(link)
+        try:
+            yield cast("Link", link)
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(self.seconds)
+            self.closed.append(link)
+
+    def links(self, nursery: trio.Nursery, **more: Any) -> CallerLinks:
+        given: dict[str, Any] = {"most": 9, "name": "test", "log": Log().logger, "idle_seconds": 60, **more}
+        return CallerLinks(self.link, nursery, **given)
+
+
+def asker(subject: str, session: str = "") -> AgentRequest:
+    return AgentRequest(subject=subject, call_id="c", origin=origin(f"{subject} {session}"))
+
+
 async def test_a_connection_is_closed_when_its_caller_was_not_heard_of_for_a_while(
     autojump_clock: Any,
 ) -> None:
-    opened: list[Opened] = []
-    closed: list[Opened] = []
-
-    @asynccontextmanager
-    async def open_link(_: UpstreamTells) -> AsyncGenerator[Link]:
-        link = Opened()
-        opened.append(link)
-        yield cast("Link", link)
-        closed.append(link)
-
-    def call(subject: str) -> AgentRequest:
-        return AgentRequest(subject=subject, call_id="c")
-
+    opening = Opening()
     async with trio.open_nursery() as nursery:
-        links = CallerLinks(open_link, nursery, most=9, name="test", log=Log().logger, idle_seconds=60)
-        alice, bob = await links.of(call("alice")), await links.of(call("bob"))
+        links = opening.links(nursery)
+        alice, bob = await links.of(asker("alice")), await links.of(asker("bob"))
         await trio.sleep(40)
-        assert await links.of(call("alice")) is alice
+        assert await links.of(asker("alice")) is alice
         cast("Any", bob).busy = True
         await trio.sleep(40)
-        assert (len(links), closed) == (2, [])
+        assert (len(links), opening.closed) == (2, [])
         cast("Any", bob).busy = False
         await trio.sleep(90)
-        assert (len(links), len(closed)) == (0, 2)
+        assert (len(links), len(opening.closed)) == (0, 2)
+
+
+@pytest.mark.parametrize("why", ["idle", "ended", "somebody else"])
+async def test_a_caller_whose_connection_is_being_closed_gets_another_when_it_is(
+    why: str, autojump_clock: Any
+) -> None:
+    opening = Opening(seconds=2)
+    async with trio.open_nursery() as nursery:
+        links = opening.links(nursery, most=1)
+        first = await links.of(asker("alice"))
+        if why == "idle":
+            await trio.sleep(61)
+        elif why == "ended":
+            first.ended.set()
+        else:
+            nursery.start_soon(links.of, asker("bob"))
+            await trio.testing.wait_all_tasks_blocked()
+        assert opening.closed == []
+        second = await links.of(asker("alice"))
+        assert second is not first
+        assert cast("Any", first) in opening.closed
+        assert not second.ended.is_set()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_connection_that_is_not_closed_in_time_is_not_waited_for_for_ever(
+    autojump_clock: Any,
+) -> None:
+    opening = Opening(seconds=100)
+    async with trio.open_nursery() as nursery:
+        links = opening.links(nursery)
+        (await links.of(asker("alice"))).ended.set()
+        with pytest.raises(Busy):
+            await links.of(asker("alice"))
+        assert len(opening.opened) == 1
+
+
+async def test_whoever_waits_for_a_place_gets_one_as_soon_as_somebody_is_done(autojump_clock: Any) -> None:
+    opening = Opening()
+    async with trio.open_nursery() as nursery:
+        links = opening.links(nursery, most=1)
+        cast("Any", await links.of(asker("alice"))).busy = True
+
+        async def done() -> None:
+            await trio.sleep(2)
+            opening.opened[0].busy = False
+
+        nursery.start_soon(done)
+        await links.of(asker("bob"))
+        assert opening.closed == opening.opened[:1]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("wire", ["http", "tcp"])
+async def test_one_caller_with_many_sessions_takes_only_their_own_places(
+    wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with crowded(wire, 4, monkeypatch) as (_, door):
+        for subject in ("alice", "bob"):
+            await door.call("keep", subject=subject, origin=origin(subject), arguments={"word": subject})
+        for number in range(8):
+            await door.call("show", subject="mallory", origin=origin(f"m{number}"))
+        for subject in ("alice", "bob"):
+            assert words(await door.call("show", subject=subject, origin=origin(subject))) == subject
+
+
+@pytest.mark.parametrize("wire", ["http", "tcp"])
+async def test_one_caller_who_uses_many_sessions_at_once_makes_only_themselves_wait(
+    wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with crowded(wire, 4, monkeypatch) as (double, door), trio.open_nursery() as nursery:
+        for number in range(2):
+            nursery.start_soon(partial(door.call, "hang", subject="mallory", origin=origin(f"m{number}")))
+        await soon(
+            lambda: len([each for each in double.of("tools/call") if each["params"]["name"] == "hang"]) == 2
+        )
+        with pytest.raises(Busy):
+            await door.call("show", subject="mallory", origin=origin("one more"))
+        for subject in ("alice", "bob", "carol"):
+            await door.call("show", subject=subject, origin=origin(subject))
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("wire", ["http", "tcp"])
+async def test_sessions_that_one_caller_begins_together_are_counted_from_the_beginning(
+    wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[Busy] = []
+    async with crowded(wire, 4, monkeypatch) as (_, door), trio.open_nursery() as nursery:
+
+        async def hang_in(session: str) -> None:
+            try:
+                await door.call("hang", subject="mallory", origin=origin(session))
+            except Busy as busy:
+                refused.append(busy)
+
+        for number in range(6):
+            nursery.start_soon(hang_in, f"m{number}")
+        await soon(lambda: len(refused) == 4)
+        await door.call("show", subject="alice")
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("wire", ["http", "tcp"])
+async def test_a_place_whose_caller_has_a_task_there_is_in_use_between_two_looks_at_it(
+    wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, done = trio.Event(), trio.Event()
+
+    async def work(turn: Turn) -> Any:
+        return {"task": {"taskId": "t-1", "status": "working", "pollInterval": 100}}
+
+    async def state(turn: Turn) -> Any:
+        looked.set()
+        return {"taskId": "t-1", "status": "completed" if done.is_set() else "working", "pollInterval": 100}
+
+    async def result(turn: Turn) -> Any:
+        return text("worked")
+
+    async with crowded(wire, 1, monkeypatch) as (double, door), trio.open_nursery() as nursery:
+        double.handlers |= {"work": work, "tasks/get": state, "tasks/result": result}
+        double.lists["tools"].append(tool("work", execution={"taskSupport": "required"}))
+        everything = door.backend._turns.free
+        door.backend.try_again()
+        await soon(lambda: len(door.backend.tools()) == 4)
+        said: list[str] = []
+
+        async def of_alice() -> None:
+            said.append(words(await door.call("work", Caller(becomes_task=True), subject="alice")))
+
+        nursery.start_soon(of_alice)
+        await looked.wait()
+        await soon(lambda: door.backend._turns.free == everything)  # nothing is asked right now
+        with pytest.raises(Busy):
+            await door.call("show", subject="bob")
+        done.set()
+        await soon(lambda: said)
+        assert said == ["worked"]
+        await door.call("show", subject="bob")
+
+
+async def test_a_session_whose_caller_leaves_while_it_is_begun_is_ended_like_the_one_that_made_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow, asked = False, trio.Event()
+
+    class Slow(Memory):
+        async def take(self, message: dict[str, Any], say: Say, headers: Mapping[str, str]) -> None:
+            if slow and message.get("method") == "notifications/initialized":
+                asked.set()
+                await trio.sleep_forever()
+            await super().take(message, say, headers)
+
+    monkeypatch.setattr(http_sessions, "SESSIONS", 1)
+    double = Slow(sessions=set())
+    async with over_http(double) as url, gate(url=url) as door:
+        await door.call("keep", subject="alice", arguments={"word": "x"})
+        (of_alice,) = double.kept
+        slow = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(door.call, "show", subject="bob"))
+            await asked.wait()
+            nursery.cancel_scope.cancel()
+        slow = False
+        assert len(double.ended) == 2
+        assert of_alice in double.ended
+    assert double.sessions == set(double.ended)
+
+
+async def test_a_session_that_nobody_used_for_long_is_ended_also_where_there_is_no_place_for_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_sessions, "IDLE_SECONDS", -1.0)
+    async with crowded("http", 2, monkeypatch) as (double, door), trio.open_nursery() as nursery:
+        nursery.start_soon(partial(door.call, "hang", subject="bob"))
+        await double.hanging.wait()
+        await door.call("keep", subject="alice", arguments={"word": "x"})
+        (of_alice,) = double.kept
+        with pytest.raises(Busy):
+            await door.call("show", subject="bob", origin=origin("another"))
+        assert double.ended == [of_alice]
+        nursery.cancel_scope.cancel()

@@ -138,6 +138,7 @@ class Double:
     hang_up: list[Callable[[], None]] = field(default_factory=list)  # over TCP: every connection
     let_in: str | None = None  # over HTTP: what Authorization has to be
     methods: list[str] = field(default_factory=list)  # over HTTP, besides POST
+    turned_away: list[str] = field(default_factory=list)  # over 2024-11-05: methods that are not taken
     left: int = 0  # requests whose client went away
 
     def of(self, method: str) -> list[dict[str, Any]]:
@@ -252,6 +253,63 @@ async def over_http(double: Double, *, sse: bool = False) -> AsyncGenerator[str]
             nursery.cancel_scope.cancel()
 
 
+@asynccontextmanager
+async def with_streams(double: Double, *, old: bool = False) -> AsyncGenerator[tuple[str, list[Any]]]:
+    """Of the handshake era, with a stream on GET; `old`: the transport of 2024-11-05, which has nothing else. What is posted for a stream
+    comes with its number as the session."""
+    streams: list[Any] = []
+
+    async def serve(stream: trio.SocketStream) -> None:
+        async def say_on(number: int, message: Mapping[str, Any]) -> None:
+            event = b"data: " + json.dumps(message).encode() + b"\n\n"
+            await streams[number - 1].send_all(b"%x\r\n%s\r\n" % (len(event), event))
+
+        async def reply(status: int, body: bytes = b"") -> None:
+            kind = "Content-Type: application/json\r\n" if body else ""
+            head = f"HTTP/1.1 {status} Whatever\r\n{kind}Content-Length: {len(body)}\r\n\r\n"
+            await stream.send_all(head.encode() + body)
+
+        async def post(headers: dict[str, str], body: bytes) -> None:
+            message = json.loads(body)
+            double.hear(message, headers)
+            if old:
+                number = headers[":path"].rpartition("=")[2]
+                here = {**headers, "mcp-session-id": number}
+                await reply(202 if message.get("method") not in double.turned_away else 403)
+                nursery.start_soon(double.take, message, partial(say_on, int(number)), here)
+                return
+            answers: list[Any] = []
+
+            async def keep(answer: Any) -> None:
+                answers.append(answer)
+
+            await double.take(message, keep, {})
+            await reply(200 if answers else 202, json.dumps(answers[0]).encode() if answers else b"")
+
+        try:
+            async with stream:
+                while (request := await read_request(stream)) is not None:
+                    method, headers, body = request
+                    if method == "GET":
+                        head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+                        streams.append(stream)
+                        named = f"event: endpoint\ndata: /messages?session={len(streams)}\n\n".encode()
+                        event = named if old else b": hello\n\n"
+                        await stream.send_all(head.encode() + b"%x\r\n%s\r\n" % (len(event), event))
+                        await trio.sleep_forever()
+                    elif old and headers[":path"] == "/sse":
+                        await reply(405)
+                    else:
+                        await post(headers, body)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+        yield f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}/sse", streams
+        nursery.cancel_scope.cancel()
+
+
 async def read_request(stream: trio.SocketStream) -> tuple[str, dict[str, str], bytes] | None:
     received = b""
     while b"\r\n\r\n" not in received:
@@ -264,7 +322,8 @@ async def read_request(stream: trio.SocketStream) -> tuple[str, dict[str, str], 
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     while len(body) < int(headers.get("content-length", "0")):
         body += await stream.receive_some(65536)
-    return first.partition(" ")[0], headers, body
+    method, path, _ = first.split(" ")
+    return method, {**headers, ":path": path}, body
 
 
 async def _answer(

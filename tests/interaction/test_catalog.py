@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
@@ -10,15 +11,16 @@ import trio
 import trio.testing
 from msgspec.structs import replace
 
-from server.backends.base import BackendError, Outlet, ToolCall
+from server.backends.base import AgentRequest, BackendError, Outlet, ToolCall
 from server.backends.catalog import Catalog, CatalogError, Source
 from server.backends.demo import DEMO_TERMS, Demo
 from server.backends.terms import CallTerms
-from server.mcp.messages import Tool
+from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.results import ToolResult
 from server.mcp.schema import ToolSchema
 from server.request.perform import MUTE
 from tests.interaction.agents import ANYTHING, USER, Agent, agent, house, says
+from tests.interaction.test_sdk_failures import Shelf
 
 
 async def work(call: ToolCall, outlet: Outlet) -> ToolResult:
@@ -85,6 +87,44 @@ async def test_closing_closes_every_back_end_even_beside_one_that_hangs(
     with trio.fail_after(10):
         await catalog.aclose()
     assert backends[0].closed and backends[2].closed
+
+
+async def test_whose_resources_are_a_callers_alone_is_asked_of_all_at_once() -> None:
+    asked: list[str] = []
+    all_were = trio.Event()
+
+    class Own(Shelf):
+        def __init__(self, name: str) -> None:
+            super().__init__({name: work})
+            self.name = name
+
+        def resources(self) -> Sequence[Resource]:
+            return []
+
+        def resource_templates(self) -> Sequence[ResourceTemplate]:
+            return []
+
+        def prompts(self) -> Sequence[Prompt]:
+            return []
+
+        async def resources_of(self, request: AgentRequest) -> Sequence[Resource]:
+            asked.append(self.name)
+            if len(asked) == 2:
+                all_were.set()
+            await all_were.wait()
+            return [
+                Resource(uri="note://same", name=self.name),
+                Resource(uri=f"note://{self.name}", name="-"),
+            ]
+
+    catalog = Catalog([Source(name=name, backend=Own(name)) for name in ("one", "two")])
+    with trio.fail_after(60):
+        found = await catalog.resources_of(AgentRequest(subject="alice", call_id="c"))
+    assert [(each.resource.uri, each.resource.name) for each in found] == [
+        ("note://same", "one"),
+        ("note://one", "-"),
+        ("note://two", "-"),
+    ]
 
 
 async def test_an_answer_that_breaks_its_promise_is_a_fault_of_the_server() -> None:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import trio
 from agents import agent, house, says
+from session_house import living
 from task_engine import engine
 from test_repeated_calls import BEARER, TOKENS, Sender, ask, keeping, lost, params, told
 
@@ -16,6 +17,7 @@ from server.backends.base import Outlet, ToolCall
 from server.backends.catalog import Source
 from server.backends.outlets import Nobody
 from server.backends.terms import CallTerms
+from server.endpoint.endpoint import Endpoint
 from server.mcp.messages import TextContent, Tool, ToolExecution
 from server.mcp.results import ToolResult
 from server.mcp.tasks import TaskCompleted
@@ -23,6 +25,7 @@ from server.request.tools import carry_out
 from server.store.jobs import StoreBroken, StoreUnavailable
 from server.tasks.engine import Tasks
 from server.tasks.order import TaskOrder, Who
+from tests.pair import talk
 from tests.policy.governing import HookRunnerFake, governing, hooked
 
 PREVIEW = "io.ostiary/preview"
@@ -203,3 +206,33 @@ async def test_a_preview_is_used_up_where_a_hook_makes_a_failure_of_what_the_too
         again = await ask(made, "modern", asked)
         assert again["result"]["_meta"][POLICY]["reason"] == "preview_stale"
         assert sender.runs == 1
+
+
+async def test_a_task_is_told_from_others_like_the_calls_of_the_session_that_ordered_it() -> None:
+    async def whose(call: ToolCall, outlet: Outlet) -> ToolResult:
+        return says(call.apart)
+
+    listed = {
+        "whose": Tool(name="whose", input_schema=WHAT, execution=ToolExecution(task_support="optional"))
+    }
+    engines, endpoints = list[Tasks](), dict[str, Endpoint]()
+    found: list[tuple[str, str]] = []
+    async with (
+        engine(engines, [], endpoints, wasmagent=False) as tasks,
+        living(agent(listed=listed, whose=whose), tasks=tasks) as made,
+        trio.open_nursery() as nursery,
+    ):
+        endpoints["main"] = made.house.endpoint
+        await nursery.start(engines[0].run)
+        for _ in range(2):
+            one = await talk(made.pair)
+            asked = params(key=None, tool="whose")
+            plain = (await one.ask("tools/call", asked)).json["result"]
+            task = (await one.ask("tools/call", {**asked, "task": {"ttl": 60_000}})).json["result"]["task"]
+            waited = await one.ask("tasks/result", {"taskId": task["taskId"]})
+            ended = (waited.events[-1] if b"data:" in waited.body else waited.json)["result"]
+            found.append((plain["content"][0]["text"], ended["content"][0]["text"]))
+            assert one.id not in found[-1][0]
+        nursery.cancel_scope.cancel()
+    assert [call == task for call, task in found] == [True, True]
+    assert len(set(found)) == 2

@@ -352,6 +352,28 @@ async def test_a_call_that_was_interrupted_is_told_apart_over_http(wallet: Walle
     assert shown_as(again) == (shown_as(call)[0], f"{key}-1")
 
 
+@pytest.mark.parametrize("http", [False, True])
+async def test_a_failure_that_is_the_answer_for_its_key_is_followed_by_a_new_key(
+    wallet: Wallet, shop: Shop, http: bool
+) -> None:
+    call = wallet.call()
+    await call.begin()
+    await call.pay(shop.challenge)
+    signature, key = shown_as(call)
+    said = {
+        "content": [],
+        "isError": True,
+        "_meta": {"io.ostiary/payment": {"reason": "failed", "paid": False}},
+    }
+    if http:
+        assert not await call.again_over_http(422, lambda _: "", json.dumps(said).encode())
+    else:
+        assert not await call.again(said)
+    again = wallet.call()
+    await again.begin()
+    assert shown_as(again) == (signature, f"{key}-1")
+
+
 async def test_one_that_was_interrupted_after_it_was_paid_for_keeps_its_key(
     wallet: Wallet, shop: Shop
 ) -> None:

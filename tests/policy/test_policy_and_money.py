@@ -33,18 +33,18 @@ FOUND = ToolResult(content=(TextContent(text="ann@example.org"),))
 PRICE: Any = SimpleNamespace(depends=lambda _: False, as_agent_says=lambda _: False)
 
 
-async def pay(at: OpenTill, made: Governing) -> tuple[ToolResult, str]:
+async def pay(at: OpenTill, made: Governing, key: str = "k") -> tuple[ToolResult, str]:
     """One call of it, with a key, as `_run_priced` makes it."""
     entry: Any = SimpleNamespace(
         tool=SEARCH, schema=ToolSchema(SEARCH), policy=made.policy.of(SEARCH), price=PRICE
     )
-    begun = await at.till.begin(a_call(), an_offer(), Shown(key="k"))
+    begun = await at.till.begin(a_call(), an_offer(), Shown(key=key))
     assert isinstance(begun, Started)
     at.till.hand_over(begun)
     params = SimpleNamespace(arguments={"q": "x"})
     request: Any = SimpleNamespace(
         charge=begun.id, unhurried=False, when_written=None, header_version=0, settled=None, in_vain=None, sold=None,
-        principal=USER, call_id="call_1", sharer="user:user-1", route=SimpleNamespace(params=params),
+        principal=USER, reached=True, retry_after=None, call_id="call_1", sharer="user:user-1", route=SimpleNamespace(params=params),
     )  # fmt: skip
 
     async def find(_: Any) -> tuple[ToolResult, str]:
@@ -70,12 +70,17 @@ async def test_an_answer_that_a_hook_withholds_costs_nothing() -> None:
     runner = HookRunnerFake(lambda _: b'{"decision": "deny", "reason": "no"}')
     async with open_till() as at, governing(hooked("after"), runners=[cast("Any", runner)]) as made:
         await at.give(50_000)
-        for said in (runner.answers, lambda _: HookFailed("it broke")):
+        for key, said in (("k1", runner.answers), ("k2", lambda _: HookFailed("it broke"))):
             runner.answers = said
-            answer, outcome = await pay(at, made)
+            answer, outcome = await pay(at, made, key)
             assert answer.is_error and outcome in ("denied", "refused")
             wallet = await at.wallet()
             assert (wallet["balance"], wallet["held"]) == (50_000, 0)
+            again: Any = await at.till.begin(a_call(), an_offer(), Shown(key=key))
+            assert not isinstance(
+                again, Started
+            )  # it is the answer for its key, and what was withheld stays so
+            assert again.answer.content == list(answer.content)
 
 
 class Sold:

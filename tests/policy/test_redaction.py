@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -151,6 +152,45 @@ async def test_texts_that_are_made_to_take_long_hold_up_nobody(
     assert sum(looks) >= len(text) >= LONG - 30 > 4 * reach
 
 
+NUMBERS = [
+    "4 1\n",
+    "4 5 ",
+    "4 1 ",
+    "1 ",
+    "12 ",
+    "1      ",
+    "4111.1111.1111.1111.",
+    "4\n",
+    "4111 1111 1111 1112 ",
+    "４ ５ ",
+]
+
+
+@pytest.mark.parametrize("text", NUMBERS, ids=repr)
+async def test_numbers_that_follow_each_other_are_read_in_steps_that_grow_with_the_text_alone(
+    text: str,
+) -> None:
+    """A step is a line of this program that runs."""
+
+    def traced(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal steps
+        steps += event == "line" and frame.f_code.co_filename.endswith(("sets.py", "redaction.py"))
+        return traced
+
+    found, steps, counted = redactor(sets=ALL.sets), 0, list[int]()
+    before = sys.gettrace()
+    for size in (WINDOW, 4 * WINDOW):
+        sys.settrace(traced)
+        try:
+            await found.text((text * size)[:size])
+        finally:
+            sys.settrace(before)
+        counted.append(steps)
+        steps = 0
+    few, many = counted
+    assert few <= 50 * WINDOW and many <= 4 * few + 1_000
+
+
 def test_what_the_sets_know_is_looked_at_twice_at_most_from_wherever_it_might_begin(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -196,7 +236,11 @@ def test_what_the_sets_know_is_looked_at_twice_at_most_from_wherever_it_might_be
         ("Basic information, basic authentication, basic 12345678", None),
         ("postgres://app:s3cr3t!@db.internal:5432/shop", f"postgres://{SECRET}@db.internal:5432/shop"),
         ("redis://:p%40ss@cache and amqp://u:p@ss@mq/", f"redis://{SECRET}@cache and amqp://{SECRET}@mq/"),
+        ("postgres://app:s3/cr3t@db:5432/shop", f"postgres://{SECRET}@db:5432/shop"),
+        ("redis://:a?b#c/d@e@cache/0 x@y", f"redis://{SECRET}@cache/0 x@y"),
+        ("https://u:pw@host/@ann, mysql://u:123/45x@db", f"https://{SECRET}@host/@ann, mysql://u:123/45x@db"),
         ("https://example.org:8080/@ann?x=a:b@c http://localhost:3000 ssh://git@host/x", None),
+        ("http://[::1]:8080/@ann http://[::1]/a:b@c git://example.org/a:b@c", None),
         (f"aws_secret_access_key = {AWS}", f"aws_{SECRET}"),
         (f'"SecretAccessKey": "{AWS}"', f'"{SECRET}"'),
         ("da39a3ee5e6b4b0d3255bfef95601890afd80709", None),  # a SHA-1

@@ -9,7 +9,15 @@ import pytest
 
 from auth.values.model import Principal, PrincipalKind
 from server.limits.quotas import MOST_STRANGERS, STRANGERS
-from server.policy.rules import NO_RULE, UNREADABLE, PolicyFacts, PolicyRule, decide, facts_of
+from server.policy.rules import (
+    ANOTHER_TYPE,
+    NO_RULE,
+    UNREADABLE,
+    PolicyFacts,
+    PolicyRule,
+    decide,
+    facts_of,
+)
 from server.settings.rules import RuleConfig
 from tests.policy.governing import governing
 
@@ -114,6 +122,34 @@ def test_another_type_than_a_rule_compares_with_gets_nobody_past_it(
         decide(rules(rule, {"decision": "deny" if decision == "allow" else "allow"}), given).verdict
         == expected
     )
+
+
+@pytest.mark.parametrize(("compared", "value"), OTHER_TYPES)
+@pytest.mark.parametrize("path", ["a", "a.b"])
+@pytest.mark.parametrize("after", [None, "allow", "ask", "deny"])
+def test_another_type_gets_nobody_past_a_budget_or_into_it(
+    compared: Any, value: Any, path: str, after: str | None
+) -> None:
+    bounded = {"decision": "allow", "max_calls": 2, "when": {path: compared}}
+    several = rules(bounded, *([{"decision": after}] if after else []))
+    found = decide(several, facts({"a": {"b": value} if path == "a.b" else value}))
+    assert (found.verdict, found.rule, found.reason) == ("deny", "rule 1", ANOTHER_TYPE)
+
+
+def test_a_budget_counts_what_plainly_fits_and_leaves_the_rest_to_other_rules() -> None:
+    several = rules(
+        {"decision": "allow", "max_calls": 2, "when": {"amount": {"above": 100}}},
+        {"decision": "ask", "when": {"amount": {"above": 50}}, "max_calls": 1},
+    )
+    assert decide(several, facts({"amount": 500})).max_calls == 2
+    assert decide(several, facts({"amount": 70})).verdict == "ask"
+    for arguments in ({"amount": 5}, {"amount": None}, {}):
+        assert decide(several, facts(arguments)) is NO_RULE
+    # Of somebody else's calls it says nothing, in whatever type.
+    others = rules(
+        {"decision": "allow", "max_calls": 2, "when": {"a": 1}, "who": {"kind": ["api_key"]}},
+    )
+    assert decide(others, facts({"a": "1"})) is NO_RULE
 
 
 @pytest.mark.parametrize("value", ["DE", ["DE"], [{"country": "DE"}], 7])

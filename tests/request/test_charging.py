@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
+import trio
+import trio.testing
 
 from auth.values.model import PrincipalKind
-from server.backends.base import LogMessage, Progress
+from server.backends.base import BackendError, LogMessage, Progress
 from server.backends.outlets import Nobody, Withheld
+from server.mcp.errors import AgentTooSlow
 from server.mcp.inbound import Route
 from server.mcp.messages import TextContent, Tool
 from server.mcp.params import CallToolParams
 from server.mcp.results import ToolResult
 from server.mcp.versions import LATEST
+from server.repeats.answers import MAX_ANSWER_BYTES
 from server.request.ahead import let_go_of
 from server.request.charging import charged
 from server.request.request import Request
 from server.request.tools import TOOL_CALL
 from server.store.jobs import StoreUnavailable
 from server.till import wallets
-from server.till.calls import Shown, Started
+from server.till.calls import Earlier, Shown, Started
 from tests.interaction.agents import USER
-from tests.till.open_till import ANSWER, OpenTill, a_call, an_offer, no_room, open_till
+from tests.till.open_till import ANSWER, OpenTill, a_call, an_offer, no_room, open_till, reason
 
 
 def _tool(*, as_agent_says: bool = False) -> Any:
@@ -53,6 +59,9 @@ def _request(begun: Started) -> Any:
         header_version=0,
         settled=None,
         in_vain=None,
+        unpaid=None,
+        reached=False,
+        retry_after=None,
     )
 
 
@@ -213,3 +222,92 @@ async def test_a_call_that_cannot_be_written_down_is_told_to_come_again_and_is_c
         assert not again.is_error
         wallet = await at.wallet(purse)
         assert (wallet["balance"], wallet["held"]) == (40_000, 0)
+
+
+FAILED = ToolResult(content=[TextContent(text="the connection to the bank is lost")], is_error=True)
+KEPT = msgspec.structs.replace(FAILED, meta={"io.ostiary/payment": {"reason": "failed", "paid": False}})
+TOO_LARGE = ToolResult(content=(TextContent(text="x" * (MAX_ANSWER_BYTES + 1)),))
+WAYS = ("slow", "crashed", "told", "large", "busy", "unreached")
+
+
+async def _ended(at: OpenTill, begun: Started, way: str) -> tuple[Any, ToolResult | None]:
+    at.till.hand_over(begun)
+    request = _request(begun)
+
+    async def run(_withheld: bool) -> tuple[ToolResult, str]:
+        request.reached = way != "unreached"
+        if way == "slow":
+            raise AgentTooSlow("search", 1)
+        if way == "crashed":
+            raise BackendError("the agent has ended")
+        if way == "busy":
+            request.retry_after = 5
+        return (TOO_LARGE if way == "large" else FAILED), "ok"
+
+    with suppress(AgentTooSlow, BackendError):
+        return request, (await charged(request, TOOL, at.till, {}, run))[0]
+    return request, None
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+@pytest.mark.parametrize("by", ["balance", "payment"])
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_call_with_a_key_that_came_to_its_tool_and_failed_is_not_made_again(
+    way: str, by: str, idempotent: bool
+) -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        shown = Shown(key="order-1", payment=None if by == "balance" else at.payment())
+        call = a_call(idempotent=idempotent)
+        begun = await at.till.begin(call, an_offer(), shown)
+        assert isinstance(begun, Started)
+        await _ended(at, begun, way)
+        for _ in range(2):
+            again = await at.till.begin(call, an_offer(), shown)
+            if idempotent or way in ("busy", "unreached"):
+                assert isinstance(again, Started)
+                await at.till.release(again)
+            elif way == "told":
+                assert isinstance(again, Earlier) and (again.answer, again.meta) == (KEPT, {})
+                at.till.answered(again.charge_id, keyed=again.keyed, keeps_ms=0, on_chain=again.on_chain)
+            else:
+                assert reason(again) == "interrupted"
+            await at.look()
+        wallet = await at.wallet()
+        assert (wallet["balance"], wallet["held"]) == (50_000, 0)
+        assert await at.rows("payments") == [] and at.facilitators.settled == []
+        assert isinstance(await at.till.begin(call, an_offer(), Shown(key="order-2")), Started)
+
+
+async def test_whoever_waits_for_a_call_that_fails_is_told_the_same() -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        begun = await at.till.begin(a_call(), an_offer(), Shown(key="order-1"))
+        assert isinstance(begun, Started)
+        heard: list[Any] = []
+
+        async def ask() -> None:
+            heard.append(await at.till.begin(a_call(), an_offer(), Shown(key="order-1")))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            await _ended(at, begun, "told")
+        assert [each.answer for each in heard] == [KEPT]
+
+
+@pytest.mark.parametrize("way", ["slow", "crashed", "told", "large"])
+async def test_what_was_paid_beforehand_and_failed_runs_again_once_its_caller_was_told(way: str) -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        offer, shown = an_offer(upfront=True), Shown(key="order-1")
+        begun = await at.till.begin(a_call(), offer, shown)
+        assert isinstance(begun, Started)
+        request, answer = await _ended(at, begun, way)
+        assert reason(await at.till.begin(a_call(), offer, shown)) == "interrupted", "nobody heard of it yet"
+        assert (request.when_written is not None) and (answer is None) == (way in ("slow", "crashed"))
+        request.when_written()
+        again = await at.till.begin(a_call(), offer, shown)
+        assert isinstance(again, Started) and again.paid
+        await at.till.finish(again, ANSWER)
+        assert (await at.wallet())["balance"] == 40_000

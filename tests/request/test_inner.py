@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
-from server.backends.base import BackendError, NoSuchResource, UseKind
+from server.backends.base import BackendError, NoSuchResource, Outlet, ToolCall, UseKind
 from server.backends.catalog import Source
 from server.mcp.inbound import Route
 from server.mcp.params import CallToolParams
+from server.mcp.results import ToolResult
 from server.mcp.versions import LATEST
 from server.request.inner import MOST_USES, use
 from server.request.request import Request
 from server.request.tools import TOOL_CALL
-from tests.interaction.agents import USER, house
+from server.sessions.session import Session
+from tests.interaction.agents import USER, agent, house, says
 from tests.interaction.everything import Everything
 
 
@@ -51,3 +56,25 @@ async def test_what_asks_its_caller_answers_no_call(what: UseKind, name: str) ->
         await use(request, what, name, {})
     found = await use(request, "prompt", "greet", {"name": "ada"})
     assert "ada" in str(found["messages"])
+
+
+async def test_a_call_inside_of_a_call_is_told_from_others_like_the_call_around_it() -> None:
+    heard: list[str] = []
+
+    async def whose(call: ToolCall, outlet: Outlet) -> ToolResult:
+        heard.append(call.apart)
+        return says("-")
+
+    route = Route(TOOL_CALL, 1, CallToolParams(name="x"), LATEST, None, 0)
+    endpoint = house(agent(whose=whose)).endpoint
+    for session in ("one", "two"):
+        outer = Request(
+            endpoint=endpoint,
+            principal=USER,
+            call_id="call_1",
+            route=route,
+            session=cast("Session", SimpleNamespace(id=session)),
+        )
+        await use(outer, "tool", "whose", {})
+        assert heard[-1] == outer.apart
+    assert len(set(heard)) == 2

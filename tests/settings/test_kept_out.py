@@ -57,7 +57,36 @@ def test_all_files_that_settings_name_as_secret_are_kept_out(home: Path) -> None
         """,
     )
     names = {"data", "door.key", "copies", "registration", "header", "of-a-child", "ostiary.toml"}
-    assert {home / name for name in names} <= kept_out_paths(resolved)
+    assert {home / name for name in names} <= kept_out_paths(resolved).closed
+
+
+def test_what_runs_or_is_believed_for_the_owner_can_be_read_and_not_changed(home: Path) -> None:
+    for name in ("look", "server.js", "notes.db"):
+        (home / name).touch()
+    resolved = settings(
+        home,
+        """
+        [[server]]
+        hooks.before = {{ file = "{home}/hooks.py", function = "before" }}
+        hooks.after = {{ run = ["{home}/look"] }}
+        tools.one = {{ mock = "{home}/one.json" }}
+        [[server.agent]]
+        kind = "python"
+        file = "{home}/agents/agent.py"
+        in_process = true
+        [[server.agent]]
+        kind = "mcp"
+        id = "up"
+        working_dir = "{home}"
+        command = ["node", "server.js", "notes.db"]
+        [[server.agent]]
+        kind = "skills"
+        path = "{home}/skills"
+        """,
+    )
+    # Not the script of a program, which keeps its own files beside it.
+    names = {"hooks.py", "look", "one.json", "agents/agent.py", "skills"}
+    assert kept_out_paths(resolved).read_only == {home / name for name in names}
 
 
 def test_nothing_is_said_where_what_is_kept_out_is_in_nobodys_way(home: Path) -> None:
@@ -125,3 +154,10 @@ def test_an_agent_inside_the_data_directory_is_named(home: Path) -> None:
     (notice,) = program_notices(settings(home, AGENT.replace("agents/", "data/")))
     assert notice.grave
     assert str(home / "data") in notice.words
+
+
+def test_what_lies_in_the_data_directory_leads_into_nothing_of_it(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    forbidden = landlock.ForbiddenPaths([tmp_path / "data"], [tmp_path / "data" / "hooks" / "hooks.py"])
+    assert str(tmp_path) in forbidden.folders
+    assert not {str(tmp_path / "data"), str(tmp_path / "data" / "hooks")} & forbidden.folders

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from server.repeats.kept_answers import drop_answers
+from server.repeats.kept_answers import drop_answers, kept_for
 from server.store.jobs import StoreDb
 from server.till import charges, claims
 from server.till.charges import Charge
@@ -48,9 +48,22 @@ def interrupted(db: StoreDb, *, paid: bool) -> Charge | None:
 
 async def test_one_that_was_not_paid_makes_room_like_an_answer(store: AnyStore) -> None:
     found = await store.write(partial(interrupted, paid=False))
-    assert found is not None and (found.state, found.owner) == ("interrupted", None)
+    assert found is not None and (found.state, found.paid, found.owner) == ("done", False, None)
     await store.write(lambda db: drop_answers(db, ["chg_1"]))
     assert await store.write(lambda db: charges.standing(db, "key", NOW + 50)) is None
+
+
+# As programs of before there were such rows make room.
+_OF_BEFORE = "UPDATE charges SET answer = NULL, answer_bytes = 0 WHERE id = ? AND state = 'done' AND answered_at IS NOT NULL"
+
+
+async def test_an_older_program_that_makes_room_counts_none_that_it_cannot_drop(store: AnyStore) -> None:
+    await store.write(partial(interrupted, paid=False))
+    assert (await store.read(lambda db: kept_for(db, CHARGE.caller))).answers == 1
+    await store.write(lambda db: db.execute(_OF_BEFORE, "chg_1"))
+    assert (await store.read(lambda db: kept_for(db, CHARGE.caller))).answers == 0
+    await store.write(partial(interrupted, paid=True))
+    assert (await store.read(lambda db: kept_for(db, CHARGE.caller))).answers == 0
 
 
 async def test_one_that_was_paid_beforehand_never_makes_room_and_is_owed_again(store: AnyStore) -> None:

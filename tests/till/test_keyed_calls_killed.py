@@ -5,7 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
+import trio
+import trio.testing
 
 from server.repeats.kept_answers import KeptSum
 from server.store.jobs import StoreUnavailable
@@ -100,6 +103,41 @@ async def test_what_was_paid_beforehand_stays_owed_and_is_run_again_when_its_cal
         assert len(await at.rows("movements")) == 2  # one is the grant
 
 
+async def _stopped(at: OpenTill, begun: Started, how: str) -> None:
+    if how == "stop":
+        await at.till.interrupt(begun)
+        return
+    while await at.store.write(partial(claims.recover, boot_id="boot-2", now=at.now)):
+        pass
+    await at.till.finish(begun, ANSWER)  # as in `_killed`
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.parametrize("upfront", [False, True])
+@pytest.mark.parametrize("way", CALLS)
+async def test_a_task_goes_on_with_its_own_charge_after_any_number_of_restarts(
+    autojump_clock: trio.testing.MockClock, way: str, upfront: bool, how: str
+) -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        shown, offer = _shown(at, way, upfront=upfront), an_offer(upfront=upfront)
+        task = msgspec.structs.replace(CALLS[way], call_id="call_of_task", patient=True)
+        begun = await at.till.begin(task, offer, shown)
+        for _ in range(5):
+            assert isinstance(begun, Started)
+            await _stopped(at, begun, how)
+            begun = await at.till.begin(task, offer, shown)
+        assert isinstance(begun, Started)
+        if way != "stranger":
+            brief = msgspec.structs.replace(CALLS[way], deadline_seconds=1.0)
+            assert reason(await at.till.begin(brief, offer, shown)) == "in_flight"
+        await at.till.finish(begun, ANSWER)
+        assert isinstance(await _again(at, way, shown, upfront=upfront), Earlier)
+        assert len(await at.rows("movements")) == 2  # one is the grant
+        wallet = await at.wallet()
+        assert (wallet["balance"], wallet["held"]) == (40_000 if way == "balance" else 50_000, 0)
+
+
 async def test_what_was_not_yet_paid_beforehand_has_certainly_not_run() -> None:
     async with open_till() as at:
         shown = _shown(at, "payment", upfront=True)
@@ -147,3 +185,23 @@ async def test_no_more_of_them_are_remembered_than_answers_are_kept() -> None:
         assert len(standing) <= 3
         assert reason(await at.till.begin(a_call(), an_offer(), Shown(key="order-7"))) == "interrupted"
         assert isinstance(await at.till.begin(a_call(), an_offer(), Shown(key="order-0")), Started)
+
+
+@pytest.mark.parametrize("ends", ["interrupted", "failed"])
+async def test_no_stranger_drops_what_another_has_paid_for_without_paying(ends: str) -> None:
+    async with open_till(of_strangers=KeptSum(4, 1_000_000)) as at:
+        paid = Shown(payment=at.payment(), key="paid-for")
+        served = await at.pays(anonymous(), an_offer(), payment=paid.payment, key=paid.key)
+        at.written(served, keyed=True)
+        await at.look()
+        failed = msgspec.structs.replace(ANSWER, is_error=True) if ends == "failed" else None
+        other: dict[str, Any] = {"from": "0x" + "12" * 20}
+        for number in range(12):
+            at.now += 5_000
+            shown = Shown(payment=at.payment(**other), key=f"free-{number}")
+            begun = await at.till.begin(anonymous(), an_offer(), shown)
+            assert isinstance(begun, Started)
+            await at.till.interrupt(begun, failed)
+        assert isinstance(await at.till.begin(anonymous(), an_offer(), paid), Earlier)
+        standing = [row for row in await at.rows("charges") if row["expires_at"] > at.now]
+        assert len(standing) <= 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,11 +14,11 @@ from auth.values.model import Principal, PrincipalKind
 from server.backends.wallet import GivenReceipt, Outlay
 from server.store.arrears import Arrears
 from server.store.jobs import JobTooSlow, StoreBroken, StoreFull, StoreUnavailable
-from server.till.purchases import MOST_TAKEN, NOT_BOOKED, PurchaseBook
+from server.till.purchases import MOST_OWED, MOST_TAKEN, NOT_BOOKED, PurchaseBook
 from server.till.receipts import Receipts
 from tests.till.books_fakes import checked
 from tests.till.open_till import OpenTill, no_room, open_till
-from tests.till.test_receipts import a_charge, a_key, opened, receipt
+from tests.till.test_receipts import ISSUER, a_charge, a_key, opened, receipt
 
 ASSET = "0x036CbD53842c5426634e7929541eC2318f3dCF7e"
 CHAIN = f"chain:eip155:84532:{ASSET.lower()}"
@@ -115,9 +116,11 @@ async def test_what_is_still_owed_is_booked_before_the_process_ends() -> None:
 KEY = a_key()
 
 
-def given(text: str = "", upstream: str = "shop", **charge: Any) -> GivenReceipt:
+def given(text: str = "", upstream: str = "shop", issuer: str = ISSUER, **charge: Any) -> GivenReceipt:
     text = text or receipt(KEY, **charge)
-    return GivenReceipt(text=text, upstream=upstream, tool="sell", call_id="call_1", caller=None)
+    return GivenReceipt(
+        text=text, issuer=issuer, upstream=upstream, tool="sell", call_id="call_1", caller=None
+    )
 
 
 async def test_what_an_upstream_takes_from_a_balance_is_booked_once_by_its_receipt() -> None:
@@ -165,10 +168,19 @@ async def test_a_receipt_that_is_none_is_left_and_told_of_in_few_words(text: str
         assert len(said) < 1_000
 
 
+@pytest.mark.parametrize(
+    "issuer", ["https://proxy.example", f"{ISSUER}:8443", ISSUER.replace("https", "http"), ""]
+)
+async def test_a_receipt_of_somebody_else_is_left_and_told_of(issuer: str) -> None:
+    async with buying() as it:
+        await it.book.book_receipt(given(issuer=issuer))
+        assert await it.booked() == []
+        assert "purchase.unreadable_receipt" in it.at.heard.getvalue()
+        assert ISSUER in it.at.heard.getvalue()
+
+
 async def test_a_receipt_in_another_currency_is_left() -> None:
-    text = Receipts(issuer="https://a", key=lambda: opened(KEY), currency="EUR").of(
-        a_charge(), None, at=1_000
-    )
+    text = Receipts(issuer=ISSUER, key=lambda: opened(KEY), currency="EUR").of(a_charge(), None, at=1_000)
     async with buying() as it:
         await it.book.book_receipt(given(text))
         assert await it.booked() == []
@@ -182,3 +194,47 @@ async def test_a_receipt_that_could_not_be_booked_is_booked_as_soon_as_it_can() 
         it.at.store.failing = lambda name: None
         await it.arrears.settle()
         assert await it.booked() == [("cost:main/sell", "upstream:main/shop", 10_000)]
+
+
+async def test_receipts_that_cannot_be_booked_are_owed_up_to_a_bound_and_beyond_it_told_of() -> None:
+    async with buying() as it:
+        it.at.store.failing = no_room("post")
+        for number in range(MOST_OWED + 3):
+            await it.book.book_receipt(given(id=f"chg_{number}"))
+        assert len(it.arrears) == MOST_OWED
+        told = [line for line in it.at.heard.getvalue().splitlines() if re.search(rf"{NOT_BOOKED}\b", line)]
+        assert len(told) == 3
+        for number, line in enumerate(told, MOST_OWED):
+            assert f"receipt chg_{number}" in line
+            assert "upstream:main/shop" in line
+            assert "10000" in line
+        await it.book.book(outlay())  # what we paid is owed all the same: the wallet bounds it
+        it.at.store.failing = lambda name: None
+        await it.arrears.settle()
+        assert len(await it.booked()) == MOST_OWED + 1
+
+
+async def test_the_answers_of_many_calls_at_once_owe_no_more_than_that() -> None:
+    async with buying() as it:
+        it.at.store.failing = no_room("post")
+        async with trio.open_nursery() as calls:
+            for number in range(MOST_OWED + 50):
+                calls.start_soon(it.book.book_receipt, given(id=f"chg_{number}"))
+        assert len(it.arrears) == MOST_OWED
+
+
+async def test_while_the_store_cannot_write_one_answer_waits_for_it_and_those_after_it_do_not() -> None:
+    async with buying() as it:
+        tried: list[str] = []
+
+        def failing(name: str) -> Exception | None:
+            tried.append(name)
+            return StoreUnavailable("no room")
+
+        it.at.store.failing = failing
+        for number in range(5):
+            await it.book.book_receipt(given(id=f"chg_{number}"))
+        assert tried == ["post"]
+        it.at.store.failing = lambda name: None
+        await it.arrears.settle()
+        assert [amount for *_, amount in await it.booked()] == [10_000] * 5

@@ -116,6 +116,22 @@ async def test_what_came_from_a_chain_is_paid_out_by_hand_with_its_reference(sto
     assert (await checked(store)).is_right
 
 
+async def test_a_cost_that_was_none_goes_back_and_does_not_come_again_with_its_receipt(
+    store: AnyStore,
+) -> None:
+    cost, taken = "cost:shop/search", "upstream:shop/other"
+    bought = moved("purchase", cost, taken, 40, server="shop", tool="search", charge_id="once:chg_7")
+    seq = await store.write(partial(BOOKS.post, movement=bought, now=NOW))
+    assert await store.write(partial(refund, refers=seq, paid_out=True)) == NotRefunded(reason="no_such_way")
+    done = await store.write(partial(refund, refers=seq, reference="of no call"))
+    assert isinstance(done, Refunded)
+    assert (done.kind, done.source, done.target, done.left) == ("refund", taken, cost, 0)
+    assert await store.write(partial(BOOKS.post, movement=bought, now=NOW)) == seq
+    found = await store.read(balances)
+    assert (found[cost], found[taken]) == (0, 0)
+    assert (await checked(store)).is_right
+
+
 async def test_no_more_is_taken_from_a_wallet_than_is_free(store: AnyStore) -> None:
     await store.write(partial(begin_charge, wallet=BEN, amount=20, charge="chg_9"))
     spent = await store.write(partial(refund, refers=GRANT))

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from auth.authorize import par
+from auth.authorize.request import AuthorizationRequest
 from auth.clients import registry as clients
 from auth.clients.registry import ClientRegistration
 from auth.identity import Identity
@@ -165,3 +167,26 @@ async def test_addresses_of_one_neighbourhood_share_what_is_its(addresses: list[
         taken = await push_from(identity, addresses, 30)
         assert sum(taken) == 34  # an eighth of what they leave free
         assert min(await push_from(identity, ["203.0.113.7", "2001:db8:2::1"], 30)) > 20
+
+
+async def test_a_neighbourhood_holds_places_by_what_waits_and_not_by_what_is_over_or_was_refused() -> None:
+    policy = replace(Policy(), limits=FormLimits(pushed=8))  # one of eight
+    async with open_identity(site=PUBLIC, policy=policy) as identity:
+        unfit = pushing("ostiary-cli", "198.51.100.1")
+        unfit = dataclasses.replace(
+            unfit,
+            form=tuple(
+                (name, "https://evil.example/" if name == "redirect_uri" else value)
+                for name, value in unfit.form
+            ),
+        )
+        for _ in range(5):
+            assert (await sent(identity, unfit)).status == 400
+        for address in ("198.51.100.2", "198.51.100.3"):
+            answer = await sent(identity, pushing("ostiary-cli", address))
+            assert answer.status == 201
+            assert (await sent(identity, pushing("ostiary-cli", "198.51.100.4"))).status == 429
+            asked = AuthorizationRequest(values=json.loads(answer.body))
+            assert await identity.parts.store.write(
+                lambda db, asked=asked: par.use_up(db, asked, Clock().now)
+            )

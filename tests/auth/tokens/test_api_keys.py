@@ -30,6 +30,7 @@ from auth.tokens.key_ring import (
     MAX_UNREAD,
     PIECE,
     REMEMBERED_MS,
+    SAME_LOOKS,
     ApiKeyRing,
     KeyNotLookedFor,
     KeyUsage,
@@ -714,6 +715,33 @@ async def test_a_key_of_another_process_that_comes_several_times_at_once_is_let_
             await trio.testing.wait_all_tasks_blocked()
             at.store.gate.set()
     assert found == [True] * 2 * LOOKS
+
+
+async def test_one_made_up_key_that_comes_many_times_at_once_is_read_few_times_and_then_refused() -> None:
+    at = Watched()
+    await at.ring.catch_up()
+    at.ring.shared = True
+    at.store.forget_reads()
+    nobodys, found = made_elsewhere(11), list[bool | None]()
+    at.store.gate = trio.Event()
+
+    async def ask() -> None:
+        try:
+            found.append(await at.let_in(nobodys))
+        except KeyNotLookedFor:
+            found.append(None)
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            for _ in range(500):
+                nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            assert found == [None] * (500 - SAME_LOOKS)
+            at.store.gate.set()
+    assert at.store.read_of == ["shown"] * SAME_LOOKS
+    assert found.count(False) == SAME_LOOKS
+    assert not await at.let_in(nobodys)  # it is known now, and read no more
+    assert len(at.store.read_of) == SAME_LOOKS
 
 
 async def test_a_key_of_another_process_is_looked_for_although_others_are_heard_of() -> None:
