@@ -48,7 +48,8 @@ COUNT_SECONDS: Final = 15.0
 AT_ONCE: Final = 16
 MOST_MARKS: Final = 500
 
-# Of an authorization that was used before it was sent: not by us, and perhaps to cancel it. What is said of it later means no more.
+# Of an authorization that was used before it was sent, or by what no try of ours was: not by us, and perhaps to cancel it. What is said of it
+# later means no more.
 USED_ELSEWHERE: Final = "the authorization was used before it was sent"
 NOT_IN_TIME: Final = "It was not carried out in its time."
 
