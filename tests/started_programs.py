@@ -43,9 +43,8 @@ class EndableRun:
         self._is_ended = False
 
     def end(self, _number: int, _frame: FrameType | None) -> None:
-        signal.signal(
-            signal.SIGTERM, signal.SIG_IGN
-        )  # who ends a group tells us, and our parent, who tells us again
+        if self._is_ended:  # who ends a group tells us, and our parent, who tells us again
+            return
         self._is_ended = True
         signal.raise_signal(signal.SIGINT)
 
