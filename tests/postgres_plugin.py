@@ -37,12 +37,20 @@ def running(config: pytest.Config) -> PostgresServer:
     if _KEPT not in config.stash:
         found = programs()
         if found is None:
-            pytest.fail("PostgreSQL is not installed: scripts/peers system")
+            pytest.fail("PostgreSQL is not installed: scripts/peers system", pytrace=False)
         server = PostgresServer(found)
         config.add_cleanup(server.remove)
-        server.make()
+        try:
+            server.make()
+        except RuntimeError as error:  # for each test that needs it, one after the other
+            pytest.exit(f"PostgreSQL cannot start in {server.folder}: {_last_line(error)}", returncode=1)
         config.stash[_KEPT] = server
     return config.stash[_KEPT]
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "it does not say why"
 
 
 @pytest.fixture(scope="session")
@@ -55,6 +63,15 @@ def postgres_database(postgres_server: PostgresServer) -> Generator[dict[str, st
     """Brought to this version's schema, with nothing in it: what libpq needs for it."""
     with postgres_server.database() as parameters:
         yield dict(parameters)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start PostgreSQL before the first test, where one is to run on it: from within one on Trio no run is ended."""
+    config = session.config
+    if config.option.collectonly or programs() is None:
+        return
+    if any(config.option.store == "postgres" or _needs_postgres(item) for item in session.items):
+        running(config)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -131,10 +148,20 @@ def _is_sqlite_only(item: pytest.Item) -> bool:
 def _names_its_engine(item: pytest.Item) -> bool:
     from tests.store.store_engines import ENGINES
 
-    spec = getattr(item, "callspec", None)
-    return spec is not None and any(
-        value in ENGINES for value in spec.params.values() if isinstance(value, str)
+    return not set(ENGINES).isdisjoint(_words_given_to(item))
+
+
+def _needs_postgres(item: pytest.Item) -> bool:
+    from tests.store.store_engines import POSTGRES_ENGINES
+
+    return "postgres_server" in getattr(item, "fixturenames", ()) or not set(POSTGRES_ENGINES).isdisjoint(
+        _words_given_to(item)
     )
+
+
+def _words_given_to(item: pytest.Item) -> list[str]:
+    spec = getattr(item, "callspec", None)
+    return [] if spec is None else [value for value in spec.params.values() if isinstance(value, str)]
 
 
 def _opened_on(loans: Callable[[], Loans]) -> Callable[..., AbstractAsyncContextManager[InlineStore]]:

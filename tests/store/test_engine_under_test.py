@@ -79,6 +79,10 @@ PRAGMAS = (
 )  # fmt: skip
 
 
+about_sqlite = pytest.mark.sqlite_only("it is about copies of what was migrated in SQLite")
+
+
+@about_sqlite
 @pytest.mark.parametrize("migrations", [KNOWN, KNOWN[:3]], ids=["all", "the first three"])
 def test_a_database_in_memory_is_the_same_copied_as_migrated(migrations: Sequence[Migration]) -> None:
     def made(by: Callable[..., object], now: int) -> tuple[list[str], list[object]]:
@@ -91,12 +95,14 @@ def test_a_database_in_memory_is_the_same_copied_as_migrated(migrations: Sequenc
         assert made(migrate_by_copy, now) == made(migrate, now)
 
 
+@about_sqlite
 def test_nobody_writes_into_anothers_copy() -> None:
     with closing(writer_in_memory()) as one, closing(writer_in_memory()) as other:
         one.execute("INSERT INTO meta VALUES ('a', 'of one')")
         assert other.execute("SELECT count(*) FROM meta").fetchone() == (0,)
 
 
+@about_sqlite
 def test_a_file_and_a_database_that_has_something_in_it_are_migrated(tmp_path: Path) -> None:
     with closing(connect_writer(tmp_path / "a.db")) as file, closing(connect_writer(None)) as begun:
         migrate(begun, KNOWN[:3], now=1, backups=None)
@@ -109,6 +115,7 @@ def test_a_file_and_a_database_that_has_something_in_it_are_migrated(tmp_path: P
         assert schema_version(file) == len(KNOWN)
 
 
+@about_sqlite
 async def test_a_store_in_memory_is_opened_on_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else nothing is wrong, only slow."""
     async with inline.open_inline_store(clock=lambda: 1):  # so that there is one
@@ -120,25 +127,40 @@ async def test_a_store_in_memory_is_opened_on_a_copy(monkeypatch: pytest.MonkeyP
         ) == {"newest": len(KNOWN)}
 
 
-def test_whatever_opens_sqlite_in_a_run_on_postgresql_has_failed_unless_it_says_why(tmp_path: Path) -> None:
-    (tmp_path / "test_each.py").write_text(TESTS)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-c",
-        str(CHECKOUT / "pyproject.toml"),
-        "--rootdir",
-        str(tmp_path),
-    ]
-    done = subprocess.run(
-        [*command, "-p", "no:cacheprovider", "-rA", "--store", "postgres", str(tmp_path)],
+def run_of_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    where = ("-c", str(CHECKOUT / "pyproject.toml"), "--rootdir", str(folder), "-p", "no:cacheprovider")
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *where, *options, str(folder)],
         cwd=CHECKOUT,
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
     )
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_where_postgresql_cannot_start_a_run_says_so_once(store: str, tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "from tests.postgres_server import PostgresServer\n"
+        "def make(self): raise RuntimeError('initdb: one moment\\nthe disk is on fire\\n')\n"
+        "PostgresServer.make = make\n"
+    )
+    (tmp_path / "test_each.py").write_text(
+        "from server.store import inline\n"
+        "def test_that_stands_on_it(postgres_server): pass\n"
+        "async def test_in_trio():\n"
+        "    async with inline.open_inline_store(clock=lambda: 1): pass\n"
+    )
+    done = run_of_pytest(tmp_path, "--store", store)
+    assert done.returncode == 1
+    assert (done.stdout + done.stderr).count("the disk is on fire") == 1
+    assert "no tests ran" in done.stdout
+
+
+def test_whatever_opens_sqlite_in_a_run_on_postgresql_has_failed_unless_it_says_why(tmp_path: Path) -> None:
+    (tmp_path / "test_each.py").write_text(TESTS)
+    done = run_of_pytest(tmp_path, "-rA", "--store", "postgres")
     outcomes = {
         name: outcome
         for outcome, name in re.findall(r"^(PASSED|FAILED|ERROR) .*::test_(\S+)", done.stdout, re.M)
