@@ -11,7 +11,7 @@ from pathlib import Path
 
 import trio
 
-from tests import forked_commands
+from tests import forked
 
 # A bound, not an expectation: an interpreter starts slowly on a busy machine.
 WAIT_SECONDS = 60
@@ -51,7 +51,7 @@ class Terminal:
 
     async def run(self, *arguments: str, stdin: bytes = b"", **environment: str) -> Done:
         ran = partial(
-            forked_commands.run,
+            forked.run,
             arguments,
             environment=self.environment(**environment),
             folder=self.home,

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import httpx2
 
-from tests import forked_commands
+from tests import forked
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCE = (sys.executable, "-P", "-m", "server")
@@ -32,6 +32,7 @@ WAIT_SECONDS = 60.0
 USER_CODE = re.compile(r"\b[BCDFGHJKLMNPQRSTVWXZ]{4}-[BCDFGHJKLMNPQRSTVWXZ]{4}\b")
 
 T = TypeVar("T")
+Process = subprocess.Popen[bytes] | forked.Forked
 
 
 def until(what: str, look: Callable[[], T | None], seconds: float = WAIT_SECONDS) -> T:
@@ -48,7 +49,7 @@ def until(what: str, look: Callable[[], T | None], seconds: float = WAIT_SECONDS
 class Background:
     """A program that runs while the test goes on; both its streams are in one file."""
 
-    process: subprocess.Popen[bytes]
+    process: Process
     log: Path
 
     def said(self) -> str:
@@ -94,6 +95,7 @@ def _lines(said: bytes) -> str:
 class Program:
     command: Sequence[str]
     home: Path
+    alone: bool = False  # each command starts Python, as a user's does; else it is forked
     said: list[str] = field(default_factory=list[str])  # on stderr, by every command that ended
     settings: dict[str, str] = field(default_factory=dict[str, str])  # in the environment of every command
 
@@ -121,13 +123,15 @@ class Program:
             **more,
         }
 
+    @property
+    def _forks(self) -> bool:
+        return self.command == SOURCE and not self.alone
+
     def run(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         """One command to its end. Which exit code is right is part of what is tested."""
         environment = self.environment()
-        if self.command == SOURCE:
-            ran = forked_commands.run(
-                arguments, environment=environment, folder=self.home, seconds=WAIT_SECONDS
-            )
+        if self._forks:
+            ran = forked.run(arguments, environment=environment, folder=self.home, seconds=WAIT_SECONDS)
             done = subprocess.CompletedProcess(arguments, ran.code, _lines(ran.stdout), _lines(ran.stderr))
         else:
             done = subprocess.run(
@@ -160,15 +164,24 @@ class Program:
     ) -> Generator[Background]:
         """A program in the background, ended with the block at the latest."""
         log = self.home / f"log-{len(list(self.home.glob('log-*')))}"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                (*(command or self.command), *arguments),
-                cwd=folder or self.home,
-                env=self.environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-            )
+        process: Process
+        with log.open("wb") as output, open(os.devnull, "rb") as nothing:
+            if self._forks and command is None:
+                process = forked.start(
+                    arguments,
+                    environment=self.environment(),
+                    folder=folder or self.home,
+                    files=(nothing.fileno(), output.fileno(), output.fileno()),
+                )
+            else:
+                process = subprocess.Popen(
+                    (*(command or self.command), *arguments),
+                    cwd=folder or self.home,
+                    env=self.environment(),
+                    stdin=nothing,
+                    stdout=output,
+                    stderr=output,
+                )
         background = Background(process=process, log=log)
         try:
             yield background

@@ -31,7 +31,7 @@ def program(home: Path) -> Program:
     script = folder / "ostiary"
     script.write_text(f'#!/bin/sh\nexec env OSTIARY_PROGRAM=ostiary {join(SOURCE)} "$@"\n', "utf-8")
     script.chmod(0o755)
-    return Program(command=SOURCE, home=home)
+    return Program(command=SOURCE, home=home, alone=True)
 
 
 def typed(program: Program, line: str) -> str:

@@ -87,7 +87,7 @@ def test_it_ends_soon_whatever_cannot_end_and_tells_those_who_wait(tmp_path: Pat
     folder.mkdir()
     marks = folder / "task", folder / "question"
     with (
-        Program(command=SOURCE, home=tmp_path).serving("--config", str(settings)) as server,
+        Program(command=SOURCE, home=tmp_path, alone=True).serving("--config", str(settings)) as server,
         ExitStack() as stack,
     ):
         host, _, port = server.url.removeprefix("http://").rpartition(":")

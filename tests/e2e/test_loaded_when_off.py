@@ -28,7 +28,7 @@ OFF = (
 
 def test_a_server_that_was_logged_in_at_and_called_has_loaded_nothing_that_is_off(home: Path) -> None:
     # Each module that is imported is said on stderr.
-    program = Program(command=SOURCE, home=home, settings={"PYTHONPROFILEIMPORTTIME": "1"})
+    program = Program(command=SOURCE, home=home, alone=True, settings={"PYTHONPROFILEIMPORTTIME": "1"})
     with program.serving() as server:
         program.settings.clear()
         client = Handmade(server.url)

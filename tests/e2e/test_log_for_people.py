@@ -28,7 +28,7 @@ def program(home: Path) -> Program:
         '[[server]]\nname = "main"\n[[server.agent]]\nkind = "demo"\n[[server.agent]]\nkind = "python"\nfile = "look.py"\n',
         "utf-8",
     )
-    return Program(command=SOURCE, home=home)
+    return Program(command=SOURCE, home=home, alone=True)
 
 
 def test_the_log_names_people_and_programs_and_says_why_without_an_id(program: Program) -> None:

@@ -99,7 +99,7 @@ def write_here(text: str) -> str:
 
 @pytest.fixture(params=USERS)
 def ostiary(request: pytest.FixtureRequest, home: Path) -> Program:
-    program = Program(command=(*request.param, *SOURCE), home=home)
+    program = Program(command=(*request.param, *SOURCE), home=home, alone=True)
     program.environment()  # which makes the folders
     for name in ("data", "keys", "secrets", "agents", "settings"):
         (home / name).mkdir(mode=0o700)

@@ -31,7 +31,7 @@ def test_the_second_signal_does_not_wait_for_the_calls_of_sessions(tmp_path: Pat
         f"[[server.agent]]\nkind = \"python\"\nfile = '{agent}'\npython = '{sys.executable}'\n",
         "utf-8",
     )
-    with Program(command=SOURCE, home=tmp_path).serving("--config", str(settings)) as server:
+    with Program(command=SOURCE, home=tmp_path, alone=True).serving("--config", str(settings)) as server:
         host, _, port = server.url.removeprefix("http://").rpartition(":")
         with socket.create_connection((host, int(port)), timeout=60) as client:
             welcome = post(client, "initialize", {

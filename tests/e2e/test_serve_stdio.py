@@ -143,7 +143,7 @@ async def piped(program: Program, *flags: str) -> AsyncGenerator[Piped]:
 
 @pytest.fixture
 def ostiary(home: Path) -> Program:
-    return Program(command=SOURCE, home=home)
+    return Program(command=SOURCE, home=home, alone=True)
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def program(home: Path, postgres_database: dict[str, str]) -> Program:
         f"postgresql://{where['user']}:hunter2@/{where['dbname']}?host={where['host']}\n", "utf-8"
     )
     (home / "ostiary.toml").write_text(f'store = "file:address"\nworkers = {COUNT}\n', "utf-8")
-    return Program(command=SOURCE, home=home)
+    return Program(command=SOURCE, home=home, alone=True)
 
 
 @contextmanager
@@ -321,7 +321,7 @@ def said_by(stderr: str) -> list[str]:
 
 
 def test_a_file_is_one_processs_and_that_is_said_with_what_to_do(home: Path) -> None:
-    program = Program(command=SOURCE, home=home)
+    program = Program(command=SOURCE, home=home, alone=True)
     refused = program.run("serve", "--workers", "2", "--port", "0", code=2)
     assert "2 processes cannot share a database that is a file" in refused.stderr
     assert "`store`" in refused.stderr
@@ -330,7 +330,7 @@ def test_a_file_is_one_processs_and_that_is_said_with_what_to_do(home: Path) -> 
 
 
 def test_the_variable_of_a_worker_makes_none_of_whoever_sets_it(home: Path) -> None:
-    program = Program(command=SOURCE, home=home, settings={"OSTIARY_WORKER": "2"})
+    program = Program(command=SOURCE, home=home, alone=True, settings={"OSTIARY_WORKER": "2"})
     refused = program.run("serve", "--port", "0", code=2)
     assert "OSTIARY_WORKER is set by a server for its own workers" in refused.stderr
 

@@ -1,6 +1,7 @@
-"""Commands of the program without a start of Python for each: one process imports the program, and forks for each command.
+"""The program without a start of Python for each command and server: one process imports it all, and forks for each.
 
 What a command reads, says and answers is as it is in a process of its own; how a process of its own starts is tested by those that start one.
+Its command line and first environment, as `/proc` shows them, are those of the process that forks.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import importlib
 import json
 import os
 import pkgutil
+import select
 import selectors
 import signal
 import socket
@@ -24,8 +26,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
-_CODE: Final = struct.Struct("i")
+_BEGUN: Final = struct.Struct("i")  # the process
+_ENDED: Final = struct.Struct("id")  # exit code as `subprocess` has it, and the seconds of work
 _REQUEST: Final = b"run"
+_ELSEWHERE: Final = "server.shim"  # runs in processes of its own
 
 
 class Ran(NamedTuple):
@@ -48,40 +52,85 @@ class ForkServer:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                (sys.executable, "-P", "-m", "tests.forked_commands", str(theirs.fileno())),
+                (sys.executable, "-P", "-m", "tests.forked", str(theirs.fileno())),
                 env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"},
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
             )
 
-    def run(
+    def start(
         self,
         arguments: Sequence[str],
         *,
         environment: Mapping[str, str],
         folder: Path,
-        stdin: bytes,
-        seconds: float,
-    ) -> Ran:
-        """Raises `CommandStillRuns`. May be called from any thread."""
+        files: tuple[int, int, int],
+    ) -> Forked:
+        """Begin a command, with these files as its standard ones. May be called from any thread."""
         asked = json.dumps([list(arguments), dict(environment), str(folder)]).encode()
-        ended, theirs = socket.socketpair()
-        with ended, theirs, _file(asked) as request, _file(stdin) as read, _file() as said, _file() as told:
-            files = (request, read, said, told)
-            socket.send_fds(self._ours, [_REQUEST], [*(each.fileno() for each in files), theirs.fileno()])
-            theirs.close()
-            ended.settimeout(seconds)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, _file(asked) as request:
+            socket.send_fds(self._ours, [_REQUEST], [request.fileno(), *files, theirs.fileno()])
+        return Forked(arguments, ours)
+
+
+class Forked:
+    """A process that the fork server began, handled as a `subprocess.Popen` is. It is killed when nobody has this any more."""
+
+    def __init__(self, arguments: Sequence[str], told: socket.socket) -> None:
+        self.args = list(arguments)
+        self.returncode: int | None = None
+        self._told = told
+        (self.pid,) = _BEGUN.unpack(told.recv(_BEGUN.size))
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Raises `subprocess.TimeoutExpired`."""
+        if self.returncode is None:
+            self._told.settimeout(timeout)
             try:
-                answer = ended.recv(_CODE.size)
+                answer = self._told.recv(_ENDED.size)
             except TimeoutError:
-                raise CommandStillRuns(f"{list(arguments)}: {_content(said)!r} {_content(told)!r}") from None
-            (code,) = _CODE.unpack(answer)
-            return Ran(code, _content(said), _content(told))
+                raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
+            self.returncode, seconds = _ENDED.unpack(answer)
+            WORK.append(seconds)
+            self._told.close()
+        assert self.returncode is not None
+        return self.returncode
+
+    def poll(self) -> int | None:
+        if self.returncode is None and select.select([self._told], [], [], 0)[0]:
+            self.wait()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
+WORK: Final[list[float]] = []  # the seconds of work of each process that has ended
 _LOCK: Final = threading.Lock()
 _SERVERS: Final[list[ForkServer]] = []
+
+
+def start(
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    folder: Path,
+    files: tuple[int, int, int],
+) -> Forked:
+    with _LOCK:
+        if not _SERVERS:
+            _SERVERS.append(ForkServer())
+    return _SERVERS[0].start(arguments, environment=environment, folder=folder, files=files)
 
 
 def run(
@@ -92,10 +141,16 @@ def run(
     stdin: bytes = b"",
     seconds: float,
 ) -> Ran:
-    with _LOCK:
-        if not _SERVERS:
-            _SERVERS.append(ForkServer())
-    return _SERVERS[0].run(arguments, environment=environment, folder=folder, stdin=stdin, seconds=seconds)
+    """One command to its end. Raises `CommandStillRuns`. May be called from any thread."""
+    with _file(stdin) as read, _file() as said, _file() as told:
+        files = (read.fileno(), said.fileno(), told.fileno())
+        forked = start(arguments, environment=environment, folder=folder, files=files)
+        try:
+            code = forked.wait(seconds)
+        except subprocess.TimeoutExpired:
+            forked.kill()
+            raise CommandStillRuns(f"{list(arguments)}: {_content(said)!r} {_content(told)!r}") from None
+        return Ran(code, _content(said), _content(told))
 
 
 def _file(content: bytes = b"") -> IO[bytes]:
@@ -140,9 +195,10 @@ def _serve(control: socket.socket) -> None:
                     os.close(key.fileobj)
                     with suppress(KeyError):
                         selector.unregister(child.told)
-                    _, status = os.waitpid(child.pid, 0)
+                    _, status, used = os.wait4(child.pid, 0)
+                    seconds = used.ru_utime + used.ru_stime
                     with suppress(BrokenPipeError):
-                        child.told.sendall(_CODE.pack(os.waitstatus_to_exitcode(status)))
+                        child.told.sendall(_ENDED.pack(os.waitstatus_to_exitcode(status), seconds))
                     child.told.close()
                 elif key.data in children:  # nobody waits any more
                     selector.unregister(key.fileobj)
@@ -164,7 +220,10 @@ def _fork(files: Sequence[int]) -> _Child:
             os._exit(code)
     for each in files[:4]:
         os.close(each)
-    return _Child(pid, socket.socket(fileno=files[4]))
+    told = socket.socket(fileno=files[4])
+    with suppress(BrokenPipeError):
+        told.sendall(_BEGUN.pack(pid))
+    return _Child(pid, told)
 
 
 def _command(files: Sequence[int]) -> int:
@@ -206,9 +265,10 @@ def _main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for package in ("server.cli", "server.client"):
-            for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
-                importlib.import_module(f"{package}.{module.name}")
+        for package in ("server", "auth"):
+            for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+                if not module.name.endswith("__main__") and not module.name.startswith(_ELSEWHERE):
+                    importlib.import_module(module.name)
     gc.collect()
     gc.freeze()
     assert threading.active_count() == 1, "a fork keeps one thread"
