@@ -22,7 +22,7 @@ from server.acme.troubles import CertificateTrouble, shortened, trouble
 from server.acme.wire import AcmeReply, AsksAuthority
 
 # A number is used up by whoever is faster, or was kept too long: the next one comes with the refusal.
-NONCE_TRIES: Final = 4
+NONCE_TRIES: Final = 8
 # Longer than any limit of an authority: Let's Encrypt's longest window is a week.
 LONGEST_WAIT_SECONDS: Final = 8 * 86_400.0
 

@@ -15,6 +15,7 @@ import trio
 import trio.testing
 from structlog.testing import CapturingLogger
 
+from server.acme.authority import NONCE_TRIES
 from server.acme.certificates import key_pem
 from server.acme.envelope import ExternalAccount
 from server.acme.files import AcmeFiles, KeptInFiles
@@ -289,11 +290,11 @@ async def test_a_number_that_is_not_taken_is_exchanged_and_nobody_notices(
 
 
 async def test_an_authority_that_takes_no_number_at_all_is_left_alone(office: Office, clock: Clock) -> None:
-    for _ in range(4):
+    for _ in range(NONCE_TRIES):
         office.authority.fault("/account", "badNonce")
     await office.runs(30)
     assert "badNonce" in office.state.trouble.words
-    assert office.authority.asked.count("/account") == 4
+    assert office.authority.asked.count("/account") == NONCE_TRIES
 
 
 @pytest.mark.parametrize("says", ["36000", ""])

@@ -256,7 +256,7 @@ def test_an_authority_with_customers_a_short_profile_and_many_bad_numbers(home: 
     (home / "eab").write_text(key, "ascii")
     acme = f'eab_key_id = "kid-1"\neab_key = "file:{home}/eab"\nprofile = "shortlived"\ncontact = ["mailto:ann@example.org"]\n'
     with (
-        certificate_authority(tmp_path / "pebble", reject_nonces=30, eab={"kid-1": key}) as authority,
+        certificate_authority(tmp_path / "pebble", reject_nonces=20, eab={"kid-1": key}) as authority,
         serving(home, authority, acme=acme) as site,
     ):
         site.obtained()
