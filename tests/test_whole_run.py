@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,6 +54,33 @@ def test_each_test_file_is_in_one_group_and_a_second_for_its_tests_apart(program
         assert set(kinds[kind]) < there
     for name in entries.ON_POSTGRES:
         assert (ROOT / name).exists()
+
+
+def test_each_test_file_inside_the_process_is_in_one_share_of_the_quick_run(programs: dict[str, Any]) -> None:
+    entries = programs["entries"]
+    shares = entries.short_tests(entries.read_costs(), 2)
+    files = [part for share in shares for part in share.command if part.endswith(".py")]
+    assert len(shares) == 2
+    assert len(files) == len(set(files))
+    assert set(files) == {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if not {"node_modules", "e2e"} & set(path.parts)
+    }
+
+
+def test_what_is_on_record_as_long_is_left_out_of_a_short_run(tmp_path: Path) -> None:
+    (tmp_path / "test_two.py").write_text("def test_short(): pass\n" + FAILS.replace("it", "long"), "utf-8")
+    record = tmp_path / "costs.json"
+    record.write_text('{"test_two.py": [2.0, 2.0, 0.0, ["test_long"]]}', "utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p tests.cost_plugin\n", "utf-8")
+    command = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--costs-on-record", str(record))
+    short, whole = (
+        subprocess.run((*command, *more), cwd=tmp_path, capture_output=True, text=True, check=False)
+        for more in (("--short",), ())
+    )
+    assert (short.returncode, whole.returncode) == (0, 1), short.stdout + whole.stdout
+    assert "1 deselected" in short.stdout
 
 
 def entry(programs: dict[str, Any], name: str, program: str, *needs: str, **fields: Any) -> Any:

@@ -16,8 +16,6 @@ COSTS: Final = ROOT / "tests" / "costs.json"
 PYTHON: Final = str(ROOT / ".venvs" / "test" / "bin" / "python")
 # How long a group takes alone. Each has to be begun, and the last ones end beside nothing.
 GROUP_SECONDS: Final = 75.0
-# Of a file that is not on record.
-UNKNOWN_SECONDS: Final = 3.0
 BEGIN_SECONDS: Final = 2.0
 # Costs are measured beside other work, where everything takes longer and so seems to be idle.
 LEAST_LOAD: Final = 0.4
@@ -51,6 +49,12 @@ class Entry(NamedTuple):
 class Cost(NamedTuple):
     wall: float
     cpu: float
+    short: float = 0.0  # of the work, by tests that are not long
+    long: Sequence[str] = ()  # their names
+
+
+# Of a file that is not on record.
+_UNKNOWN: Final = Cost(3.0, 3.0, 1.0)
 
 
 def commands() -> list[Entry]:
@@ -67,12 +71,7 @@ def commands() -> list[Entry]:
 
 def tests(costs: Mapping[str, Cost]) -> list[Entry]:
     """Groups of all test files; those on PostgreSQL and those that need a browser by themselves."""
-    files = sorted(
-        path
-        for path in (ROOT / "tests").rglob("test_*.py")
-        if not {"node_modules", "peers"} & set(path.relative_to(ROOT).parts)
-    )
-    text = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in files}
+    text = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in _files()}
     whole = [name for name in text if name.startswith("tests/e2e/")]
     inside = [name for name in text if not name.startswith("tests/e2e/") and name != CHECKED]
     needy = {name for name in inside if _PEERS.search(text[name])}
@@ -92,6 +91,38 @@ def tests(costs: Mapping[str, Cost]) -> list[Entry]:
     ]
 
 
+def short_tests(costs: Mapping[str, Cost], shares: int) -> list[Entry]:
+    """The tests for every edit, in as many groups: in-process, and not on record as long."""
+    names = [path.relative_to(ROOT).as_posix() for path in _files()]
+    inside = {name: costs.get(name) or _UNKNOWN for name in names if not name.startswith("tests/e2e/")}
+    found: list[list[str]] = [[] for _ in range(shares)]
+    work = [0.0] * shares
+    for name in sorted(inside, key=lambda name: -inside[name].short):
+        least = work.index(min(work))
+        found[least].append(name)
+        work[least] += inside[name].short
+    command = (
+        PYTHON,
+        "-m",
+        "pytest",
+        "--short",
+        "-m",
+        "not peers and not browser and not binary and not slow",
+    )
+    return [
+        Entry(f"short-{number}", (*command, *sorted(group)), store="sqlite")
+        for number, group in enumerate(found, 1)
+    ]
+
+
+def _files() -> list[Path]:
+    return sorted(
+        path
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if not {"node_modules", "peers"} & set(path.relative_to(ROOT).parts)
+    )
+
+
 def read_costs() -> dict[str, Cost]:
     if not COSTS.exists():
         return {}
@@ -99,7 +130,10 @@ def read_costs() -> dict[str, Cost]:
 
 
 def write_costs(found: Mapping[str, Cost]) -> None:
-    lines = (f"{json.dumps(name)}: [{cost.wall:.1f}, {cost.cpu:.1f}]" for name, cost in sorted(found.items()))
+    lines = (
+        f"{json.dumps(name)}: [{cost.wall:.1f}, {cost.cpu:.1f}, {cost.short:.1f}, {json.dumps(cost.long)}]"
+        for name, cost in sorted(found.items())
+    )
     COSTS.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
 
 
@@ -147,4 +181,4 @@ def _group(
 def _cost(kind: str, name: str, costs: Mapping[str, Cost]) -> Cost:
     """The tests of one file that need a browser, and its run on PostgreSQL, are on record apart."""
     key = f"{kind}:{name}" if kind in ("browser", "postgres") else name
-    return costs.get(key) or Cost(UNKNOWN_SECONDS, UNKNOWN_SECONDS)
+    return costs.get(key) or _UNKNOWN

@@ -11,16 +11,18 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
 import raced
-from entries import PYTHON, ROOT, Cost, Entry, commands, read_costs, tests, write_costs
+from entries import PYTHON, ROOT, Cost, Entry, commands, read_costs, short_tests, tests, write_costs
 from raced import Raced
 from schedule import Ended, Schedule
 
 # A machine that stops for a moment is no fault of the product. More than a few failures are.
 ONCE_MORE: Final = 5
+CORES: Final = os.cpu_count() or 2
 NOTHING_TO_RUN: Final = 5  # pytest's status
 _COUNT: Final = re.compile(r"(\d+) (passed|failed|skipped|errors?|deselected|xfailed)")
 
@@ -38,11 +40,20 @@ class Whole:
         self._costs = read_costs()
 
     def run(self, *, record: bool) -> int:
-        entries = [*commands(), *(self._kept(each) for each in tests(self._costs))]
-        Schedule(entries, self._folder, self._environment, os.cpu_count() or 2).run(self._ended)
+        self._begin([*commands(), *(self._kept(each) for each in tests(self._costs))])
         if record:
             self._record()
-        passed_alone = self._once_more()
+        return self._end(self._once_more())
+
+    def run_short(self) -> int:
+        """The tests for every edit. What fails there was just edited, so nothing is run once more."""
+        self._begin(short_tests(self._costs, CORES))
+        return self._end([])
+
+    def _begin(self, entries: Sequence[Entry]) -> None:
+        Schedule(entries, self._folder, self._environment, CORES).run(self._ended)
+
+    def _end(self, passed_alone: Sequence[Raced]) -> int:
         print("\n" + "\n".join(self._lines))
         print(", ".join(f"{count} {what}" for what, count in sorted(self._counts.items())))
         for name in self._broken:
@@ -114,8 +125,11 @@ class Whole:
         found: dict[str, Cost] = {}
         for file in sorted(self._folder.glob("*.costs")):
             kind = file.name.partition("-")[0]
-            for name, (wall, cpu) in json.loads(file.read_text("utf-8")).items():
-                found[f"{kind}:{name}" if kind in ("browser", "postgres") else name] = Cost(wall, cpu)
+            for name, cost in json.loads(file.read_text("utf-8")).items():
+                if kind in ("browser", "postgres"):
+                    found[f"{kind}:{name}"] = Cost(*cost[:2])
+                else:
+                    found[name] = Cost(*cost)
         write_costs(found)
 
 
@@ -125,7 +139,8 @@ def main() -> int:
 
     signal.signal(signal.SIGTERM, end)
     with tempfile.TemporaryDirectory(prefix="ostiary-whole-") as folder:
-        return Whole(Path(folder)).run(record="--record" in sys.argv[1:])
+        whole = Whole(Path(folder))
+        return whole.run_short() if "quick" in sys.argv else whole.run(record="--record" in sys.argv)
 
 
 if __name__ == "__main__":
