@@ -66,7 +66,7 @@ class NotRunning(CommandRefused):
     """There is no server on that directory."""
 
 
-class NotAnswered(CommandRefused):
+class CommandNotAnswered(CommandRefused):
     """A server is there, and did not answer in time: what it would say is not known, and is no "no"."""
 
 
@@ -158,7 +158,7 @@ def _ask_at(address: str, name: str, arguments: Mapping[str, Any], not_running: 
                 "this socket belongs to another user", "run this as the user who runs the server"
             ) from error
         except _NO_PLACE_FREE as error:
-            raise NotAnswered(
+            raise CommandNotAnswered(
                 "the server is busy: too many commands wait for it", "ask again in a moment, and see its log"
             ) from error
         except OSError as error:
@@ -170,11 +170,11 @@ def _ask_at(address: str, name: str, arguments: Mapping[str, Any], not_running: 
                 data += more
             answer = msgspec.json.decode(data, type=CommandAnswer)
         except (OSError, msgspec.MsgspecError) as error:
-            raise NotAnswered("the server did not answer", "see its log") from error
+            raise CommandNotAnswered("the server did not answer", "see its log") from error
     if answer.unknown or (not answer.version and _UNKNOWN in answer.error):
         raise differ(answer.version, f"it knows no command {name!r}")
     if answer.late:
-        raise NotAnswered(answer.error, answer.hint)
+        raise CommandNotAnswered(answer.error, answer.hint)
     if not answer.ok:
         other = "" if answer.version == __version__ else _versions(answer.version)
         raise CommandRefused(answer.error, answer.hint or other)

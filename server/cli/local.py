@@ -87,7 +87,7 @@ def ask(
         answer = control.ask(directory(data_dir=data_dir, config=config), name, arguments)
     except control.NotRunning as refused:
         raise NoServer(str(refused), hint=refused.hint) from refused
-    except control.NotAnswered as refused:
+    except control.CommandNotAnswered as refused:
         raise ServerNotAnswered(str(refused), hint=refused.hint or None) from refused
     except control.CommandRefused as refused:
         raise _spoken(refused) from refused

@@ -132,7 +132,7 @@ async def test_a_command_that_takes_too_long_is_said_to_be_neither_done_nor_refu
     written = io.StringIO()
     log = make_logger(level="warning", style="json", stream=written)
     await nursery.start(control_socket.serve, tmp_path, lambda: {**COMMANDS, "dawdle": dawdle}, log)
-    with pytest.raises(control.NotAnswered) as caught:
+    with pytest.raises(control.CommandNotAnswered) as caught:
         await ask(tmp_path, "dawdle")
     assert caught.value.hint, "what to do about it"
     assert "control.late" in written.getvalue()
@@ -161,7 +161,7 @@ def crowded(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a full queue refuses as nobody does")
 def test_a_server_that_comes_to_nobody_is_slow_and_not_absent(crowded: Path) -> None:
     assert control.runs_on(crowded)
-    with pytest.raises(control.NotAnswered):
+    with pytest.raises(control.CommandNotAnswered):
         control.ask(crowded, "echo")
     (crowded / "other").mkdir()
     assert not control.runs_on(crowded / "other")

@@ -100,7 +100,7 @@ def test_a_login_waits_for_a_server_here_that_is_busy_and_goes_to_no_other(
     file: TokenFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ask(data_dir: Path, name: str, arguments: object) -> NoReturn:
-        raise control.NotAnswered("the server did not answer", "see its log")
+        raise control.CommandNotAnswered("the server did not answer", "see its log")
 
     file.begin(login(THERE))
     monkeypatch.setattr(control, "ask", ask)
