@@ -29,6 +29,10 @@ ORDER = "made_in_order"
 # As the tests of the store have it, so that no clock of theirs is far ahead of it.
 MADE_AT = 1_800_000_000_000
 
+# Waits for the end of whoever holds its standard input, in a session of its own: so it also outlives who is killed with all of its group.
+# A signal of the kernel would come with the end of a thread, and would not pass through pg_ctl.
+WARDEN = 'read -r _; "$1" -D "$2/data" -m immediate stop; rm -rf "$2"'
+
 # As it was made, which is many times faster than making another. Without triggers no foreign key minds the order. What has grown large is
 # cut off: rows that are deleted are still read past, until they are swept up in the background.
 EMPTIED = """
@@ -119,6 +123,7 @@ class PostgresServer:
         self._admin: psycopg.Connection[Any] | None = None
         self._idle: list[tuple[str, psycopg.Connection[Any]]] = []
         self._idle_writers: list[tuple[PostgresAccess, PostgresConnection]] = []
+        self._warden: subprocess.Popen[bytes] | None = None
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
             os.chown(self.folder, nobody.pw_uid, nobody.pw_gid)
@@ -171,6 +176,12 @@ class PostgresServer:
         return int((self._data / "postmaster.pid").read_text().splitlines()[0])
 
     def start(self) -> None:
+        if self._warden is None:
+            self._warden = subprocess.Popen(
+                [*self._as_user, "sh", "-c", WARDEN, "sh", str(self.bin / "pg_ctl"), str(self.folder)],
+                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
+                start_new_session=True,
+            )  # fmt: skip
         settings = {
             "listen_addresses": "",
             "unix_socket_directories": str(self.folder),
@@ -219,6 +230,8 @@ class PostgresServer:
                 connection.close()
         with suppress(RuntimeError):  # it was stopped
             self.stop(how="immediate")
+        if self._warden is not None:
+            self._warden.communicate()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def parameters(self, database: str) -> dict[str, str]:

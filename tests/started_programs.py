@@ -2,7 +2,7 @@
 
 A run goes on in a child of the process that was started. That one waits for it, passes signals and the outcome on, and ends what the run left:
 on Linux every orphan below it becomes its child, also one with a session of its own. SIGTERM ends a run as Ctrl-C does, so that tests and
-fixtures clean up. Only who kills both at once, by SIGKILL to their group, leaves programs running.
+fixtures clean up. Only who kills both at once, by SIGKILL to their group, leaves programs running; PostgreSQL ends then, too.
 """
 
 from __future__ import annotations

@@ -43,6 +43,7 @@ class CommandAnswer(msgspec.Struct, frozen=True, kw_only=True):
     hint: str = ""
     version: str = ""  # the server's; empty from one that does not say
     unknown: bool = False  # there is no such command
+    late: bool = False  # it was not done in time: whether it will have been, nobody knows
     go_on: Any = None  # of a list that goes on: what `at` of the question for its next page is
 
 
@@ -63,6 +64,10 @@ class CommandRefused(Exception):
 
 class NotRunning(CommandRefused):
     """There is no server on that directory."""
+
+
+class CommandNotAnswered(CommandRefused):
+    """A server is there, and did not answer in time: what it would say is not known, and is no "no"."""
 
 
 Handler = Callable[[Mapping[str, Any], str], Awaitable[Any]]  # arguments, actor ("local:<uid>") → result
@@ -153,7 +158,7 @@ def _ask_at(address: str, name: str, arguments: Mapping[str, Any], not_running: 
                 "this socket belongs to another user", "run this as the user who runs the server"
             ) from error
         except _NO_PLACE_FREE as error:
-            raise CommandRefused(
+            raise CommandNotAnswered(
                 "the server is busy: too many commands wait for it", "ask again in a moment, and see its log"
             ) from error
         except OSError as error:
@@ -165,9 +170,11 @@ def _ask_at(address: str, name: str, arguments: Mapping[str, Any], not_running: 
                 data += more
             answer = msgspec.json.decode(data, type=CommandAnswer)
         except (OSError, msgspec.MsgspecError) as error:
-            raise CommandRefused("the server did not answer", "see its log") from error
+            raise CommandNotAnswered("the server did not answer", "see its log") from error
     if answer.unknown or (not answer.version and _UNKNOWN in answer.error):
         raise differ(answer.version, f"it knows no command {name!r}")
+    if answer.late:
+        raise CommandNotAnswered(answer.error, answer.hint)
     if not answer.ok:
         other = "" if answer.version == __version__ else _versions(answer.version)
         raise CommandRefused(answer.error, answer.hint or other)

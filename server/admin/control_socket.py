@@ -36,9 +36,18 @@ from server.observe.log import Logger
 
 MAX_AT_ONCE: Final = 16
 ACCEPT_AGAIN_SECONDS: Final = 0.2
+# To say that a command took too long; who asked waits five seconds longer than the command may take.
+FAREWELL_SECONDS: Final = 2.0
 # Names of sockets end after 103 bytes or more, by system; that of a directory made for one is 24 bytes, and a slash.
 ADDRESS_BYTES: Final = 100
 TEMP_BYTES: Final = 60
+
+_LATE: Final = CommandAnswer(
+    ok=False,
+    late=True,
+    error=f"the server did not answer within {DEADLINE_SECONDS:g} seconds",
+    hint="whether it was done is not known: look before you ask again",
+)
 
 Answer = Callable[[Command, str], Awaitable[CommandAnswer]]  # to a command of that actor; raises nothing
 
@@ -202,7 +211,8 @@ async def _converse(
     """One question, one answer. Nothing that happens here may end the listener."""
     async with slots, stream:
         try:
-            with trio.move_on_after(DEADLINE_SECONDS):
+            answer: CommandAnswer | None = None
+            with trio.move_on_after(DEADLINE_SECONDS) as doing:
                 if peer is None or peer.uid not in (os.getuid(), 0):
                     log.warning("control.refused", uid=None if peer is None else peer.uid)
                     answer = CommandAnswer(
@@ -227,10 +237,19 @@ async def _converse(
                     if line is None:  # somebody looked whether anybody is here
                         return
                     answer = await _answer(line, answering, peer.uid)
-                signed = msgspec.structs.replace(answer, version=__version__)
-                await stream.send_all(msgspec.json.encode(signed, enc_hook=str) + b"\n")
+                await _send(stream, answer)
+            # One that was being sent is not begun anew in the middle.
+            if doing.cancelled_caught and answer is None:
+                log.warning("control.late", seconds=DEADLINE_SECONDS)
+                with trio.move_on_after(FAREWELL_SECONDS):
+                    await _send(stream, _LATE)
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
             log.debug("control.peer_gone")
+
+
+async def _send(stream: trio.SocketStream, answer: CommandAnswer) -> None:
+    signed = msgspec.structs.replace(answer, version=__version__)
+    await stream.send_all(msgspec.json.encode(signed, enc_hook=str) + b"\n")
 
 
 async def _answer(line: bytes, answering: Answer, uid: int) -> CommandAnswer:

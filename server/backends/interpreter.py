@@ -17,7 +17,9 @@ from server.backends.starting import StartedProgram, start
 OLDEST: Final = (3, 9)
 OLDEST_TEXT: Final = ".".join(map(str, OLDEST))
 ENVIRONMENTS: Final = (".venv", "venv")
-ANSWER_SECONDS: Final = 10.0  # to say its version; the first start from a slow disk takes a while
+ANSWER_SECONDS: Final = (
+    30.0  # to say its version; the first start from a slow disk, or on a busy machine, takes a while
+)
 # In words that every Python understands.
 TELL_VERSION: Final = "import sys; sys.stdout.write('%d.%d.%d' % tuple(sys.version_info[:3]))"
 
@@ -41,7 +43,7 @@ def find_interpreter(named: str, folder: Path) -> str:
 
 
 async def check_interpreter(python: str, environment: Mapping[str, str]) -> None:
-    """Raises `BackendError` for one that does not work, or is too old."""
+    """Raises `BackendError` for one that does not work, is too old, or does not say in time which it is."""
     try:
         started = start(
             [python, "-I", "-S", "-c", TELL_VERSION],
@@ -57,17 +59,19 @@ async def check_interpreter(python: str, environment: Mapping[str, str]) -> None
         said = await trio.to_thread.run_sync(_output, started, abandon_on_cancel=True)
     finally:
         started.kill()
+    if said is None:
+        raise BackendError(f"the interpreter {python} did not say its version within {ANSWER_SECONDS:g} s")
     check_version(said.decode("ascii", "replace"), python)
 
 
-def _output(program: StartedProgram) -> bytes:
-    """Return all that it says within the time that it has."""
+def _output(program: StartedProgram) -> bytes | None:
+    """Return all that it says; None where it has not ended in time, which does not make it a bad one."""
     with program:
         try:
             return program.communicate(timeout=ANSWER_SECONDS)[0]
         except subprocess.TimeoutExpired:
             program.kill()
-            return b""
+            return None
 
 
 def check_version(version: str, python: str = "its interpreter") -> None:

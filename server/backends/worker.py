@@ -43,6 +43,7 @@ CANCEL_SECONDS: Final = (
     1.0  # to get word of a cancellation into the pipe of a process that may not be reading
 )
 OVERDUE_SECONDS: Final = 10.0  # a cancelled call that has not ended by then is worth a line in the log
+TURNS: Final = 10  # in which a process is waited for that is asked whether it responds
 # A plain function cannot be stopped: one that runs on after its call was cancelled takes time from all others. So its process is
 # put aside once nothing else runs there, or when it has had this long, or when there are as many of them.
 STUCK_SECONDS: Final = 60.0
@@ -357,10 +358,15 @@ class Worker:
             self.stuck.set()
 
     async def _responds(self) -> bool:
+        """Turns are counted, not seconds: after a pause of this process what was said meanwhile is read before it is missed."""
         self._pong = trio.Event()
-        with trio.move_on_after(OVERDUE_SECONDS):
-            await self._send(Ping())
-            await self._pong.wait()
+        async with trio.open_nursery() as asking:
+            asking.start_soon(self._send, Ping())
+            for _ in range(TURNS):
+                with trio.move_on_after(OVERDUE_SECONDS / TURNS):
+                    await self._pong.wait()
+                    break
+            asking.cancel_scope.cancel()
         return self._pong.is_set()
 
     async def _end_once_retired(self, everything: trio.CancelScope) -> None:

@@ -87,6 +87,8 @@ def ask(
         answer = control.ask(directory(data_dir=data_dir, config=config), name, arguments)
     except control.NotRunning as refused:
         raise NoServer(str(refused), hint=refused.hint) from refused
+    except control.CommandNotAnswered as refused:
+        raise ServerNotAnswered(str(refused), hint=refused.hint or None) from refused
     except control.CommandRefused as refused:
         raise _spoken(refused) from refused
     return _told(
@@ -96,6 +98,10 @@ def ask(
 
 class NoServer(terminal.CliError):
     """No server runs on the data directory that is meant."""
+
+
+class ServerNotAnswered(terminal.CliError):
+    """A server runs there, and did not answer in time."""
 
 
 class AdminReply(dict[str, Any]):

@@ -35,8 +35,8 @@ COLLECT_EVERY: Final = 20_000
 # In the environment of a worker alone: workers/handed.py says what it is.
 WORKER: Final = "OSTIARY_WORKER"
 
-# What holds our port is asked who it is, and may be anything.
-LOOK_SECONDS: Final = 1.0
+# What holds our port is asked who it is, and may be anything; most that is none of us says so at once, and one of us may be busy.
+LOOK_SECONDS: Final = 10.0
 LOOK_BYTES: Final = 64 * 1024
 
 AFTER_DASHES: Final = "ostiary.after_dashes"
@@ -446,7 +446,7 @@ def _cannot_start(problem: CannotStart) -> terminal.CliError:
 
 
 def _ostiary_at(port: int) -> str | None:
-    """Whether what listens there on this machine is one of us, and how it is called; None if it does not say so at once."""
+    """Whether what listens there on this machine is one of us, and how it is called; None if it does not say so in time."""
     import json
     from http.client import HTTPConnection, HTTPException
 

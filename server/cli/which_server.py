@@ -76,6 +76,8 @@ def _running_here() -> str | None:
     try:
         found = local.ask("status")
         return f"{found['origin']}{next(iter(found['paths'].values()))}"
+    except local.ServerNotAnswered:  # there is one: another would be logged in to in its place
+        raise
     except terminal.CliError:  # whatever is wrong there, it has nothing to log in to
         return None
 

@@ -5,8 +5,9 @@ transport of 2024-11-05. Answers come in any order; the reader never waits for a
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 import trio
@@ -46,7 +47,7 @@ from server.gateway.streams import MessageStream
 from server.mcp.messages import Resource
 from server.observe.log import Logger
 
-# A server of the handshake era that does not answer what it does not know is told from one that is slow to start by this.
+# A server of the handshake era may not answer what it does not know: after this it is begun with by handshake as well.
 SILENCE_SECONDS: Final = 3.0
 FAREWELL_SECONDS: Final = 1.0
 RESOURCES_FOLLOWED: Final = 256
@@ -105,27 +106,63 @@ class ChannelLink:
     async def agree(self, era: str) -> None:
         """Raises `BackendError`, and `UpstreamRefusal`."""
         agreed = None if era == "handshake" else await self._discover(impatient=era == "auto")
-        if agreed is None:
-            if era == "stateless":
-                raise NotAnUpstream("does not speak the stateless era of MCP")
-            agreed = read_initialized(await self.request("initialize", initialize_params(self._questions)))
-            self.agreement = agreed
-            await self._stream.send(notification_message("notifications/initialized", {}))
+        if agreed is None and era == "stateless":
+            raise NotAnUpstream("does not speak the stateless era of MCP")
+        agreed = agreed or await self._greet()
         self.agreement = agreed
         if agreed.modern:
             await self._listen()
+        else:
+            await self._stream.send(notification_message("notifications/initialized", {}))
 
     async def _discover(self, *, impatient: bool) -> Agreement | None:
+        """Return what was agreed on in the stateless era; None where there it answers nothing that is of use."""
         running = self._start(None)
         try:
             await self._stream.send(request_message(running.number, "server/discover", discover_params()))
             with trio.move_on_after(SILENCE_SECONDS if impatient else float("inf")):
-                return read_discovered(await follow(running, _NOBODY, self._reply))
-        except UpstreamRefusal as refusal:
-            return read_discovered(refusal)
+                return await self._discovered(running)
+            return await self._discover_or_greet(running)
         finally:
             self._forget(running)
-        return None
+
+    async def _discovered(self, running: UpstreamCall) -> Agreement | None:
+        try:
+            return read_discovered(await follow(running, _NOBODY, self._reply))
+        except UpstreamRefusal as refusal:
+            return read_discovered(refusal)
+
+    async def _greet(self) -> Agreement:
+        """Begin by handshake, which the protocol does not let anybody cancel."""
+        running = await self._send("initialize", initialize_params(self._questions), None, False)
+        try:
+            return read_initialized(await follow(running, _NOBODY, self._reply))
+        finally:
+            self._forget(running)
+
+    async def _discover_or_greet(self, running: UpstreamCall) -> Agreement:
+        """Return what is agreed on first. The question before stays open beside the handshake: a server that is slow to start answers it as
+        well, and its silence says something only once it has answered anything."""
+        agreed: list[Agreement] = []
+        problems: list[BackendError | UpstreamRefusal] = []
+        async with trio.open_nursery() as asking:
+
+            async def take(asked: Callable[[], Awaitable[Agreement | None]]) -> None:
+                try:
+                    found = await asked()
+                except (BackendError, UpstreamRefusal) as problem:
+                    problems.append(problem)
+                else:
+                    if found is None:
+                        return
+                    agreed.append(found)
+                asking.cancel_scope.deadline = trio.current_time() + (0 if agreed else SILENCE_SECONDS)
+
+            asking.start_soon(take, partial(self._discovered, running))
+            asking.start_soon(take, self._greet)
+        if agreed:
+            return agreed[0]
+        raise problems[0].with_traceback(None)
 
     async def _listen(self) -> None:
         """What changed is told to whoever listens. Another subscription takes the place of one that names other resources."""

@@ -13,6 +13,7 @@ from server.http.visit import RETRY_LATER, McpVisit
 from server.mcp.errors import BackendFailed, BadVersionHeader, InvalidRequest, SessionNotFound
 from server.mcp.inbound import VERSION_HEADER
 from server.mcp.versions import REVISIONS
+from server.sessions.far_streams import StreamNotKnown
 from server.sessions.session import EventSource, Session
 from server.sessions.sessions import Sessions
 from server.store.jobs import StoreUnavailable
@@ -73,9 +74,13 @@ async def _listen(visit: McpVisit, session: Session) -> None:
 async def _listen_elsewhere(visit: McpVisit, session: Session, last_id: str) -> None:
     """To a stream that another node has, if any does."""
     with session.stream_open():
-        async with session.read_elsewhere(last_id) as reader:
-            if reader is not None:
-                return await _write(visit, session, reader)
+        try:
+            async with session.read_elsewhere(last_id) as reader:
+                if reader is not None:
+                    return await _write(visit, session, reader)
+        except StreamNotKnown:
+            unknown = BackendFailed("whether the events after this one are kept is not known yet: try again")
+            return await visit.reply.refuse(unknown, status=503, extra=RETRY_LATER)
     error = InvalidRequest("the events after this one are not kept any longer: send the request again")
     return await visit.reply.refuse(error)
 

@@ -126,6 +126,11 @@ class Letters:
         """Another node."""
         return node in self._others()
 
+    @property
+    def others(self) -> frozenset[str]:
+        """All other nodes that are alive."""
+        return frozenset(self._others())
+
     def send(self, kind: str, topic: str, body: bytes = b"", *, caller: str | None = None) -> bool:
         """Never waits. False: it is not sent, because nobody is there or `caller`, who caused it, has caused too many."""
         if not self._others():

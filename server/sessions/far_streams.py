@@ -1,6 +1,7 @@
 """The rest of a stream that broke off, for a client that comes back to another node than the one that has it.
 
-    where the client is        →  which event it got last       every node that has the session looks for it
+    where the client is        →  which event it got last       every node looks for it
+    every other node           →  that it has nothing of it
     where the stream is        →  its events, some at a time    and the next ones when those were taken
                                →  that it has ended, or that its client reads it elsewhere by now
 
@@ -28,8 +29,10 @@ from server.sessions.session import Session
 
 WANTED: Final = "stream"
 SAID: Final = "stream-said"
-# Nodes that have the session answer within milliseconds; if none does, the stream is kept nowhere.
-FIND_SECONDS: Final = 1.5
+NOT_HERE: Final = "stream-not-here"
+# Nodes answer within milliseconds. While one that is alive has not, nobody knows whether the stream is kept: its client comes again.
+FIND_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 0.5  # for nodes that die meanwhile
 BATCH_BYTES: Final = 256 * 1024
 # Streams that are read from other nodes at once.
 FOLLOWED: Final = 1024
@@ -66,6 +69,10 @@ _Said: TypeAlias = _Events | _Begins | _Ends | _Taken | _Leaves
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(_Said).decode
 _decode_wanted: Final = msgspec.json.Decoder(_Wanted).decode
+
+
+class StreamNotKnown(Exception):
+    """Not all nodes have said whether they have it."""
 
 
 class FarReader:
@@ -110,26 +117,51 @@ class FarStreams:
         self._wanted, self._wants = trio.open_memory_channel[tuple[Session, EventStream, int, str, str]](
             FOLLOWED
         )
-        letters.hear(WANTED, self._hear_wanted, lambda topic: find(topic) is not None)
+        self._denials: dict[str, _Denials] = {}  # of streams that are looked for, by the names of their talks
+        letters.hear(WANTED, self._hear_wanted)
+        letters.hear(NOT_HERE, self._hear_not_here, self._denials.__contains__)
 
     # ── where the client is ──────────────────────────────────────────────────────────────────────────────────────────
 
     @asynccontextmanager
     async def read(self, session: Session, event_id: str) -> AsyncGenerator[FarReader | None]:
-        """None: no node has what comes after that event."""
+        """None: no node has what comes after that event. Raises `StreamNotKnown`."""
         with self._talks.begin() as talk:
-            begun, reader = False, None
-            wanted = _encode(_Wanted(event_id, talk.name))
-            if self._letters.send(WANTED, topic_of(session.id), wanted, caller=session.caller):
-                with trio.move_on_after(FIND_SECONDS):
-                    begun = isinstance(await talk.next(), _Begins)
-            if begun:
-                reader = FarReader(talk)
+            reader = FarReader(talk) if await self._is_found(talk, session, event_id) else None
             try:
                 yield reader
             finally:
                 if reader is not None and not reader.at_end:
                     talk.say(_encode(_Leaves()))
+
+    async def _is_found(self, talk: Talk[_Said], session: Session, event_id: str) -> bool:
+        """Whether some node has it. Raises `StreamNotKnown`."""
+        if self._letters.alone:
+            return False
+        found: list[bool] = []
+        wanted = _encode(_Wanted(event_id, talk.name))
+        denials = self._denials[talk.name] = _Denials()
+        try:
+            if self._letters.send(WANTED, topic_of(session.id), wanted, caller=session.caller):
+                with trio.move_on_after(FIND_SECONDS):
+                    async with trio.open_nursery() as either:
+
+                        async def hear() -> None:
+                            found.append(isinstance(await talk.next(), _Begins))
+                            either.cancel_scope.cancel()
+
+                        either.start_soon(hear)
+                        await denials.wait_for_all(self._letters)
+                        found.append(False)
+                        either.cancel_scope.cancel()
+        finally:
+            del self._denials[talk.name]
+        if not found:
+            raise StreamNotKnown
+        return found[0]
+
+    def _hear_not_here(self, letter: Letter) -> None:
+        self._denials[letter.topic].add(letter.node)
 
     # ── where the stream is ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -142,6 +174,7 @@ class FarStreams:
         session, wanted = self._find(letter.topic), _decode_wanted(letter.body)
         found = None if session is None else session.log.find_here(wanted.event_id)
         if session is None or found is None:
+            self._letters.send(NOT_HERE, wanted.talk)
             return
         try:
             self._wanted.send_nowait((session, *found, wanted.talk, letter.node))
@@ -171,6 +204,24 @@ class FarStreams:
                     else:
                         talk.say(_encode(_Ends(more=reader.left)))
                 nursery.cancel_scope.cancel()
+
+
+class _Denials:
+    """The nodes that have nothing of one stream."""
+
+    def __init__(self) -> None:
+        self._nodes = set[str]()
+        self._more = trio.Event()
+
+    def add(self, node: str) -> None:
+        self._nodes.add(node)
+        self._more.set()
+
+    async def wait_for_all(self, letters: Letters) -> None:
+        while letters.others - self._nodes:
+            self._more = trio.Event()
+            with trio.move_on_after(_LOOK_SECONDS):
+                await self._more.wait()
 
 
 async def _batch(stream: EventStream, reader: StreamReader) -> list[tuple[str, Raw]] | None:

@@ -58,8 +58,9 @@ TOGETHER: Final = f"SELECT pg_advisory_lock_shared({_OF_SCHEMA})".encode()
 NOT_TOGETHER: Final = f"SELECT pg_advisory_unlock_shared({_OF_SCHEMA})".encode()
 ALONE: Final = f"SELECT pg_advisory_lock({_OF_SCHEMA})".encode()
 TRY_ALONE: Final = f"SELECT pg_try_advisory_lock({_OF_SCHEMA})".encode()
+TRY_TOGETHER: Final = f"SELECT pg_try_advisory_lock_shared({_OF_SCHEMA})".encode()
 NOT_ALONE: Final = f"SELECT pg_advisory_unlock({_OF_SCHEMA})".encode()
-# While others are at the schema, or have it and are about to go.
+# While others have the schema and are about to go. Tries are counted, so that a pause of this process is one; of who changes it, there is no end.
 _SCHEMA_SECONDS: Final = 5.0
 _SCHEMA_PAUSE_SECONDS: Final = 0.05
 
@@ -153,19 +154,23 @@ class PostgresConnection(PostgresTransactions):
     def alone_with_schema(self, is_done: Callable[[], bool]) -> bool:
         """Let nobody else write until `together_with_schema`. False: it was done by others meanwhile, who write already.
 
-        Raises `CannotOpen` if others go on writing, and it is not done.
+        Raises `CannotOpen` if others go on writing, and it is not done. While somebody else is alone with it, that is waited for.
         """
-        until = time.monotonic() + _SCHEMA_SECONDS
+        tries = 0
         self._ask(NOT_TOGETHER)
         while not self._ask(TRY_ALONE):
             if is_done():
                 self._ask(TOGETHER)
                 return False
-            if time.monotonic() > until:
-                raise CannotOpen(
-                    "the database has an older schema, and other processes are using it",
-                    hint="stop them first: they do not know the schema of this version",
-                )
+            tries += 1
+            if tries * _SCHEMA_PAUSE_SECONDS > _SCHEMA_SECONDS:
+                if self._ask(TRY_TOGETHER):
+                    self._ask(NOT_TOGETHER)
+                    raise CannotOpen(
+                        "the database has an older schema, and other processes are using it",
+                        hint="stop them first: they do not know the schema of this version",
+                    )
+                tries = 0
             time.sleep(_SCHEMA_PAUSE_SECONDS)
         return True
 

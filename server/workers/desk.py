@@ -13,7 +13,7 @@ from server.workers.family import Workers
 from server.workers.joined import JOINED
 from server.workers.words import COMMAND, ForwardedCommand
 
-# One that hangs is left out, while whoever asks still waits for the others' answers.
+# One that hangs is left out, or named, while whoever asks still waits.
 ALL_SECONDS: Final = DEADLINE_SECONDS - 1
 
 
@@ -35,10 +35,11 @@ class AdminDesk:
             return await self._of_all(forwarded)
         # The first, which does what only one may: always the same, as long as it lives.
         worker = serving[0]
-        answer = await self._workers.ask(worker, COMMAND, forwarded, seconds=DEADLINE_SECONDS)
+        answer = await self._workers.ask(worker, COMMAND, forwarded, seconds=ALL_SECONDS)
         if answer is None:
             return CommandAnswer(
                 ok=False,
+                late=True,
                 error=f"worker {worker.number} did not answer",
                 hint="whether it was done is not known: look before you ask again",
             )
@@ -53,7 +54,9 @@ class AdminDesk:
         if not good:
             return next(
                 iter(answers.values()),
-                CommandAnswer(ok=False, error="no worker answered", hint="its log says what they do"),
+                CommandAnswer(
+                    ok=False, late=True, error="no worker answered", hint="its log says what they do"
+                ),
             )
         joined = JOINED[forwarded.command.name](good, self._workers.seen)
         return CommandAnswer(ok=True, result=joined)

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from python_pair import DOUBLE, PARROT, Log, at_work, make_backend
 
+from server.backends import interpreter
 from server.backends.base import BackendError
 from server.backends.interpreter import check_interpreter, check_version, find_interpreter
 from server.backends.python_settings import PythonConfig, problems
@@ -118,6 +119,17 @@ async def test_a_program_that_is_no_interpreter_is_refused(tmp_path: Path) -> No
     broken = executable(tmp_path / "broken", "#!/nonexistent\n")
     with pytest.raises(BackendError, match="cannot be started"):
         await check_interpreter(str(broken), os.environ)
+
+
+async def test_an_interpreter_that_is_slow_is_not_called_a_bad_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interpreter, "ANSWER_SECONDS", 0)
+    slow = executable(tmp_path / "slow", "#!/bin/sh\nread line < fifo\n")
+    os.mkfifo(tmp_path / "fifo")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BackendError, match="within 0 s"):
+        await check_interpreter(str(slow), os.environ)
 
 
 async def test_nothing_secret_is_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

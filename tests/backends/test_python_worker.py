@@ -297,12 +297,17 @@ async def test_a_process_that_a_function_blocks_is_ended_when_that_function_is_n
     assert told == ["the agent's process did not respond: one of its functions blocked all others"]
 
 
+@pytest.mark.parametrize("paused", [0, 60], ids=["at once", "after a pause of the whole machine"])
 async def test_a_process_that_responds_is_left_alone_whatever_one_function_does(
-    autojump_clock: trio.testing.MockClock,
+    autojump_clock: trio.testing.MockClock, paused: float
 ) -> None:
+    pauses = iter([0, paused])
+
     async def answer() -> None:
         while True:
             if await at.peer.hear() == {"do": "ping"}:
+                autojump_clock.jump(next(pauses, 0))
+                await trio.testing.wait_all_tasks_blocked()  # the answer is read after time was looked at
                 await at.peer.say("pong")
 
     async with working(Log().logger) as at, trio.open_nursery() as nursery:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -106,13 +107,15 @@ async def test_a_login_names_the_data_directory_of_the_server_that_it_is_at(
 ) -> None:
     """One server runs, elsewhere than usually; then a second one, where it usually is."""
     elsewhere = shell.home / "else where"
-    for name, value in shell.environment().items():
-        monkeypatch.setenv(name, value)
     async with AsyncExitStack() as stack:
-        first = await stack.enter_async_context(serving_at(shell, elsewhere))
+        # Short: where the name of a socket would be too long for one, it is elsewhere, and servers are not found by looking.
+        runtime = stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp"))
+        for name, value in shell.environment(XDG_RUNTIME_DIR=runtime).items():
+            monkeypatch.setenv(name, value)
+        first = await stack.enter_async_context(serving_at(shell, elsewhere, runtime=runtime))
         assert await of_server_at(first) == f" --data-dir '{elsewhere}'"
         assert await of_server_at("http://localhost:1") is None, "it is none of this user's"
-        usual = await stack.enter_async_context(serving_at(shell, paths.data_home()))
+        usual = await stack.enter_async_context(serving_at(shell, paths.data_home(), runtime=runtime))
         assert await of_server_at(usual) == ""
         assert await of_server_at(first) == f" --data-dir '{elsewhere}'"
         assert await of_server_at("http://localhost:1") is None
@@ -123,18 +126,19 @@ async def of_server_at(origin: str) -> str | None:
 
 
 @asynccontextmanager
-async def serving_at(shell: Terminal, data: Path) -> AsyncGenerator[str]:
+async def serving_at(shell: Terminal, data: Path, *, runtime: str = "") -> AsyncGenerator[str]:
+    environment = shell.environment(**({"XDG_RUNTIME_DIR": runtime} if runtime else {}))
     server = await trio.lowlevel.open_process(
         shell.command(["serve", "--port", "0", "--data-dir", str(data)]),
         stdout=-1,
-        stderr=-3,
-        env=shell.environment(),
+        env=environment,
         cwd=shell.home,
     )
     try:
         assert server.stdout is not None
         with trio.fail_after(WAIT_SECONDS):
             said = (await server.stdout.receive_some()).decode()
+        assert said, "it has not started"
         yield said.split()[-1]
     finally:
         server.send_signal(signal.SIGTERM)

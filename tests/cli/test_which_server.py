@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from msgspec.structs import replace
 from shell import Terminal
 
+from server.admin import control
 from server.cli import local, which_server
 from server.cli.terminal import CliError, Misuse
 from server.client.tokens import CHOSEN, TokenFile
@@ -92,6 +94,18 @@ def test_a_login_is_to_the_server_that_runs_here_where_none_is_named_else_to_the
     running |= {"origin": "http://localhost:1", "paths": {"first": "/one", "second": "/two"}}
     assert which_server.to_log_in_to(None).url == "http://localhost:1/one"
     assert which_server.to_log_in_to("b.example").url == THERE
+
+
+def test_a_login_waits_for_a_server_here_that_is_busy_and_goes_to_no_other(
+    file: TokenFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(data_dir: Path, name: str, arguments: object) -> NoReturn:
+        raise control.CommandNotAnswered("the server did not answer", "see its log")
+
+    file.begin(login(THERE))
+    monkeypatch.setattr(control, "ask", ask)
+    with pytest.raises(local.ServerNotAnswered):
+        which_server.to_log_in_to(None)
 
 
 async def test_tools_are_listed_and_called_and_a_token_is_printed_without_naming_the_server(

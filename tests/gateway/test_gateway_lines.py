@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import trio
-from upstreams import CAN_ALL, Caller, Double, Refused, Turn, gate, over_tcp, soon, text, tool, words
+from upstreams import CAN_ALL, MODERN, Caller, Double, Refused, Turn, gate, over_tcp, soon, text, tool, words
 
 from server.backends.base import (
     BackendError,
@@ -18,6 +18,7 @@ from server.backends.base import (
     Progress,
     ProtocolFailure,
 )
+from server.gateway import channel
 
 ERAS = pytest.mark.parametrize("era", ["handshake", "stateless"])
 FORM = {
@@ -37,6 +38,49 @@ async def test_a_tool_is_offered_and_its_call_is_answered(era: str) -> None:
 async def test_the_stateless_era_is_tried_first_and_the_handshake_follows_where_it_is_refused() -> None:
     double = Double(era="handshake")
     async with over_tcp(double) as tcp, gate(tcp=tcp):
+        methods = [each["method"] for each in double.heard[:3]]
+        assert methods == ["server/discover", "initialize", "notifications/initialized"]
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+async def test_a_server_that_is_slow_to_start_is_of_the_era_that_it_says_then(
+    refuses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greeted, refused = trio.Event(), trio.Event()
+
+    async def greet(turn: Turn) -> Any:
+        monkeypatch.setattr(channel, "SILENCE_SECONDS", 60.0)
+        greeted.set()
+        if not refuses:
+            await trio.sleep_forever()
+        refused.set()
+        raise Refused(-32601, "what is that?")
+
+    async def discover(turn: Turn) -> Any:
+        await (refused if refuses else greeted).wait()
+        return {"supportedVersions": [MODERN], "capabilities": {"tools": {}}}
+
+    monkeypatch.setattr(channel, "SILENCE_SECONDS", 0.0)
+    double = Double(era="stateless")
+    double.handlers |= {"server/discover": discover, "initialize": greet}
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+        assert await door.say("hello") == "hello"
+        assert [each["method"] for each in double.heard[:2]] == ["server/discover", "initialize"]
+        assert not double.of("notifications/initialized")
+        assert not double.cancelled, "nobody may cancel a handshake"
+
+
+async def test_a_server_that_answers_only_what_it_knows_is_begun_with_by_handshake(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def say_nothing(turn: Turn) -> Any:
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(channel, "SILENCE_SECONDS", 0.0)
+    double = Double(era="handshake")
+    double.handlers["server/discover"] = say_nothing
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+        assert await door.say("hello") == "hello"
         methods = [each["method"] for each in double.heard[:3]]
         assert methods == ["server/discover", "initialize", "notifications/initialized"]
 

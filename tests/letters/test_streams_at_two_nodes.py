@@ -9,6 +9,7 @@ import trio
 import trio.testing
 
 from server.letters.letters import MAX_BODY
+from server.sessions.far_streams import FIND_SECONDS
 from tests.interaction.agents import agent, says
 from tests.interaction.session_house import PROGRESS, Steps, asks
 from tests.letters.neighbours import two
@@ -106,12 +107,42 @@ async def test_what_no_node_has_is_refused_as_it_is_by_one_alone() -> None:
     async with two(agent(asks=asks)) as (of, a, b):
         one = await talk(a.pair)
         for last in ("0badc0de-7-1", f"{a.living.session(one).log.life}-99-1", "junk"):
-            async with b.talk(one).listens(last) as stream:
-                with trio.fail_after(patience()):
+            with trio.fail_after(FIND_SECONDS / 2):  # it is known as soon as all have said so
+                async with b.talk(one).listens(last) as stream:
                     answer = await stream.answer()
             assert answer.status == 400 and "not kept" in str(answer.json)
         a.die(of)
         async with b.talk(one).listens("0badc0de-7-1") as stream:
+            assert (await stream.answer()).status == 400
+
+
+async def test_while_a_node_says_nothing_its_stream_is_not_lost_and_the_client_comes_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = Steps()
+    async with two(agent(steps=steps)) as (_, a, b):
+        one = await talk(a.pair)
+        last = await broken_off(one, steps)
+        steps.finish()
+        with monkeypatch.context() as busy:
+            busy.setattr(a.letters, "send", lambda *_, **__: False)
+            async with b.talk(one).listens(last) as stream:
+                answer = await stream.answer()
+            assert answer.status == 503 and "retry-after" in answer.headers
+        async with b.talk(one).listens(last) as stream:
+            with trio.fail_after(patience()):
+                assert "1 steps" in str((await next_message(stream))["result"])
+
+
+async def test_a_node_that_dies_before_it_has_answered_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with two(agent(asks=asks)) as (of, a, b):
+        one = await talk(a.pair)
+        monkeypatch.setattr(a.letters, "send", lambda *_, **__: False)
+        async with b.talk(one).listens("0badc0de-7-1") as stream:
+            await trio.testing.wait_all_tasks_blocked()
+            a.die(of)
             assert (await stream.answer()).status == 400
 
 

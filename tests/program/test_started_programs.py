@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.postgres_server import programs
+
 ROOT = Path(__file__).parents[2]
 WAIT_SECONDS = 60
 TESTS = """
-import os, subprocess
+import os, signal, subprocess
 import pytest, trio
 
 @pytest.fixture
@@ -45,6 +47,10 @@ def test_that_is_ended(cared_for):
 async def test_that_is_ended_in_trio(cared_for):
     print("\\nstarted", os.getpid(), cared_for.pid, *started(), flush=True)
     await trio.sleep_forever()
+
+def test_that_has_a_database(postgres_server):
+    print("\\nstarted", os.getpid(), postgres_server.process(), flush=True)
+    signal.pause()
 
 def test_that_passes():
     print("\\nstarted", os.getpid(), *started(), flush=True)
@@ -81,6 +87,7 @@ def ran(folder: Path, name: str) -> Generator[EndedRun]:
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     ) as process:
         assert process.stdout is not None
         said: list[str] = []
@@ -112,6 +119,13 @@ def test_a_run_that_is_killed_leaves_nothing_running(tmp_path: Path) -> None:
     with ran(tmp_path, "test_that_is_ended_in_trio") as run:
         os.kill(run.run, signal.SIGKILL)
         assert run.ends() == 128 + signal.SIGKILL
+
+
+@pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed")
+def test_a_run_that_is_killed_with_its_group_leaves_no_database_running(tmp_path: Path) -> None:
+    with ran(tmp_path, "test_that_has_a_database") as run:
+        os.killpg(run.process.pid, signal.SIGKILL)
+        assert run.ends() == -signal.SIGKILL
 
 
 def test_a_run_that_passes_leaves_nothing_running(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from contextlib import closing
 from functools import partial
@@ -111,6 +112,30 @@ async def test_schemas_of_one_database_are_as_different_databases_whatever_their
             first.together_with_schema()
         async with opened(a) as store:
             assert await store.read(lambda db: db.fetch_all("SELECT key FROM meta")) == []
+
+
+def test_who_changes_the_schema_is_waited_for_and_is_not_taken_for_one_who_uses_the_old_one(
+    postgres_database: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_connection, "_SCHEMA_SECONDS", 0)
+    looks = itertools.count(1)
+    access = PostgresAccess(parameters=postgres_database, job_seconds=10)
+    with (
+        closing(PostgresConnection(access, writes=True)) as first,
+        closing(PostgresConnection(access, writes=True)) as second,
+    ):
+        second.script(postgres_connection.NOT_TOGETHER.decode())
+        assert first.alone_with_schema(lambda: False)
+
+        def is_done() -> bool:
+            if next(looks) < 4:
+                return False
+            first.together_with_schema()
+            return True
+
+        assert not second.alone_with_schema(is_done)
+        with pytest.raises(CannotOpen):
+            second.alone_with_schema(lambda: False)
 
 
 async def test_a_schema_that_is_not_there_is_to_be_made_first(postgres_database: dict[str, str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from auth.values.model import Principal, PrincipalKind
 from server.backends.wallet import GivenReceipt, Outlay
@@ -55,7 +56,9 @@ async def buying() -> AsyncGenerator[Buying]:
 
 
 @pytest.mark.parametrize("problem", [StoreUnavailable, StoreFull, StoreBroken, JobTooSlow])
-async def test_what_could_not_be_booked_is_booked_as_soon_as_it_can(problem: type[Exception]) -> None:
+async def test_what_could_not_be_booked_is_booked_as_soon_as_it_can(
+    problem: type[Exception], autojump_clock: trio.testing.MockClock
+) -> None:
     async with buying() as it, trio.open_nursery() as background:
         background.start_soon(it.arrears.run)
         it.at.store.failing = lambda name: problem("no room") if name == "post" else None
