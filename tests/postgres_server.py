@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import socket
 import subprocess
 import tempfile
 from collections.abc import Generator, Mapping
@@ -94,11 +95,35 @@ def programs() -> Path | None:
     return None if initdb is None else Path(initdb).resolve().parent
 
 
-@contextmanager
-def primary_and_standby() -> Generator[tuple[PostgresServer, PostgresServer]]:
+def _installed() -> Path:
     found = programs()
     if found is None:
         raise FileNotFoundError("PostgreSQL is not installed: scripts/peers system")
+    return found
+
+
+@contextmanager
+def server_of_its_own(*, durable: bool = False) -> Generator[PostgresServer]:
+    """A server that a test may stop and set otherwise: no other test uses it."""
+    server = PostgresServer(_installed(), durable=durable)
+    try:
+        server.make()
+        yield server
+    finally:
+        server.remove()
+
+
+def own_address() -> tuple[str, int]:
+    """One of this machine's own addresses that nobody else listens on: so its port is nobody's either."""
+    number = os.getpid()
+    address = f"127.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255 or 1}"
+    with socket.create_server((address, 0)) as probe:
+        return address, probe.getsockname()[1]
+
+
+@contextmanager
+def primary_and_standby() -> Generator[tuple[PostgresServer, PostgresServer]]:
+    found = _installed()
     primary, standby = PostgresServer(found), PostgresServer(found)
     with ExitStack() as stack:
         stack.callback(primary.remove)

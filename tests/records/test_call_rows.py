@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
@@ -14,17 +13,10 @@ from server.records import call_rows
 from server.records.call_book import CallBook
 from server.records.call_record import CallRecord
 from server.records.call_rows import STRETCH, By, CallFilter
-from server.store.inline import open_inline_store
 from server.store.jobs import Store
 
 DAY = 24 * HOUR
 ALL = CallFilter()
-
-
-@pytest.fixture
-async def store() -> AsyncIterator[Store]:
-    async with open_inline_store(clock=lambda: NOW) as store:
-        yield store
 
 
 async def keep(store: Store, *records: CallRecord, most_rows: int = 1_000_000) -> None:

@@ -15,7 +15,7 @@ from records_fakes import ADA, NOW, call
 from server.observe.logs import make_logger
 from server.records.call_book import CallBook
 from server.records.recording import keep_recording, write_down
-from server.store.inline import open_inline_store
+from server.store.inline import InlineStore
 from server.store.jobs import DiskFull, JobTooSlow, StatementFailed, Store, StoreBroken, StoreDb, StoreError
 
 MOST = 1_000_000
@@ -55,7 +55,9 @@ async def count(store: Store) -> int:
     return row["n"]
 
 
-async def test_calls_are_written_a_second_after_the_first_of_them_and_nothing_is_done_without_one() -> None:
+async def test_calls_are_written_a_second_after_the_first_of_them_and_nothing_is_done_without_one(
+    store: InlineStore,
+) -> None:
     book, log = CallBook(), make_logger(level="info", style="json", stream=StringIO())
     slept, go_on = list[float](), trio.Event()
 
@@ -63,163 +65,159 @@ async def test_calls_are_written_a_second_after_the_first_of_them_and_nothing_is
         slept.append(seconds)
         await go_on.wait()
 
-    async with open_inline_store(clock=lambda: NOW) as store:
-        with trio.fail_after(60):
-            async with trio.open_nursery() as nursery:
-                keep = lambda: keep_recording(book, store, log, most_rows=MOST, sleep=sleep)  # noqa: E731
-                nursery.start_soon(keep)
-                await trio.testing.wait_all_tasks_blocked()
-                assert slept == []
-                ended(book)
-                await trio.testing.wait_all_tasks_blocked()
-                ended(book)
-                assert (slept, await count(store)) == ([1.0], 0)
-                go_on.set()
-                while await count(store) < 2:
-                    await trio.lowlevel.checkpoint()
-                nursery.cancel_scope.cancel()
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            keep = lambda: keep_recording(book, store, log, most_rows=MOST, sleep=sleep)  # noqa: E731
+            nursery.start_soon(keep)
+            await trio.testing.wait_all_tasks_blocked()
+            assert slept == []
+            ended(book)
+            await trio.testing.wait_all_tasks_blocked()
+            ended(book)
+            assert (slept, await count(store)) == ([1.0], 0)
+            go_on.set()
+            while await count(store) < 2:
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
 
 
-async def test_what_is_left_at_the_end_is_written() -> None:
+async def test_what_is_left_at_the_end_is_written(store: InlineStore) -> None:
     book, log = CallBook(), make_logger(level="info", style="json", stream=StringIO())
-    async with open_inline_store(clock=lambda: NOW) as store:
-        with trio.fail_after(60):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(lambda: keep_recording(book, store, log, most_rows=MOST))
-                await trio.testing.wait_all_tasks_blocked()
-                ended(book)
-                nursery.cancel_scope.cancel()
-        assert await count(store) == 1
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: keep_recording(book, store, log, most_rows=MOST))
+            await trio.testing.wait_all_tasks_blocked()
+            ended(book)
+            nursery.cancel_scope.cancel()
+    assert await count(store) == 1
 
 
-async def test_a_store_that_takes_nothing_is_told_of_once_and_loses_no_count() -> None:
+async def test_a_store_that_takes_nothing_is_told_of_once_and_loses_no_count(store: InlineStore) -> None:
     out, book = StringIO(), CallBook()
     log = make_logger(level="info", style="json", stream=out)
-    async with open_inline_store(clock=lambda: NOW) as store:
-        full: Any = Full(store)
-        for _ in range(3):
-            ended(book)
-            await write_down(book, full, log, most_rows=MOST)
-        assert await count(store) == 0
-        assert out.getvalue().count("calls.not_recorded") == 1
-        full.problem = None
-        await write_down(book, full, log, most_rows=MOST)
-        assert await count(store) == 3
-        full.problem = DiskFull("the disk is full")
+    full: Any = Full(store)
+    for _ in range(3):
         ended(book)
         await write_down(book, full, log, most_rows=MOST)
-        assert out.getvalue().count("calls.not_recorded") == 2
+    assert await count(store) == 0
+    assert out.getvalue().count("calls.not_recorded") == 1
+    full.problem = None
+    await write_down(book, full, log, most_rows=MOST)
+    assert await count(store) == 3
+    full.problem = DiskFull("the disk is full")
+    ended(book)
+    await write_down(book, full, log, most_rows=MOST)
+    assert out.getvalue().count("calls.not_recorded") == 2
 
 
-async def test_what_took_too_long_is_tried_again_and_ends_nothing() -> None:
+async def test_what_took_too_long_is_tried_again_and_ends_nothing(store: InlineStore) -> None:
     book, log = CallBook(), make_logger(level="info", style="json", stream=StringIO())
-    async with open_inline_store(clock=lambda: NOW) as store:
-        slow: Any = Full(store, JobTooSlow("the database work took too long and was stopped"))
-        with trio.fail_after(60):
-            async with trio.open_nursery() as nursery:
-                rounds = 0
+    slow: Any = Full(store, JobTooSlow("the database work took too long and was stopped"))
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            rounds = 0
 
-                async def sleep(seconds: float) -> None:
-                    nonlocal rounds
-                    rounds += 1
-                    if rounds == 3:
-                        slow.problem = None
-                    await trio.lowlevel.checkpoint()
+            async def sleep(seconds: float) -> None:
+                nonlocal rounds
+                rounds += 1
+                if rounds == 3:
+                    slow.problem = None
+                await trio.lowlevel.checkpoint()
 
-                nursery.start_soon(lambda: keep_recording(book, slow, log, most_rows=MOST, sleep=sleep))
-                ended(book)
-                while await count(store) < 1:
-                    await trio.lowlevel.checkpoint()
-                nursery.cancel_scope.cancel()
-        assert rounds == 3
+            nursery.start_soon(lambda: keep_recording(book, slow, log, most_rows=MOST, sleep=sleep))
+            ended(book)
+            while await count(store) < 1:
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+    assert rounds == 3
 
 
-async def test_whoever_looks_while_nothing_waits_leaves_the_bell_to_who_waits_for_it() -> None:
+async def test_whoever_looks_while_nothing_waits_leaves_the_bell_to_who_waits_for_it(
+    store: InlineStore,
+) -> None:
     book, log = CallBook(), make_logger(level="info", style="json", stream=StringIO())
 
     async def at_once(seconds: float) -> None:
         await trio.lowlevel.checkpoint()
 
-    async with open_inline_store(clock=lambda: NOW) as store:
-        with trio.fail_after(60):
-            async with trio.open_nursery() as nursery:
-                keep = lambda: keep_recording(book, store, log, most_rows=MOST, sleep=at_once)  # noqa: E731
-                nursery.start_soon(keep)
-                await trio.testing.wait_all_tasks_blocked()
-                await write_down(book, store, log, most_rows=MOST)  # a page
-                ended(book)
-                while await count(store) < 1:
-                    await trio.lowlevel.checkpoint()
-                nursery.cancel_scope.cancel()
-
-
-async def test_what_comes_while_it_is_written_waits_for_the_next_second() -> None:
-    book, log = CallBook(), make_logger(level="info", style="json", stream=StringIO())
-    async with open_inline_store(clock=lambda: NOW) as store:
-        busy: Any = Full(store)
-        busy.problem = None
-        busy.meanwhile = lambda: book.used(replace(ADA, grant_id=f"grant-{busy.writes}"), NOW)
-        ended(book)
-        with trio.fail_after(60):
-            await write_down(book, busy, log, most_rows=MOST)
-        assert (busy.writes, await count(store)) == (1, 1)
-
-
-async def test_what_may_have_been_written_and_cannot_be_looked_for_in_time_holds_up_nothing() -> None:
-    out, book = StringIO(), CallBook()
-    log = make_logger(level="info", style="json", stream=out)
-    async with open_inline_store(clock=lambda: NOW) as store:
-        doubtful: Any = Full(store, StoreBroken("this may or may not have been written"))
-        ended(book)
-        await write_down(book, doubtful, log, most_rows=MOST)
-        ended(book)
-        doubtful.problem = JobTooSlow("the database work took too long and was stopped")
-        await write_down(book, doubtful, log, most_rows=MOST)  # both: the newer one is tried again
-        assert (book.missed, out.getvalue().count("calls.given_up")) == (1, 1)
-        doubtful.problem = None
-        await write_down(book, doubtful, log, most_rows=MOST)
-        assert (await count(store), book.missed) == (1, 1)
-
-
-async def test_what_the_store_can_never_take_is_counted_as_missed_and_what_comes_after_is_written() -> None:
-    out, book = StringIO(), CallBook()
-    log = make_logger(level="info", style="json", stream=out)
-    async with open_inline_store(clock=lambda: NOW) as store:
-        refusing: Any = Full(store, StatementFailed("the database refused a value"))
-        for _ in range(2):
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            keep = lambda: keep_recording(book, store, log, most_rows=MOST, sleep=at_once)  # noqa: E731
+            nursery.start_soon(keep)
+            await trio.testing.wait_all_tasks_blocked()
+            await write_down(book, store, log, most_rows=MOST)  # a page
             ended(book)
-        await write_down(book, refusing, log, most_rows=MOST)
-        assert (book.missed, book.take()) == (2, None)
-        assert "calls.given_up" in out.getvalue() and "the database refused a value" in out.getvalue()
-        refusing.problem = None
+            while await count(store) < 1:
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+
+
+async def test_what_comes_while_it_is_written_waits_for_the_next_second(store: InlineStore) -> None:
+    book, log = CallBook(), make_logger(level="info", style="json", stream=StringIO())
+    busy: Any = Full(store)
+    busy.problem = None
+    busy.meanwhile = lambda: book.used(replace(ADA, grant_id=f"grant-{busy.writes}"), NOW)
+    ended(book)
+    with trio.fail_after(60):
+        await write_down(book, busy, log, most_rows=MOST)
+    assert (busy.writes, await count(store)) == (1, 1)
+
+
+async def test_what_may_have_been_written_and_cannot_be_looked_for_in_time_holds_up_nothing(
+    store: InlineStore,
+) -> None:
+    out, book = StringIO(), CallBook()
+    log = make_logger(level="info", style="json", stream=out)
+    doubtful: Any = Full(store, StoreBroken("this may or may not have been written"))
+    ended(book)
+    await write_down(book, doubtful, log, most_rows=MOST)
+    ended(book)
+    doubtful.problem = JobTooSlow("the database work took too long and was stopped")
+    await write_down(book, doubtful, log, most_rows=MOST)  # both: the newer one is tried again
+    assert (book.missed, out.getvalue().count("calls.given_up")) == (1, 1)
+    doubtful.problem = None
+    await write_down(book, doubtful, log, most_rows=MOST)
+    assert (await count(store), book.missed) == (1, 1)
+
+
+async def test_what_the_store_can_never_take_is_counted_as_missed_and_what_comes_after_is_written(
+    store: InlineStore,
+) -> None:
+    out, book = StringIO(), CallBook()
+    log = make_logger(level="info", style="json", stream=out)
+    refusing: Any = Full(store, StatementFailed("the database refused a value"))
+    for _ in range(2):
         ended(book)
-        await write_down(book, refusing, log, most_rows=MOST)
-        assert (await count(store), book.missed) == (1, 2)
+    await write_down(book, refusing, log, most_rows=MOST)
+    assert (book.missed, book.take()) == (2, None)
+    assert "calls.given_up" in out.getvalue() and "the database refused a value" in out.getvalue()
+    refusing.problem = None
+    ended(book)
+    await write_down(book, refusing, log, most_rows=MOST)
+    assert (await count(store), book.missed) == (1, 2)
 
 
 @pytest.mark.parametrize("written", [True, False])
-async def test_what_may_have_been_written_is_written_once(written: bool) -> None:
+async def test_what_may_have_been_written_is_written_once(store: InlineStore, written: bool) -> None:
     book, log = CallBook(), make_logger(level="info", style="json", stream=StringIO())
-    async with open_inline_store(clock=lambda: NOW) as store:
-        doubtful: Any = Full(store, StoreBroken("this may or may not have been written"), written=written)
-        ended(book)
-        await write_down(book, doubtful, log, most_rows=MOST)
-        ended(book)
-        doubtful.problem, doubtful.written = DiskFull("the disk is full"), False
-        await write_down(book, doubtful, log, most_rows=MOST)
-        assert await count(store) == written
-        doubtful.problem = None
-        await write_down(book, doubtful, log, most_rows=MOST)
-        assert await count(store) == 2
-        assert await store.read(lambda db: db.fetch_one("SELECT count(*) AS n FROM calls")) == {"n": 2}
+    doubtful: Any = Full(store, StoreBroken("this may or may not have been written"), written=written)
+    ended(book)
+    await write_down(book, doubtful, log, most_rows=MOST)
+    ended(book)
+    doubtful.problem, doubtful.written = DiskFull("the disk is full"), False
+    await write_down(book, doubtful, log, most_rows=MOST)
+    assert await count(store) == written
+    doubtful.problem = None
+    await write_down(book, doubtful, log, most_rows=MOST)
+    assert await count(store) == 2
+    assert await store.read(lambda db: db.fetch_one("SELECT count(*) AS n FROM calls")) == {"n": 2}
 
 
-async def test_who_is_cancelled_before_anything_is_handed_in_loses_nothing() -> None:
+async def test_who_is_cancelled_before_anything_is_handed_in_loses_nothing(store: InlineStore) -> None:
     book, log = CallBook(), make_logger(level="info", style="json", stream=StringIO())
-    async with open_inline_store(clock=lambda: NOW) as store:
-        ended(book)
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await write_down(book, store, log, most_rows=MOST)
+    ended(book)
+    with trio.CancelScope() as scope:
+        scope.cancel()
         await write_down(book, store, log, most_rows=MOST)
-        assert await count(store) == 1
+    await write_down(book, store, log, most_rows=MOST)
+    assert await count(store) == 1

@@ -6,7 +6,6 @@ usage: audit_child.py DATABASE MILLIS
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
 import sys
 from functools import partial
@@ -21,6 +20,7 @@ from auth.values.db import Db
 from auth.values.policy import DAY, KeyPolicy, Policy
 from auth.values.site import Site
 from server.store.sqlite import open_store
+from tests.killed_child import say
 
 SITE = Site(issuer="http://127.0.0.1:8420", loopback=True, servers={"agent": "/mcp"})
 POLICY = Policy(keys=KeyPolicy(signs_ms=4 * DAY))
@@ -39,10 +39,6 @@ class Clock:
 
     def __call__(self) -> int:
         return self.now
-
-
-def say(line: str) -> None:
-    os.write(1, f"{line}\n".encode())  # one system call: a line is out, whole, when this returns
 
 
 async def write(identity: Identity, number: int) -> None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from store_engines import ENGINES, AnyStore, Open, opener
+from store_engines import ENGINES, NOW, AnyStore, Open, opener
+
+from server.store.backup import back_up
+from server.store.connect import connect_writer
+from server.store.migrate import migrate, packaged_migrations
 
 
 @pytest.fixture
@@ -29,3 +34,20 @@ def open_any(request: pytest.FixtureRequest, engine: str, directory: Path) -> Op
 async def store(open_any: Open) -> AsyncGenerator[AnyStore]:
     async with open_any() as opened:
         yield opened
+
+
+@pytest.fixture
+def database(directory: Path) -> Path:
+    """Brought to this version's schema, with nothing in it."""
+    path = directory / "ostiary.db"
+    with closing(connect_writer(path)) as connection:
+        migrate(connection, packaged_migrations(), now=NOW, backups=directory / "backups")
+    return path
+
+
+@pytest.fixture
+def copy(database: Path, directory: Path) -> Path:
+    """A back-up of the database."""
+    target = directory / "copy.db"
+    back_up(database, target)
+    return target

@@ -5,7 +5,6 @@ usage: store_child.py acknowledge|full|end DATABASE PREFIX
 
 from __future__ import annotations
 
-import os
 import resource
 import signal
 import sys
@@ -20,6 +19,7 @@ from server.store.ballast import Ballast
 from server.store.jobs import DiskFull, StoreDb
 from server.store.sqlite import open_store
 from server.store.threads import ThreadedStore
+from tests.killed_child import say
 
 WRITERS = 8
 
@@ -32,10 +32,6 @@ def count(db: StoreDb) -> int:
     row = db.fetch_one("SELECT count(*) AS n FROM meta")
     assert row is not None
     return row["n"]
-
-
-def say(line: str) -> None:
-    os.write(1, f"{line}\n".encode())  # one system call: a line is out, whole, when this returns
 
 
 async def acknowledge(store: ThreadedStore, prefix: str) -> None:

@@ -1,4 +1,4 @@
-"""The engines that the store's suite runs on."""
+"""The engines that the store's suite runs on, and the rows that it writes to see whether they are there."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
 from server.store.inline import InlineStore, open_inline_store
+from server.store.jobs import StoreDb
 from server.store.postgres import open_inline_postgres_store, open_postgres_store
 from server.store.sqlite import open_store
 from server.store.threads import StoreLimits, ThreadedStore
@@ -48,3 +49,12 @@ def opener(engine: str, directory: Path, database: Database | None = None) -> Op
         return open_inline_postgres_store(database(), clock=clock, limits=limits)
 
     return opened
+
+
+def put(db: StoreDb, key: str, value: str = "x") -> str:
+    db.execute("INSERT INTO meta (key, value) VALUES (?, ?)", key, value)
+    return key
+
+
+def keys(db: StoreDb) -> list[str]:
+    return [row["key"] for row in db.fetch_all("SELECT key FROM meta ORDER BY key")]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -16,34 +14,17 @@ from auth.keys import ring as keys
 from auth.keys import rotation
 from server.store.audit_chain import AuditChain
 from server.store.sqlite import open_store
+from tests.killed_child import said_until_killed
 
 CHILD = Path(__file__).with_name("audit_child.py")
-CHECKOUT = Path(__file__).parents[2]
 YEAR = 365 * 24 * 3_600_000
-
-
-def run_until_killed(database: Path, now: int, lines: int) -> list[str]:
-    """What was acknowledged before the end."""
-    with subprocess.Popen(
-        [sys.executable, str(CHILD), str(database), str(now)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=CHECKOUT,
-        env={"PYTHONPATH": str(CHECKOUT)},
-    ) as process:
-        assert process.stdout is not None
-        said = [process.stdout.readline() for _ in range(lines)]
-        process.kill()
-        said += [line for line in process.stdout if line.endswith("\n")]
-    assert process.returncode == -9
-    return [line.strip() for line in said]
 
 
 async def test_killed_at_any_step_the_chain_verifies_and_exactly_one_key_signs(directory: Path) -> None:
     database, said = directory / "ostiary.db", list[str]()
     for round_number in range(6):
         now = NOW + round_number * YEAR
-        new = run_until_killed(database, now, 40 + 57 * round_number)
+        new = said_until_killed(CHILD, str(database), str(now), lines=40 + 57 * round_number)
         said += new
         # No later than when it was killed: there, whatever is due is still due.
         clock = Clock(now)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from damage import spoil
-from store_engines import NOW
+from store_engines import NOW, put
 
 from auth.values.db import AuditEntry
 from server.store import meta
@@ -21,7 +21,6 @@ from server.store.backup import RestoreRefused, back_up, restore
 from server.store.chains import Record
 from server.store.connect import APPLICATION_ID, connect_writer
 from server.store.inline import open_inline_store
-from server.store.jobs import StoreDb
 from server.store.migrate import migrate, packaged_migrations
 from server.store.snapshot import BackupFailed
 from server.store.sqlite import open_store
@@ -30,10 +29,6 @@ KNOWN = len(packaged_migrations())
 AUDIT_KEY = b"audit key of the back-ups"
 LEDGER_KEY = b"another key, of the ledger"
 FINGERPRINT = "000102030405:abcdef"
-
-
-def put(db: StoreDb, key: str) -> None:
-    db.execute("INSERT INTO meta (key, value) VALUES (?, 'x')", key)
 
 
 def values(path: Path) -> dict[str, str]:
@@ -55,25 +50,16 @@ def restore_known(copy: Path, database: Path, **changed: object) -> Path | None:
 
 
 @pytest.fixture
-def database(directory: Path) -> Path:
-    path = directory / "ostiary.db"
+def database(database: Path) -> Path:
     rows = [
         (meta.KEY_FINGERPRINT, FINGERPRINT),
         (meta.AUDIT_CHAIN, AuditChain(AUDIT_KEY).sealed(Record())),
         (meta.REFRESH_EPOCH, "old-epoch"),
         ("kept", "x"),
     ]
-    with closing(connect_writer(path)) as connection:
-        migrate(connection, packaged_migrations(), now=NOW, backups=directory / "backups")
+    with closing(connect_writer(database)) as connection:
         connection.executemany("INSERT INTO meta (key, value) VALUES (?, ?)", rows)
-    return path
-
-
-@pytest.fixture
-def copy(database: Path, directory: Path) -> Path:
-    target = directory / "copy.db"
-    back_up(database, target)
-    return target
+    return database
 
 
 def test_a_trial_changes_nothing_and_says_what_a_restore_would(

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 import trio
-from store_engines import NOW, AnyStore, Open
+from store_engines import NOW, AnyStore, Open, keys, put
 
 from auth.values import db as auth_db
 from server.store import jobs
@@ -24,15 +24,6 @@ from server.store.jobs import (
     StoreDb,
 )
 from server.store.threads import ThreadedStore
-
-
-def put(db: StoreDb, key: str, value: str = "x") -> str:
-    db.execute("INSERT INTO meta (key, value) VALUES (?, ?)", key, value)
-    return key
-
-
-def keys(db: StoreDb) -> list[str]:
-    return [row["key"] for row in db.fetch_all("SELECT key FROM meta ORDER BY key")]
 
 
 async def test_a_write_returns_what_its_job_returned_and_later_reads_see_it(store: AnyStore) -> None:

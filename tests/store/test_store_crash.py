@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from store_engines import NOW
 
 from server.store.connect import connect_writer
 from server.store.sqlite import open_store
+from tests.killed_child import running, said_until_killed
 
 CHILD = Path(__file__).with_name("store_child.py")
-CHECKOUT = Path(__file__).parents[2]
-
-
-def child(mode: str, database: Path, prefix: str = "") -> subprocess.Popen[str]:
-    command = [sys.executable, str(CHILD), mode, str(database), prefix]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT, env={"PYTHONPATH": str(CHECKOUT)}
-    )
 
 
 async def test_killing_the_process_loses_nothing_that_was_acknowledged(directory: Path) -> None:
     database = directory / "ostiary.db"
     acknowledged: set[str] = set()
     for round_number in range(3):
-        with child("acknowledge", database, f"r{round_number}") as process:
-            assert process.stdout is not None
-            for _ in range(150 + 70 * round_number):
-                acknowledged.add(process.stdout.readline().strip())
-            process.kill()
-            acknowledged.update(line.strip() for line in process.stdout if line.endswith("\n"))
-        assert process.returncode == -9
+        acknowledged |= set(
+            said_until_killed(
+                CHILD, "acknowledge", str(database), f"r{round_number}", lines=150 + 70 * round_number
+            )
+        )
 
         async with open_store(database, clock=lambda: NOW, backups=directory / "backups") as store:
             for key in sorted(acknowledged):
@@ -50,14 +39,14 @@ def test_a_disk_that_takes_no_more_refuses_writes_while_reads_go_on_and_recovers
     directory: Path,
 ) -> None:
     # A file size limit: the operating system itself refuses to let the log grow.
-    with child("full", directory / "ostiary.db") as process:
+    with running(CHILD, "full", str(directory / "ostiary.db"), "") as process:
         output, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert output.split("\n") == ["refused 3", "reads True", "written True", ""]
 
 
 def test_on_a_full_disk_only_what_ends_something_gets_the_room_that_is_held_for_it(directory: Path) -> None:
-    with child("end", directory / "ostiary.db") as process:
+    with running(CHILD, "end", str(directory / "ostiary.db"), "") as process:
         output, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert output.splitlines() == ["lent"] * 3 + ["done end-0 end-1 end-alone", "rows 3"]

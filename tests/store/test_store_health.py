@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,11 +25,8 @@ def put_much(db: StoreDb) -> None:
 
 
 @pytest.fixture
-async def store(directory: Path) -> AsyncGenerator[ThreadedStore]:
-    async with open_store(
-        directory / "ostiary.db", clock=lambda: NOW, backups=directory / "backups"
-    ) as opened:
-        yield opened
+def engine() -> str:
+    return "threads"
 
 
 async def test_a_write_that_failed_is_the_problem_until_one_succeeds(store: ThreadedStore) -> None:

@@ -14,7 +14,7 @@ from store_engines import NOW
 from server.store import meta
 from server.store.backup import RestoredBackup, back_up, restore
 from server.store.connect import connect_writer
-from server.store.migrate import migrate, packaged_migrations
+from server.store.migrate import packaged_migrations
 
 KNOWN = len(packaged_migrations())
 FINGERPRINT = "000102030405:abcdef"
@@ -37,10 +37,8 @@ def states(path: Path, table: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def database(directory: Path) -> Path:
-    path = directory / "ostiary.db"
-    with closing(connect_writer(path)) as made:
-        migrate(made, packaged_migrations(), now=NOW, backups=directory / "backups")
+def database(database: Path) -> Path:
+    with closing(connect_writer(database)) as made:
         made.execute("INSERT INTO meta (key, value) VALUES (?, ?)", (meta.KEY_FINGERPRINT, FINGERPRINT))
         for name in PEOPLE:
             made.execute(
@@ -83,14 +81,7 @@ def database(directory: Path) -> Path:
             " VALUES (1, '', 1, 4), (2, 'sealed', 1, ?), (3, 'stolen', 1, NULL)",
             (2 * NOW,),
         )
-    return path
-
-
-@pytest.fixture
-def copy(database: Path, directory: Path) -> Path:
-    target = directory / "copy.db"
-    back_up(database, target)
-    return target
+    return database
 
 
 def test_what_was_accepted_of_upstreams_and_logins_there_do_not_come_back(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,6 @@ from server.store.inline import InlineStore, open_inline_store
 from server.store.jobs import StoreDb
 from server.store.leases import Lease, LeasedTable
 from server.store.nodes import ALIVE_MILLIS, LATE_MILLIS, MemberNode, NodeSaid
-from server.store.postgres import open_inline_postgres_store
 
 CHORES = LeasedTable.CHORES
 
@@ -35,9 +33,8 @@ A, B = node("a"), node("b")
 
 
 @pytest.fixture
-async def store(postgres_database: dict[str, str]) -> AsyncGenerator[InlineStore]:
-    async with open_inline_postgres_store(postgres_database, clock=lambda: NOW) as store:
-        yield store
+def engine() -> str:
+    return "inline-postgres"
 
 
 async def silent(store: InlineStore, boot_id: str) -> None:

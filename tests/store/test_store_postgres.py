@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
 from contextlib import closing
 from functools import partial
 from typing import Any
 
 import pytest
 import trio
-from store_engines import NOW
+from store_engines import NOW, keys, put
 
 from server.store.connect import connect_writer
 from server.store.jobs import (
@@ -45,23 +44,13 @@ CREATE CONSTRAINT TRIGGER ends AFTER INSERT ON meta DEFERRABLE INITIALLY DEFERRE
 """
 
 
-def put(db: StoreDb, key: str) -> str:
-    db.execute("INSERT INTO meta (key, value) VALUES (?, 'x')", key)
-    return key
-
-
-def keys(db: StoreDb) -> list[str]:
-    return [row["key"] for row in db.fetch_all("SELECT key FROM meta ORDER BY key")]
-
-
 def opened(parameters: dict[str, str], **other: Any):  # noqa: ANN201  the context manager's type is long and says nothing
     return open_postgres_store(parameters, clock=lambda: NOW, **other)
 
 
 @pytest.fixture
-async def store(postgres_database: dict[str, str]) -> AsyncGenerator[ThreadedStore]:
-    async with opened(postgres_database) as store:
-        yield store
+def engine() -> str:
+    return "postgres"
 
 
 def columns_of_postgres(db: StoreDb) -> dict[str, set[tuple[str, str, bool]]]:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 import threading
 from collections.abc import Generator
 from contextlib import closing, suppress
+from functools import partial
 
 import pytest
 from psycopg import pq
-from store_engines import NOW
+from store_engines import NOW, put
 
 from server.store.jobs import CannotOpen
 from server.store.postgres import open_postgres_store
 from server.store.postgres_address import AddressRefused, parameters_of
 from server.store.postgres_connection import PostgresAccess, PostgresConnection
-from tests.postgres_server import USER, PostgresServer, programs
+from tests.postgres_server import USER, PostgresServer, own_address, server_of_its_own
 
 
 @pytest.mark.parametrize(
@@ -141,23 +141,13 @@ def test_without_a_way_to_insist_a_password_goes_over_the_socket_only(
 @pytest.fixture
 def by_password() -> Generator[str]:
     """The address of a server of this machine that asks for a password, and has it in neither way."""
-    found = programs()
-    if found is None:
-        pytest.fail("PostgreSQL is not installed: scripts/peers system")
-    server = PostgresServer(found)
-    try:
-        server.make()
+    with server_of_its_own() as server:
         server.said(f"ALTER USER {USER} PASSWORD 'hunter2'")
         server.stop()
-        number = os.getpid()
-        address = f"127.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255 or 1}"
-        with socket.create_server((address, 0)) as probe:
-            port = probe.getsockname()[1]
+        address, port = own_address()
         server.listen(address, port, tls=None, by="scram-sha-256")
         server.start()
         yield f"postgresql://{USER}:hunter2@{address}:{port}/ostiary_template"
-    finally:
-        server.remove()
 
 
 async def test_over_tcp_on_this_machine_a_password_is_proved(by_password: str) -> None:
@@ -181,7 +171,7 @@ async def test_variables_of_the_environment_lead_nowhere_else(
     where = postgres_database
     address = f"postgresql://{where['user']}@/{where['dbname']}?host={where['host']}"
     async with open_postgres_store(parameters_of(address), clock=lambda: NOW) as store:
-        await store.write(lambda db: db.execute("INSERT INTO meta (key, value) VALUES ('k', 'x')"))
+        await store.write(partial(put, key="k"))
     monkeypatch.setenv("PGSERVICE", "elsewhere")
     with pytest.raises(AddressRefused, match="PGSERVICE"):
         parameters_of(address)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import trio
-from store_engines import NOW
+from store_engines import NOW, put
 
 from server.store import postgres_connection, postgres_wire
 from server.store.jobs import CannotOpen, StoreDb, StoreUnreachable
@@ -112,10 +112,6 @@ def test_what_one_connection_finds_out_all_others_know(
         assert (reads(one), reads(other), len(tries)) == (False, False, 1)
         clock.now += 10
         assert (reads(one), reads(other), len(tries)) == (True, True, 3)
-
-
-def put(db: StoreDb, key: str) -> None:
-    db.execute("INSERT INTO meta (key, value) VALUES (?, 'x')", key)
 
 
 def look(db: StoreDb) -> object:

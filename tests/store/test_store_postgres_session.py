@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from store_engines import NOW
+from store_engines import NOW, put
 
 from server.store import postgres_connection, postgres_session
 from server.store.engine import CommitInDoubt
@@ -23,7 +23,7 @@ from server.store.postgres_schema import bring_up
 from server.store.postgres_wire import without
 from server.store.threads import StoreLimits
 from tests.postgres_pooler import pooler
-from tests.postgres_server import PostgresServer, programs
+from tests.postgres_server import PostgresServer, server_of_its_own
 
 
 def opened(parameters: Mapping[str, str], **other: Any):  # noqa: ANN201  the context manager's type is long and says nothing
@@ -64,24 +64,17 @@ async def test_letters_are_those_of_the_database_whatever_the_address_asks_for(
 ) -> None:
     key = "ключ ñ"
     async with opened({**postgres_database, "client_encoding": "LATIN1"}) as store:
-        await store.write(lambda db: db.execute("INSERT INTO meta (key, value) VALUES (?, 'x')", key))
+        await store.write(partial(put, key=key))
     async with opened(postgres_database) as store:
         assert await store.read(lambda db: db.fetch_one("SELECT key FROM meta")) == {"key": key}
 
 
 async def test_a_server_that_does_not_wait_for_its_disk_is_warned_of() -> None:
-    found = programs()
-    if found is None:
-        pytest.fail("PostgreSQL is not installed: scripts/peers system")
     for durable in (False, True):
-        server = PostgresServer(found, durable=durable)
-        try:
-            server.make()
+        with server_of_its_own(durable=durable) as server:
             async with opened(server.parameters("ostiary_template")) as store:
                 warning = store.report().warning
                 assert warning == "" if durable else "fsync = off" in warning
-        finally:
-            server.remove()
 
 
 async def test_who_shares_connections_out_among_clients_is_refused(
@@ -108,7 +101,7 @@ async def test_schemas_of_one_database_are_as_different_databases_whatever_their
             bring_up(first, packaged_migrations(), now=NOW)
             assert first.alone_with_schema(lambda: False)  # as while its schema is changed
             async with opened(b) as store:
-                await store.write(lambda db: db.execute("INSERT INTO meta (key, value) VALUES ('k', 'x')"))
+                await store.write(partial(put, key="k"))
             first.together_with_schema()
         async with opened(a) as store:
             assert await store.read(lambda db: db.fetch_all("SELECT key FROM meta")) == []

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 import trio
 from psycopg.conninfo import make_conninfo
-from store_engines import NOW
+from store_engines import NOW, keys, put
 
 from server.store import postgres_connection, postgres_wire
 from server.store.change_feed import CONFIRMED_SECONDS, LOOK_SECONDS
@@ -24,7 +24,7 @@ from server.store.jobs import CannotOpen, StoreDb, StoreUnreachable
 from server.store.network_watch import KNOCK_SECONDS, SILENT_SECONDS
 from server.store.postgres import open_postgres_store
 from server.store.threads import StoreLimits
-from tests.postgres_server import PostgresServer, programs
+from tests.postgres_server import PostgresServer, server_of_its_own
 
 PATIENCE_SECONDS = 120
 LIMITS = StoreLimits(job_seconds=5)
@@ -39,15 +39,8 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def own_server() -> Generator[PostgresServer]:
     """Nobody else's: all of it is to stand still."""
-    found = programs()
-    if found is None:
-        pytest.fail("PostgreSQL is not installed: scripts/peers system")
-    server = PostgresServer(found)
-    try:
-        server.make()
+    with server_of_its_own() as server:
         yield server
-    finally:
-        server.remove()
 
 
 def processes(parameters: dict[str, str]) -> list[int]:
@@ -70,15 +63,6 @@ def standing_still(pids: list[int]) -> Generator[None]:
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
-
-
-def put(db: StoreDb, key: str) -> str:
-    db.execute("INSERT INTO meta (key, value) VALUES (?, 'x')", key)
-    return key
-
-
-def keys(db: StoreDb) -> list[str]:
-    return [row["key"] for row in db.fetch_all("SELECT key FROM meta ORDER BY key")]
 
 
 @pytest.mark.usefixtures("short")

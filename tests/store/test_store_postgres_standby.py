@@ -10,11 +10,11 @@ import psycopg
 import pytest
 import trio
 from psycopg.conninfo import make_conninfo
-from store_engines import NOW
+from store_engines import NOW, keys, put
 
 from server.store import nodes, postgres_wire
 from server.store.change_feed import CONFIRMED_SECONDS
-from server.store.jobs import CannotOpen, StoreDb, StoreReadOnly, StoreUnavailable, StoreUnreachable
+from server.store.jobs import CannotOpen, StoreReadOnly, StoreUnavailable, StoreUnreachable
 from server.store.nodes import MemberNode
 from server.store.others import MAY_BE_REPLACED
 from server.store.postgres import open_postgres_store
@@ -58,15 +58,6 @@ class Pair:
 def pair() -> Generator[Pair]:
     with primary_and_standby() as servers:
         yield Pair(*servers)
-
-
-def put(db: StoreDb, key: str) -> str:
-    db.execute("INSERT INTO meta (key, value) VALUES (?, 'x')", key)
-    return key
-
-
-def keys(db: StoreDb) -> list[str]:
-    return [row["key"] for row in db.fetch_all("SELECT key FROM meta ORDER BY key")]
 
 
 async def put_at_last(store: ThreadedStore, key: str) -> None:

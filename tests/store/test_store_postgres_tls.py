@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Generator
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from server.store.jobs import CannotOpen, StoreDb
 from server.store.postgres import open_postgres_store
 from server.store.postgres_address import AddressRefused, parameters_of
 from tests.certificates import Authority
-from tests.postgres_server import USER, PostgresServer, programs
+from tests.postgres_server import USER, PostgresServer, own_address, server_of_its_own
 
 NAME = "db.example.test"
 
@@ -43,20 +41,8 @@ class Tls:
 
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> Generator[Tls]:
-    found = programs()
-    if found is None:
-        pytest.fail("PostgreSQL is not installed: scripts/peers system")
-    server = PostgresServer(found)
-    try:
-        server.make()
-        # One of this machine's own addresses that nobody else listens on: so its port is nobody's either.
-        number = os.getpid()
-        address = f"127.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255 or 1}"
-        with socket.create_server((address, 0)) as probe:
-            port = probe.getsockname()[1]
-        yield Tls(server, Authority(tmp_path_factory.mktemp("authority")), address, port)
-    finally:
-        server.remove()
+    with server_of_its_own() as server:
+        yield Tls(server, Authority(tmp_path_factory.mktemp("authority")), *own_address())
 
 
 async def opened(address: str, ca_file: Path) -> bool:

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from store_engines import NOW
 
-from server.store.connect import connect_writer
-from server.store.migrate import migrate, packaged_migrations
 from server.store.rotation import back_up_into, copies, last_made
 from server.store.snapshot import BackupFailed
 
 DAY = 86_400_000
-
-
-@pytest.fixture
-def database(directory: Path) -> Path:
-    path = directory / "ostiary.db"
-    with closing(connect_writer(path)) as connection:
-        migrate(connection, packaged_migrations(), now=NOW, backups=directory / "backups")
-    return path
 
 
 def test_the_newest_so_many_stay_and_what_is_not_ours_is_left_alone(database: Path, tmp_path: Path) -> None:

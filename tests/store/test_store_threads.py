@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import trio
 import trio.testing
-from store_engines import NOW
+from store_engines import NOW, keys, put
 
 from server.store.jobs import Change, StoreBroken, StoreClosed, StoreDb, StoreFull
 from server.store.sqlite import open_store
@@ -39,15 +39,6 @@ class Gate:
     async def wait_entered(self) -> None:
         with trio.fail_after(60):
             assert await trio.to_thread.run_sync(self.entered.wait, 60)
-
-
-def put(db: StoreDb, key: str) -> str:
-    db.execute("INSERT INTO meta (key, value) VALUES (?, 'x')", key)
-    return key
-
-
-def keys(db: StoreDb) -> list[str]:
-    return [row["key"] for row in db.fetch_all("SELECT key FROM meta ORDER BY key")]
 
 
 def opened(directory: Path, limits: StoreLimits = PATIENT):  # noqa: ANN201  the context manager's type is long and inferred

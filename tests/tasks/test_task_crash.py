@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,9 +11,9 @@ from task_child import OWNER, begin, engine, text
 
 from server.mcp.tasks import TaskFailed
 from tests.engine_under_test import Place, place_of, written
+from tests.killed_child import running, said_until_killed
 
 CHILD = Path(task_child.__file__)
-CHECKOUT = CHILD.parents[2]
 RESTARTED = "the server was restarted while this was running"
 
 
@@ -31,28 +27,9 @@ def place(tmp_path: Path) -> Place:
     return place_of(tmp_path / "ostiary.db")
 
 
-@contextmanager
-def child(mode: str, place: Place) -> Generator[subprocess.Popen[str]]:
-    command = [sys.executable, str(CHILD), mode, written(place)]
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        cwd=CHECKOUT,
-        env={"PYTHONPATH": str(CHECKOUT)},
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 async def test_after_a_kill_every_task_is_what_the_rules_say(place: Place) -> None:
-    with child("states", place) as process:
-        assert process.stdout is not None
-        made = dict(pair.split("=") for pair in process.stdout.readline().split())
-    assert process.returncode == -9
+    (line,) = said_until_killed(CHILD, "states", written(place), lines=1)
+    made = dict(pair.split("=") for pair in line.split())
 
     with trio.fail_after(60):
         async with engine(place, "boot-2", later) as tasks:
@@ -75,13 +52,7 @@ async def test_no_task_is_lost_whenever_the_process_is_killed(place: Place) -> N
     begun: dict[str, str] = {}
     ended: dict[str, str] = {}
     for round_number in range(3):
-        with child("stream", place) as process:
-            assert process.stdout is not None
-            lines = [process.stdout.readline() for _ in range(100 + 37 * round_number)]
-            process.kill()
-            lines += [line for line in process.stdout if line.endswith("\n")]
-        assert process.returncode == -9
-        for line in lines:
+        for line in said_until_killed(CHILD, "stream", written(place), lines=100 + 37 * round_number):
             what, task_id, name = line.split()
             (begun if what == "begun" else ended)[task_id] = name
 
@@ -98,7 +69,7 @@ async def test_no_task_is_lost_whenever_the_process_is_killed(place: Place) -> N
 
 
 async def test_the_tasks_of_a_living_process_are_never_touched_by_another(place: Place) -> None:
-    with child("states", place) as process:
+    with running(CHILD, "states", written(place)) as process:
         assert process.stdout is not None
         made = dict(pair.split("=") for pair in process.stdout.readline().split())
 

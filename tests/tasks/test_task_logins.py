@@ -11,6 +11,7 @@ import structlog
 import trio
 import trio.testing
 from msgspec.structs import replace
+from task_fakes import clock
 from trio.testing import MockClock
 
 from auth.values.model import ANONYMOUS, Principal, PrincipalKind
@@ -18,12 +19,11 @@ from server.backends.base import Outlet
 from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
 from server.mcp.tasks import Face, Snapshot
-from server.store.inline import InlineStore, open_inline_store
+from server.store.inline import InlineStore
 from server.store.jobs import DiskFull, JobTooSlow, StoreDb
 from server.tasks.engine import Ending, TaskCompleted, TaskOrder, Tasks, Who, owner_of
 from server.tasks.logins import REVOKED
 
-EPOCH = 1_800_000_000_000
 ALICE = Principal(
     kind=PrincipalKind.USER,
     subject="usr_a",
@@ -32,10 +32,6 @@ ALICE = Principal(
     scopes=frozenset({"mcp"}),
 )
 BOB = Principal(kind=PrincipalKind.USER, subject="usr_b", client_id="cli_b", grant_id="grt_b")
-
-
-def clock() -> int:
-    return EPOCH + round(trio.current_time() * 1000)
 
 
 @dataclass
@@ -92,12 +88,6 @@ class _Full:
         if self.full:
             raise DiskFull("no room")
         return await self._store.write(job)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-async def store() -> AsyncGenerator[InlineStore]:
-    async with open_inline_store(clock=lambda: EPOCH) as opened:
-        yield opened
 
 
 @asynccontextmanager

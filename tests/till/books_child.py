@@ -5,7 +5,6 @@ usage: books_child.py PLACE ROUND
 
 from __future__ import annotations
 
-import os
 import sys
 from functools import partial
 
@@ -14,6 +13,7 @@ import trio
 from server.store.jobs import StoreDb
 from server.till import wallets
 from tests.engine_under_test import Place, read_place
+from tests.killed_child import say
 from tests.till.books_fakes import (
     NOW,
     AnyStore,
@@ -25,10 +25,6 @@ from tests.till.books_fakes import (
 )
 
 CALLERS = 6
-
-
-def say(line: str) -> None:
-    os.write(1, f"{line}\n".encode())  # one system call: a line is out, whole, when this returns
 
 
 def clear_up(db: StoreDb) -> None:

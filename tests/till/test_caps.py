@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import trio
 from till_fakes import NOW
 
 from server.settings.money import CapsConfig
-from server.store.inline import InlineStore, open_inline_store
+from server.store.inline import InlineStore
 from server.till.caps import (
     CapExceeded,
     CapRules,
@@ -34,9 +33,8 @@ NONE = CapRules()
 
 
 @pytest.fixture
-async def store() -> AsyncGenerator[InlineStore]:
-    async with open_inline_store(clock=lambda: NOW) as opened:
-        yield opened
+def engine() -> str:
+    return "inline-memory"
 
 
 def rules(**written: str) -> CapRules:

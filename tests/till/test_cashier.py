@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,20 +15,12 @@ from server.till.ledger import GRANTED, revenue_account
 from server.till.plans import trial_subject
 from server.till.takings import Takings
 from server.till.vouchers import VoucherOrder
-from tests.till.books_fakes import ANN, BOOKS, ENGINES, NOW, AnyStore, balances, do, moved, open_books
+from tests.till.books_fakes import ANN, BOOKS, NOW, AnyStore, balances, do, moved
 from tests.till.cashier_fakes import a_cashier
 
 DAY = 86_400_000
 SEED = bytes(range(32))
 CENT = 10_000
-
-
-@pytest.fixture(params=ENGINES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[AnyStore]:
-    async with open_books(
-        request.param, tmp_path, lambda: request.getfixturevalue("postgres_database")
-    ) as opened:
-        yield opened
 
 
 def given(db: StoreDb, amount: int, wallet: str = ANN) -> None:

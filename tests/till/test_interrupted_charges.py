@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from functools import partial
-from pathlib import Path
-
-import pytest
 
 from server.repeats.kept_answers import drop_answers, kept_for
 from server.store.jobs import StoreDb
 from server.till import charges, claims
 from server.till.charges import Charge
-from tests.till.books_fakes import ANN, ENGINES, NOW, AnyStore, deposit, open_books
+from tests.till.books_fakes import ANN, NOW, AnyStore, deposit
 
 CHARGE = Charge(
     id="chg_1", call_key="key", fingerprint="", keyed=True, state="running", paid=False, how="balance", server="shop", tool="search",
     call_id="call_1", caller="user:ann:", client_id=None, grant_id=None, wallet=ANN, amount=0, currency="USD", price="1",
     spent=claims.NOTHING, payment_id=None, retries_left=0, owner="boot", created_at=NOW, expires_at=NOW + 10,
 )  # fmt: skip
-
-
-@pytest.fixture(params=ENGINES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[AnyStore]:
-    async with open_books(
-        request.param, tmp_path, lambda: request.getfixturevalue("postgres_database")
-    ) as opened:
-        yield opened
 
 
 def interrupted(db: StoreDb, *, paid: bool) -> Charge | None:

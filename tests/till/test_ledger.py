@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +17,6 @@ from tests.till.books_fakes import (
     BASE,
     BEN,
     BOOKS,
-    ENGINES,
     NOW,
     SEARCH,
     AnyStore,
@@ -30,16 +27,7 @@ from tests.till.books_fakes import (
     do,
     finish_charge,
     moved,
-    open_books,
 )
-
-
-@pytest.fixture(params=ENGINES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[AnyStore]:
-    async with open_books(
-        request.param, tmp_path, lambda: request.getfixturevalue("postgres_database")
-    ) as opened:
-        yield opened
 
 
 def numbers(db: StoreDb) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from tests.till.books_fakes import (
     ANN,
     BEN,
     BOOKS,
-    ENGINES,
     NOW,
     AnyStore,
     begin_charge,
@@ -42,13 +40,10 @@ def furnish(db: StoreDb) -> None:
     begin_charge(db, BEN, 30_000, "chg_runs")
 
 
-@pytest.fixture(params=ENGINES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[AnyStore]:
-    async with open_books(
-        request.param, tmp_path, lambda: request.getfixturevalue("postgres_database")
-    ) as opened:
-        await opened.write(furnish)
-        yield opened
+@pytest.fixture
+async def store(store: AnyStore) -> AnyStore:
+    await store.write(furnish)
+    return store
 
 
 @pytest.mark.parametrize("at_most", [1, 2, 3, 7, 8, 9, 1_000])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import Generator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import trio
 from till_fakes import NOW, an_offer
 
 from server.settings.money import PlanConfig
-from server.store.inline import InlineStore, open_inline_store
+from server.store.inline import InlineStore
 from server.store.jobs import Row, StoreDb
 from server.till.meters import NEVER, Raised, as_text, from_text, lower, period_at, read_meter
 from server.till.offers import Offer
@@ -49,9 +49,8 @@ PLANS = Plans(
 
 
 @pytest.fixture
-async def store() -> AsyncGenerator[InlineStore]:
-    async with open_inline_store(clock=lambda: NOW) as opened:
-        yield opened
+def engine() -> str:
+    return "inline-memory"
 
 
 async def on(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +16,6 @@ from tests.till.books_fakes import (
     BASE,
     BEN,
     BOOKS,
-    ENGINES,
     NOW,
     SEARCH,
     AnyStore,
@@ -28,7 +25,6 @@ from tests.till.books_fakes import (
     deposit,
     finish_charge,
     moved,
-    open_books,
 )
 
 DEPOSIT, CHARGE, PAYMENT, GRANT = 1, 2, 3, 4
@@ -45,13 +41,10 @@ def furnish(db: StoreDb) -> None:
     refunds.grant(db, BOOKS, BEN, 50, currency="USD", note="hello", by="local:0", now=NOW)
 
 
-@pytest.fixture(params=ENGINES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[AnyStore]:
-    async with open_books(
-        request.param, tmp_path, lambda: request.getfixturevalue("postgres_database")
-    ) as opened:
-        await opened.write(furnish)
-        yield opened
+@pytest.fixture
+async def store(store: AnyStore) -> AnyStore:
+    await store.write(furnish)
+    return store
 
 
 def refund(db: StoreDb, refers: int, amount: int | None = None, **more: Any) -> Refunded | NotRefunded:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +16,6 @@ from tests.till.books_fakes import (
     BASE,
     BEN,
     BOOKS,
-    ENGINES,
     NOW,
     SEARCH,
     AnyStore,
@@ -26,7 +23,6 @@ from tests.till.books_fakes import (
     deposit,
     finish_charge,
     moved,
-    open_books,
 )
 
 
@@ -43,13 +39,10 @@ def furnish(db: StoreDb) -> None:
     begin_charge(db, BEN, 30, "chg_runs")
 
 
-@pytest.fixture(params=ENGINES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[AnyStore]:
-    async with open_books(
-        request.param, tmp_path, lambda: request.getfixturevalue("postgres_database")
-    ) as opened:
-        await opened.write(furnish)
-        yield opened
+@pytest.fixture
+async def store(store: AnyStore) -> AnyStore:
+    await store.write(furnish)
+    return store
 
 
 async def pages(store: AnyStore, *, oldest_first: bool, at_most: int, **wanted: Any) -> list[int]:

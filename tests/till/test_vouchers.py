@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,24 +16,14 @@ from tests.till.books_fakes import (
     ANN,
     BEN,
     BOOKS,
-    ENGINES,
     NOW,
     AnyStore,
     balances,
     checked,
     do,
-    open_books,
 )
 
 SEED = bytes(range(32))
-
-
-@pytest.fixture(params=ENGINES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[AnyStore]:
-    async with open_books(
-        request.param, tmp_path, lambda: request.getfixturevalue("postgres_database")
-    ) as opened:
-        yield opened
 
 
 async def made(store: AnyStore, *, seed: bytes = SEED, **changed: Any) -> NewVoucher:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -12,15 +10,7 @@ from auth.tokens.credentials import static_principal
 from auth.values.model import ANONYMOUS, Principal, PrincipalKind
 from server.store.jobs import ConstraintFailed
 from server.till import wallets
-from tests.till.books_fakes import ANN, ENGINES, NOW, AnyStore, deposit, do, open_books
-
-
-@pytest.fixture(params=ENGINES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[AnyStore]:
-    async with open_books(
-        request.param, tmp_path, lambda: request.getfixturevalue("postgres_database")
-    ) as opened:
-        yield opened
+from tests.till.books_fakes import ANN, NOW, AnyStore, deposit, do
 
 
 @pytest.mark.parametrize(

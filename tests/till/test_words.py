@@ -10,6 +10,7 @@ from server.till.calls import Refusal
 from server.till.charges import Charge
 from server.till.claims import NOT_FETCHED, Uncovered
 from server.till.payments import PaymentRow
+from tests.snapshots import Snapshot
 from tests.till.open_till import an_offer
 
 OFFER = an_offer(20_000)
@@ -51,20 +52,27 @@ ALL: dict[str, Refusal] = {
     "too_many_failures": words.too_many_failures(4),
     "bad_payment": words.bad_payment(OFFER, "invalid_network", "Not on that network."),
     "answers_not_fetched": words.not_covered(OFFER, Uncovered(reason=NOT_FETCHED), payable=True),
+    "no price": words.no_price("the tool's price was not computed"),
+    "no price for arguments": words.no_price_for_arguments("that has no price"),
+    "login required": words.not_without_login(),
+    "unreadable": words.unreadable("invalid_payload", "that is no payment"),
+    "not settled": words.not_settled(PAID, OFFER),
+    "answer unreadable": words.answer_unreadable(),
+    "answer too large": words.answer_too_large(1 << 20, None),
+    "answer too large, paid": words.answer_too_large(1 << 20, "chg_1"),
+    "spend cap": words.not_covered(
+        OFFER, Uncovered(reason="spend_cap_exceeded", words="the cap"), payable=True
+    ),
+    "quota": words.not_covered(OFFER, Uncovered(reason="quota_exhausted"), payable=True),
+    "plan required": words.not_covered(OFFER, Uncovered(reason="plan_required"), payable=True),
     "used up": words.not_covered(OFFER, Uncovered(reason="trial_exhausted"), payable=True),
 }
 
 
-def test_a_repeat_is_told_to_use_the_same_key_in_these_words() -> None:
-    assert words.SAME_KEY == (
-        "If you make this very call again because its answer did not arrive, give it the same idempotency key as before"
-        ' (`_meta["x402/idempotency-key"]`, or the header Idempotency-Key) and the same payment: it is then paid for once, and you'
-        " get its answer. A new key is only for a new call."
-    )
-    assert words.WAIT == (
-        "Do not pay again. Make the same call again in a few seconds, with the same key or payment: it is paid for at most once, and"
-        " its answer is kept."
-    )
+def test_the_words_of_the_till(snapshot: Snapshot) -> None:
+    lines = [f"{name}\n  {said.reason}: {said.text}" for name, said in ALL.items()]
+    lines += [f"paid, failed, {tries} tries left\n  {words.paid_and_failed(tries)}" for tries in (2, 1, 0)]
+    snapshot("till", "\n".join(lines))
 
 
 @pytest.mark.parametrize("name", TRY_AGAIN)
@@ -94,15 +102,14 @@ def test_no_words_lead_to_a_new_key_for_the_same_call(name: str) -> None:
     ):
         assert trap not in text
     # Wherever a new key is spoken of, it is said what for.
-    assert text.count("new key") == text.count("a new key is only for a new call") + text.count(
-        "a new call takes a new key"
-    )
+    for_what = ("only for a new call", "a new call takes a new key")
+    assert text.count("new key") == sum(text.count(said) for said in for_what)
 
 
 @pytest.mark.parametrize("tries", [1, 2, 3])
 def test_whoever_paid_for_what_failed_is_led_to_the_same_call(tries: int) -> None:
     text = words.paid_and_failed(tries)
-    assert "Do not pay again." in text and "with the same key or payment" in text
+    assert "Do not pay again." in text and "the same key or payment" in text
     assert f"{tries} more time" in text and "new key" not in text
 
 

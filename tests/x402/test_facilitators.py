@@ -330,12 +330,12 @@ async def test_without_anybody_for_a_network_the_operator_reads_which() -> None:
 @pytest.mark.parametrize(
     ("play", "problem"),
     [
-        (hang_up, "closed the connection before it had answered in full"),
-        (half, "closed the connection before it had answered in full"),
+        (hang_up, "closed the connection"),
+        (half, "closed the connection"),
         (endless, "answered with more than 64 KiB"),
         (elsewhere, "answered with status 307"),
         ("x", "did not answer in JSON"),
-        ({"success": "yes"}, "answered with neither yes nor no"),
+        ({"success": "yes"}, "neither yes nor no"),
         (
             {"success": False, "errorReason": "settlement_pending", "transaction": TRANSACTION},
             "says: settlement_pending",
@@ -348,7 +348,7 @@ async def test_an_answer_that_does_not_come_leaves_it_unknown_and_nobody_else_is
 ) -> None:
     async with asking(serves(settle=play), serves()) as (under_test, agents, _):
         found = await under_test.settle(PAYMENT, offer(), at=root(agents[0]))
-        assert isinstance(found, Unknown) and found.problem == problem
+        assert isinstance(found, Unknown) and problem in found.problem
         assert targets(agents[0]) == ["/pay/settle"], "sent once, and not led elsewhere"
         assert agents[1].requests == []
 
@@ -489,7 +489,8 @@ async def test_one_that_supports_nothing_is_in_trouble_and_what_it_said_before_s
         before = await under_test.supported()
         during = await under_test.supported()
         assert during[0].kinds == before[0].kinds
-        assert during[0].problem == "names no kind of payment that it supports" == trouble.told[0][1]
+        assert "no kind of payment" in during[0].problem
+        assert during[0].problem == trouble.told[0][1]
         assert isinstance(await under_test.verify(PAYMENT, offer()), Verified)
         assert await under_test.supported() == before
 

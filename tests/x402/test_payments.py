@@ -15,7 +15,9 @@ from server.x402.payments import (
     match,
     read_payment,
 )
+from server.x402.reasons import reason_for
 from server.x402.requirements import Requirements
+from tests.snapshots import Snapshot
 from tests.x402.builders import (
     NONCE,
     NOW,
@@ -33,6 +35,75 @@ from tests.x402.builders import (
 
 OTHER = "0x" + "99" * 20
 POLYGON = "eip155:137"
+
+
+# What was sent, in place of a good payment; and what was offered for it, where that matters.
+SENT: dict[str, Callable[[], object]] = {
+    "nothing": lambda: read_payment(None),
+    "a text that is no JSON": lambda: read_payment("hello"),
+    "version 3": lambda: read_payment({**payment(), "x402Version": 3}),
+    "the scheme upto": lambda: read_payment(accepting(scheme="upto")),
+    "no scheme": lambda: read_payment(accepting(scheme=None)),
+    "another method": lambda: read_payment(accepting(extra={"assetTransferMethod": "permit2"})),
+    "Solana": lambda: read_payment(accepting(network="solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp")),
+    "a network of another kind": lambda: read_payment(accepting(network="cosmos:x")),
+    "a network that version 1 does not know": lambda: read_payment({**payment(1), "network": "eip155:8453"}),
+    "no network": lambda: read_payment(accepting(network=None)),
+    "an amount that is a number": lambda: read_payment(payment(value=10000)),
+    "an address of half the length": lambda: read_payment(payment(to="0x12")),
+    "a nonce of half the length": lambda: read_payment(payment(nonce="0x12")),
+    "a short signature": lambda: read_payment(payment(signature="0x")),
+    "two spellings": lambda: read_payment(accepting(pay_to=PAYEE)),
+    "a key twice": lambda: read_payment(
+        json.dumps(payment()).replace('"value": "10000"', '"value": "1", "value": "10000"')
+    ),
+    "no object": lambda: read_payment({**payment(), "payload": None}),
+    "extensions that are a list": lambda: read_payment({**payment(), "extensions": []}),
+    "a resource without an address": lambda: read_payment({**payment(), "resource": {}}),
+    "a key of another form": lambda: read_payment(
+        {**payment(), "extensions": {"payment-identifier": {"info": {"required": True, "id": "short"}}}}
+    ),
+    "what is too long": lambda: read_payment({**payment(), "extensions": {"x": "y" * 17_000}}),
+    "for another resource": lambda: match(
+        read_payment({**payment(), "resource": {"url": URL}}), [offer()], []
+    ),
+    "where nothing is offered": lambda: match(paid(), [], [URL]),
+    "on a network that is not offered": lambda: match(paid(), [offer(network=POLYGON)], [URL]),
+    "accepting another token": lambda: match(paid(accepted={"asset": OTHER}), [offer()], [URL]),
+    "accepting another payee": lambda: match(paid(accepted={"payTo": OTHER}), [offer()], [URL]),
+    "accepting another amount": lambda: match(paid(accepted={"amount": "10001"}), [offer()], [URL]),
+    "accepting another time": lambda: match(paid(accepted={"maxTimeoutSeconds": 301}), [offer()], [URL]),
+    "accepting something else besides": lambda: match(paid(accepted={"extra": None}), [offer()], [URL]),
+    "signed to another address": lambda: match(paid(to=OTHER), [offer()], [URL]),
+    "signed for another amount": lambda: match(paid(value="9999"), [offer()], [URL]),
+    "not valid yet": lambda: check_window(paid(validAfter=str(NOW + 1)), NOW, 0),
+    "no longer valid": lambda: check_window(paid(validBefore=str(NOW)), NOW, 0),
+    "valid for too short": lambda: check_window(paid(), NOW, 300),
+    "valid for too long": lambda: check_window(
+        paid(validBefore=str(NOW + LONGEST_VALID_SECONDS + 1)), NOW, 0
+    ),
+}
+# What a facilitator says: one for each of our answers.
+SAID = (
+    "invalid_signature", "insufficient_funds", "payment_expired", "invalid_exact_evm_payload_authorization_valid_after",
+    "invalid_exact_evm_payload_authorization_value_mismatch", "invalid_exact_evm_payload_recipient_mismatch",
+    "smart_wallet_deployment_failed", "invalid_payload", "nonce_already_used", "transaction_simulation_failed",
+    "transaction_failed", "settlement_pending", "unsupported_scheme", "internal_error", "something that nobody knows",
+)  # fmt: skip
+
+
+def accepting(**changes: Any) -> dict[str, Any]:
+    came = payment()
+    came["accepted"].update(changes)
+    return came
+
+
+def test_the_sentences_for_whoever_pays(snapshot: Snapshot) -> None:
+    lines = [f"{sent}\n  {code}: {sentence}" for sent in SENT for code, sentence in [refused(SENT[sent])]]
+    for said in SAID:
+        reason = reason_for(said)
+        lines.append(f"the facilitator says {said}\n  {reason.code}: {reason.sentence}")
+    snapshot("payments", "\n".join(lines))
 
 
 def refused(call: Callable[[], object]) -> tuple[str, str]:
@@ -146,10 +217,7 @@ def test_the_key_that_a_payer_gave_its_purchase_is_read() -> None:
 
 @pytest.mark.parametrize("version", [None, 0, 3, -2, "2", True, 2.0, [2], {"n": 2}, 10**18], ids=repr)
 def test_another_version_is_refused_by_name(version: object) -> None:
-    assert refused(lambda: read_payment({**payment(), "x402Version": version})) == (
-        "invalid_x402_version",
-        "The payment must say x402Version 2, or 1.",
-    )
+    assert refused(lambda: read_payment({**payment(), "x402Version": version}))[0] == "invalid_x402_version"
 
 
 @pytest.mark.parametrize("scheme", ["upto", "batch-settlement", "auth-capture", "Exact"])
@@ -157,10 +225,9 @@ def test_another_version_is_refused_by_name(version: object) -> None:
 def test_another_scheme_is_refused_by_name(version: int, scheme: str) -> None:
     came = payment(version)
     (came if version == 1 else came["accepted"])["scheme"] = scheme
-    assert refused(lambda: read_payment(came)) == (
-        "unsupported_scheme",
-        f'The scheme "{scheme}" is not taken here: "exact" is.',
-    )
+    code, sentence = refused(lambda: read_payment(came))
+    assert code == "unsupported_scheme"
+    assert f'"{scheme}"' in sentence and '"exact"' in sentence
 
 
 @pytest.mark.parametrize(
@@ -170,7 +237,7 @@ def test_what_is_no_name_of_a_scheme_is_not_repeated(scheme: object) -> None:
     came = payment()
     came["accepted"]["scheme"] = scheme
     code, sentence = refused(lambda: read_payment(came))
-    assert (code, sentence) == ("invalid_scheme", "The payment does not say in which scheme it is made.")
+    assert (code, sentence) == ("invalid_scheme", refused(SENT["no scheme"])[1])
 
 
 @pytest.mark.parametrize(
@@ -189,10 +256,9 @@ def test_another_method_is_refused_by_name(payload: object, extra: dict[str, Any
     came["accepted"]["extra"].update(extra)
     if payload is not None:
         came["payload"] = payload
-    assert refused(lambda: read_payment(came)) == (
-        "unsupported_scheme",
-        f'Payments by the method "{method}" are not taken here: by "eip3009" they are.',
-    )
+    code, sentence = refused(lambda: read_payment(came))
+    assert code == "unsupported_scheme"
+    assert f'"{method}"' in sentence and '"eip3009"' in sentence
 
 
 def test_the_usual_method_may_be_named() -> None:
@@ -202,22 +268,25 @@ def test_the_usual_method_may_be_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "network", "sentence"),
+    ("version", "network", "fact"),
     [
-        (2, "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", "Payments on Solana are not taken here: only those whose id begins with eip155."),
-        (2, "base", 'The network "base" is not taken here: only those whose id begins with eip155.'),
-        (2, "cosmos:x", 'The network "cosmos:x" is not taken here: only those whose id begins with eip155.'),
-        (1, "solana", 'The network "solana" is not known here.'),
-        (1, "eip155:8453", 'The network "eip155:8453" is not known here.'),
-        (1, None, "The payment does not say on which network it is made."),
-        (2, 84532, "The payment does not say on which network it is made."),
-        (2, "eip155:84532\r\nX: y", "The payment does not say on which network it is made."),
+        (2, "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", "Solana"),
+        (2, "base", '"base"'),
+        (2, "cosmos:x", '"cosmos:x"'),
+        (1, "solana", '"solana"'),
+        (1, "eip155:8453", '"eip155:8453"'),
+        (1, None, "on which network"),
+        (2, 84532, "on which network"),
+        (2, "eip155:84532\r\nX: y", "on which network"),
     ],
-)  # fmt: skip
-def test_another_network_is_refused_by_name(version: int, network: object, sentence: str) -> None:
+)
+def test_another_network_is_refused_by_name(version: int, network: object, fact: str) -> None:
     came = payment(version)
     (came if version == 1 else came["accepted"])["network"] = network
-    assert refused(lambda: read_payment(came)) == ("invalid_network", sentence)
+    code, sentence = refused(lambda: read_payment(came))
+    assert code == "invalid_network"
+    assert fact in sentence
+    assert "84532" not in sentence  # nothing is repeated that is no name
 
 
 @pytest.mark.parametrize(
@@ -229,9 +298,7 @@ def test_another_network_is_refused_by_name(version: int, network: object, sente
 def test_a_number_is_a_text_of_digits_and_nothing_else(key: str, number: object) -> None:
     code, sentence = refused(lambda: read_payment(payment(2, **{key: number})))
     assert code == "invalid_payload"
-    assert (
-        sentence == f'The "{key}" of the authorization must be a whole number, written as a text of digits.'
-    )
+    assert f'"{key}"' in sentence and "digits" in sentence
 
 
 def test_the_largest_number_that_a_chain_knows_is_read() -> None:
@@ -260,7 +327,7 @@ def test_the_largest_number_that_a_chain_knows_is_read() -> None:
 def test_an_address_and_a_nonce_have_one_form(key: str, text: object) -> None:
     code, sentence = refused(lambda: read_payment(payment(2, **{key: text})))
     assert code == "invalid_payload"
-    assert sentence.startswith(f'The "{key}" of the authorization must be 0x and ')
+    assert f'"{key}"' in sentence and "0x" in sentence
 
 
 @pytest.mark.parametrize(
@@ -310,10 +377,9 @@ def test_what_is_said_in_two_spellings_is_refused(where: str, keys: tuple[str, s
         "resource": came["resource"],
     }
     places[where][keys[1]] = places[where][keys[0]]
-    assert refused(lambda: read_payment(came)) == (
-        "invalid_payload",
-        f"The {where} says something twice, in two spellings.",
-    )
+    code, sentence = refused(lambda: read_payment(came))
+    assert code == "invalid_payload"
+    assert f"The {where} " in sentence and "spellings" in sentence
 
 
 def test_what_is_said_twice_is_refused() -> None:

@@ -241,7 +241,7 @@ def test_a_payment_that_is_bad_is_refused_with_our_words(status: int) -> None:
     }
     assert verified(answer, status=status) == Rejected(
         code="insufficient_funds",
-        sentence="The payer has less of the token than the payment is for.",
+        sentence=reason_for("insufficient_funds").sentence,
         said="insufficient_funds: 0xdead has 3 wei [31m",
         certain=True,
     )
