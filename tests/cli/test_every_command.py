@@ -110,7 +110,7 @@ def test_the_help_of_every_command(
         said = capsys.readouterr()
         assert not said.err
         helps.append(f"$ ostiary {words} --help\n{said.out}")
-    snapshot("commands-help", "\n".join(helps))
+    snapshot("commands_help", "\n".join(helps))
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ async def test_what_every_command_says_where_no_server_runs(tmp_path: Path, snap
             answer = answer.partition("\n")[0] + "\n…"
         answers.setdefault(answer, []).append(f"$ ostiary {line}")
     snapshot(
-        "commands-without-server", "\n\n".join("\n".join([*lines, each]) for each, lines in answers.items())
+        "commands_without_server", "\n\n".join("\n".join([*lines, each]) for each, lines in answers.items())
     )
 
 
