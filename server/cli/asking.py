@@ -20,6 +20,7 @@ from server.client.questions import DECLINED, FormQuestion, Mode, PageQuestion, 
 from server.client.server_info import ServerInfo
 from server.client.wire import host_of
 
+HOW_TO_ANSWER: Final = "enter takes what is in [ ], ctrl-d declines, ctrl-c ends the call"
 # A screenful or two. What is cut off is said to be.
 MAX_MESSAGE: Final = 4000
 MAX_LINES: Final = 60
@@ -121,7 +122,7 @@ class QuestionScreen:
         if not question.fields:
             return accepted({}) if await agreed("agree [y/N]: ", enter=False) else _declined()
         if not self._explained:
-            say(paint("enter takes what is in [ ], ctrl-d declines, ctrl-c ends the call", "dim", sys.stderr))
+            say(paint(HOW_TO_ANSWER, "dim", sys.stderr))
             self._explained = True
         while True:
             content: dict[str, Any] = {}

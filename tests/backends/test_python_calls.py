@@ -478,7 +478,7 @@ async def test_contents_with_both_text_and_blob_are_no_contents(tmp_path: Path) 
     """
     async with at_work(tmp_path, script) as work:
         reading = ResourceRead(uri="test://1", subject="user-1", call_id="call-7")
-        with pytest.raises(BackendError, match="exactly one of text and blob"):
+        with pytest.raises(BackendError, match="one of text and blob"):
             await work.backend.read(reading, Caller())
 
 

@@ -73,11 +73,11 @@ async def test_a_process_that_ends_before_it_is_ready_is_reported_with_its_last_
         (b'{"event":"ready","protocol":1,"python":"3.8.1","catalog":{}}', "3.8.1"),
         (b'{"event":"ready","protocol":1,"python":"?","catalog":{}}', "does not work"),
         (b'{"event":"ready","protocol":1,"python":"3.11.0","catalog":{"tools":1}}', "cannot be read"),
-        (b'{"event":"ready"}', "does not speak as it should"),
-        (b'{"event":"updated","uri":"x"}', "does not speak as it should"),
-        (b"Traceback (most recent call last):", "does not speak as it should"),
-        (b"\xff\xfe", "does not speak as it should"),
-        (b"[" * 100_000, "does not speak as it should"),
+        (b'{"event":"ready"}', "does not speak"),
+        (b'{"event":"updated","uri":"x"}', "does not speak"),
+        (b"Traceback (most recent call last):", "does not speak"),
+        (b"\xff\xfe", "does not speak"),
+        (b"[" * 100_000, "does not speak"),
         (b'{"event":"broken","error":"' + b"x" * lines.LINE_BYTES, "longer than"),
     ],
 )
@@ -138,7 +138,7 @@ async def test_a_line_that_is_none_ends_the_process_and_fails_its_calls(line: by
             await at.peer.hear()
             await at.peer.say_bytes(line + b"\n")
             await at.worker.ended.wait()
-        assert told == ["the agent's process said something that is not in the protocol, and was ended"]
+        assert len(told) == 1 and "not in the protocol" in told[0]
         assert at.peer.closed
         (event,) = log.of("agent.broke_protocol")
         assert len(event["reason"]) < 500
@@ -164,7 +164,7 @@ async def test_an_event_of_a_call_that_is_none_fails_that_call_alone(
                 nursery.start_soon(fails, at, told)
                 number = (await at.peer.hear())["id"]
                 await at.peer.say(**event, id=number)
-            assert told == ["the agent said something of this call that cannot be understood"]
+            assert len(told) == 1 and "cannot be understood" in told[0]
             assert len(log.of("agent.broken_event")) == 1
             if not last:
                 assert await at.peer.hear() == {"do": "cancel", "id": number}
@@ -294,7 +294,7 @@ async def test_a_process_that_a_function_blocks_is_ended_when_that_function_is_n
             await call(at)
         await at.worker.ended.wait()
         assert trio.current_time() == pytest.approx(25, abs=6)
-    assert told == ["the agent's process did not respond: one of its functions blocked all others"]
+    assert len(told) == 1 and "one of its functions blocked" in told[0]
 
 
 @pytest.mark.parametrize("paused", [0, 60], ids=["at once", "after a pause of the whole machine"])
@@ -343,7 +343,7 @@ async def test_a_retired_process_is_ended_with_its_calls_when_their_time_is_over
         at.worker.retire(300)
         await at.worker.ended.wait()
     assert trio.current_time() == 300
-    assert told == ["the agent was replaced by a newer version before this call had ended"]
+    assert len(told) == 1 and "replaced by a newer version" in told[0]
 
 
 async def test_a_deadline_stands_still_while_the_caller_is_asked(

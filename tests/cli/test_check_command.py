@@ -126,9 +126,7 @@ async def test_a_change_is_shown_and_fails_and_the_same_does_not(shell: Terminal
     kept = (shell.home / "tools.json").read_bytes()
     assert (await shell.run("check", "--write", "tools.json")).code == 0
     assert (shell.home / "tools.json").read_bytes() == kept
-    assert (await shell.run("check", "--against", "tools.json")).stdout.endswith(
-        "everything is as it was kept\n"
-    )
+    assert (await shell.run("check", "--against", "tools.json")).code == 0
     more = {**TOOLS["tools"][1], "name": "delete_all"}  # type: ignore[dict-item]
     tools = changed("look", description="Looks.\x1b[2J")
     write(
@@ -162,7 +160,6 @@ async def test_a_running_server_is_checked_by_its_address_with_the_examples_of_t
         done = await shell.run("check", url, "--against", "tools.json", "--all", "--config", "ostiary.toml")
         assert (done.code, done.stderr) == (0, "")
         assert "2 ok" in done.stdout
-        assert "everything is as it was kept" in done.stdout
         assert "no example" in (await shell.run("check", url, "--all")).stdout
         done = await shell.run("check", url, "--score", "--at-least", "100")
         assert done.code == 1
@@ -190,7 +187,7 @@ async def test_the_score_is_told_and_holds_a_test_run_back(shell: Terminal) -> N
         (["--at-least", "3"], "--at-least is for --score"),
         (["--score", "--all"], "--score calls nothing"),
         (["--against", "missing.json"], "there is no file missing.json"),
-        (["--against", "ostiary.toml"], "nothing that `ostiary check --write` has written"),
+        (["--against", "ostiary.toml"], "ostiary check --write"),
         (["--server", "another"], "there is no server another"),
         (["--config", "missing.toml"], "there is no file missing.toml"),
     ],

@@ -32,8 +32,7 @@ def drawn(capsys: pytest.CaptureFixture[str], shown: DeviceCode, *, qr: bool | N
 
 def test_a_public_server_is_approved_in_a_browser_first(capsys: pytest.CaptureFixture[str]) -> None:
     assert drawn(capsys, code(), qr=None).endswith(
-        "approve this code in one of these ways\n"
-        f"  in a browser   {LINK}\n"
+        f"\n  in a browser   {LINK}\n"
         "  or by hand     https://agent.example.org/device and type the code\n"
         "  at the server  ostiary approve WDJB-MJHT\n\n"
     )

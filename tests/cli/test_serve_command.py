@@ -154,7 +154,7 @@ async def test_a_python_file_is_served_without_any_settings_and_a_file_that_lies
             1,
             "there is no file missing.py\nhint: `ostiary serve --data-dir {data}` by itself serves a demo agent",
         ),
-        (("agent.py", "--config", "two.toml"), 2, "--config names what is served already"),
+        (("agent.py", "--config", "two.toml"), 2, "--config names what is served"),
         (("--port", "70000"), 2, "port"),
         (("--port", "x"), 2, "port"),
         (("--prot", "1"), 2, "no such option"),

@@ -52,7 +52,7 @@ async def test_a_user_installs_looks_at_and_takes_out_a_service(supervised: Term
         "run systemctl --user enable ostiary.service",
         "run systemctl --user restart ostiary.service",
     ]
-    assert "it serves the demo, because there are no settings" in done.stderr
+    assert "serves the demo" in done.stderr
     assert "hint: loginctl enable-linger" in done.stderr
     (started,) = re.findall(r"^ExecStart=(.*)$", unit_file(shell).read_text("utf-8"), re.MULTILINE)
     assert started.endswith(" serve")
@@ -73,7 +73,7 @@ async def test_a_user_installs_looks_at_and_takes_out_a_service(supervised: Term
     done = await shell.run("service", "uninstall", "--user", PATH=path_of(shell))
     assert done.code == 0
     assert not unit_file(shell).exists()
-    assert "data and settings are where they were" in done.stderr
+    assert "data and settings" in done.stderr
     done = await shell.run("service", "uninstall", "--user", PATH=path_of(shell))
     assert done.code == 1
     assert done.stderr == f"error: there is no {unit_file(shell)}\n"
@@ -88,7 +88,7 @@ async def test_a_dry_run_and_a_print_do_nothing(supervised: Terminal) -> None:
         "would run systemctl --user daemon-reload",
     ]
     printed = await shell.run("service", "install", "--user", "--print", PATH=path_of(shell))
-    assert printed.stdout.startswith("# Written by `ostiary service install`")
+    assert printed.stdout.startswith("# Written by `ostiary")
     assert "\nType=notify\n" in printed.stdout
     assert not unit_file(shell).exists()
     assert ran(shell) == []
@@ -139,7 +139,7 @@ def test_a_name_that_could_be_a_path_or_an_option_is_refused(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["service", "status", "--name", name]) == 2
-    assert "a service's name has small letters" in capsys.readouterr().err
+    assert "small letters" in capsys.readouterr().err
 
 
 def test_a_service_of_the_machine_is_not_started_from_somebodys_home(
@@ -152,7 +152,7 @@ def test_a_service_of_the_machine_is_not_started_from_somebodys_home(
     monkeypatch.setattr("sys.argv", [str(program)])
     assert run(["service", "install", "--system", "--print"]) == 1
     told = capsys.readouterr()
-    assert "out of reach of a service of the machine" in told.err
+    assert "out of reach" in told.err
     assert told.out == ""
     monkeypatch.setattr("server.cli.service.PRIVATE", ())
     settings = tmp_path / "settings.toml"

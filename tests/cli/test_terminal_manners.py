@@ -343,7 +343,7 @@ async def test_a_question_that_nobody_can_answer_is_a_misuse_that_names_the_way_
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    with pytest.raises(terminal.Misuse, match="nobody is here to be asked") as refused:
+    with pytest.raises(terminal.Misuse, match="nobody is here") as refused:
         terminal.agreed("end 2 logins", yes=False)
     assert refused.value.hint == "--yes goes ahead"
     assert capsys.readouterr().err == "end 2 logins [y/N]: \n"

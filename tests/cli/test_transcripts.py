@@ -1,149 +1,73 @@
-"""What is typed and exactly what comes back. {url} and {origin} stand for the fake server's."""
+"""Transcripts of commands at a server: what is typed, and what comes back."""
 
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from shell import Terminal
 
 from tests.client.fake_server import FakeServer
+from tests.snapshots import Snapshot
 
-SCREEN = """
-    ┌───────────────┐
-    │   WDJB-MJHT   │
-    └───────────────┘
-
-approve this code in one of these ways
-  in a browser   {origin}/device?user_code=WDJB-MJHT
-  at the server  ostiary approve WDJB-MJHT
-
-✓ logged in to {url}
-hint: ostiary tools {url}
-"""
-
-# command line → exit code, stdout, stderr; after a login
-LOGGED_IN: dict[str, tuple[int, str, str]] = {
-    "tools {url}": (
-        0,
-        "echo    text [times] [tags]  say the same text back\n"
-        "fail                         fail on purpose\n"
-        "slow                         report progress first\n"
-        "region  [where]\n",
-        "hint: ostiary call {url} echo text=…\n",
-    ),
-    "tools {url} echo": (
-        0,
-        "echo\nsay the same text back\nand nothing else\n\n"
-        "  text   string   required  what to say\n"
-        "  times  integer  optional  how often\n"
-        "  tags   array    optional\n",
-        "hint: ostiary call {url} echo text=…\n",
-    ),
-    "tools {url} ecko": (1, "", "error: {url} has no tool ecko\nhint: did you mean echo?\n"),
-    "call {url} echo text=hello": (0, "hello\n", ""),
-    "call {url} echo text=1 times=2 tags=[1]": (0, '{{"text": "1", "times": 2, "tags": [1]}}\n', ""),
-    'call {url} echo {{"text":"hi"}}': (0, "hi\n", ""),
-    "call {url} slow": (0, "done\n", ""),
-    "call {url} fail": (1, "", "error: it could not be done\n"),
-    "call {url} echo": (2, "", "error: echo needs text\nhint: echo takes text=… [times=…] [tags=…]\n"),
-    "call {url} echo text=x times=many": (2, "", "error: times takes an integer, not “many”\n"),
-    "call {url} echo txt=x": (
-        2,
-        "",
-        "error: echo has no argument txt\nhint: echo takes text=… [times=…] [tags=…]\n",
-    ),
-    "call {url} echo {{": (
-        2,
-        "",
-        'error: the arguments are not one JSON object\nhint: such as \'{{"text": "hello"}}\'\n',
-    ),
-    "call {url} echo text=x -": (
-        2,
-        "",
-        "error: arguments are either key=value words or one JSON object\nhint: ostiary call --help\n",
-    ),
-    "call {url} echo @missing.json": (2, "", "error: cannot read missing.json: no such file or directory\n"),
-    "whoami": (
-        0,
-        "logged in at{pad}  you are  state  scope\n{url}           good   mcp\n",
-        "",
-    ),
-    "doctor {url}": (
-        0,
-        "{url}\n"
-        "✓ connection      port {port} answers\n"
-        "✓ challenge       401, and says where the metadata is\n"
-        "✓ resource        {url}, scope mcp\n"
-        "✓ issuer          {origin}\n"
-        "✓ device login    offered, and the endpoint answers\n"
-        "– browser login   not offered; the way in is a code\n"
-        "✓ login           a token is stored, scope mcp\n"
-        "✓ tools           4 tools from fake 1.0, MCP 2026-07-28\n",
-        "",
-    ),
-    "logout {url}": (0, "", "logged out of {url}\n"),
+# What is typed, and the exit code: first after a login, then without one. The rest stands in the snapshot.
+LOGGED_IN = {
+    "tools URL": 0,
+    "tools URL echo": 0,
+    "tools URL ecko": 1,
+    "call URL echo text=hello": 0,
+    "call URL echo text=1 times=2 tags=[1]": 0,
+    'call URL echo {"text":"hi"}': 0,
+    "call URL slow": 0,
+    "call URL fail": 1,
+    "call URL echo": 2,
+    "call URL echo text=x times=many": 2,
+    "call URL echo txt=x": 2,
+    "call URL echo {": 2,
+    "call URL echo text=x -": 2,
+    "call URL echo @missing.json": 2,
+    "whoami": 0,
+    "doctor URL": 0,
+    "logout URL": 0,
+    "token URL": 1,
 }
-
-LOGGED_OUT: dict[str, tuple[int, str, str]] = {
-    "token {url}": (1, "", "error: not logged in at {url}\nhint: ostiary login {url}\n"),
-    "tools {url}": (1, "", "error: not logged in at {url}\nhint: ostiary login {url}\n"),
-    "logout {url}": (1, "", "error: not logged in at {url}\nhint: ostiary whoami\n"),
-    "whoami {url}": (1, "", "error: not logged in at {url}\nhint: ostiary login {url}\n"),
-    "whoami": (1, "", "error: not logged in anywhere\nhint: ostiary login URL\n"),
-    "login http://127.0.0.1:1": (
-        1,
-        "",
-        "error: nothing answers at 127.0.0.1:1\nhint: is it running? `ostiary serve` starts it\n",
-    ),
-    "login http://a.example": (
-        1,
-        "",
-        "error: http to a.example would send tokens in the clear\n"
-        "hint: use https://a.example, or reach it through `ssh -L 8420:127.0.0.1:8420`\n",
-    ),
-    "doctor {url}": (
-        0,
-        "{url}\n"
-        "✓ connection      port {port} answers\n"
-        "✓ challenge       401, and says where the metadata is\n"
-        "✓ resource        {url}, scope mcp\n"
-        "✓ issuer          {origin}\n"
-        "✓ device login    offered, and the endpoint answers\n"
-        "– browser login   not offered; the way in is a code\n"
-        "– login           not logged in from here\n"
-        "  hint: ostiary login {url}\n",
-        "",
-    ),
-    "doctor 127.0.0.1:1": (
-        1,
-        "http://127.0.0.1:1/mcp\n"
-        "✗ connection      nothing answers on port 1 of 127.0.0.1\n"
-        "  hint: is it running? `ostiary serve` starts it\n",
-        "",
-    ),
+LOGGED_OUT = {
+    "token URL": 1,
+    "tools URL": 1,
+    "logout URL": 1,
+    "whoami URL": 1,
+    "whoami": 1,
+    "login http://127.0.0.1:1": 1,
+    "login http://a.example": 1,
+    "doctor URL": 0,
+    "doctor 127.0.0.1:1": 1,
 }
 
 
-def filled(template: str, fake: FakeServer) -> str:
-    return template.format(
-        url=fake.url,
-        origin=fake.origin,
-        port=fake.origin.rpartition(":")[2],
-        pad=" " * (len(fake.url) - len("logged in at")),
+async def transcript(shell: Terminal, fake: FakeServer, line: str, code: int) -> str:
+    done = await shell.run(*line.replace("URL", fake.url).split(" "))
+    assert done.code == code, (line, done)
+    told = "\n".join(
+        [f"$ ostiary {line}", *done.stdout.splitlines(), *(f"! {each}" for each in done.stderr.splitlines())]
     )
-
-
-async def check(shell: Terminal, fake: FakeServer, line: str, expected: tuple[int, str, str]) -> None:
-    done = await shell.run(*filled(line, fake).split(" "))
-    code, stdout, stderr = expected
-    assert (done.code, done.stdout, done.stderr) == (code, filled(stdout, fake), filled(stderr, fake)), line
+    told = told.replace(fake.url, "URL").replace(fake.origin, "ORIGIN")
+    return re.sub(
+        "(?m)^logged in at +", "logged in at  ", told.replace(fake.origin.rpartition(":")[2], "PORT")
+    )
 
 
 async def test_a_login_shows_the_code_and_how_to_approve_it(shell: Terminal, fake: FakeServer) -> None:
     fake.pending = 1
     done = await shell.run("login", fake.url)
-    assert (done.code, done.stdout, done.stderr) == (0, "", filled(SCREEN, fake))
+    assert (done.code, done.stdout) == (0, "")
+    for each in (
+        "│   WDJB-MJHT   │",
+        f"{fake.origin}/device?user_code=WDJB-MJHT\n",
+        "ostiary approve WDJB-MJHT\n",
+    ):
+        assert each in done.stderr
+    assert done.stderr.endswith(f"logged in to {fake.url}\nhint: ostiary tools {fake.url}\n")
     (asked,) = fake.requests("/device_authorization")
     assert asked.form["client_id"] == "ostiary-cli"
     assert asked.form["client_name"].startswith("ostiary ")
@@ -151,18 +75,16 @@ async def test_a_login_shows_the_code_and_how_to_approve_it(shell: Terminal, fak
 
 
 @pytest.mark.slow
-async def test_what_somebody_logged_in_sees(logged_in: Terminal, fake: FakeServer) -> None:
-    for line, expected in LOGGED_IN.items():
-        await check(logged_in, fake, line, expected)
+async def test_what_somebody_sees_who_is_logged_in_and_who_is_not(
+    logged_in: Terminal, fake: FakeServer, snapshot: Snapshot
+) -> None:
+    other = Terminal(logged_in.home / "other")
+    other.home.mkdir()
+    found = [await transcript(logged_in, fake, *each) for each in LOGGED_IN.items()]
     assert fake.count["revoked"] == 1
-    await check(logged_in, fake, *next(iter(LOGGED_OUT.items())))
-
-
-@pytest.mark.slow
-async def test_what_somebody_not_logged_in_sees(shell: Terminal, fake: FakeServer) -> None:
-    for line, expected in LOGGED_OUT.items():
-        await check(shell, fake, line, expected)
-    assert not shell.config.exists()
+    found += ["── not logged in", *[await transcript(other, fake, *each) for each in LOGGED_OUT.items()]]
+    assert not other.config.exists()
+    snapshot("commands_of_a_client", "\n\n".join(found))
 
 
 @pytest.mark.slow

@@ -87,7 +87,7 @@ def test_a_login_is_to_the_server_that_runs_here_where_none_is_named_else_to_the
         return running
 
     monkeypatch.setattr(local, "ask", ask)
-    with pytest.raises(Misuse, match="no server is named, and none runs here"):
+    with pytest.raises(Misuse, match="no server is named"):
         which_server.to_log_in_to(None)
     file.begin(login(HERE))
     assert which_server.to_log_in_to(None).url == HERE

@@ -99,7 +99,7 @@ async def test_half_a_character_is_carried_as_it_came_and_so_is_the_answer(
         (Response(break_off=True), "broke off; what was asked may have been carried out"),
         (
             Response(200, b"{}", {"content-encoding": "gzip"}),
-            "compressed answer that was not asked for",
+            "compressed answer",
         ),
         (
             Response(
@@ -183,9 +183,8 @@ async def test_requests_beyond_the_cap_wait_and_far_beyond_it_are_refused(
         host.modern(number, "tools/call", {"name": "x"})
     refused = [await host.error() for _ in range(3)]
     assert [request_id for request_id, _, _ in refused] == [total, total + 1, total + 2]
-    assert {(code, text) for _, code, text in refused} == {
-        (-32600, "too many requests at once; wait for answers first")
-    }
+    assert {code for _, code, _ in refused} == {-32600}
+    assert all("too many requests at once" in text for _, _, text in refused)
     await server.until(lambda: running == MAX_RUNNING)
     host.send({"jsonrpc": "2.0", "id": "q", "result": {}})  # an answer to the server still gets through
     await server.until(lambda: bool(server.requests("response")))
@@ -198,7 +197,8 @@ async def test_an_id_that_is_still_running_is_refused(server: StreamingServer, h
     server.methods["tools/call"] = always(stream := Stream())
     host.modern(1, "tools/call", {"name": "x"})
     host.modern(1, "tools/list")
-    assert (await host.error())[1:] == (-32600, "a request with this id is still running")
+    _, code, text = await host.error()
+    assert code == -32600 and "this id is still running" in text
     await stream.event({"jsonrpc": "2.0", "id": 1, "result": {}})
     assert (await host.hear())["result"] == {}
 

@@ -56,7 +56,7 @@ async def test_a_server_of_somebody_else_is_logged_in_to_through_a_browser(
     assert redeemed.form["redirect_uri"] == uri
     assert (login.client_id, login.client_secret) == ("client-1", None)
     assert f"You are logged in to {urlsplit(foreign.url).netloc}" in screen.pages[0][-1].text
-    assert "close this page and go back to the terminal" in screen.pages[0][-1].text
+    assert "go back to the terminal" in screen.pages[0][-1].text
     assert file.get(foreign.url) == login
 
 

@@ -62,7 +62,7 @@ async def test_a_good_status_with_nothing_in_it_ends_no_payment(
     client: httpx2.AsyncClient, fake: FakeServer, file: TokenFile, body: bytes
 ) -> None:
     signed = Signed()
-    with pytest.raises(BadAnswer, match="does not say what became of the deposit") as problem:
+    with pytest.raises(BadAnswer, match="what became of the deposit") as problem:
         await deposit(signed, client, fake, file, body)
     assert problem.value.hint == SHOWN_AGAIN
     assert signed.answers == []

@@ -185,13 +185,13 @@ async def test_why_a_server_gives_no_code_now_and_for_how_long_is_told_in_its_ow
 ) -> None:
     said = {
         "error": "temporarily_unavailable",
-        "error_description": "too many logins are waiting for approval",
+        "error_description": "many logins wait",
     }
     script = Script((429, said, {} if wait is None else {"Retry-After": wait}))
     with pytest.raises(ServerBusy) as busy:
         async with open_client(ORIGIN, transport=httpx2.MockTransport(script)) as client:
             await ask_for_code(client, PLACE, scope="mcp", names={}, now=Clock().now)
-    assert str(busy.value) == "a.example is busy: too many logins are waiting for approval"
+    assert str(busy.value) == "a.example is busy: many logins wait"
     assert busy.value.hint == hint
     # We wait for as long as that ourselves, within reason.
     assert (busy.value.retry_after_seconds or 0) <= 300

@@ -203,13 +203,13 @@ async def test_whoever_waits_too_long_is_told(autojump_clock: trio.testing.MockC
 @pytest.mark.parametrize(
     ("limits", "text", "how"),
     [
-        ({"cpu_seconds": 1}, "while True: pass", "it took more processor time than it may"),
+        ({"cpu_seconds": 1}, "while True: pass", "more processor time"),
         ({"memory_mib": 200}, "b = bytearray(1 << 29)", "exit status 1"),
         ({"open_files": 16}, "f = [open('/dev/null') for _ in range(20)]", "exit status 1"),
         (
             {"file_mib": 1},
             "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_DFL); f = open(sys.argv[1], 'wb'); f.write(b'x' * (1 << 21))",
-            "it wrote a larger file than it may",
+            "a larger file",
         ),
     ],
 )
@@ -220,7 +220,7 @@ async def test_a_program_is_held_to_its_limits(
     backend = command(code(text, str(tmp_path / "file")), limits=limits)
     answer = await call(backend)
     assert answer.is_error
-    assert text_of(answer) == f"do failed ({how})."
+    assert text_of(answer).startswith("do failed (") and how in text_of(answer)
 
 
 async def test_limits_change_no_word_and_keep_the_programs_identity() -> None:

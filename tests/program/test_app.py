@@ -256,7 +256,7 @@ async def test_a_newcomer_with_a_browser_is_told_what_this_is(tmp_path: Path) ->
         assert front.status_code == 200
         assert f"{server.started.origin}/mcp" in front.text
         assert "default-src 'none'" in front.headers["content-security-policy"]
-        assert "This server has no owner yet." in front.text and "claude mcp add" in front.text
+        assert "no owner yet" in front.text and "claude mcp add" in front.text
         assert (await server.get("/nowhere")).status_code == 404
         assert server.started.claim_url is not None
         assert (
@@ -355,7 +355,7 @@ def test_an_agent_whose_secret_is_missing_stops_the_start_with_its_name(tmp_path
 def test_two_agents_with_one_tool_name_stop_the_start(tmp_path: Path) -> None:
     problem = start_refused(tmp_path, "[[server]]\n" + '[[server.agent]]\nkind = "demo"\n' * 2)
     assert len(problem.details) > 1
-    assert str(problem) == f"{len(problem.details)} problems with what the agents offer"
+    assert str(problem).startswith(f"{len(problem.details)} problems")
     twice = "the tool echo is offered by main[1] (demo) and by main[2] (demo): rename one of them"
     assert twice in problem.details
 
@@ -464,10 +464,7 @@ async def test_programs_can_read_why_nothing_could_be_done_whatever_page_they_ar
         monkeypatch.setattr(Identity, "handle", fail)
         path = "/.well-known/oauth-authorization-server"
         full, damaged, broken = [await server.get(path) for _ in range(3)]
-    assert (damaged.status_code, damaged.json()["error_description"]) == (
-        503,
-        "the database of this server is damaged",
-    )
+    assert damaged.status_code == 503 and "damaged" in damaged.json()["error_description"]
     assert (full.status_code, full.json()["error"]) == (503, "temporarily_unavailable")
     assert (broken.status_code, broken.json()["error"]) == (500, "server_error")
     assert {answer.headers["access-control-allow-origin"] for answer in (full, broken)} == {"*"}

@@ -48,7 +48,7 @@ class RingingStore:
     async def read(self, job: Callable[[StoreDb], Any]) -> Any:
         if self.too_slow:
             await trio.lowlevel.checkpoint()
-            raise JobTooSlow("the database work took too long and was stopped")
+            raise JobTooSlow("too long")
         return await self.kept.read(job)
 
 

@@ -60,17 +60,16 @@ def test_environment_and_flags_can_carry_lists_and_switches() -> None:
 def test_every_problem_is_reported_at_once_with_its_key_and_what_to_write_instead(tmp_path: Path) -> None:
     text = 'prot = 8420\nport = 99999\nlog_level = "loud"\n[[server]]\nname = "Bad Name"\ntitel = "x"\n[[server.agent]]\nkind = "robot"\n'
     found = problems_of(tmp_path, text, OSTIARY_DRAIN_SECONDS="soon")
-    assert found == [
-        "prot: is not a setting; write port",
-        "port: cannot be 99999; write a port from 0 to 65535; 0 picks a free one",
-        'log_level: cannot be "loud"; write "debug", "info", "warning" or "error"',
-        'server[1].name: cannot be "Bad Name"; write lower-case letters, digits and dashes, at most 40',
-        "server[1].titel: is not a setting; write title",
-        'server[1].agent[1].kind: cannot be "robot"; write one of '
-        + ", ".join(f'"{kind}"' for kind in AGENT_KINDS),
-        # What does not stand in the file comes last.
-        'OSTIARY_DRAIN_SECONDS: cannot be "soon"; write seconds from 0 to 600',
+    assert [problem.partition(":")[0] for problem in found] == [
+        "prot",
+        "port",
+        "log_level",
+        "server[1].name",
+        "server[1].titel",
+        "server[1].agent[1].kind",
+        "OSTIARY_DRAIN_SECONDS",  # what does not stand in the file comes last
     ]
+    assert all(f'"{kind}"' in found[5] for kind in AGENT_KINDS)
 
 
 def test_a_server_without_agents_or_with_a_name_used_twice_is_refused(tmp_path: Path) -> None:
@@ -140,12 +139,13 @@ def test_an_issuer_with_the_port_it_has_anyway_is_refused_because_clients_leave_
 
 
 def test_names_that_no_request_could_match_are_refused_and_not_skipped() -> None:
-    assert resolve_problems(
+    found = resolve_problems(
         host="127.0.0.1:8000", allowed_hosts="b.example, http://a.example/x", allowed_origins="*, a.example"
-    ) == [
-        'host: "127.0.0.1:8000" is not an address to listen on; write one without a port, e.g. "127.0.0.1"; `port` is a setting of its own',
-        'allowed_hosts: "http://a.example/x" is not a host name; write e.g. "agent.example.org"',
-        'allowed_origins: "a.example" is not a web origin; write e.g. "https://app.example.org", without a path, or "*"',
+    )
+    assert [problem.partition('" ')[0] for problem in found] == [
+        'host: "127.0.0.1:8000',
+        'allowed_hosts: "http://a.example/x',
+        'allowed_origins: "a.example',
     ]
     for host in ("::1", "[::1]", "localhost", "127.0.0.2"):
         assert resolve(loaded(host=host)).loopback
@@ -183,8 +183,8 @@ def test_the_authorities_of_a_database_are_looked_at_before_it_is(
     (tmp_path / "none.pem").write_text("no certificate", "utf-8")
     known = Authority(tmp_path).file
     for file, said in (
-        ("~/missing.pem", "cannot be used: No such file"),
-        ("~/none.pem", "there is no certificate in it"),
+        ("~/missing.pem", "No such file"),
+        ("~/none.pem", "no certificate"),
     ):
         (problem,) = resolve_problems(store="env:DATABASE", store_ca=file)
         assert problem.startswith("store_ca:")
@@ -198,8 +198,8 @@ def test_a_certificate_without_its_key_or_with_a_wrong_path_is_refused(tmp_path:
     assert [problem.partition(":")[0] for problem in absent] == ["tls_certificate", "tls_key"]
     for name in ("c", "k"):
         (tmp_path / name).write_text("junk", "utf-8")
-    found = resolve_problems(tls_certificate=str(tmp_path / "c"), tls_key=str(tmp_path / "k"))
-    assert "not a certificate and its key" in found[0]
+    (junk,) = resolve_problems(tls_certificate=str(tmp_path / "c"), tls_key=str(tmp_path / "k"))
+    assert junk.startswith("tls_certificate:")
 
 
 def test_registration_with_a_token_needs_one_by_reference() -> None:
@@ -244,10 +244,8 @@ def test_streams_that_one_process_knows_are_refused_where_several_serve(
     text = f'store = "env:DATABASE"\nworkers = {workers}\n' + SSE
     with pytest.raises(ConfigInvalid) as caught:
         resolve(load(written(tmp_path, text), {}))
-    assert [str(problem) for problem in caught.value.problems] == [
-        "server[1].compat.sse: keeps each stream in one process, and 2 processes serve: its POSTs would reach the wrong one;"
-        " write false, or workers = 1"
-    ]
+    (problem,) = caught.value.problems
+    assert problem.key == "server[1].compat.sse" and "2 processes" in str(problem)
 
 
 @pytest.mark.parametrize("head", ["", 'workers = "auto"\n', 'store = "env:DATABASE"\nworkers = 1\n'])
@@ -260,11 +258,9 @@ def test_one_process_may_serve_the_oldest_transport(
 
 def test_compatibility_switches_that_do_not_exist_are_refused_with_those_that_do(tmp_path: Path) -> None:
     text = '[[server]]\ncompat = { invalid_arguments = -1, tasks = "none", task = "core" }\n[[server.agent]]\nkind = "demo"\n'
-    assert problems_of(tmp_path, text) == [
-        "server[1].compat.invalid_arguments: cannot be -1; write -32602",
-        'server[1].compat.tasks: cannot be "none"; write "core" or "wasmagent"',
-        "server[1].compat.task: is not a setting; write tasks",
-    ]
+    found = problems_of(tmp_path, text)
+    for problem, there_is in zip(found, ("-32602", '"core" or "wasmagent"', "tasks"), strict=True):
+        assert problem.endswith(f"write {there_is}")
 
 
 AGENT = '[[server.agent]]\nkind = "demo"\n'

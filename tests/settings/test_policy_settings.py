@@ -22,11 +22,12 @@ from server.mcp.messages import Tool, ToolAnnotations
 from server.program import app
 from server.rights.tiers import TIER, ServerRules
 from server.settings.policies import ToolConfig
-from server.settings.reading import ConfigInvalid, load
+from server.settings.reading import load
 from server.settings.resolve import Resolved, resolve
 from server.settings.secret import SecretUnreadable
 from server.settings.shapes import ServerConfig
 from tests.interaction.agents import agent
+from tests.settings.written import problems, server, settled
 
 
 def read(tmp_path: Path, text: str, **flags: object) -> Resolved:
@@ -35,100 +36,7 @@ def read(tmp_path: Path, text: str, **flags: object) -> Resolved:
     return resolve(load(file, {}, flags))
 
 
-def problems(tmp_path: Path, text: str) -> list[str]:
-    with pytest.raises(ConfigInvalid) as caught:
-        read(tmp_path, text)
-    return [str(problem) for problem in caught.value.problems]
-
-
-def server(lines: str = "", tables: str = "") -> str:
-    return f'[[server]]\nname = "main"\n{lines}\n{tables}\n[[server.agent]]\nkind = "demo"\n'
-
-
 # ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (server('auth = "open"'), 'server[1].auth: cannot be "open"; write "oauth" or "none"'),
-        *(
-            (
-                server(tables=f"[server.tools.echo]\n{name} = true"),
-                f"server[1].tools.echo.{name}: is not a setting; write tier",
-            )
-            for name in ("read_only", "readOnlyHint", "destructive")
-        ),
-        *(
-            (
-                server().replace("demo", "command")
-                + f'[[server.agent.tool]]\nname = "a"\nrun = ["cat"]\n{name} = {value}',
-                f"server[1].agent[1].tool[1].{name}: is not a setting; write {instead}",
-            )
-            for name, value, instead in (
-                ("readonly", "true", "read_only"),
-                ("readOnlyHint", "true", "read_only"),
-                ("destructiveHint", "true", "destructive"),
-                ("annotations", "{ readOnly = true }", "read_only"),
-            )
-        ),
-        (server("accepts = []"), "server[1].accepts: cannot be a list"),
-        (server('accepts = ["cookie"]'), 'write some of "login", "api-key", "basic"'),
-        (server('tokens = [{ name = "ci" }]'), "server[1].tokens[1].token: is missing"),
-        (server('tokens = [{ name = "ci", token = "abc" }]'), "server[1].tokens[1].token: is no reference"),
-        (server('tokens = [{ name = "C I", token = "env:T" }]'), 'server[1].tokens[1].name: cannot be "C I"'),
-        (
-            server('tokens = [{ name = "ci", token = "env:T", scope = "root" }]'),
-            'server[1].tokens[1].scope: "root" is no scope',
-        ),
-        (
-            server('tokens = [{ name = "ci", token = "env:T", scope = "" }]'),
-            "server[1].tokens[1].scope: names nothing",
-        ),
-        (
-            server('tokens = [{ name = "ci", token = "env:T", tools = "a b" }]'),
-            "server[1].tokens[1].tools: is no selection",
-        ),
-        (
-            server('tokens = [{ name = "ci", token = "env:T" }, { name = "ci", token = "env:U" }]'),
-            'server[1].tokens[2].name: "ci" is there twice',
-        ),
-        (
-            server('auth = "none"\ntokens = [{ name = "ci", token = "env:T" }]'),
-            "server[1].tokens: are for nobody",
-        ),
-        (server('default_tools = "a,,b"'), "server[1].default_tools: is no selection"),
-        (server("", "[server.groups]\nall = []"), "server[1].groups.all: is no name of a group"),
-        (server("", '[server.tools.echo]\ntier = "reed"'), 'server[1].tools.echo.tier: cannot be "reed"'),
-        (
-            server("", "[server.tools.echo]\nenabeld = false"),
-            "server[1].tools.echo.enabeld: is not a setting",
-        ),
-        (
-            server("", '[server.tools.echo]\nscope = "billing:read"'),
-            'server[1].tools.echo.scope: "billing:read" is no scope',
-        ),
-        (
-            '[[scope]]\nname = "Billing"\ndescription = "x"\n' + server(),
-            'scope[1].name: "Billing" is no scope',
-        ),
-        ('[[scope]]\nname = "mcp:x"\ndescription = "x"\n' + server(), "has a meaning already"),
-        ('[[scope]]\nname = "offline_access"\ndescription = "x"\n' + server(), "has a meaning already"),
-        ('[[scope]]\nname = "a"\n' + server(), "scope[1].description: is missing"),
-        (
-            '[[scope]]\nname = "a"\ndescription = "x"\n[[scope]]\nname = "a"\ndescription = "y"\n' + server(),
-            'scope[2].name: "a" is there twice',
-        ),
-        (
-            '[[scope]]\nname = "a"\ndescription = "x"\n'
-            '[[scope]]\nname = "a:pay"\ndescription = "y"\nfinancial = true\n' + server(),
-            "scope[2].financial: but a, which covers it, is not",
-        ),
-    ],
-)
-def test_what_cannot_be_meant_is_said_by_its_name(tmp_path: Path, text: str, problem: str) -> None:
-    found = problems(tmp_path, text)
-    assert len(found) == 1 and problem in found[0], found
 
 
 def test_a_token_that_was_written_into_the_settings_is_not_repeated(tmp_path: Path) -> None:
@@ -141,7 +49,7 @@ def test_a_token_that_was_written_into_the_settings_is_not_repeated(tmp_path: Pa
 @pytest.mark.parametrize("kept", ["short", "with space with space with space", "é" * 30])
 def test_a_token_that_could_be_tried_out_is_refused_at_the_start(tmp_path: Path, kept: str) -> None:
     (tmp_path / "token").write_text(kept, "utf-8")
-    resolved = read(tmp_path, server(f'tokens = [{{ name = "ci", token = "file:{tmp_path}/token" }}]'))
+    resolved = settled(tmp_path, server(f'tokens = [{{ name = "ci", token = "file:{tmp_path}/token" }}]'))
     with pytest.raises(SecretUnreadable) as caught:
         access_of(resolved.servers)
     assert kept not in str(caught.value) and "the token ci of the server main" in str(caught.value)
@@ -150,7 +58,7 @@ def test_a_token_that_could_be_tried_out_is_refused_at_the_start(tmp_path: Path,
 def test_two_machines_have_no_token_in_common(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("x" * 24, "utf-8")
     token = f'token = "file:{tmp_path}/token"'
-    resolved = read(tmp_path, server(f'tokens = [{{ name = "a", {token} }}, {{ name = "b", {token} }}]'))
+    resolved = settled(tmp_path, server(f'tokens = [{{ name = "a", {token} }}, {{ name = "b", {token} }}]'))
     with pytest.raises(SecretUnreadable, match="another one's too"):
         access_of(resolved.servers)
 
@@ -164,12 +72,12 @@ def test_a_servers_own_word_on_who_may_call_counts_before_the_settings_for_all(t
         + server('auth = "none"')
         + server().replace("main", "b")
     )
-    resolved = read(tmp_path, text)
+    resolved = settled(tmp_path, text)
     assert resolved.open_servers == {"main"} and resolved.needs_login
     text = 'auth = "none"\n' + server() + server('auth = "oauth"').replace("main", "b")
-    resolved = read(tmp_path, text)
+    resolved = settled(tmp_path, text)
     assert resolved.open_servers == {"main"} and resolved.needs_login
-    assert not read(tmp_path, 'auth = "none"\n' + server()).needs_login
+    assert not settled(tmp_path, 'auth = "none"\n' + server()).needs_login
 
 
 def test_a_server_that_is_open_to_the_network_is_named_at_the_start(tmp_path: Path) -> None:
@@ -191,7 +99,7 @@ def test_the_vocabulary_has_the_words_of_the_settings_and_publishes_money_only_w
     tmp_path: Path,
 ) -> None:
     billing = '[[scope]]\nname = "billing:read"\ndescription = "See the bills"\n'
-    without, with_money = read(tmp_path, billing + server()), read(tmp_path, server("financial = true"))
+    without, with_money = settled(tmp_path, billing + server()), settled(tmp_path, server("financial = true"))
     assert without.scopes.words("billing:read") == "See the bills"
     assert without.scopes.listed == ("mcp", "mcp:tools", "mcp:resources", "billing:read")
     assert without.scopes.ordinary == ("mcp", "billing:read")
@@ -202,7 +110,7 @@ def test_the_vocabulary_has_the_words_of_the_settings_and_publishes_money_only_w
 def test_a_server_takes_what_its_settings_say(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("x" * 24 + "\n", "utf-8")
     lines = f'accepts = ["basic"]\ntokens = [{{ name = "ci", token = "file:{tmp_path}/token", tools = "readonly" }}]'
-    access = access_of(read(tmp_path, server(lines)).servers)["main"]
+    access = access_of(settled(tmp_path, server(lines)).servers)["main"]
     assert (access.login, access.api_key, access.basic) == (False, False, True)
     who = access.tokens[digest_of("x" * 24)]
     assert (who.subject, who.tools, who.scopes) == ("token:main:ci", "readonly", {"mcp"})
@@ -275,4 +183,4 @@ def test_what_the_settings_say_of_a_tool_that_nobody_has_is_a_mistake_at_the_sta
 
 
 def test_an_installation_without_words_of_its_own_has_the_standard_ones(tmp_path: Path) -> None:
-    assert read(tmp_path, server()).scopes.names == Vocabulary().names
+    assert settled(tmp_path, server()).scopes.names == Vocabulary().names

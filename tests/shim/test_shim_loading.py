@@ -74,7 +74,7 @@ BROKEN = {
         "import io\nfrom ostiary import tool\n@tool\ndef f(x: io.StringIO): ...\n",
         "the tool f(), parameter 'x': the type StringIO has no form in JSON",
     ),
-    "a bad name": ("from ostiary import tool\n@tool(name='a b')\ndef f(): ...\n", "must be 1 to 64 of letters"),
+    "a bad name": ("from ostiary import tool\n@tool(name='a b')\ndef f(): ...\n", "1 to 64 of letters"),
     "a hint that cannot be read": (
         "from __future__ import annotations\nfrom ostiary import tool\n@tool\ndef f(x: Nowhere): ...\n",
         "the tool f(): a type hint cannot be read: name 'Nowhere' is not defined",
@@ -82,7 +82,7 @@ BROKEN = {
     "arguments without names": ("from ostiary import tool\n@tool\ndef f(*x): ...\n", "so *args and / cannot be used ('x')"),
     "a completion of nothing": (
         "from ostiary import completion\ndef g(): ...\n@completion('p', 'a')\ndef f(value): ...\n",
-        "there is no such prompt or template",
+        "no such prompt or template",
     ),
     "a template without its parameter": (
         "from ostiary import resource\n@resource('test://{id}')\ndef f(): ...\n",

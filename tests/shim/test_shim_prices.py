@@ -85,12 +85,12 @@ def test_an_amount_is_exact(serve: Serve, what: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("what", "why"),
     [
-        ("float", "a float is not the number that is written"),
+        ("float", "a float"),
         ("none", "NoneType is no price"),
         ("bool", "bool is no price"),
         ("minus", "-1 is no price"),
         ("fine", "at most six digits"),
-        ("words", 'a price is written like "$0.02"'),
+        ("words", 'like "$0.02"'),
     ],
 )
 def test_what_is_no_amount_fails(serve: Serve, what: str, why: str) -> None:
@@ -121,13 +121,13 @@ def test_a_file_without_decorated_tools_does_not_offer_its_price_functions(tmp_p
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("@tool(price=0.01)\ndef f(): ...", "a float is not the number that is written"),
-        ("@tool(price='1 cent')\ndef f(): ...", "a price is written like"),
+        ("@tool(price=0.01)\ndef f(): ...", "a float"),
+        ("@tool(price='1 cent')\ndef f(): ...", "is written like"),
         ("@tool(price='$1', meta={'io.ostiary/price': '$2'})\ndef f(): ...", "it has a price= already"),
         ("@tool\ndef f(): ...\n@price('g')\ndef p(): ...", "there is no tool 'g'"),
         ("@tool(price='$1')\ndef f(): ...\n@price('f')\ndef p(): ...", "'f' has a price already"),
         ("@tool\ndef f(): ...\n@price('f')\ndef p(): ...\n@price('f')\ndef q(): ...", "'f' has a price function already"),
-        ("@tool\ndef f(): ...\n@price\ndef p(): ...\n@price\ndef p(): ...", "there is a price function of that name"),
+        ("@tool\ndef f(): ...\n@price\ndef p(): ...\n@price\ndef p(): ...", "price function of that name"),
         ("@tool\ndef f(): ...\n@price('f')\ndef p(): yield 1", "it says one amount"),
     ],
 )  # fmt: skip

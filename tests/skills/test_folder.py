@@ -135,7 +135,7 @@ def test_nothing_outside_of_the_folder_is_read(root: Path, tmp_path: Path) -> No
         ("---\ndescription: d\n---\n", "parse", "needs a name"),
         ("---\nname: bad\n---\n", "parse", "needs a description"),
         ("---\nname: read-pdf\ndescription: again\n---\n", "unique-skill", "already"),
-        ("---\nname: Other Name\ndescription: d\n---\n", "name", "its name is that of its folder"),
+        ("---\nname: Other Name\ndescription: d\n---\n", "name", "that of its folder"),
     ],
 )  # fmt: skip
 def test_a_skill_that_cannot_be_used_is_left_out_and_told(root: Path, text: str, rule: str, why: str) -> None:
