@@ -49,6 +49,9 @@ UNREACHABLE: Final = (
     "cannot be reached"  # all that a stranger is told: names that only we can resolve are none of theirs
 )
 TOO_MANY: Final = "too many new clients were tried; try again later"
+NOT_AT_THIS_HOST: Final = "this server takes no client ids at this host"
+NOT_PINNED: Final = "this server knows no client of this address"
+ANOTHERS: Final = "this address is the id of another client"
 
 
 class ShareWork(Protocol):
@@ -113,7 +116,7 @@ class ClientDocuments:
         address = read_address(client_id)
         hosts = self._policy.document_hosts
         if hosts and not (isinstance(address, DocumentAddress) and address.host in hosts):
-            return "this server takes no client ids at this host"
+            return NOT_AT_THIS_HOST
         known = await self._store.read(partial(find, url=client_id))
         fetch = self._fetch_for_people if signed_in else self._fetch
         if fetch is None:
@@ -129,7 +132,7 @@ class ClientDocuments:
     ) -> str | None:
         body = pinned.body(url)
         if body is None:
-            return "this server knows no client of this address"
+            return NOT_PINNED
         if known is not None and known.body == body.decode() and known.stale_until > now:
             return None
         # Not fresh for a moment: a server that may fetch again does so.
@@ -241,7 +244,7 @@ def accept(db: Db, url: str, *, copy: DocumentCopy, network: str, now: Millis) -
     known = find(db, url)
     row = db.fetch_one("SELECT * FROM clients WHERE id = ?", url)
     if row is not None and row["kind"] != KIND:
-        return "this address is the id of another client"
+        return ANOTHERS
     if row is None:
         _insert(db, url, copy.described, now)
         what = "accepted"

@@ -168,9 +168,10 @@ def _day(day: dict[str, Any] | None) -> list[tuple[str, str]]:
     if not calls:
         return [("last 24 hours", "no calls")]
     from server.cli.calls import took
+    from server.overview.hits import percent
 
     said = f"{calls} call{'' if calls == 1 else 's'}, "
-    said += f"{failed} failed ({100 * failed / calls:.2g} %)" if failed else "none failed"
+    said += f"{failed} failed ({percent(failed, calls)} %)" if failed else "none failed"
     if slowest is not None:
         said += f", slowest {slowest['tool']} (95 % within {took(slowest['p95'])})"
     return [("last 24 hours", said)]

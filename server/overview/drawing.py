@@ -21,9 +21,8 @@ from server.overview.figures import (
     DayFigures,
     DoorFigures,
     ToolFigures,
-    share,
 )
-from server.overview.hits import hit_in_words, lasting
+from server.overview.hits import hit_in_words, lasting, percent
 from server.overview.look import OverviewFigures
 from server.overview.node_list import all_nodes, troubled_nodes
 from server.overview.outages import AgentOutage
@@ -310,7 +309,7 @@ def _calls(count: int) -> str:
 
 
 def _failed(failed: int, calls: int) -> str:
-    return f"{number(failed)} failed ({share(failed, calls):.2g}%)" if failed else "none failed"
+    return f"{number(failed)} failed ({percent(failed, calls)}%)" if failed else "none failed"
 
 
 def _hour(at: Millis) -> str:

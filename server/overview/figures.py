@@ -208,10 +208,5 @@ def at_the_door(db: Db, *, now: Millis) -> DoorFigures:
     )
 
 
-def share(failed: int, calls: int) -> float:
-    """Per cent."""
-    return 100 * failed / calls if calls else 0.0
-
-
 def is_failure(outcome: str) -> bool:
     return outcome in FAILURES

@@ -1,4 +1,4 @@
-"""Whom an agent hits that is out of order, in words. It loads next to nothing, so that a terminal can say the same."""
+"""Whom an agent hits that is out of order, and how many calls fail, in words. It loads next to nothing, so that a terminal can say the same."""
 
 from __future__ import annotations
 
@@ -28,6 +28,14 @@ def lasting(millis: int) -> str:
             count = seconds // size
             return f"{count} {unit}{'' if count == 1 else 's'}"
     return f"{seconds} second{'' if seconds == 1 else 's'}"
+
+
+def percent(failed: int, calls: int) -> str:
+    """Say in two digits how many of a hundred failed: `100` only where all did."""
+    found = 100 * failed / calls
+    if found < 0.01:
+        return "under 0.01"
+    return f"{found:.2g}" if found < 99 else "100" if failed == calls else "99"
 
 
 def hit_in_words(hit: AgentHit) -> str:

@@ -57,7 +57,7 @@ async def test_whoever_is_signed_in_is_led_to_their_account_and_finds_the_way_in
 async def test_a_server_that_nobody_has_claimed_says_so_and_offers_no_signing_in() -> None:
     browser = Browser(house_with())
     await browser.get("/")
-    assert "This server has no owner yet." in browser.words and "ostiary claim" in browser.words
+    assert "no owner yet" in browser.words and "ostiary claim" in browser.words
     assert "Sign in" not in browser.words
 
 
@@ -81,8 +81,7 @@ async def test_whoever_has_just_joined_is_told_what_is_left_to_do() -> None:
     await browser.get(path)
     await browser.submit(path, passphrase=PASSPHRASE, passphrase_again=PASSPHRASE)
     assert browser.path == "/connect?joined=1"
-    assert "Welcome, bob . You are signed in on this browser." in browser.words
-    assert "connect the program that you want to use" in browser.words
+    assert "Welcome, bob" in browser.words and "connect the program" in browser.words
     stranger = Browser(house)
     await stranger.get("/connect?joined=1")
     assert "Welcome" not in stranger.words

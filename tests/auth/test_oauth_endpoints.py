@@ -231,41 +231,41 @@ async def test_a_disabled_client_is_an_unknown_one() -> None:
         assert (await send(identity, post("/device_authorization", client_id=CLI))).status == 401
 
 
-@pytest.mark.parametrize(
-    ("pairs", "says"),
-    [
-        ((("client_id", CLI), ("client_id", CLI)), "client_id is given more than once"),
-        ((("client_id", CLI), ("scope", ""), ("scope", "mcp")), "scope is given more than once"),
-        ((("client_id", CLI), ("scope", "mcp\x00")), "scope has characters outside printable ASCII"),
-        ((("client_id", "ö"),), "client_id has characters outside printable ASCII"),
-        ((("client_id", "x" * 2_049),), "client_id is too long"),
-        ((("client_id", CLI), ("resource", "x" * 2_049)), "resource is too long"),
-        (tuple((f"p{n}", "x") for n in range(33)), "too many parameters"),
-    ],
-)
+MALFORMED: list[tuple[tuple[tuple[str, str], ...], str]] = [
+    ((("client_id", CLI), ("client_id", CLI)), "client_id is given more than once"),
+    ((("client_id", CLI), ("scope", ""), ("scope", "mcp")), "scope is given more than once"),
+    ((("client_id", CLI), ("scope", "mcp\x00")), "scope has characters outside printable ASCII"),
+    ((("client_id", "ö"),), "client_id has characters outside printable ASCII"),
+    ((("client_id", "x" * 2_049),), "client_id is too long"),
+    ((("client_id", CLI), ("resource", "x" * 2_049)), "resource is too long"),
+    (tuple((f"p{n}", "x") for n in range(33)), "too many parameters"),
+]
+
+
+@pytest.mark.parametrize(("pairs", "says"), MALFORMED)
 async def test_a_malformed_form_is_refused_in_words(pairs: tuple[tuple[str, str], ...], says: str) -> None:
     async with open_identity() as identity:
         reply = await send(identity, post("/device_authorization", *pairs))
         assert (reply.status, body(reply)) == (400, {"error": "invalid_request", "error_description": says})
 
 
-@pytest.mark.parametrize(
-    ("path", "form", "error"),
-    [
-        ("/token", {}, "invalid_request"),
-        ("/token", {"grant_type": ""}, "invalid_request"),
-        ("/token", {"grant_type": "password"}, "unsupported_grant_type"),
-        ("/token", {"grant_type": "authorization_code"}, "invalid_request"),
-        ("/token", {"grant_type": "client_credentials"}, "unauthorized_client"),
-        ("/token", {"grant_type": DEVICE_CODE}, "invalid_request"),
-        ("/token", {"grant_type": REFRESH_TOKEN}, "invalid_request"),
-        ("/token", {"grant_type": DEVICE_CODE, "device_code": "x"}, "invalid_grant"),
-        ("/token", {"grant_type": REFRESH_TOKEN, "refresh_token": "x"}, "invalid_grant"),
-        ("/revoke", {}, "invalid_request"),
-        ("/device_authorization", {"scope": "other"}, "invalid_scope"),
-        ("/device_authorization", {"resource": "https://evil.example/mcp"}, "invalid_target"),
-    ],
-)
+ERRORS: list[tuple[str, dict[str, str], str]] = [
+    ("/token", {}, "invalid_request"),
+    ("/token", {"grant_type": ""}, "invalid_request"),
+    ("/token", {"grant_type": "password"}, "unsupported_grant_type"),
+    ("/token", {"grant_type": "authorization_code"}, "invalid_request"),
+    ("/token", {"grant_type": "client_credentials"}, "unauthorized_client"),
+    ("/token", {"grant_type": DEVICE_CODE}, "invalid_request"),
+    ("/token", {"grant_type": REFRESH_TOKEN}, "invalid_request"),
+    ("/token", {"grant_type": DEVICE_CODE, "device_code": "x"}, "invalid_grant"),
+    ("/token", {"grant_type": REFRESH_TOKEN, "refresh_token": "x"}, "invalid_grant"),
+    ("/revoke", {}, "invalid_request"),
+    ("/device_authorization", {"scope": "other"}, "invalid_scope"),
+    ("/device_authorization", {"resource": "https://evil.example/mcp"}, "invalid_target"),
+]
+
+
+@pytest.mark.parametrize(("path", "form", "error"), ERRORS)
 async def test_errors_have_the_codes_that_clients_act_on(path: str, form: dict[str, str], error: str) -> None:
     async with open_identity() as identity:
         reply = await send(identity, post(path, client_id=CLI, **form))

@@ -60,9 +60,7 @@ async def test_money_is_spoken_of_only_where_a_tool_moves_some() -> None:
     browser = await asked(house_with(a_support_desk()), scope=everything)
     assert "money" not in browser.words and 'value="financial"' not in browser.text
     browser = await asked(house_with(a_support_desk("pay_refund")), scope=everything)
-    assert "everything it offers, except what moves money" in browser.words
-    line = browser.words.partition("Call the agent's tools that move money")[2]
-    assert line.startswith(" financial 1 tool: pay_refund")
+    assert "except what moves money" in browser.words and "financial 1 tool: pay_refund" in browser.words
     asks_for = browser.words.partition("Asks for")[2].partition("From")[0]
     assert "mov" in asks_for
 
@@ -95,14 +93,14 @@ async def test_an_agent_that_is_out_of_order_is_spoken_of() -> None:
     offered = a_support_desk()
     offered.some_missing = True
     browser = await asked(house_with(offered))
-    assert "An agent is out of order at the moment, and may offer more later." in browser.words
+    assert "out of order" in browser.words
 
 
 async def test_who_was_let_in_is_told_to_what() -> None:
     browser = await asked(house_with(a_support_desk()))
     await browser.submit("/device/decide#approve", scope="mcp")
     assert "rowan.lan can use Support desk now." in browser.words
-    assert "It may Use this agent: everything it offers" in browser.words
+    assert "It may Use this agent" in browser.words
 
 
 def test_of_several_scopes_the_widest_are_those_that_no_other_includes() -> None:

@@ -13,6 +13,7 @@ from auth.tokens import api_keys
 from auth.values.model import ANONYMOUS, Principal, PrincipalKind
 from server.overview import figures, needs
 from server.overview.figures import HourFigures, SlowTool
+from server.overview.hits import percent
 from tests.auth.browser_fakes import House
 from tests.auth.people_fakes import invited, let_in
 from tests.e2e.overview_states import keep, record
@@ -173,3 +174,13 @@ def test_an_owner_is_needed_by_logins_that_wait_invitations_and_keys_that_end(ho
     }
     assert [(each.name, each.person) for each in found.keys] == [("soon", "bob")]
     assert house.store.now(partial(needs.ending_keys, now=house.time, whose=house.owner_id)) == []
+
+
+@pytest.mark.parametrize(
+    ("failed", "calls", "words"),
+    [(1, 1, "100"), (999, 1_000, "99"), (989, 1_000, "99"), (2, 3, "67"), (1, 300, "0.33"), (1, 10**7, "under 0.01")],
+)  # fmt: skip
+def test_a_share_is_told_in_two_digits_and_is_100_only_where_every_call_failed(
+    failed: int, calls: int, words: str
+) -> None:
+    assert percent(failed, calls) == words

@@ -155,7 +155,7 @@ async def test_one_check_runs_at_a_time_and_one_that_is_given_up_is_none() -> No
         assert "It is being checked already" in other.words
         nursery.cancel_scope.cancel()  # whoever asked has left
     await other.submit(VERIFY)
-    assert "rows are as they were written" in other.words
+    assert "are as they were written" in other.words
 
 
 def reads_of(house: House) -> Callable[[], int]:

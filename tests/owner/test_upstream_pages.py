@@ -90,7 +90,7 @@ async def test_what_waits_is_shown_word_for_word_and_accepted_and_then_offered()
         "main/files: tool read, tool write",
     )
     await browser.get(LOOK)
-    assert "Everything that it offers was accepted" in browser.words
+    assert f'action="{ACCEPT}"' not in browser.text
 
 
 async def test_a_change_is_shown_as_one() -> None:
@@ -176,7 +176,7 @@ async def test_a_definition_whose_end_is_not_shown_is_not_accepted_and_the_page_
     offer = lists(a_tool(), long, a_tool("write", "Writes a file."))
     there.known.guard.allowed(offer)
     browser = await there.owner(LOOK)
-    assert "so it cannot be accepted and is not offered" in browser.words
+    assert "cannot be accepted" in browser.words
     assert "Accept the other 2" in browser.words
     token = dict(browser.fields(ACCEPT))
     await browser.submit(ACCEPT)

@@ -47,7 +47,7 @@ async def test_a_key_is_shown_with_what_it_may_and_never_whole() -> None:
     for words in (
         "backup",
         f"…{made.key.hint}",
-        "List and call the agent's tools (tools: readonly)",
+        "(tools: readonly)",
         "only at agent",
         "never used",
     ):
@@ -58,7 +58,8 @@ async def test_a_key_is_shown_with_what_it_may_and_never_whole() -> None:
 async def test_without_keys_nothing_is_said_of_them_but_to_the_owner() -> None:
     house = household()
     assert "API keys" not in (await account(house, "bob")).words
-    assert "For programs that cannot log in" in (await account(house)).words
+    owner = await account(house)
+    assert "API keys" in owner.words and 'href="/account/keys/new"' in owner.text
 
 
 async def test_ending_a_key_ends_it_and_says_so() -> None:

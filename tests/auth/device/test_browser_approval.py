@@ -66,7 +66,7 @@ async def test_the_confirm_page_shows_every_fact() -> None:
     for fact in (
         code,
         "must match your terminal",
-        "If someone sent you this link, choose Deny.",
+        "someone sent you this link",
         "Ostiary on rowan unverified",
         "ostiary-cli",
         f"rowan.lan {HOME} on your network; the name as it claims",
@@ -74,8 +74,8 @@ async def test_the_confirm_page_shows_every_fact() -> None:
         "asked 2 minutes ago, 21 September 2026",
         "up to 30 days",
         "Let this device use agent ? at localhost:8420 , as alice",
-        "Use this agent: everything it offers",
-        "List and call the agent's tools",
+        "mcp · untick",
+        "mcp:tools",
     ):
         assert fact in browser.words, fact
     assert "autofocus" in browser.text.partition(">Deny<")[0].rpartition("<button")[2]
@@ -118,7 +118,7 @@ async def test_with_nothing_ticked_nothing_is_approved() -> None:
     house = House().owned()
     browser = await looking(house, house.ask())
     page = await browser.submit(APPROVE, scope=())
-    assert page.status == 400 and "Leave at least one thing ticked" in browser.words
+    assert page.status == 400 and "one thing ticked" in browser.words
     assert house.device_row()["state"] == "pending"
     assert not [value for name, value in browser.fields(APPROVE) if name == "scope"], (
         "what was unticked stays so"
@@ -303,7 +303,7 @@ async def test_from_another_network_the_page_warns() -> None:
     house = House().owned()
     browser = await looking(house, house.ask(ip=ELSEWHERE))
     assert "comes from another network" in browser.words
-    assert f"{ELSEWHERE} not your network: you are at {HOME}" in browser.words
+    assert browser.words.index(ELSEWHERE) < browser.words.index(f"you are at {HOME}")
     assert 'class="note stop amber"' in browser.text
 
 

@@ -550,9 +550,8 @@ def test_a_failed_client_names_its_methods_in_stock_and_nothing_in_ours(world: W
     assert "client_secret_basic" in body["error_description"]
 
     refused = exchanged(world, ClientCredentials(client_id="nobody"), device_code="x")
-    assert refused == OAuthRefusal(
-        error="invalid_client", description="unknown client, or its credentials do not match"
-    )
+    assert isinstance(refused, OAuthRefusal) and refused.error == "invalid_client"
+    assert not any(method in refused.description for method in clients.AUTH_METHODS)
 
 
 def test_stock_basic_credentials_that_are_not_utf8_would_be_a_crash() -> None:

@@ -730,9 +730,8 @@ async def test_programs_that_register_themselves_cannot_have_the_grant_nor_the_o
         reply = await sent(firm.identity, ask("/register", body))
         assert told(reply)[:2] == (400, "invalid_client_metadata")
     public_one = ClientRegistration(name="x", grant_types=(JWT_BEARER,))
-    assert public_one.check(Vocabulary()) == [
-        f"grant_types: {JWT_BEARER} is for clients with a secret or a key"
-    ]
+    (problem,) = public_one.check(Vocabulary())
+    assert problem.startswith(f"grant_types: {JWT_BEARER}")
 
 
 # ---------------------------------------------------------------- asking the provider
@@ -827,13 +826,11 @@ async def test_with_one_the_metadata_says_so_and_the_self_test_agrees() -> None:
         assert document["grant_types_supported"][-1] == JWT_BEARER
         assert self_test.examine(firm.identity.parts) == ()
     async with open_identity() as identity:  # metadata that promises more than there is
-        told_too_much = self_test.examine(
+        (told_too_much,) = self_test.examine(
             identity.parts,
             lambda site, policy, path, origin: metadata.document(site, trusting(), path, origin),
         )
-        assert told_too_much == (
-            "the grant types that are announced are not those that the token endpoint knows",
-        )
+        assert "grant types" in told_too_much
 
 
 async def test_the_list_says_who_somebody_is_and_a_claim_of_theirs_does_not() -> None:
