@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpcore2
 import pytest
 from programs import SOURCE, House, Program
 
@@ -13,6 +15,14 @@ if TYPE_CHECKING:
     from counter import Counter, Houses
     from local_chain import LocalChain, TestDollar
     from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _certificates_read_once() -> Iterator[None]:
+    """Those that a test's own client trusts, which it reads whenever it is made: that takes longer than most requests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(httpcore2, "default_ssl_context", functools.cache(httpcore2.default_ssl_context))
+        yield
 
 
 @pytest.fixture
