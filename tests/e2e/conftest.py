@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpcore2
 import pytest
+from programs import SOURCE, House, Program
 
 if TYPE_CHECKING:
     from counter import Counter, Houses
@@ -14,11 +17,40 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _certificates_read_once() -> Iterator[None]:
+    """Those that a test's own client trusts, which it reads whenever it is made: that takes longer than most requests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(httpcore2, "default_ssl_context", functools.cache(httpcore2.default_ssl_context))
+        yield
+
+
 @pytest.fixture
 def home() -> Iterator[Path]:
     """A short path: names of Unix sockets are limited, and pytest's own directories are deep."""
     with tempfile.TemporaryDirectory(prefix="ostiary-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def shared_home() -> Iterator[Path]:
+    """A short path for what the tests of a file share."""
+    with tempfile.TemporaryDirectory(prefix="ostiary-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def program(home: Path) -> Program:
+    """The source, in the test's own home. A file that puts something there first takes this in a fixture of the same name."""
+    return Program(command=SOURCE, home=home)
+
+
+@pytest.fixture(scope="module")
+def house(shared_home: Path) -> Iterator[House]:
+    """The demo agent, served to all tests of a file: each takes names, keys and accounts of its own."""
+    program = Program(command=SOURCE, home=shared_home)
+    with program.serving() as server:
+        yield House(program=program, server=server)
 
 
 @pytest.fixture(scope="module")

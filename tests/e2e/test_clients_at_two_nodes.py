@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -43,14 +42,13 @@ python = "{sys.executable}"
 
 
 @pytest.fixture(scope="module")
-def turns(postgres_server: PostgresServer) -> Iterator[TakingTurns]:
+def turns(shared_home: Path, postgres_server: PostgresServer) -> Iterator[TakingTurns]:
     ports = [free_port(), free_port()]
     with (
-        tempfile.TemporaryDirectory(prefix="ostiary-", ignore_cleanup_errors=True) as folder,
         postgres_server.database() as database,
         closing(TakingTurns(ports)) as balancer,
     ):
-        made = Nodes(home=Path(folder), database=database, settings=SETTINGS, port=balancer.port)
+        made = Nodes(home=shared_home, database=database, settings=SETTINGS, port=balancer.port)
         with (
             made.serving("b", "--port", str(ports[0])) as one,
             made.serving("c", "--port", str(ports[1])) as other,

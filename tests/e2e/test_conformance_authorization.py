@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from person import Person
-from programs import NODE_BIN, SOURCE, Background, Program, Server, needed
+from programs import NODE_BIN, Background, House, needed
 
 from tests.free_ports import free_port
 
@@ -21,29 +22,24 @@ REVISIONS = ("2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 SCENARIOS = 2
 
 
-@pytest.fixture
-def house(home: Path) -> Iterator[tuple[Program, Server, Person]]:
-    program = Program(command=SOURCE, home=home)
-    owner = Person()
-    try:
-        with program.serving() as server:
-            owner.claim(program, server)
-            yield program, server, owner
-    finally:
-        owner.close()
+@pytest.fixture(scope="module")
+def owner(house: House) -> Iterator[Person]:
+    with closing(Person()) as person:
+        person.claim(house.program, house.server)
+        yield person
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_the_suite_has_nothing_against_the_authorization_server(
-    house: tuple[Program, Server, Person], revision: str
+    house: House, owner: Person, revision: str
 ) -> None:
-    program, server, owner = house
+    program, server = house.program, house.server
     port = free_port()
     client = program.at_machine(
-        "clients", "add", "conformance", "--grant", "authorization_code",
+        "clients", "add", f"conformance {revision}", "--grant", "authorization_code",
         "--redirect-uri", f"http://127.0.0.1:{port}/callback",
     )  # fmt: skip
-    results = program.home / "results"
+    results = program.home / f"results-{revision}"
     command = (
         str(needed(NODE_BIN / "node", "scripts/peers")), str(needed(SUITE, "scripts/peers")), "authorization",
         "--url", server.url, "--client-id", client["id"], "--resource", server.endpoint,

@@ -8,13 +8,10 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from programs import SOURCE, WAIT_SECONDS, Program, Server
+from programs import WAIT_SECONDS, House, Program
 
 pytestmark = pytest.mark.slow
 
@@ -44,19 +41,6 @@ class Heard(NamedTuple):
     @property
     def json(self) -> Any:
         return json.loads(self.body)
-
-
-class Running(NamedTuple):
-    program: Program
-    server: Server
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Running]:
-    with tempfile.TemporaryDirectory(prefix="ostiary-", ignore_cleanup_errors=True) as folder:
-        program = Program(command=SOURCE, home=Path(folder))
-        with program.serving() as server:
-            yield Running(program, server)
 
 
 def curl(*arguments: str) -> Heard:
@@ -95,14 +79,14 @@ def challenge_of(heard: Heard) -> dict[str, str]:
     return dict(re.findall(r'(\w+)="([^"]*)"', parameters))
 
 
-def test_the_challenge_leads_by_curl_alone_to_a_login_and_a_tools_answer(running: Running) -> None:
-    refused = post_call(running.server.endpoint, token=None)
+def test_the_challenge_leads_by_curl_alone_to_a_login_and_a_tools_answer(house: House) -> None:
+    refused = post_call(house.server.endpoint, token=None)
     assert refused.status == 401
     challenge = challenge_of(refused)
     assert "error" not in challenge  # RFC 6750 §3.1: nothing was wrong with a token that was not sent
 
     resource = curl(challenge["resource_metadata"]).json
-    assert resource["resource"] == running.server.endpoint
+    assert resource["resource"] == house.server.endpoint
     (issuer,) = resource["authorization_servers"]
     server = curl(f"{issuer}/.well-known/oauth-authorization-server").json
     assert server["issuer"] == issuer
@@ -119,7 +103,7 @@ def test_the_challenge_leads_by_curl_alone_to_a_login_and_a_tools_answer(running
     waiting = post_form(server["token_endpoint"], **redeem)
     assert (waiting.status, waiting.json["error"]) == (400, "authorization_pending")
 
-    running.program.at_machine("approve", codes["user_code"], "--yes")
+    house.program.at_machine("approve", codes["user_code"], "--yes")
     issued = post_form(server["token_endpoint"], **redeem)
     assert issued.status == 200
     assert issued.headers["cache-control"] == "no-store"
@@ -144,26 +128,26 @@ def test_the_challenge_leads_by_curl_alone_to_a_login_and_a_tools_answer(running
 
 @pytest.mark.parametrize("verb", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE", "PROPFIND"])
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/"])
-def test_every_verb_without_a_token_is_told_where_to_get_one(running: Running, verb: str, path: str) -> None:
+def test_every_verb_without_a_token_is_told_where_to_get_one(house: House, verb: str, path: str) -> None:
     chosen = ("--head",) if verb == "HEAD" else ("--request", verb)
-    heard = curl(running.server.url + path, *chosen)
+    heard = curl(house.server.url + path, *chosen)
     assert heard.status == 401
     metadata = challenge_of(heard)["resource_metadata"]
-    assert metadata == f"{running.server.url}/.well-known/oauth-protected-resource{path}"
+    assert metadata == f"{house.server.url}/.well-known/oauth-protected-resource{path}"
     # Clients compare the document's word for the resource with what was typed, slash and all.
-    assert curl(metadata).json["resource"] == running.server.url + path
+    assert curl(metadata).json["resource"] == house.server.url + path
 
 
-def test_a_preflight_is_answered_without_a_token(running: Running) -> None:
-    heard = curl(running.server.endpoint, "--request", "OPTIONS")
+def test_a_preflight_is_answered_without_a_token(house: House) -> None:
+    heard = curl(house.server.endpoint, "--request", "OPTIONS")
     assert heard.status == 204
     assert "www-authenticate" not in heard.headers
 
 
 @pytest.mark.parametrize("verb", ["GET", "HEAD"])
 @pytest.mark.parametrize("path", PROBES)
-def test_a_document_that_is_not_published_is_a_clean_404(running: Running, path: str, verb: str) -> None:
-    heard = curl(running.server.url + path, *(("--head",) if verb == "HEAD" else ()))
+def test_a_document_that_is_not_published_is_a_clean_404(house: House, path: str, verb: str) -> None:
+    heard = curl(house.server.url + path, *(("--head",) if verb == "HEAD" else ()))
     assert heard.status == 404
     # Neither a page nor a challenge nor a cookie: each of them has stopped some client's login.
     assert heard.headers["content-type"] == "application/json"
@@ -172,8 +156,10 @@ def test_a_document_that_is_not_published_is_a_clean_404(running: Running, path:
         assert heard.json["error"] == "not_found"
 
 
-def test_registration_that_is_switched_off_is_refused_in_words_to_those_who_try_it_anyway(home: Path) -> None:
-    with Program(command=SOURCE, home=home).serving("--registration", "off") as server:
+def test_registration_that_is_switched_off_is_refused_in_words_to_those_who_try_it_anyway(
+    program: Program,
+) -> None:
+    with program.serving("--registration", "off") as server:
         heard = curl(f"{server.url}/register", "--header", "Content-Type: application/json", "--data", "{}")
         assert (heard.status, heard.json["error"]) == (403, "access_denied")
         assert heard.headers["content-type"] == "application/json"

@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
 from shlex import join, quote
 from textwrap import dedent
 
@@ -24,14 +23,15 @@ FILESYSTEM = ROOT / "tests/peers/node_modules/@modelcontextprotocol/server-files
 
 
 @pytest.fixture
-def program(home: Path) -> Program:
+def program(program: Program) -> Program:
     """`ostiary` is on the PATH, as where it is installed."""
-    folder = home / "bin"
+    folder = program.home / "bin"
     folder.mkdir()
     script = folder / "ostiary"
     script.write_text(f'#!/bin/sh\nexec env OSTIARY_PROGRAM=ostiary {join(SOURCE)} "$@"\n', "utf-8")
     script.chmod(0o755)
-    return Program(command=SOURCE, home=home, alone=True)
+    program.alone = True
+    return program
 
 
 def typed(program: Program, line: str) -> str:

@@ -28,13 +28,17 @@ def mock(tool: str, answer: str) -> str:
     return json.dumps({"name": tool, "tools": [{"name": tool, "scenarios": [{"respond": answer}]}]})
 
 
-@pytest.fixture
-def program(home: Path) -> Program:
+def written(home: Path) -> Program:
     (home / "stock.json").write_text(PAGE.of("json")[0], "utf-8")
     (home / "issues.json").write_text(mock("find", "two issues"), "utf-8")
     (home / "files.json").write_text(mock("read", "a file"), "utf-8")
     (home / "token").write_text(TOKEN, "utf-8")
     return Program(command=SOURCE, home=home)
+
+
+@pytest.fixture
+def program(home: Path) -> Program:
+    return written(home)
 
 
 @contextmanager
@@ -62,6 +66,13 @@ def over_tcp(program: Program, *more: str) -> Generator[tuple[Background, str]]:
         yield server, server.await_words(r"Listening on tcp://(\S+)")[1]
 
 
+@pytest.fixture(scope="module")
+def stock(shared_home: Path) -> Generator[tuple[Background, str]]:
+    """The mock of the page over TCP, for whoever closes what they open."""
+    with over_tcp(written(shared_home)) as both:
+        yield both
+
+
 def settings(url: str, tcp: str, home: Path) -> str:
     (written,) = PAGE.of("toml")
     for before, after in (
@@ -76,8 +87,11 @@ def settings(url: str, tcp: str, home: Path) -> str:
     return written
 
 
-def test_three_servers_are_behind_one_address_over_http_pipes_and_tcp(program: Program) -> None:
-    with issues(program) as url, over_tcp(program) as (_, tcp):
+def test_three_servers_are_behind_one_address_over_http_pipes_and_tcp(
+    program: Program, stock: tuple[Background, str]
+) -> None:
+    _, tcp = stock
+    with issues(program) as url:
         (program.home / "ostiary.toml").write_text(settings(url, tcp, program.home), "utf-8")
         with program.starting("serve", "--data-dir", "data", "--auth", "none") as server:
             endpoint = server.await_words(r"Listening on (http://\S+)")[1] + "/mcp"
@@ -140,11 +154,11 @@ def over_a_socket(place: str, data: bytes) -> list[Any]:
             return [json.loads(line) for line in answers]
 
 
-def test_one_mock_answers_alike_over_http_tcp_and_pipes(program: Program) -> None:
+def test_one_mock_answers_alike_over_http_tcp_and_pipes(
+    program: Program, stock: tuple[Background, str]
+) -> None:
     assert [line.split()[2] for line in PAGE.of("sh")[0].splitlines()] == ["stock.json"] * 3
-    with over_tcp(program) as (server, place):
-        on_tcp = by_id(over_a_socket(place, lines(SAID).encode()))
-        assert server.end(signal.SIGTERM) == 0
+    on_tcp = by_id(over_a_socket(stock[1], lines(SAID).encode()))
     piped = subprocess.run(
         (*SOURCE, "serve", "stock.json", "--stdio"),
         cwd=program.home,
@@ -169,12 +183,14 @@ def test_one_mock_answers_alike_over_http_tcp_and_pipes(program: Program) -> Non
     assert on_tcp[6]["code"] == -32602
 
 
-def test_a_connection_that_does_not_begin_with_a_message_is_closed_unread(program: Program) -> None:
+def test_a_connection_that_does_not_begin_with_a_message_is_closed_unread(
+    stock: tuple[Background, str],
+) -> None:
+    server, place = stock
     page = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: text/plain\r\n\r\n" + lines(SAID).encode()
-    with over_tcp(program) as (server, place):
-        assert over_a_socket(place, page) == []
-        server.await_words("did not begin with a message")
-        assert len(over_a_socket(place, lines(SAID).encode())) == 6
+    assert over_a_socket(place, page) == []
+    server.await_words("did not begin with a message")
+    assert len(over_a_socket(place, lines(SAID).encode())) == 6
 
 
 def test_two_connections_have_a_conversation_each_and_a_65th_is_not_taken(program: Program) -> None:

@@ -16,24 +16,27 @@ DOCUMENTED = "http://127.0.0.1:8420"
 TOKEN = "a-token-of-the-desk-0123456789"
 
 
-@pytest.fixture
-def platform(home: Path) -> Iterator[Server]:
+def written(home: Path) -> Program:
     (home / "weather.json").write_text(PAGE.of("json")[0], "utf-8")
     (home / "token").write_text(TOKEN, "utf-8")
     (settings,) = PAGE.of("toml")
     (home / "ostiary.toml").write_text(settings.replace("env:DESK_TOKEN", f"file:{home / 'token'}"), "utf-8")
-    program = Program(command=SOURCE, home=home)
-    with program.serving() as server:
+    return Program(command=SOURCE, home=home)
+
+
+@pytest.fixture(scope="module")
+def platform(shared_home: Path) -> Iterator[Server]:
+    with written(shared_home).serving() as server:
         yield server
 
 
-def test_the_weather_is_told_as_the_page_shows(platform: Server, home: Path) -> None:
+def test_the_weather_is_told_as_the_page_shows(platform: Server, program: Program) -> None:
     commands = PAGE.typed()
     assert len(commands) == 6
     for line, shown in commands:
         said = in_a_shell(
             line.replace(DOCUMENTED, platform.url).replace("curl ", "curl -sS --noproxy '*' "),
-            Program(command=SOURCE, home=home),
+            program,
             DESK_TOKEN=TOKEN,
         )
         wrong = differs(json.loads(shown), json.loads(said))
@@ -43,14 +46,15 @@ def test_the_weather_is_told_as_the_page_shows(platform: Server, home: Path) -> 
 def test_what_is_not_there_is_not_declared_and_a_tool_that_is_switched_off_is_not_listed(
     platform: Server, home: Path
 ) -> None:
-    mock = json.loads((home / "weather.json").read_text("utf-8"))
     listed = post(platform, "tools/list").json()["result"]["tools"]
     assert [tool["name"] for tool in listed] == ["get_weather"]
     assert {"resources", "prompts"} <= capabilities(platform).keys()
     assert "completions" not in capabilities(platform)
+    program = written(home)
+    mock = json.loads((home / "weather.json").read_text("utf-8"))
     bare = {"name": "Bare", "tools": mock["tools"]}
     (home / "weather.json").write_text(json.dumps(bare), "utf-8")
-    with Program(command=SOURCE, home=home).serving("--data-dir", str(home / "other")) as server:
+    with program.serving() as server:
         assert capabilities(server).keys() & {"resources", "prompts", "completions"} == set()
 
 

@@ -55,9 +55,9 @@ def settled(home: Path, settings: str, agent: str) -> Program:
     return Program(command=SOURCE, home=home)
 
 
-@pytest.fixture
-def public(home: Path, agent: str) -> Iterator[Server]:
-    with settled(home, PUBLIC, agent).serving() as server:
+@pytest.fixture(scope="module")
+def public(shared_home: Path, agent: str) -> Iterator[Server]:
+    with settled(shared_home, PUBLIC, agent).serving() as server:
         yield server
 
 
@@ -74,8 +74,7 @@ def request(method: str, number: int = 1, /, **params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
 
 
-def check_typed(server: Server, home: Path, commands: list[tuple[str, str]]) -> None:
-    program = Program(command=SOURCE, home=home)
+def check_typed(server: Server, program: Program, commands: list[tuple[str, str]]) -> None:
     for line, shown in commands:
         said = in_a_shell(
             line.replace(DOCUMENTED, server.url).replace("curl ", "curl -sS --noproxy '*' "), program
@@ -84,15 +83,18 @@ def check_typed(server: Server, home: Path, commands: list[tuple[str, str]]) -> 
         assert not wrong, f"{line}\n{wrong}\n{said}"
 
 
-def test_the_commands_of_the_tutorial_are_answered_as_the_page_shows(public: Server, home: Path) -> None:
+def test_the_commands_of_the_tutorial_are_answered_as_the_page_shows(
+    public: Server, program: Program
+) -> None:
     commands = PAGE.typed()
     assert len(commands) == 5
-    check_typed(public, home, commands[:-1])
+    check_typed(public, program, commands[:-1])
 
 
 def test_with_a_login_the_document_is_where_the_tutorial_has_it(home: Path, agent: str) -> None:
-    with settled(home, PROTECTED, agent).serving() as server:
-        check_typed(server, home, PAGE.typed()[-1:])
+    program = settled(home, PROTECTED, agent)
+    with program.serving() as server:
+        check_typed(server, program, PAGE.typed()[-1:])
         for path in ("/mcp", "/api/mcp"):
             refused = post(server, request("tools/list"), path)
             assert refused.status_code == 401

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pages import DocumentPage
-from programs import SOURCE, Program, until
+from programs import SOURCE, House, Program, until
 from task_clients import CORE, MODERN, Wire, text_of
 
 from tests.free_ports import free_port
@@ -19,12 +20,19 @@ PAGE = DocumentPage("from/wasmagent.md")
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def program(home: Path) -> Program:
+def written(home: Path) -> Program:
     (home / "agent.py").write_text(PAGE.of("python")[0], "utf-8")
     settings = PAGE.of("toml")[0].replace('"python3"', f'"{sys.executable}"')
     (home / "ostiary.toml").write_text(settings, "utf-8")
     return Program(command=SOURCE, home=home)
+
+
+@pytest.fixture(scope="module")
+def house(shared_home: Path) -> Iterator[House]:
+    program = written(shared_home)
+    with program.serving() as server:
+        program.log_in(server)
+        yield House(program=program, server=server)
 
 
 def client(program: Program, url: str, version: str = CORE, **capabilities: Any) -> Wire:
@@ -39,10 +47,8 @@ def awaits(wire: Wire, task_id: str) -> None:
     until("the question", lambda: state_of(wire, task_id) == "awaiting-input" or None)
 
 
-def test_a_question_in_the_middle_is_answered_as_the_page_shows_and_outlives_the_server(
-    program: Program,
-) -> None:
-    port = str(free_port())
+def test_a_question_in_the_middle_is_answered_as_the_page_shows_and_outlives_the_server(home: Path) -> None:
+    program, port = written(home), str(free_port())
     with program.serving("--port", port) as server:
         program.log_in(server)
         wire = client(program, server.endpoint)
@@ -80,37 +86,33 @@ def test_a_question_in_the_middle_is_answered_as_the_page_shows_and_outlives_the
         wire.close()
 
 
-def test_what_runs_long_is_a_task_and_cancelled_in_its_words(program: Program) -> None:
-    with program.serving() as server:
-        program.log_in(server)
-        wire = client(program, server.endpoint)
-        made = wire.ask("tasks/create", name="deep_research", arguments={"question": "why"}).result
-        assert made["state"] == "pending"
-        called = wire.ask("tools/call", name="deep_research", arguments={}).result
-        for task_id in (made["id"], called["_meta"]["taskId"]):
-            assert wire.ask("tasks/cancel", id=task_id).result == {"id": task_id, "state": "failed"}
-            assert wire.ask("tasks/get", id=task_id).result["error"] == "cancelled by host"
-        assert wire.ask("tasks/get", id="t-none").code == -32010
-        assert wire.ask("tasks/create", name="other").code == -32011
-        assert wire.ask("tools/call", name="other").code == -32602
-        wire.close()
+def test_what_runs_long_is_a_task_and_cancelled_in_its_words(house: House) -> None:
+    wire = client(house.program, house.server.endpoint)
+    made = wire.ask("tasks/create", name="deep_research", arguments={"question": "why"}).result
+    assert made["state"] == "pending"
+    called = wire.ask("tools/call", name="deep_research", arguments={}).result
+    for task_id in (made["id"], called["_meta"]["taskId"]):
+        assert wire.ask("tasks/cancel", id=task_id).result == {"id": task_id, "state": "failed"}
+        assert wire.ask("tasks/get", id=task_id).result["error"] == "cancelled by host"
+    assert wire.ask("tasks/get", id="t-none").code == -32010
+    assert wire.ask("tasks/create", name="other").code == -32011
+    assert wire.ask("tools/call", name="other").code == -32602
+    wire.close()
 
 
-def test_a_client_of_another_family_is_asked_in_its_own_way(program: Program) -> None:
-    with program.serving() as server:
-        program.log_in(server)
-        modern = client(program, server.endpoint, MODERN, elicitation={})
-        asked = modern.ask("tools/call", name="run_agent", arguments={"task": "1.4"}).result
-        assert asked["resultType"] == "input_required"
-        ((key, question),) = asked["inputRequests"].items()
-        assert question["params"]["message"] == "Which branch are the notes for?"
-        (field,) = question["params"]["requestedSchema"]["properties"]
-        answered = modern.ask(
-            "tools/call",
-            name="run_agent",
-            arguments={"task": "1.4"},
-            requestState=asked["requestState"],
-            inputResponses={key: {"action": "accept", "content": {field: "next"}}},
-        ).result
-        assert text_of(answered) == "1.4: next"
-        modern.close()
+def test_a_client_of_another_family_is_asked_in_its_own_way(house: House) -> None:
+    modern = client(house.program, house.server.endpoint, MODERN, elicitation={})
+    asked = modern.ask("tools/call", name="run_agent", arguments={"task": "1.4"}).result
+    assert asked["resultType"] == "input_required"
+    ((key, question),) = asked["inputRequests"].items()
+    assert question["params"]["message"] == "Which branch are the notes for?"
+    (field,) = question["params"]["requestedSchema"]["properties"]
+    answered = modern.ask(
+        "tools/call",
+        name="run_agent",
+        arguments={"task": "1.4"},
+        requestState=asked["requestState"],
+        inputResponses={key: {"action": "accept", "content": {field: "next"}}},
+    ).result
+    assert text_of(answered) == "1.4: next"
+    modern.close()

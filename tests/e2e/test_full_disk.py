@@ -9,12 +9,11 @@ import sqlite3
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from pathlib import Path
 
 import httpx2
 import pytest
 from person import NAME, PASSPHRASE, Person
-from programs import SOURCE, USER_CODE, Program, Server, until
+from programs import USER_CODE, Program, Server, until
 
 from tests.free_ports import free_port
 
@@ -22,8 +21,7 @@ DISK_BYTES = 8 * 1024 * 1024
 
 
 @pytest.fixture
-def program(home: Path) -> Iterator[Program]:
-    program = Program(command=SOURCE, home=home)
+def program(program: Program) -> Iterator[Program]:
     program.data_dir.mkdir(mode=0o700)
     mount, unmount = shutil.which("mount"), shutil.which("umount")
     if mount is None or unmount is None:

@@ -10,12 +10,11 @@ import sqlite3
 import threading
 from collections.abc import Generator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from programs import SOURCE, WAIT_SECONDS, Program, Server, until
+from programs import WAIT_SECONDS, Program, Server, until
 
 from auth.grants import chain
 from auth.keys import refresh as refresh_keys
@@ -30,11 +29,6 @@ pytestmark = pytest.mark.slow
 
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 CALLERS = 4
-
-
-@pytest.fixture
-def program(tmp_path: Path) -> Program:
-    return Program(command=SOURCE, home=tmp_path)
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ import pytest
 from programs import SOURCE, WAIT_SECONDS, Program, Server, until
 
 from server.loads import BODIES_OF_CALLER
-from tests.free_ports import free_port
 
 AGENT = """
 import asyncio
@@ -47,14 +46,12 @@ TEXT = "x" * (LARGEST - 1024)
 
 
 class Served:
-    def __init__(self, server: Server, admin: int) -> None:
+    def __init__(self, server: Server, admin: str) -> None:
         self.port = int(server.url.rpartition(":")[2])
         self._admin = admin
 
     def figure(self, name: str) -> int:
-        metrics = httpx2.get(
-            f"http://127.0.0.1:{self._admin}/metrics", trust_env=False, timeout=WAIT_SECONDS
-        ).text
+        metrics = httpx2.get(f"{self._admin}/metrics", trust_env=False, timeout=WAIT_SECONDS).text
         found = re.search(rf"^ostiary_{name} (\S+)$", metrics, re.MULTILINE)
         assert found is not None, metrics
         return int(float(found[1]))
@@ -111,57 +108,67 @@ def serving(home: Path) -> Generator[Served]:
     for name in ("one", "two"):
         (home / name).write_text(name * 12, "ascii")
         (home / name).chmod(0o600)
-    admin = free_port()
     program = Program(command=SOURCE, home=home)
-    with program.serving("--config", str(home / "ostiary.toml"), "--admin-port", str(admin)) as server:
+    with program.serving("--config", str(home / "ostiary.toml"), "--admin-port", "0") as server:
+        admin = server.await_words(r'"admin": ?"(http://[^"]+)"')[1]
         yield Served(server, admin)
 
 
+@pytest.fixture(scope="module")
+def _served_to_all(shared_home: Path) -> Generator[Served]:
+    with serving(shared_home) as served:
+        yield served
+
+
+@pytest.fixture
+def served(_served_to_all: Served) -> Served:
+    """A server that holds nothing, or nothing any more, of anybody's requests."""
+    until("nothing to be held", lambda: _served_to_all.weight() == 0 or None)
+    return _served_to_all
+
+
 @pytest.mark.parametrize("announced", [True, False], ids=["announced", "in chunks"])
-def test_who_has_its_share_waits_and_another_is_served(home: Path, announced: bool) -> None:
-    with serving(home) as served:
-        with ExitStack() as held:
-            for number in range(BODIES_OF_CALLER):
-                held.enter_context(served.connect()).sendall(served.whole("one", "sleeps"))
-                until("its weight", lambda n=number: served.weight() > (n + 1) * len(TEXT) or None)
-            with served.connect() as further:
-                if announced:  # and no byte of it is sent
-                    more = (f"Content-Length: {len(message('fine'))}", "Expect: 100-continue")
-                    further.sendall(served.head("one", "fine", *more))
-                else:
-                    further.sendall(served.head("one", "fine", "Transfer-Encoding: chunked"))
-                    further.sendall(b"%x\r\n%s\r\n" % (len(TEXT) // 2, b"x" * (len(TEXT) // 2)))
-                status, head, said = answer(further)
-            assert (status, b"\r\nretry-after: 5" in head) == (429, True)
-            assert said["error"] == {
-                "code": 1432,
-                "message": "large requests of yours are running: wait for one",
-            }
-            assert served.figure("large_requests_refused_total") == 1
-            with served.connect() as other:
-                other.sendall(served.whole("two", "fine"))
-                assert answer(other)[0] == 200
-            with served.connect() as small:
-                small.sendall(served.whole("one", "fine", "small"))
-                assert answer(small)[0] == 200
-        until("what was left to be given back", lambda: served.weight() == 0 or None)
-        with served.connect() as again:
-            again.sendall(served.whole("one", "fine"))
-            assert answer(again)[0] == 200
+def test_who_has_its_share_waits_and_another_is_served(served: Served, announced: bool) -> None:
+    before = served.figure("large_requests_refused_total")
+    with ExitStack() as held:
+        for number in range(BODIES_OF_CALLER):
+            held.enter_context(served.connect()).sendall(served.whole("one", "sleeps"))
+            until("its weight", lambda n=number: served.weight() > (n + 1) * len(TEXT) or None)
+        with served.connect() as further:
+            if announced:  # and no byte of it is sent
+                more = (f"Content-Length: {len(message('fine'))}", "Expect: 100-continue")
+                further.sendall(served.head("one", "fine", *more))
+            else:
+                further.sendall(served.head("one", "fine", "Transfer-Encoding: chunked"))
+                further.sendall(b"%x\r\n%s\r\n" % (len(TEXT) // 2, b"x" * (len(TEXT) // 2)))
+            status, head, said = answer(further)
+        assert (status, b"\r\nretry-after: 5" in head) == (429, True)
+        assert said["error"]["code"] == 1432 and "of yours" in said["error"]["message"]
+        assert served.figure("large_requests_refused_total") == before + 1
+        with served.connect() as other:
+            other.sendall(served.whole("two", "fine"))
+            assert answer(other)[0] == 200
+        with served.connect() as small:
+            small.sendall(served.whole("one", "fine", "small"))
+            assert answer(small)[0] == 200
+    until("what was left to be given back", lambda: served.weight() == 0 or None)
+    with served.connect() as again:
+        again.sendall(served.whole("one", "fine"))
+        assert answer(again)[0] == 200
 
 
-def test_a_body_counts_as_it_comes_and_no_more_when_its_sender_has_left(home: Path) -> None:
-    with serving(home) as served:
-        with served.connect() as slow:
-            slow.sendall(served.head("one", "fine", "Transfer-Encoding: chunked"))
-            for count in (1, 2, 3):
-                slow.sendall(b"2000\r\n%s\r\n" % (b"x" * 0x2000))
-                until("the part that came", lambda n=count: served.weight() == n * 0x2000 or None)
-        until("what was left to be given back", lambda: served.weight() == 0 or None)
+def test_a_body_counts_as_it_comes_and_no_more_when_its_sender_has_left(served: Served) -> None:
+    with served.connect() as slow:
+        slow.sendall(served.head("one", "fine", "Transfer-Encoding: chunked"))
+        for count in (1, 2, 3):
+            slow.sendall(b"2000\r\n%s\r\n" % (b"x" * 0x2000))
+            until("the part that came", lambda n=count: served.weight() == n * 0x2000 or None)
+    until("what was left to be given back", lambda: served.weight() == 0 or None)
 
 
-def test_a_stranger_who_announces_much_takes_nothing(home: Path) -> None:
-    with serving(home) as served, served.connect() as stranger:
+def test_a_stranger_who_announces_much_takes_nothing(served: Served) -> None:
+    before = served.figure("large_requests_refused_total")
+    with served.connect() as stranger:
         stranger.sendall(served.head("three", "fine", f"Content-Length: {LARGEST}"))
         assert stranger.recv(12) == b"HTTP/1.1 401"
-        assert (served.weight(), served.figure("large_requests_refused_total")) == (0, 0)
+        assert (served.weight(), served.figure("large_requests_refused_total")) == (0, before)

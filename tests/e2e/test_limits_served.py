@@ -16,69 +16,65 @@ import pytest
 from mcp_calls import request_of
 from programs import SOURCE, WAIT_SECONDS, Program, Server, until
 
-from tests.free_ports import free_port
-
 AGENT = """
 import asyncio
 import pathlib
 from ostiary import tool
 
 @tool
-async def look(text: str = "") -> str:
-    return "seen"
-
-@tool
-async def count(number: int) -> str:
-    return str(number)
-
-@tool
-async def waits(text: str = "") -> str:
+async def waits(text: str) -> str:
     # Until the test says so, for all that run.
-    while not pathlib.Path("go").exists():
+    while not pathlib.Path(text).exists():
         await asyncio.sleep(0.01)
     return "done"
 """
-KEYS = ("one", "two")
-SETTINGS = """
-{limits}
-[[server]]
-name = "main"
-{server}
-tokens = [
-  {{ name = "one", token = "file:one", scope = "mcp:tools" }},
-  {{ name = "two", token = "file:two", scope = "mcp:tools" }},
-]
-{tools}
-[[server.agent]]
-kind = "python"
-file = "agent.py"
-"""
+# Of each server: the two who call it in one era, and the two who do in the other.
+CALLERS = ("one", "two", "three", "four")
+ERAS = pytest.mark.parametrize(
+    ("modern", "who", "other"),
+    [(True, "one", "two"), (False, "three", "four")],
+    ids=["2026", "handshake era"],
+)
 
 
 class Served:
-    def __init__(self, program: Program, server: Server, admin: int) -> None:
+    def __init__(self, program: Program, server: Server, admin: str, name: str) -> None:
         self.program = program
         self.server = server
+        self.name = name
         self._admin = admin
 
-    def post(
-        self, tool: str, arguments: Mapping[str, Any] | None = None, *, who: str = "one", **more: Any
-    ) -> httpx2.Response:
-        headers, body = request_of(tool, arguments or {}, {}, modern=more.pop("modern", True))
-        headers |= {"Authorization": f"Bearer {who * 12}"} if who else {}
-        transport = httpx2.HTTPTransport(local_address=more.pop("source", "127.0.0.1"))
-        with httpx2.Client(transport=transport, timeout=WAIT_SECONDS) as web:
-            return web.post(self.server.endpoint, content=body, headers=headers)
+    def at(self, name: str) -> Served:
+        """Another server of the same process, with limits and callers of its own."""
+        return Served(self.program, self.server, self._admin, name)
 
-    def result(self, tool: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-        answer = self.post(tool, arguments, **more)
+    def post(
+        self, tool: str = "echo", *, text: object = "seen", who: str = "one", **more: Any
+    ) -> httpx2.Response:
+        arguments = {} if tool == "clock" else {"text": text}
+        headers, body = request_of(tool, arguments, {}, modern=more.pop("modern", True))
+        headers |= {"Authorization": f"Bearer {key(self.name, who)}"} if who else {}
+        path = "/mcp" if self.name == "main" else f"/{self.name}/mcp"
+        return self.send(path, "POST", content=body, headers=headers, **more)
+
+    def plain(self, tool: str = "echo", *, who: str = "", **more: Any) -> httpx2.Response:
+        headers = {"X-API-Key": key(self.name, who)} if who else {}
+        return self.send(f"/{self.name}/call/{tool}", "POST", json={"text": "seen"}, headers=headers, **more)
+
+    def send(
+        self, path: str, method: str = "GET", *, source: str = "127.0.0.1", **more: Any
+    ) -> httpx2.Response:
+        transport = httpx2.HTTPTransport(local_address=source)
+        with httpx2.Client(transport=transport, timeout=WAIT_SECONDS) as web:
+            return web.request(method, self.server.url + path, **more)
+
+    def result(self, tool: str = "echo", **more: Any) -> dict[str, Any]:
+        answer = self.post(tool, **more)
         assert answer.status_code == 200, answer.text
         return answer.json()["result"]
 
     def metrics(self) -> str:
-        return httpx2.get(
-            f"http://127.0.0.1:{self._admin}/metrics", trust_env=False, timeout=WAIT_SECONDS
-        ).text
+        return httpx2.get(f"{self._admin}/metrics", trust_env=False, timeout=WAIT_SECONDS).text
 
     def held_back(self, limit: str) -> int:
         found = re.search(
@@ -87,20 +83,59 @@ class Served:
         assert found is not None, self.metrics()
         return int(float(found[1]))
 
+    def told(self, who: str) -> Any:
+        """The row of `status` for somebody who was held back; in words it names those who were held back most."""
+        rows = self.program.at_machine("status")["server"]["held_back"]
+        words = self.program.run("status", "--data-dir", str(self.program.data_dir)).stdout
+        first = rows[0]
+        assert f"{first.get('name') or first['who']} {first['times']} × ({first['limit']})" in words
+        (row,) = (row for row in rows if who in (row["who"], row.get("name")))
+        return row
+
+
+def key(name: str, who: str) -> str:
+    return f"{name}-{who}-" * 4
+
+
+def named(name: str, *, limits: str = "", tools: str = "", agent: str = 'kind = "demo"') -> str:
+    """The settings of a server."""
+    tokens = ", ".join(
+        f'{{ name = "{name}-{who}", token = "file:{{home}}/{name}-{who}", scope = "mcp:tools" }}'
+        for who in CALLERS
+    )
+    return f'[[server]]\nname = "{name}"\n{limits}\ntokens = [{tokens}]\n{tools}\n[[server.agent]]\n{agent}\n'
+
 
 @contextmanager
-def serving(home: Path, *, limits: str = "", server: str = "", tools: str = "") -> Generator[Served]:
+def serving(home: Path, *servers: str, limits: str = "") -> Generator[Served]:
     (home / "agent.py").write_text(AGENT, "utf-8")
-    settings = SETTINGS.format(limits=limits, server=server, tools=tools)
-    (home / "ostiary.toml").write_text(settings.replace("file:", f"file:{home}/"), "utf-8")
-    for name in KEYS:
-        (home / name).write_text(name * 12, "ascii")
-        (home / name).chmod(0o600)
-    admin = free_port()
+    settings = "".join([limits, *servers]).replace("{home}", str(home))
+    (home / "ostiary.toml").write_text(settings, "utf-8")
+    for name in re.findall(r'^name = "(.+)"$', settings, re.MULTILINE):
+        for who in CALLERS:
+            (home / f"{name}-{who}").touch(0o600)
+            (home / f"{name}-{who}").write_text(key(name, who), "ascii")
     program = Program(command=SOURCE, home=home)
-    options = ("--config", str(home / "ostiary.toml"), "--admin-port", str(admin))
+    options = ("--config", str(home / "ostiary.toml"), "--admin-port", "0")
     with program.serving(*options) as started:
-        yield Served(program, started, admin)
+        admin = started.await_words(r'"admin": ?"(http://[^"]+)"')[1]
+        yield Served(program, started, admin, "main")
+
+
+@pytest.fixture(scope="module")
+def served(shared_home: Path) -> Generator[Served]:
+    """A server for each kind of limit. That of an address is for all of them together: each test of it has one of its own."""
+    with serving(
+        shared_home,
+        named("main"),
+        named("often", limits='limits = { caller = "6/h, 3 at once" }'),
+        named("crowded", limits="limits = { calls_at_once = 2 }", agent='kind = "python"\nfile = "agent.py"'),
+        named("tool", tools='[server.tools.echo]\nlimit = "6/h, 2 at once"'),
+        named("quota", limits='limits = { quota = "3/day" }'),
+        named("exact", tools='[server.tools.echo]\nquota = "60/day"'),
+        limits='[limits]\nloopback = true\naddress = "6/h, 3 at once"\n',
+    ) as served:
+        yield served
 
 
 def text_of(result: Mapping[str, Any]) -> str:
@@ -110,105 +145,94 @@ def text_of(result: Mapping[str, Any]) -> str:
 # ── before anything is read ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_address_that_asks_too_often_is_told_to_wait_and_another_is_served(home: Path) -> None:
-    with serving(home, limits='[limits]\nloopback = true\naddress = "6/h, 3 at once"') as served:
-        for _ in range(3):  # whoever shows nothing, or nothing good, is counted
-            assert served.post("look", who="wrong").status_code == 401
-        refused = served.post("look", who="wrong")
-        assert refused.status_code == 429
-        assert 1 <= int(refused.headers["retry-after"]) <= 600
-        error = refused.json()["error"]
-        assert (error["code"], error["data"]) == (1433, {"retryAfter": int(refused.headers["retry-after"])})
-        assert error["message"].startswith("too many requests from this address: try again in ")
-        # By plain HTTP it is the same address, and the form that is its own.
-        plain = httpx2.post(
-            f"{served.server.url}/main/call/look", json={}, trust_env=False, timeout=WAIT_SECONDS
-        )
-        assert (plain.status_code, plain.json()["error"]) == (429, "too_many_requests")
-        assert served.post("look", who="wrong", source="127.0.0.2").status_code == 401
-        # What is published for everybody, and what asks how we are, is never limited.
-        for path in ("/.well-known/oauth-authorization-server", "/healthz"):
-            for _ in range(10):
-                assert (
-                    httpx2.get(served.server.url + path, trust_env=False, timeout=WAIT_SECONDS).status_code
-                    == 200
-                )
-        assert served.held_back("address") == 2
-        (told,) = served.program.at_machine("status")["server"]["held_back"]
-        assert (told["who"], told["limit"], told["times"]) == ("127.0.0.1", "address", 2)
-        words = served.program.run("status", "--data-dir", str(served.program.data_dir)).stdout
-        assert "127.0.0.1 2 × (address)" in words
+def test_an_address_that_asks_too_often_is_told_to_wait_and_another_is_served(served: Served) -> None:
+    here = "127.0.0.2"
+    for _ in range(3):  # whoever shows nothing, or nothing good, is counted
+        assert served.post(who="wrong", source=here).status_code == 401
+    refused = served.post(who="wrong", source=here)
+    assert refused.status_code == 429
+    assert 1 <= int(refused.headers["retry-after"]) <= 600
+    error = refused.json()["error"]
+    assert (error["code"], error["data"]) == (1433, {"retryAfter": int(refused.headers["retry-after"])})
+    assert "this address" in error["message"]
+    # By plain HTTP it is the same address, and the form that is its own.
+    plain = served.plain(source=here)
+    assert (plain.status_code, plain.json()["error"]) == (429, "too_many_requests")
+    assert served.post(who="wrong", source="127.0.0.3").status_code == 401
+    # What is published for everybody, and what asks how we are, is never limited.
+    for path in ("/.well-known/oauth-authorization-server", "/healthz"):
+        for _ in range(10):
+            assert served.send(path, source=here).status_code == 200
+    assert served.held_back("address") == 2
+    told = served.told(here)
+    assert (told["who"], told["limit"], told["times"]) == (here, "address", 2)
 
 
-def test_those_who_are_known_do_not_use_up_their_address(home: Path) -> None:
-    with serving(home, limits='[limits]\nloopback = true\naddress = "6/h, 2 at once"') as served:
-        for _ in range(8):
-            assert text_of(served.result("look")) == "seen"
-            assert text_of(served.result("look", who="two")) == "seen"
+def test_those_who_are_known_do_not_use_up_their_address(served: Served) -> None:
+    for _ in range(8):
+        assert text_of(served.result(source="127.0.0.4")) == "seen"
+        assert text_of(served.result(who="two", source="127.0.0.4")) == "seen"
 
 
-@pytest.mark.parametrize("modern", [True, False], ids=["2026", "handshake era"])
-def test_a_caller_who_asks_too_often_is_told_to_wait_and_another_is_served(home: Path, modern: bool) -> None:
-    with serving(home, limits='[limits]\nloopback = true\ncaller = "6/h, 3 at once"') as served:
-        for _ in range(3):
-            served.result("look", modern=modern)
-        refused = served.post("look", modern=modern)
-        assert refused.status_code == 429
-        error = refused.json()["error"]
-        assert error["code"] == 1433 and error["message"].startswith(
-            "too many requests of yours: try again in "
-        )
-        assert refused.headers["retry-after"] == str(error["data"]["retryAfter"])
-        served.result("look", who="two", modern=modern)
-        assert served.held_back("caller") == 1
-        (told,) = served.program.at_machine("status")["server"]["held_back"]
-        assert told["who"].startswith("api_key:") and told["name"] == "one", "as the owner knows it"
-        words = served.program.run("status", "--data-dir", str(served.program.data_dir)).stdout
-        assert "one 1 × (caller)" in words
+@ERAS
+def test_a_caller_who_asks_too_often_is_told_to_wait_and_another_is_served(
+    served: Served, modern: bool, who: str, other: str
+) -> None:
+    served = served.at("often")
+    for _ in range(3):
+        served.result(who=who, modern=modern)
+    before = served.held_back("caller")
+    refused = served.post(who=who, modern=modern)
+    assert refused.status_code == 429
+    error = refused.json()["error"]
+    assert error["code"] == 1433 and "requests of yours" in error["message"]
+    assert refused.headers["retry-after"] == str(error["data"]["retryAfter"])
+    served.result(who=other, modern=modern)
+    assert served.held_back("caller") == before + 1
+    told = served.told(f"often-{who}")  # as the owner knows it
+    assert (told["who"].partition(":")[0], told["limit"], told["times"]) == ("api_key", "caller", 1)
 
 
 def test_this_machine_is_not_counted_unless_the_owner_says_so(home: Path) -> None:
-    limits = '[limits]\naddress = "1/min"\ncaller = "1/min"\ncalls_at_once = 1'
-    with serving(home, limits=limits) as served:
+    limits = '[limits]\naddress = "1/min"\ncaller = "1/min"\ncalls_at_once = 1\n'
+    with serving(home, named("main"), limits=limits) as served:
         for _ in range(5):
-            served.result("look")
-            assert served.post("look", who="").status_code == 401
+            served.result()
+            assert served.post(who="").status_code == 401
 
 
-@pytest.mark.parametrize("modern", [True, False], ids=["2026", "handshake era"])
+@ERAS
 def test_so_many_requests_of_a_caller_run_at_once_and_one_more_when_one_has_ended(
-    home: Path, modern: bool
+    served: Served, modern: bool, who: str, other: str
 ) -> None:
-    with serving(home, limits="[limits]\nloopback = true\ncalls_at_once = 2") as served:
-        answers: list[httpx2.Response] = []
+    served, go = served.at("crowded"), f"go-{who}"
+    answers: list[httpx2.Response] = []
 
-        def wait() -> None:
-            # A look may have been there at the same moment, and then this one is asked to come again.
-            answers.append(until("a place", lambda: _let_in(served.post("waits", modern=modern))))
-
-        threads = [threading.Thread(target=wait) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        refused = until("a refusal", lambda: _refused(served.post("look", modern=modern)))
-        assert refused.json()["error"] == {
-            "code": 1434,
-            "message": "2 requests of yours are running: wait for one of them to end",
-        }
-        assert refused.headers["retry-after"] == "1"
-        plain = httpx2.post(
-            f"{served.server.url}/main/call/look",
-            json={},
-            headers={"X-API-Key": "one" * 12},
-            trust_env=False,
-            timeout=WAIT_SECONDS,
+    def wait() -> None:
+        # One that looks may have been there at the same moment, and then this one is asked to come again.
+        answers.append(
+            until("a place", lambda: _let_in(served.post("waits", text=go, who=who, modern=modern)))
         )
+
+    threads = [threading.Thread(target=wait) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        refused = until(
+            "a refusal", lambda: _refused(served.post("waits", text=__file__, who=who, modern=modern))
+        )
+        error = refused.json()["error"]
+        assert error["code"] == 1434 and error["message"].startswith("2 requests of yours")
+        assert refused.headers["retry-after"] == "1"
+        plain = served.plain("waits", who=who)
         assert (plain.status_code, plain.headers["retry-after"]) == (429, "1")
-        served.result("look", who="two", modern=modern)
-        (home / "go").touch()
+        served.result("waits", text=__file__, who=other, modern=modern)
+    finally:
+        (served.program.home / go).touch()
         for thread in threads:
             thread.join()
-        assert [answer.status_code for answer in answers] == [200, 200]
-        served.result("look", modern=modern)
+    assert [answer.status_code for answer in answers] == [200, 200]
+    served.result("waits", text=__file__, who=who, modern=modern)
 
 
 def _let_in(answer: httpx2.Response) -> httpx2.Response | None:
@@ -222,73 +246,64 @@ def _refused(answer: httpx2.Response) -> httpx2.Response | None:
 # ── as an answer ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_tool_that_is_called_too_often_says_so_and_the_others_go_on(home: Path) -> None:
-    with serving(home, tools='[server.tools.look]\nlimit = "6/h, 2 at once"') as served:
-        for _ in range(2):
-            served.result("look")
-        result = served.result("look")
-        facts = result["_meta"]["io.ostiary/limit"]
-        assert result["isError"] is True
-        assert facts == {"limit": "tool", "retryAfter": facts["retryAfter"], "allowed": "6/h"}
-        assert 1 <= facts["retryAfter"] <= 600
-        assert re.fullmatch(
-            r"This call was not made: you have called look too often, 6/h is the limit\. Call it again in \d+ minutes?;"
-            r" until then calls of it are refused like this one\.",
-            text_of(result),
-        )
-        plain = httpx2.post(
-            f"{served.server.url}/main/call/look",
-            json={},
-            headers={"X-API-Key": "one" * 12},
-            trust_env=False,
-            timeout=WAIT_SECONDS,
-        )
-        assert (plain.status_code, plain.json()["error"]) == (429, "too_many_requests")
-        assert 1 <= int(plain.headers["retry-after"]) <= 600
-        assert text_of(served.result("count", {"number": 1})) == "1"
-        assert text_of(served.result("look", who="two")) == "seen"
-        assert served.held_back("tool") == 2
-        served.server.await_words('"event": ?"tool.limited"')
+def test_a_tool_that_is_called_too_often_says_so_and_the_others_go_on(served: Served) -> None:
+    served = served.at("tool")
+    for _ in range(2):
+        served.result()
+    before = served.held_back("tool")
+    result = served.result()
+    facts = result["_meta"]["io.ostiary/limit"]
+    assert result["isError"] is True
+    assert facts == {"limit": "tool", "retryAfter": facts["retryAfter"], "allowed": "6/h"}
+    assert 1 <= facts["retryAfter"] <= 600
+    # A model reads the words alone: which tool, how often, and when again.
+    assert re.search(r"\becho\b.+\b6/h\b.+\bin \d+ minutes?\b", text_of(result))
+    plain = served.plain(who="one")
+    assert (plain.status_code, plain.json()["error"]) == (429, "too_many_requests")
+    assert 1 <= int(plain.headers["retry-after"]) <= 600
+    assert served.result("clock")["isError"] is False
+    assert text_of(served.result(who="two")) == "seen"
+    assert served.held_back("tool") == before + 2
+    served.server.await_words('"event": ?"tool.limited"')
 
 
 def test_a_quota_counts_calls_that_were_made_and_holds_over_a_restart_and_a_crash(home: Path) -> None:
-    tools = '[server.tools.count]\nquota = "5/day"'
-    with serving(home, tools=tools) as served:
-        for number in range(3):
-            assert text_of(served.result("count", {"number": number})) == str(number)
-            assert served.result("count", {"number": "no number"})["isError"] is True  # was not made
-    with serving(home, tools=tools) as served:
-        assert text_of(served.result("count", {"number": 4})) == "4"
+    main = named("main", tools='[server.tools.echo]\nquota = "5/day"')
+    with serving(home, main) as served:
+        for text in ("one", "two", "three"):
+            assert text_of(served.result(text=text)) == text
+            assert served.result(text=7)["isError"] is True  # was not made: that is no text
+    with serving(home, main) as served:
+        assert text_of(served.result(text="four")) == "four"
         served.server.end(signal.SIGKILL)
-    with serving(home, tools=tools) as served:
-        assert text_of(served.result("count", {"number": 5})) == "5"
-        result = served.result("count", {"number": 6})
+    with serving(home, main) as served:
+        assert text_of(served.result(text="five")) == "five"
+        result = served.result(text="six")
         facts = result["_meta"]["io.ostiary/limit"]
         assert (facts["limit"], facts["allowed"]) == ("quota", "5/day")
         assert 0 < facts["retryAfter"] <= 86_400
-        assert "your 5 calls a day of count are used up. There are new ones at 00:00 UTC, in " in text_of(
-            result
-        )
-        assert text_of(served.result("count", {"number": 1}, who="two")) == "1"
+        assert re.search(r"\b5 calls\b.+\becho\b.+\b00:00 UTC\b", text_of(result))
+        assert text_of(served.result(who="two")) == "seen"
 
 
-def test_a_quota_of_a_server_is_for_all_its_tools_together(home: Path) -> None:
-    with serving(home, server='limits = { quota = "3/day" }') as served:
-        assert [served.result(tool)["isError"] for tool in ("look", "look", "look")] == [False] * 3
-        result = served.result("count", {"number": 1})
-        assert "your 3 calls a day at this server are used up" in text_of(result)
+def test_a_quota_of_a_server_is_for_all_its_tools_together(served: Served) -> None:
+    served = served.at("quota")
+    assert [served.result(tool)["isError"] for tool in ("echo", "clock", "echo")] == [False] * 3
+    result = served.result("clock")
+    assert result["_meta"]["io.ostiary/limit"]["limit"] == "quota"
+    assert "this server" in text_of(result)
 
 
-def test_of_a_quota_that_many_ask_for_at_once_exactly_as_many_are_let_through(home: Path) -> None:
-    with serving(home, tools='[server.tools.look]\nquota = "60/day"') as served:
-        answers: list[bool] = []
+def test_of_a_quota_that_many_ask_for_at_once_exactly_as_many_are_let_through(served: Served) -> None:
+    served = served.at("exact")
+    answers: list[bool] = []
 
-        def call() -> None:
-            answers.extend(served.result("look")["isError"] for _ in range(10))
+    def call() -> None:
+        answers.extend(served.result()["isError"] for _ in range(10))
 
-        threads = [threading.Thread(target=call) for _ in range(10)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert Counter(answers) == {False: 60, True: 40}
+    threads = [threading.Thread(target=call) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert Counter(answers) == {False: 60, True: 40}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
-from programs import SOURCE, Program
+from programs import Program
 
 pytestmark = pytest.mark.slow
 
@@ -22,13 +21,14 @@ TIME = r"^\d\d:\d\d:\d\d  "
 
 
 @pytest.fixture
-def program(home: Path) -> Program:
-    (home / "look.py").write_text(BROKEN, "utf-8")
-    (home / "o.toml").write_text(
+def program(program: Program) -> Program:
+    (program.home / "look.py").write_text(BROKEN, "utf-8")
+    (program.home / "o.toml").write_text(
         '[[server]]\nname = "main"\n[[server.agent]]\nkind = "demo"\n[[server.agent]]\nkind = "python"\nfile = "look.py"\n',
         "utf-8",
     )
-    return Program(command=SOURCE, home=home, alone=True)
+    program.alone = True
+    return program
 
 
 def test_the_log_names_people_and_programs_and_says_why_without_an_id(program: Program) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 
 import pytest
-from programs import SOURCE, USER_CODE, Program
+from programs import USER_CODE, Program
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_login_that_is_stopped_takes_its_request_back(home: Path, number: int) -> None:
-    program = Program(command=SOURCE, home=home)
+def test_a_login_that_is_stopped_takes_its_request_back(program: Program, number: int) -> None:
     with program.serving() as server:
         with program.starting("login", server.endpoint) as other:
             other.await_words(USER_CODE)
