@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from programs import SOURCE, House, Program
 
 if TYPE_CHECKING:
     from counter import Counter, Houses
@@ -19,6 +20,27 @@ def home() -> Iterator[Path]:
     """A short path: names of Unix sockets are limited, and pytest's own directories are deep."""
     with tempfile.TemporaryDirectory(prefix="ostiary-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def shared_home() -> Iterator[Path]:
+    """A short path for what the tests of a file share."""
+    with tempfile.TemporaryDirectory(prefix="ostiary-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def program(home: Path) -> Program:
+    """The source, in the test's own home. A file that puts something there first takes this in a fixture of the same name."""
+    return Program(command=SOURCE, home=home)
+
+
+@pytest.fixture(scope="module")
+def house(shared_home: Path) -> Iterator[House]:
+    """The demo agent, served to all tests of a file: each takes names, keys and accounts of its own."""
+    program = Program(command=SOURCE, home=shared_home)
+    with program.serving() as server:
+        yield House(program=program, server=server)
 
 
 @pytest.fixture(scope="module")

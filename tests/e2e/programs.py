@@ -233,3 +233,11 @@ def needed(path: Path, script: str) -> Path:
     """A thing that another script makes. Its absence is a failure, never a skip."""
     assert path.exists(), f"{path.relative_to(ROOT)} is missing: run {script}"
     return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class House:
+    """A program, and the server that it runs."""
+
+    program: Program
+    server: Server

@@ -7,17 +7,11 @@ import io
 import json
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import pytest
-from programs import SOURCE, Program
+from programs import House, Program
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def program(tmp_path: Path) -> Program:
-    return Program(command=SOURCE, home=tmp_path)
 
 
 def tamper(program: Program, *statements: str) -> None:
@@ -26,24 +20,16 @@ def tamper(program: Program, *statements: str) -> None:
             connection.execute(sql)
 
 
-def test_a_grant_of_a_script_that_runs_twice_is_given_once(program: Program) -> None:
-    with program.serving():
-        once = (
-            "ledger",
-            "grant",
-            "token:shop:ci",
-            "$5",
-            "--once",
-            "order-7",
-            "--data-dir",
-            str(program.data_dir),
-        )
-        assert "token:shop:ci has $5.00 now" in program.run(*once).stdout
-        repeated = program.run(*once)
-        assert "token:shop:ci has $5.00 now" in repeated.stdout
-        assert "given before, and not again: order-7" in repeated.stderr
-        other = program.run(*(word.replace("$5", "$6") for word in once), code=1)
-        assert "the key order-7 was given with another grant" in other.stderr
+def test_a_grant_of_a_script_that_runs_twice_is_given_once(house: House) -> None:
+    program = house.program
+    where = ("--once", "order-7", "--data-dir", str(program.data_dir))
+    once = ("ledger", "grant", "token:shop:once", "$5", *where)
+    assert "token:shop:once has $5.00 now" in program.run(*once).stdout
+    repeated = program.run(*once)
+    assert "token:shop:once has $5.00 now" in repeated.stdout
+    assert "given before, and not again: order-7" in repeated.stderr
+    other = program.run("ledger", "grant", "token:shop:once", "$6", *where, code=1)
+    assert "the key order-7 was given with another grant" in other.stderr
 
 
 def test_what_the_owner_gives_is_booked_shown_exported_and_in_the_trail(program: Program) -> None:
@@ -133,14 +119,13 @@ def test_books_that_somebody_had_a_hand_in_are_told_apart_from_the_trail(
         assert (answer["sound"], answer["problem"], answer["ledger"]["sound"]) == (False, None, False)
 
 
-def test_a_large_grant_is_asked_about(program: Program) -> None:
-    where = ("--data-dir", str(program.data_dir))
-    with program.serving():
-        refused = program.run("ledger", "grant", "token:shop:ci", "$1000", *where, code=2)
-        assert "--yes" in refused.stderr
-        assert program.run("ledger", "grant", "token:shop:ci", "$999.99", *where).stdout
-        given = program.run("ledger", "grant", "token:shop:ci", "$1000", "--yes", *where)
-        assert "has $1999.99 now" in given.stdout
+def test_a_large_grant_is_asked_about(house: House) -> None:
+    program, where = house.program, ("--data-dir", str(house.program.data_dir))
+    refused = program.run("ledger", "grant", "token:shop:large", "$1000", *where, code=2)
+    assert "--yes" in refused.stderr
+    assert program.run("ledger", "grant", "token:shop:large", "$999.99", *where).stdout
+    given = program.run("ledger", "grant", "token:shop:large", "$1000", "--yes", *where)
+    assert "has $1999.99 now" in given.stdout
 
 
 def test_the_books_of_a_stopped_server_are_read_from_its_database(program: Program) -> None:
