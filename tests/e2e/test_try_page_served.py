@@ -147,9 +147,9 @@ def write(home: Path, top: str = "", shed: str = "", price: str = "") -> str:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Program:
+def shared(shared_home: Path) -> Program:
     """The program whose server is for all tests that need no settings of their own."""
-    return Program(command=SOURCE, home=tmp_path_factory.mktemp("shared"))
+    return Program(command=SOURCE, home=shared_home)
 
 
 @pytest.fixture(scope="module")
@@ -165,11 +165,6 @@ def open_to_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     config = write(home, 'auth = "none"', "page_size = 2")
     with Program(command=SOURCE, home=home).serving("--config", config) as server:
         yield server
-
-
-@pytest.fixture
-def program(home: Path) -> Program:
-    return Program(command=SOURCE, home=home)
 
 
 @pytest.fixture
