@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,12 +24,9 @@ LEGACY, MODERN = "2025-11-25", "2026-07-28"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def server(shared_home: Path) -> Iterator[Server]:
     """One for all clients that come over HTTP."""
-    with (
-        tempfile.TemporaryDirectory(prefix="ostiary-", ignore_cleanup_errors=True) as folder,
-        serving(Path(folder)) as running,
-    ):
+    with serving(shared_home) as running:
         yield running
 
 

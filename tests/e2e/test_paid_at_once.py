@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import socket
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,11 +22,8 @@ TIMES = 20
 
 
 @pytest.fixture(scope="module")
-def shop() -> Iterator[Shop]:
-    with (
-        tempfile.TemporaryDirectory(prefix="ostiary-", ignore_cleanup_errors=True) as folder,
-        open_shop(Path(folder)) as shop,
-    ):
+def shop(shared_home: Path) -> Iterator[Shop]:
+    with open_shop(shared_home) as shop:
         shop.open()
         yield shop
 

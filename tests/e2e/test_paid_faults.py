@@ -5,7 +5,6 @@ Whatever happens, and whichever way the payer tries again: it pays once, gets wh
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,12 +28,9 @@ LATER = frozenset({"settlement_unknown", "in_flight"})
 
 
 @pytest.fixture(scope="module")
-def shop() -> Iterator[Shop]:
+def shop(shared_home: Path) -> Iterator[Shop]:
     """One for all, with a server that is started again after each death."""
-    with (
-        tempfile.TemporaryDirectory(prefix="ostiary-", ignore_cleanup_errors=True) as folder,
-        open_shop(Path(folder), mortal=True) as shop,
-    ):
+    with open_shop(shared_home, mortal=True) as shop:
         yield shop
 
 

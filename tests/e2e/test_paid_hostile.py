@@ -6,7 +6,6 @@ import base64
 import copy
 import itertools
 import json
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,11 +24,8 @@ BASE = 8453
 
 
 @pytest.fixture(scope="module")
-def shop() -> Iterator[Shop]:
-    with (
-        tempfile.TemporaryDirectory(prefix="ostiary-", ignore_cleanup_errors=True) as folder,
-        open_shop(Path(folder)) as shop,
-    ):
+def shop(shared_home: Path) -> Iterator[Shop]:
+    with open_shop(shared_home) as shop:
         shop.open()
         yield shop
 

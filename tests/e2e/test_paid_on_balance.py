@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -19,11 +18,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def shop() -> Iterator[Shop]:
-    with (
-        tempfile.TemporaryDirectory(prefix="ostiary-", ignore_cleanup_errors=True) as folder,
-        open_shop(Path(folder), mortal=True) as shop,
-    ):
+def shop(shared_home: Path) -> Iterator[Shop]:
+    with open_shop(shared_home, mortal=True) as shop:
         shop.open()
         shop.member(cents=1000)
         yield shop

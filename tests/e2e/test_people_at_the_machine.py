@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
-from typing import NamedTuple
 
 import httpx2
 import pytest
 from person import PASSPHRASE, Person
-from programs import SOURCE, USER_CODE, WAIT_SECONDS, Program, Server
+from programs import USER_CODE, WAIT_SECONDS, House, Program
 
 pytestmark = pytest.mark.slow
 
@@ -20,17 +17,11 @@ pytestmark = pytest.mark.slow
 SECRET = (("invite", "dora"), ("users", "reset", "olivia"), ("claim",))  # what shows a link
 
 
-class House(NamedTuple):
-    program: Program
-    server: Server
-
-
 @pytest.fixture
-def house() -> Iterator[House]:
-    with tempfile.TemporaryDirectory(prefix="ostiary-", ignore_cleanup_errors=True) as folder:
-        program = Program(command=SOURCE, home=Path(folder))
-        with program.serving() as server:
-            yield House(program, server)
+def house(program: Program) -> Iterator[House]:
+    """Serve each test anew: they ask who is there at all."""
+    with program.serving() as server:
+        yield House(program=program, server=server)
 
 
 @pytest.fixture
@@ -46,7 +37,7 @@ def come_in(person: Person, link: str, words: str = "Come in") -> httpx2.Respons
 
 def log_in_as(house: House, person: Person) -> None:
     """`ostiary login`, approved by this person in their browser."""
-    program, server = house
+    program, server = house.program, house.server
     with program.starting("login", server.endpoint) as login:
         code = login.await_words(USER_CODE)[0]
         assert "Approved" in person.approve(f"{server.url}/device?user_code={code}").text
@@ -60,7 +51,7 @@ def names(program: Program) -> dict[str, str]:
 def test_somebody_is_invited_logs_in_and_is_shut_out_step_by_step_without_a_restart(
     house: House, somebody: Callable[[], Person]
 ) -> None:
-    program, server = house
+    program, server = house.program, house.server
     owner, bob = somebody(), somebody()
     owner.claim(program, server)
     before = time.time()
@@ -123,7 +114,7 @@ def test_somebody_is_invited_logs_in_and_is_shut_out_step_by_step_without_a_rest
 def test_logins_and_browsers_are_ended_by_id_by_person_and_all_together(
     house: House, somebody: Callable[[], Person]
 ) -> None:
-    program, server = house
+    program, server = house.program, house.server
     owner = somebody()
     owner.claim(program, server)
     (browser,) = program.at_machine("sessions", "--browsers")
@@ -159,7 +150,7 @@ def test_logins_and_browsers_are_ended_by_id_by_person_and_all_together(
 
 
 def test_what_cannot_be_done_is_said_with_a_next_step(house: House, somebody: Callable[[], Person]) -> None:
-    program, server = house
+    program, server = house.program, house.server
     at = ("--data-dir", str(program.data_dir))
     somebody().claim(program, server)
     program.at_machine("invite", "carol")

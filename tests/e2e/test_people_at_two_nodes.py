@@ -5,7 +5,6 @@ requests is begun and ended at the same.
 from __future__ import annotations
 
 import re
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -62,17 +61,16 @@ def settings(folder: Path, provider: FakeProvider) -> str:
 
 
 @pytest.fixture(scope="module")
-def both(postgres_server: PostgresServer) -> Iterator[TwoNodes]:
+def both(shared_home: Path, postgres_server: PostgresServer) -> Iterator[TwoNodes]:
     """With an owner, who has claimed them with a link that was made at the one's machine."""
     ports = [free_port(), free_port()]
     with ExitStack() as stack:
-        folder = Path(
-            stack.enter_context(tempfile.TemporaryDirectory(prefix="ostiary-", ignore_cleanup_errors=True))
-        )
         database = stack.enter_context(postgres_server.database())
         provider = stack.enter_context(provided(lambda: time.time_ns() // 1_000_000))
         balancer = stack.enter_context(closing(TakingTurns(ports)))
-        nodes = Nodes(home=folder, database=database, settings=settings(folder, provider), port=balancer.port)
+        nodes = Nodes(
+            home=shared_home, database=database, settings=settings(shared_home, provider), port=balancer.port
+        )
         a = stack.enter_context(nodes.serving("b", "--port", str(ports[0])))
         b = stack.enter_context(nodes.serving("c", "--port", str(ports[1])))
         for each, port in zip((a, b), ports, strict=True):

@@ -8,13 +8,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import NODE_BIN, SOURCE, Program, until
+from programs import NODE_BIN, SOURCE, House, Program, until
 
 from server.backends.landlock import landlock_abi
 
@@ -97,9 +98,9 @@ def write_here(text: str) -> str:
 """
 
 
-@pytest.fixture(params=USERS)
-def ostiary(request: pytest.FixtureRequest, home: Path) -> Program:
-    program = Program(command=(*request.param, *SOURCE), home=home, alone=True)
+def settled(home: Path, user: tuple[str, ...]) -> Program:
+    """Put everything in its place, for that user."""
+    program = Program(command=(*user, *SOURCE), home=home, alone=True)
     program.environment()  # which makes the folders
     for name in ("data", "keys", "secrets", "agents", "settings"):
         (home / name).mkdir(mode=0o700)
@@ -113,7 +114,7 @@ def ostiary(request: pytest.FixtureRequest, home: Path) -> Program:
     (home / "settings" / "ostiary.toml").write_text(
         SETTINGS.format(home=home, python=PYTHON, hostile=home / "hostile.py"), "utf-8"
     )
-    if request.param:
+    if user:
         for path in (home, *home.rglob("*")):
             os.chown(path, NOBODY, NOBODY)
         try:
@@ -123,11 +124,23 @@ def ostiary(request: pytest.FixtureRequest, home: Path) -> Program:
     return program
 
 
-@pytest.fixture
-def served(ostiary: Program) -> Iterator[str]:
-    with ostiary.serving("--config", str(ostiary.home / "settings" / "ostiary.toml")) as server:
-        yield server.endpoint
-        assert server.end(signal.SIGTERM) == 0
+@pytest.fixture(params=USERS)
+def ostiary(request: pytest.FixtureRequest, home: Path) -> Program:
+    return settled(home, request.param)
+
+
+@pytest.fixture(scope="module", params=USERS)
+def served(request: pytest.FixtureRequest) -> Iterator[House]:
+    """The server of each user that all tests share which neither stop it nor need other settings."""
+    with tempfile.TemporaryDirectory(prefix="ostiary-", ignore_cleanup_errors=True) as folder:
+        program = settled(Path(folder), request.param)
+        with program.serving("--config", str(program.home / "settings" / "ostiary.toml")) as server:
+            yield House(program=program, server=server)
+            assert server.end(signal.SIGTERM) == 0
+
+
+def key_names(ostiary: Program) -> list[str]:
+    return [each["name"] for each in ostiary.at_machine("api-keys", "list")]
 
 
 def called(ostiary: Program, endpoint: str, tool: str, *arguments: str) -> Any:
@@ -146,47 +159,51 @@ def secrets_of(home: Path) -> list[Path]:
     return found
 
 
-def test_a_program_that_looks_for_its_servers_keys_finds_none_and_makes_none(
-    ostiary: Program, served: str
-) -> None:
-    found = called(ostiary, served, "take_over")
+def test_a_program_that_looks_for_its_servers_keys_finds_none_and_makes_none(served: House) -> None:
+    ostiary = served.program
+    found = called(ostiary, served.server.endpoint, "take_over")
     assert found["data_dir"] == str(ostiary.data_dir)
     assert set(found["files"].values()) == {"PermissionError"}
     assert found["socket"], "it found no socket to try"
     assert all("server started" in way["error"] for way in found["socket"].values())
-    assert ostiary.at_machine("api-keys", "list") == []
+    assert "mine" not in key_names(ostiary)
 
 
-def test_a_program_that_changes_what_it_says_cannot_accept_that_itself(ostiary: Program, served: str) -> None:
-    found = called(ostiary, served, "change")
+def test_a_program_that_changes_what_it_says_cannot_accept_that_itself(served: House) -> None:
+    ostiary = served.program
+    found = called(ostiary, served.server.endpoint, "change")
     assert found["socket"], "it found no socket to try"
     assert all("server started" in way["error"] for way in found["socket"].values())
 
 
-def test_no_kind_of_agent_opens_what_is_the_servers(ostiary: Program, served: str) -> None:
+def test_no_kind_of_agent_opens_what_is_the_servers(served: House) -> None:
+    ostiary = served.program
     for path in secrets_of(ostiary.home):
-        assert called(ostiary, served, "read_by_python", f"path={path}") == "PermissionError"
-        told = ostiary.run("call", served, "read_it", f"path={path}", "--json", code=1)
+        assert called(ostiary, served.server.endpoint, "read_by_python", f"path={path}") == "PermissionError"
+        told = ostiary.run("call", served.server.endpoint, "read_it", f"path={path}", "--json", code=1)
         assert path.read_bytes()[:8].decode("latin-1") not in told.stdout
 
 
-def test_no_program_changes_a_hook(ostiary: Program, served: str) -> None:
-    tried = called(ostiary, served, "rewrite")
+def test_no_program_changes_a_hook(served: House) -> None:
+    ostiary = served.program
+    tried = called(ostiary, served.server.endpoint, "rewrite")
     assert set(tried.values()) <= {"PermissionError", "FileNotFoundError"}, tried
     assert (ostiary.home / "hooks-by-a-link").is_symlink()
-    told = ostiary.run("call", served, "denied", "--json", code=1)
+    told = ostiary.run("call", served.server.endpoint, "denied", "--json", code=1)
     assert "never" in told.stdout + told.stderr
 
 
-def test_programs_read_what_is_put_beside_a_hook_later(ostiary: Program, served: str) -> None:
+def test_programs_read_what_is_put_beside_a_hook_later(served: House) -> None:
+    ostiary = served.program
     (ostiary.home / "hooks" / "later.txt").write_text("of today", "utf-8")
     later = ostiary.home / "hooks" / "later.txt"
     later.chmod(0o644)
-    assert called(ostiary, served, "read_by_python", f"path={later}") == "of today"
+    assert called(ostiary, served.server.endpoint, "read_by_python", f"path={later}") == "of today"
 
 
-def test_an_agent_reads_and_writes_what_is_its_own(ostiary: Program, served: str) -> None:
-    assert called(ostiary, served, "write_here", "text=hello") == "hello"
+def test_an_agent_reads_and_writes_what_is_its_own(served: House) -> None:
+    ostiary = served.program
+    assert called(ostiary, served.server.endpoint, "write_here", "text=hello") == "hello"
     assert (ostiary.home / "agents" / "notes.txt").read_text("utf-8") == "hello"
 
 
@@ -219,9 +236,8 @@ def test_a_stop_ends_what_programs_have_left_behind(ostiary: Program) -> None:
         assert not Path(f"/proc/{left}").exists()
 
 
-def test_what_another_server_of_that_user_started_is_no_owner_of_this_one(
-    ostiary: Program, served: str
-) -> None:
+def test_what_another_server_of_that_user_started_is_no_owner_of_this_one(served: House) -> None:
+    ostiary = served.program
     other = (*ostiary.command, "serve", "--stdio", "--data-dir", str(ostiary.data_dir))
     config = ("--config", str(ostiary.home / "settings" / "ostiary.toml"))
     with subprocess.Popen(
@@ -253,7 +269,7 @@ def test_what_another_server_of_that_user_started_is_no_owner_of_this_one(
     socket = found["result"]["structuredContent"]["socket"]
     assert socket, "it found no socket to try"
     assert all("new privileges" in way.get("error", "") for way in socket.values())
-    assert ostiary.at_machine("api-keys", "list") == []
+    assert "mine" not in key_names(ostiary)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make what containers are made of")
@@ -282,15 +298,14 @@ def test_where_a_container_gives_nobody_new_privileges_its_owner_is_let_in_and_p
             os.kill(int(inside), signal.SIGTERM)  # `unshare` passes none on
 
 
-@pytest.mark.parametrize("ostiary", [()], indirect=True, ids=["as-it-is"])
-def test_a_command_that_an_agent_types_is_refused_and_its_owners_is_not(
-    ostiary: Program, served: str
-) -> None:
-    program = json.dumps([*SOURCE, "api-keys", "create", "mine", "--data-dir", str(ostiary.data_dir)])
-    told = called(ostiary, served, "type_it", f"words={program}")
+@pytest.mark.parametrize("served", [()], indirect=True, ids=["as-it-is"])
+def test_a_command_that_an_agent_types_is_refused_and_its_owners_is_not(served: House) -> None:
+    ostiary = served.program
+    program = json.dumps([*SOURCE, "api-keys", "create", "typed", "--data-dir", str(ostiary.data_dir)])
+    told = called(ostiary, served.server.endpoint, "type_it", f"words={program}")
     assert "server started" in told
-    assert ostiary.at_machine("api-keys", "list") == []
-    assert ostiary.at_machine("api-keys", "create", "mine")["name"] == "mine"
+    assert "typed" not in key_names(ostiary)
+    assert ostiary.at_machine("api-keys", "create", "typed")["name"] == "typed"
 
 
 @pytest.mark.slow

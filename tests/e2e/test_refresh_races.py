@@ -6,22 +6,16 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from handmade import Handmade
-from programs import SOURCE, Program, Server, expire_access_token
+from programs import Program, Server, expire_access_token
 
 pytestmark = pytest.mark.slow
 
 ROUNDS = 10
-
-
-@pytest.fixture
-def program(home: Path) -> Program:
-    return Program(command=SOURCE, home=home)
 
 
 @pytest.fixture

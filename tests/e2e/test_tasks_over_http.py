@@ -6,7 +6,6 @@ What stops and kills of the server do to them is in test_tasks_restarted.py.
 from __future__ import annotations
 
 import resource
-import tempfile
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -45,11 +44,10 @@ class Running(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Running]:
-    with tempfile.TemporaryDirectory(prefix="ostiary-", ignore_cleanup_errors=True) as folder:
-        house = make_house(Path(folder))
-        with house.open() as server:
-            yield Running(house, server)
+def running(shared_home: Path) -> Iterator[Running]:
+    house = make_house(shared_home)
+    with house.open() as server:
+        yield Running(house, server)
 
 
 @pytest.fixture

@@ -6,22 +6,15 @@ import html
 import json
 import re
 import sqlite3
-from pathlib import Path
 
 import httpx2
-import pytest
-from programs import SOURCE, WAIT_SECONDS, Program, claim_in_browser, expire_access_token
+from programs import WAIT_SECONDS, House, Program, claim_in_browser, expire_access_token
 
 PASSPHRASE = "a passphrase of some length"
 LINK = re.compile(r"http://\S+/authorize\?\S+")
 FORM = re.compile(r'<form method="post"([^>]*)>.*?</form>', re.DOTALL)
 FIELD = re.compile(r'<input type="(?:hidden|checkbox)" name="([^"]+)" value="([^"]*)"')
 ACTION = re.compile(r'action="([^"]*)"')
-
-
-@pytest.fixture
-def program(tmp_path: Path) -> Program:
-    return Program(command=SOURCE, home=tmp_path)
 
 
 def submitted(browser: httpx2.Client, page: httpx2.Response, which: str, **typed: str) -> httpx2.Response:
@@ -43,34 +36,37 @@ def allowed(link: str, decision: str = "allow") -> httpx2.Response:
         return submitted(browser, page, 'id="allow"', decision=decision)
 
 
-def test_a_person_logs_in_through_a_browser_calls_refreshes_and_logs_out(program: Program) -> None:
-    with program.serving() as server:
-        claim_in_browser(program.at_machine("claim")["url"], PASSPHRASE)
-        with program.starting("login", server.endpoint, "--no-browser") as login:
-            page = allowed(login.await_words(LINK)[0])
-            assert "You can close this page" in page.text
-            assert page.url.path == "/callback"
-            assert login.wait() == 0, login.said()
-        kept = program.tokens()
-        assert (kept["client_id"], kept["client_secret"]) == ("ostiary-cli", None)
-        assert program.ask("tools", server.endpoint)["tools"]
-        me = program.ask("whoami", server.endpoint)
-        assert me["account"]["user"] == {"name": "olivia", "role": "owner"}
-        assert me["account"]["credential"]["how"] == "code"
-        expire_access_token(program)
-        assert program.ask("whoami", server.endpoint)["state"] == "accepted"
-        assert program.tokens()["refresh_token"] != kept["refresh_token"]
-        assert program.ask("logout", server.endpoint)["revoked"] is True
-        assert program.at_machine("sessions") == []
+def test_a_person_logs_in_through_a_browser_calls_refreshes_and_logs_out(house: House) -> None:
+    program, server = house.program, house.server
+    claim_in_browser(program.at_machine("claim")["url"], PASSPHRASE)
+    with program.starting("login", server.endpoint, "--no-browser") as login:
+        page = allowed(login.await_words(LINK)[0])
+        assert "You can close this page" in page.text
+        assert page.url.path == "/callback"
+        assert login.wait() == 0, login.said()
+    kept = program.tokens()
+    assert (kept["client_id"], kept["client_secret"]) == ("ostiary-cli", None)
+    assert program.ask("tools", server.endpoint)["tools"]
+    me = program.ask("whoami", server.endpoint)
+    assert me["account"]["user"] == {"name": "olivia", "role": "owner"}
+    assert me["account"]["credential"]["how"] == "code"
+    expire_access_token(program)
+    assert program.ask("whoami", server.endpoint)["state"] == "accepted"
+    assert program.tokens()["refresh_token"] != kept["refresh_token"]
+    assert program.ask("logout", server.endpoint)["revoked"] is True
+    assert program.at_machine("sessions") == []
 
 
-def test_doctor_finds_both_ways_to_log_in_and_leaves_nothing_in_the_audit_trail(program: Program) -> None:
-    with program.serving() as server:
-        before = program.at_machine("audit")
-        steps = {step["step"]: step for step in program.ask("doctor", server.endpoint)["steps"]}
-        assert (steps["device login"]["state"], steps["browser login"]["state"]) == ("ok", "ok")
-        assert steps["browser login"]["detail"] == "offered with PKCE, registration, documents, iss"
-        assert program.at_machine("audit") == before
+def test_doctor_finds_both_ways_to_log_in_and_leaves_nothing_in_the_audit_trail(house: House) -> None:
+    program, server = house.program, house.server
+    before = program.at_machine("audit")
+    steps = {step["step"]: step for step in program.ask("doctor", server.endpoint)["steps"]}
+    assert (steps["device login"]["state"], steps["browser login"]["state"]) == ("ok", "ok")
+    assert steps["browser login"]["detail"] == "offered with PKCE, registration, documents, iss"
+    assert program.at_machine("audit") == before
+
+
+def test_doctor_finds_what_of_a_browser_login_is_off(program: Program) -> None:
     with program.serving("--registration", "off", "--client-documents", "off") as server:
         steps = {step["step"]: step for step in program.ask("doctor", server.endpoint)["steps"]}
         assert steps["browser login"] == {

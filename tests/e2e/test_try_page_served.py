@@ -8,6 +8,7 @@ import re
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -145,20 +146,30 @@ def write(home: Path, top: str = "", shed: str = "", price: str = "") -> str:
     return str(settings)
 
 
-@pytest.fixture
-def program(home: Path) -> Program:
-    return Program(command=SOURCE, home=home)
+@pytest.fixture(scope="module")
+def shared(shared_home: Path) -> Program:
+    """The program whose server is for all tests that need no settings of their own."""
+    return Program(command=SOURCE, home=shared_home)
 
 
-@pytest.fixture
-def served(program: Program, home: Path) -> Iterator[Server]:
-    with program.serving("--config", write(home)) as server:
+@pytest.fixture(scope="module")
+def served(shared: Program) -> Iterator[Server]:
+    with shared.serving("--config", write(shared.home)) as server, closing(Person()) as claimant:
+        claimant.claim(shared, server)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def open_to_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    home = tmp_path_factory.mktemp("open")
+    config = write(home, 'auth = "none"', "page_size = 2")
+    with Program(command=SOURCE, home=home).serving("--config", config) as server:
         yield server
 
 
 @pytest.fixture
 def people() -> Iterator[Callable[[], Person]]:
-    """Each with a browser of their own."""
+    """Make people, each with a browser of their own."""
     found: list[Person] = []
 
     def another() -> Person:
@@ -171,9 +182,11 @@ def people() -> Iterator[Callable[[], Person]]:
 
 
 @pytest.fixture
-def owner(program: Program, served: Server, people: Callable[[], Person]) -> Person:
+def owner(served: Server, people: Callable[[], Person]) -> Person:
+    """The owner, who has just signed in, in a browser that no other test has."""
     person = people()
-    person.claim(program, served)
+    signin = person.browser.get(f"{served.url}/signin")
+    person.press(signin, "Sign in", {"name": NAME, "passphrase": PASSPHRASE})
     return person
 
 
@@ -267,14 +280,11 @@ def _program(page: httpx2.Response) -> str:
     )
 
 
-def test_each_call_is_recorded_as_that_persons(owner: Person, program: Program, served: Server) -> None:
-    assert "looked around" in form(owner, served).send().text
-    found = until("the record", lambda: program.at_machine("calls") or None)
-    calls = found["calls"] if isinstance(found, dict) else found
-    assert any(
-        call["tool"] == "look" and call["person"] == NAME and call["program"] == "the try-it page"
-        for call in calls
-    )
+def test_each_call_is_recorded_as_that_persons(owner: Person, shared: Program, served: Server) -> None:
+    """With a tool that no other test calls."""
+    form(owner, served, "echo", "shed").send({"a/text": "hello"})
+    (call,) = until("the record", lambda: [call for call in _calls(shared) if call["tool"] == "echo"] or None)
+    assert (call["person"], call["program"]) == (NAME, "the try-it page")
 
 
 def test_nothing_that_a_tool_says_is_markup(owner: Person, served: Server) -> None:
@@ -327,10 +337,10 @@ def test_a_question_is_answered_in_a_second_form(owner: Person, served: Server) 
 
 
 def test_what_may_change_something_wants_a_fresh_proof(
-    owner: Person, program: Program, served: Server
+    owner: Person, shared: Program, served: Server
 ) -> None:
-    assert "it is changed" in form(owner, served, "change").confirmed().text  # just proven, by claiming
-    with sqlite3.connect(next(program.data_dir.glob("*.db"))) as db:
+    assert "it is changed" in form(owner, served, "change").confirmed().text  # just proven, by signing in
+    with sqlite3.connect(next(shared.data_dir.glob("*.db"))) as db:
         db.execute("UPDATE browser_sessions SET auth_time = auth_time - 16 * 60000")
     page = form(owner, served, "change").send()
     assert "Is it you?" in page.text
@@ -345,7 +355,7 @@ def test_what_may_change_something_wants_a_fresh_proof(
 
 
 def test_nothing_is_made_up_and_what_cannot_be_undone_is_asked_about_first(
-    owner: Person, program: Program, served: Server
+    owner: Person, shared: Program, served: Server
 ) -> None:
     listed = owner.browser.get(f"{served.url}/house/try").text
     assert re.findall(r'class="tag[^"]*">([^<]+)<', listed) == [
@@ -379,7 +389,7 @@ def test_nothing_is_made_up_and_what_cannot_be_undone_is_asked_about_first(
     assert shown.send({"kept": "["}).status_code == 403
     assert shown.send({"form_token": "x"}).status_code == 403
     assert not [
-        call for call in _calls(program) if call["tool"] == "cancel_order"
+        call for call in _calls(shared) if call["tool"] == "cancel_order"
     ]  # nothing was called so far
     assert "it is cancelled" in shown.send().text
 
@@ -425,30 +435,34 @@ def test_without_a_login_there_is_only_the_sign_in(served: Server, people: Calla
     assert "looked" not in answer.text
 
 
-def _guest(guest: Person, program: Program, *words: str) -> Person:
-    link = program.at_machine("invite", "gus", *words)["url"]
+def _guest(guest: Person, program: Program) -> Person:
+    link = program.at_machine("invite", "gus", "--scope", "mcp:tools:read")["url"]
     guest.press(
         guest.browser.get(link), "Come in", {"passphrase": PASSPHRASE, "passphrase_again": PASSPHRASE}
     )
     return guest
 
 
-def test_somebody_else_than_the_owner_may_only_where_the_settings_say_so(
-    program: Program, home: Path, owner: Person, served: Server, people: Callable[[], Person]
+def test_somebody_else_than_the_owner_may_not(
+    shared: Program, served: Server, people: Callable[[], Person]
 ) -> None:
-    guest = _guest(people(), program, "--scope", "mcp:tools:read")
+    guest = _guest(people(), shared)
     for path in ("/try", "/house/try", "/house/try/look"):
         assert guest.browser.get(served.url + path).status_code == 403
-    served.end()
-    with program.serving(
-        "--config", write(home, 'try_page = "people"'), "--port", served.url.rpartition(":")[2]
-    ) as again:
-        page = guest.browser.get(f"{again.url}/house/try")
+
+
+def test_somebody_else_than_the_owner_may_where_the_settings_say_so(
+    program: Program, home: Path, people: Callable[[], Person]
+) -> None:
+    with program.serving("--config", write(home, 'try_page = "people"')) as server:
+        people().claim(program, server)
+        guest = _guest(people(), program)
+        page = guest.browser.get(f"{server.url}/house/try")
         # Within their ceiling, and no more.
         assert re.findall(r'href="/house/try/(\w+)"', page.text) == ["look", "wonder"]
-        assert "looked around" in form(guest, again).send().text
-        assert guest.browser.get(f"{again.url}/house/try/change").status_code == 404
-        mine = form(guest, again)
+        assert "looked around" in form(guest, server).send().text
+        assert guest.browser.get(f"{server.url}/house/try/change").status_code == 404
+        mine = form(guest, server)
         program.at_machine("users", "disable", "gus")
         assert "looked" not in mine.send().text
 
@@ -462,40 +476,33 @@ def test_it_can_be_off(program: Program, home: Path, people: Callable[[], Person
 
 
 def test_where_nobody_logs_in_whoever_is_at_the_machine_may(
-    program: Program, home: Path, people: Callable[[], Person]
+    open_to_all: Server, people: Callable[[], Person]
 ) -> None:
-    with program.serving("--config", write(home, 'auth = "none"')) as server:
-        person = people()
-        page = person.browser.get(f"{server.url}/house/try")
-        assert re.findall(r'href="/house/try/(\w+)"', page.text) == [
-            "look",
-            "wonder",
-            "change",
-            "cancel_order",
-        ]
-        assert "it is changed" in form(person, server, "change").confirmed().text
-        assert "OSTIARY_TOKEN" not in _program(form(person, server).send())
-        assert form(person, server).send({"form_token": "x"}).status_code == 403
-        assert form(person, server).send({}, **{"Sec-Fetch-Site": "same-site"}).status_code == 403
+    person = people()
+    page = person.browser.get(f"{open_to_all.url}/house/try")
+    assert re.findall(r'href="/house/try/(\w+)"', page.text) == ["look", "wonder", "change", "cancel_order"]
+    assert "it is changed" in form(person, open_to_all, "change").confirmed().text
+    assert "OSTIARY_TOKEN" not in _program(form(person, open_to_all).send())
+    assert form(person, open_to_all).send({"form_token": "x"}).status_code == 403
+    assert form(person, open_to_all).send({}, **{"Sec-Fetch-Site": "same-site"}).status_code == 403
 
 
 def test_of_many_tools_a_page_shows_some_and_leads_to_the_next(
-    program: Program, home: Path, people: Callable[[], Person]
+    open_to_all: Server, people: Callable[[], Person]
 ) -> None:
-    with program.serving("--config", write(home, 'auth = "none"', "page_size = 2")) as server:
-        browser, seen, address = people().browser, list[str](), "/shed/try"
-        while address:
-            page = browser.get(server.url + address)
-            assert page.status_code == 200
-            found = re.findall(r'href="/shed/try/(\w+)"', page.text)
-            assert 0 < len(found) <= 2
-            seen += found
-            further = re.search(r'href="(/shed/try[^"]*)">More tools', page.text)
-            assert ('<a href="/shed/try">The first tools</a>' in page.text) is (address != "/shed/try")
-            address = "" if further is None else further[1]
-        assert seen == ["echo", "clock", "countdown"]
-        gone = browser.get(f"{server.url}/shed/try?at=no-such-place", follow_redirects=False)
-        assert (gone.status_code, gone.headers["Location"]) == (303, "/shed/try")
+    browser, seen, address = people().browser, list[str](), "/shed/try"
+    while address:
+        page = browser.get(open_to_all.url + address)
+        assert page.status_code == 200
+        found = re.findall(r'href="/shed/try/(\w+)"', page.text)
+        assert 0 < len(found) <= 2
+        seen += found
+        further = re.search(r'href="(/shed/try[^"]*)">More tools', page.text)
+        assert ('<a href="/shed/try">The first tools</a>' in page.text) is (address != "/shed/try")
+        address = "" if further is None else further[1]
+    assert seen == ["echo", "clock", "countdown"]
+    gone = browser.get(f"{open_to_all.url}/shed/try?at=no-such-place", follow_redirects=False)
+    assert (gone.status_code, gone.headers["Location"]) == (303, "/shed/try")
 
 
 def test_a_form_that_is_too_large_is_refused_and_a_long_text_is_not(owner: Person, served: Server) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -13,11 +12,12 @@ from typing import Any
 import httpx2
 import pytest
 from nodes import Nodes, ServedNode
-from programs import until
+from programs import WAIT_SECONDS, until
 from task_clients import Extension, Wire
 from test_refresh_races import at_once
 
 from server.store.change_feed import CONFIRMED_SECONDS
+from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.slow
 
@@ -30,9 +30,29 @@ def nodes(home: Path, postgres_database: dict[str, str]) -> Nodes:
 
 
 @pytest.fixture
-def two(nodes: Nodes) -> Iterator[Two]:
+def own_two(nodes: Nodes) -> Iterator[Two]:
+    """Two whose logs begin with the test."""
     with nodes.serving("a") as a, nodes.serving("b") as b:
         yield a, b
+
+
+@pytest.fixture(scope="module")
+def shared_nodes(shared_home: Path, postgres_server: PostgresServer) -> Iterator[Nodes]:
+    with postgres_server.database() as database:
+        yield Nodes(home=shared_home, database=database)
+
+
+@pytest.fixture(scope="module")
+def _shared_two(shared_nodes: Nodes) -> Iterator[Two]:
+    with shared_nodes.serving("a") as a, shared_nodes.serving("b") as b:
+        yield a, b
+
+
+@pytest.fixture
+def two(_shared_two: Two) -> Two:
+    """Two that all tests share which leave them running, with nobody logged in."""
+    _shared_two[0].program.at_machine("revoke", "--all", "--yes")
+    return _shared_two
 
 
 def logged_in(a: ServedNode) -> dict[str, Any]:
@@ -76,17 +96,18 @@ def test_one_refresh_token_at_both_at_once_logs_nobody_out(two: Two) -> None:
     assert login["usable"] is True
 
 
-def test_one_device_code_twenty_times_at_three_makes_one_login(nodes: Nodes, two: Two) -> None:
-    with nodes.serving("c") as third:
+def test_one_device_code_twenty_times_at_three_makes_one_login(shared_nodes: Nodes, two: Two) -> None:
+    with shared_nodes.serving("c") as third:
         a, b = two
         three = (a, b, third)
+        before = a.program.at_machine("audit", "--event", "device.redeemed")
         asked = a.client.ask_for_device()
         b.program.at_machine("approve", asked["user_code"], "--yes")
         polls = [lambda each=each: each.client.poll(asked["device_code"]) for each in three]
         answers: list[httpx2.Response] = at_once(*(polls * 7)[:20])
         assert sorted(answer.status_code for answer in answers) == [200] + [400] * 19
         redeemed = third.program.at_machine("audit", "--event", "device.redeemed")
-        assert [row["outcome"] for row in redeemed].count("ok") == 1
+        assert [row["outcome"] for row in redeemed if row not in before].count("ok") == 1
         # Whoever shows a used one may have stolen it: so the login that it made ends, as on one node.
         (token,) = [answer.json()["access_token"] for answer in answers if answer.status_code == 200]
         for one in three:
@@ -122,11 +143,11 @@ def test_both_write_to_one_trail_which_can_be_walked_from_either(two: Two) -> No
 
 
 def test_one_that_is_cut_off_from_the_database_lets_nobody_in_and_is_itself_again_afterwards(
-    two: Two,
+    own_two: Two,
 ) -> None:
-    a, b = two
+    a, b = own_two
     token, other = logged_in(a)["access_token"], logged_in(a)["access_token"]
-    for each in two:
+    for each in own_two:
         assert each.client.works(token)
         assert each.client.works(other)
     b.proxy.cut()
@@ -139,7 +160,7 @@ def test_one_that_is_cut_off_from_the_database_lets_nobody_in_and_is_itself_agai
 
     until("it to ask for every request, in vain", closed)
     # What a balancer is told, who is not at the machine.
-    assert [each.client.get("/readyz").text for each in two] == ["ready\n", "not ready\n"]
+    assert [each.client.get("/readyz").text for each in own_two] == ["ready\n", "not ready\n"]
     # The other one does not wait for it.
     assert logged_in(a)
     until("the others to find it dead", lambda: '"event":"node.gone"' in a.server.said() or None)
@@ -165,13 +186,16 @@ def test_one_that_is_cut_off_says_within_five_seconds_that_it_is_not_ready_and_s
             return None
 
         def not_ready() -> httpx2.Response | None:
+            overdue = unconfirmed_seconds() >= CONFIRMED_SECONDS
             found = ready()
-            return found if found is not None and found.status_code == 503 else None
+            if found is None or found.status_code == 503:
+                return found
+            assert not overdue, found.text
+            return None
 
         def unconfirmed_seconds() -> float:
-            found = re.search(
-                r"^ostiary_store_confirmed_seconds (\S+)$", balancer.get("/metrics").text, re.MULTILINE
-            )
+            metrics = balancer.get("/metrics", timeout=WAIT_SECONDS).text
+            found = re.search(r"^ostiary_store_confirmed_seconds (\S+)$", metrics, re.MULTILINE)
             assert found is not None
             return float(found[1])
 
@@ -182,17 +206,14 @@ def test_one_that_is_cut_off_says_within_five_seconds_that_it_is_not_ready_and_s
         until("it to be ready", ready_again)
         assert unconfirmed_seconds() < CONFIRMED_SECONDS
         b.proxy.cut()
-        cut_at = time.monotonic()
         found = until("it to say so", not_ready)
-        # What was confirmed last was asked for up to a look before; and a look of the balancer's may have come just too early.
-        took = time.monotonic() - cut_at
-        assert CONFIRMED_SECONDS - 1 < took < CONFIRMED_SECONDS + 3, (took, found.text)
         assert re.match(
             r"not ready: (what other processes changed|a write has been waiting|the database)", found.text
         ), found.text
         assert unconfirmed_seconds() >= CONFIRMED_SECONDS - 0.5
         for _ in range(3):
-            assert not_ready() is not None, "and it is told at once from then on"
+            told = ready()
+            assert told is None or told.status_code == 503, "and so it is from then on"
         b.proxy.mend()
         until("it to be ready again", ready_again)
         assert unconfirmed_seconds() < CONFIRMED_SECONDS

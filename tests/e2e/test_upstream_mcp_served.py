@@ -7,14 +7,13 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from programs import NODE_BIN, ROOT, SOURCE, WAIT_SECONDS, Background, Program, Server, needed, until
+from programs import NODE_BIN, ROOT, SOURCE, WAIT_SECONDS, Background, House, Program, Server, needed, until
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
@@ -31,18 +30,35 @@ def node_server(name: str, *arguments: str) -> list[str]:
     return [str(NODE_BIN / "node"), str(script), *arguments]
 
 
-@pytest.fixture
-def ostiary(home: Path) -> Program:
+def with_notes(home: Path) -> Program:
     notes = home / "notes"
     notes.mkdir()
     (notes / "milk.txt").write_text("two bottles", "utf-8")
     return Program(command=SOURCE, home=home)
 
 
-@contextmanager
-def fastmcp(program: Program) -> Generator[str]:
+@pytest.fixture
+def ostiary(home: Path) -> Program:
+    return with_notes(home)
+
+
+@pytest.fixture(scope="module")
+def federation(shared_home: Path) -> Program:
+    """The program whose server has five of others behind it."""
+    return with_notes(shared_home)
+
+
+@pytest.fixture(scope="module")
+def fastmcp(federation: Program) -> Iterator[str]:
     python = needed(ROOT / ".venvs" / "fastmcp" / "bin" / "python", "scripts/peers python")
-    with program.starting(str(FASTMCP), command=[str(python)]) as background:
+    with federation.starting(str(FASTMCP), command=[str(python)]) as background:
+        yield background.await_words(r"Listening on (\S+)")[1] + "/mcp"
+
+
+@pytest.fixture(scope="module")
+def sdk_behind_oauth(federation: Program) -> Iterator[str]:
+    python = needed(ROOT / ".venvs" / "peers" / "bin" / "python", "scripts/peers python")
+    with federation.starting(str(SDK_BEHIND_OAUTH), command=[str(python)]) as background:
         yield background.await_words(r"Listening on (\S+)")[1] + "/mcp"
 
 
@@ -72,8 +88,8 @@ def test_a_command_is_all_that_a_server_of_others_needs(ostiary: Program) -> Non
         assert "denied" in outside.stdout + outside.stderr
 
 
-def test_an_address_is_all_that_a_server_of_others_needs(ostiary: Program) -> None:
-    with fastmcp(ostiary) as url, ostiary.serving("--upstream", url) as server:
+def test_an_address_is_all_that_a_server_of_others_needs(ostiary: Program, fastmcp: str) -> None:
+    with ostiary.serving("--upstream", fastmcp) as server:
         ostiary.log_in(server)
         assert "hello" in ostiary.run("call", server.endpoint, "echo", "text=hello").stdout
 
@@ -104,8 +120,25 @@ META = {
 }
 
 
-def federated(program: Program, url: str) -> None:
-    """Four servers of others behind one address."""
+@pytest.fixture(scope="module")
+def five(federation: Program, fastmcp: str, sdk_behind_oauth: str) -> Iterator[Server]:
+    """A server of ours that is logged in to the one of the five that wants a login.
+
+    They are from npm and PyPI: filesystem, everything, memory, a FastMCP server, and one of the Python SDK with its own OAuth.
+    """
+    federated(federation, fastmcp, sdk_behind_oauth)
+    with federation.serving() as server:
+        federation.log_in(server)
+        trouble = trouble_of(federation, "main/sdk")
+        assert trouble is not None and "ostiary upstream login main/sdk" in trouble
+        log_in_upstream(federation, "sdk")
+        until("its tools", lambda: trouble_of(federation, "main/sdk") is None or None)
+        yield server
+        assert server.end(signal.SIGTERM) == 0
+
+
+def federated(program: Program, url: str, guarded: str) -> None:
+    """Five servers of others behind one address."""
 
     def words(command: list[str]) -> str:
         return json.dumps(command)
@@ -140,32 +173,36 @@ trust = "first-use"
 id = "fast"
 url = "{url}"
 banner = true
+
+[[server.agent]]
+kind = "mcp"
+trust = "first-use"
+id = "sdk"
+url = "{guarded}"
 """,
         "utf-8",
     )
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_four_servers_of_others_are_one_for_an_official_client(ostiary: Program, mode: str) -> None:
-    with fastmcp(ostiary) as url:
-        federated(ostiary, url)
-        with ostiary.serving() as server:
-            ostiary.log_in(server)
-            entity = {"name": "Ada", "entityType": "person", "observations": ["counts"]}
-            found = called_by_the_sdk(
-                ostiary,
-                server,
-                mode,
-                ("files__read_text_file", {"path": str(ostiary.home / "notes" / "milk.txt")}),
-                ("all__echo", {"message": "again"}),
-                ("all__get-tiny-image", {}),
-                ("all__get-structured-content", {"location": "Chicago"}),
-                ("all__trigger-long-running-operation", {"duration": 1, "steps": 4}),
-                ("memory__create_entities", {"entities": [entity]}),
-                ("memory__read_graph", {}),
-                ("fast__echo", {"text": "hello"}),
-                ("files__read_text_file", {"path": "/etc/hostname"}),
-            )
+def test_four_servers_of_others_are_one_for_an_official_client(
+    federation: Program, five: Server, mode: str
+) -> None:
+    entity = {"name": f"Ada, {mode}", "entityType": "person", "observations": ["counts"]}
+    found = called_by_the_sdk(
+        federation,
+        five,
+        mode,
+        ("files__read_text_file", {"path": str(federation.home / "notes" / "milk.txt")}),
+        ("all__echo", {"message": "again"}),
+        ("all__get-tiny-image", {}),
+        ("all__get-structured-content", {"location": "Chicago"}),
+        ("all__trigger-long-running-operation", {"duration": 1, "steps": 4}),
+        ("memory__create_entities", {"entities": [entity]}),
+        ("memory__read_graph", {}),
+        ("fast__echo", {"text": "hello"}),
+        ("files__read_text_file", {"path": "/etc/hostname"}),
+    )
     assert found["revision"] == (MODERN if mode == "auto" else LEGACY)
     assert {"files__list_directory", "all__echo", "memory__read_graph", "fast__echo"} <= set(found["tools"])
     assert "files__write_file" not in found["tools"]
@@ -177,7 +214,7 @@ def test_four_servers_of_others_are_one_for_an_official_client(ostiary: Program,
     assert "completed" in long["text"]
     assert found["progress"] == sorted(found["progress"])
     assert found["progress"][-1:] == [4.0]
-    assert graph["structured"]["entities"][0]["name"] == "Ada"
+    assert entity["name"] in [each["name"] for each in graph["structured"]["entities"]]
     assert fast["text"] == "hello"
     assert outside["is_error"]
     assert "denied" in outside["text"]
@@ -187,43 +224,22 @@ def test_four_servers_of_others_are_one_for_an_official_client(ostiary: Program,
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_one_of_five_wants_a_login_and_all_are_one_for_an_official_client(
-    ostiary: Program, mode: str
+    federation: Program, five: Server, mode: str
 ) -> None:
-    """From npm and PyPI: filesystem, everything, memory, a FastMCP server, and one of the Python SDK with its own OAuth."""
-    with fastmcp(ostiary) as url, sdk_behind_oauth(ostiary) as guarded:
-        federated(ostiary, url)
-        settings = ostiary.home / "ostiary.toml"
-        settings.write_text(
-            settings.read_text("utf-8")
-            + f'[[server.agent]]\nkind = "mcp"\nid = "sdk"\nurl = "{guarded}"\ntrust = "first-use"\n',
-            "utf-8",
-        )
-        with ostiary.serving() as server:
-            ostiary.log_in(server)
-            assert trouble_of(ostiary, "main/sdk") == "wants a login: ostiary upstream login main/sdk"
-            log_in_upstream(ostiary, "sdk")
-            until("its tools", lambda: trouble_of(ostiary, "main/sdk") is None or None)
-            found = called_by_the_sdk(
-                ostiary,
-                server,
-                mode,
-                ("files__read_text_file", {"path": str(ostiary.home / "notes" / "milk.txt")}),
-                ("all__echo", {"message": "again"}),
-                ("memory__read_graph", {}),
-                ("fast__echo", {"text": "hello"}),
-                ("sdk__remember", {"note": "milk"}),
-            )
+    found = called_by_the_sdk(
+        federation,
+        five,
+        mode,
+        ("files__read_text_file", {"path": str(federation.home / "notes" / "milk.txt")}),
+        ("all__echo", {"message": "again"}),
+        ("memory__read_graph", {}),
+        ("fast__echo", {"text": "hello"}),
+        ("sdk__remember", {"note": mode}),
+    )
     assert [each["is_error"] for each in found["results"]] == [False] * 5
     read, echo, _, fast, remembered = found["results"]
     assert (read["text"], echo["text"], fast["text"]) == ("two bottles", "Echo: again", "hello")
-    assert remembered["text"] == "remembered: milk"
-
-
-@contextmanager
-def sdk_behind_oauth(program: Program) -> Generator[str]:
-    python = needed(ROOT / ".venvs" / "peers" / "bin" / "python", "scripts/peers python")
-    with program.starting(str(SDK_BEHIND_OAUTH), command=[str(python)]) as background:
-        yield background.await_words(r"Listening on (\S+)")[1] + "/mcp"
+    assert remembered["text"].startswith("remembered: ") and mode in remembered["text"]
 
 
 def log_in_upstream(program: Program, name: str) -> None:
@@ -242,28 +258,31 @@ def trouble_of(program: Program, name: str) -> str | None:
     return None if found[name] is None else found[name]["words"]
 
 
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """The one of npm that asks its clients."""
+    program = Program(command=SOURCE, home=tmp_path_factory.mktemp("everything"))
+    with program.serving("--", *node_server("everything", "stdio")) as server:
+        program.log_in(server)
+        yield House(program=program, server=server)
+
+
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_what_a_server_of_others_asks_reaches_an_official_client(ostiary: Program, mode: str) -> None:
-    with ostiary.serving("--", *node_server("everything", "stdio")) as server:
-        ostiary.log_in(server)
-        asked = ("trigger-elicitation-request", {})
-        sampled = ("trigger-sampling-request", {"prompt": "say", "maxTokens": 10})
-        found = called_by_the_sdk(ostiary, server, mode, asked, sampled)
+def test_what_a_server_of_others_asks_reaches_an_official_client(everything: House, mode: str) -> None:
+    asked = ("trigger-elicitation-request", {})
+    sampled = ("trigger-sampling-request", {"prompt": "say", "maxTokens": 10})
+    found = called_by_the_sdk(everything.program, everything.server, mode, asked, sampled)
     elicited, sample = found["results"]
     assert "Ada" in elicited["text"]
     assert "a sample" in sample["text"]
 
 
-def test_one_that_is_killed_is_back_and_the_others_never_noticed(ostiary: Program) -> None:
-    with fastmcp(ostiary) as url:
-        federated(ostiary, url)
-        with ostiary.serving("--auth", "none") as server:
-            victim = until("the process", lambda: child_called(server, "server-memory"))
-            os.kill(victim, signal.SIGKILL)
-            assert "hello" in ostiary.run("call", server.endpoint, "fast__echo", "text=hello").stdout
-            until("another process", lambda: child_called(server, "server-memory", other_than=victim))
-            assert ostiary.ask("call", server.endpoint, "memory__read_graph")["isError"] is False
-            assert server.end(signal.SIGTERM) == 0
+def test_one_that_is_killed_is_back_and_the_others_never_noticed(federation: Program, five: Server) -> None:
+    victim = until("the process", lambda: child_called(five, "server-memory"))
+    os.kill(victim, signal.SIGKILL)
+    assert "hello" in federation.run("call", five.endpoint, "fast__echo", "text=hello").stdout
+    until("another process", lambda: child_called(five, "server-memory", other_than=victim))
+    assert federation.ask("call", five.endpoint, "memory__read_graph")["isError"] is False
 
 
 def child_called(server: Background, name: str, other_than: int = 0) -> int | None:

@@ -6,7 +6,6 @@ Two people, a key of each, and a stranger who pays by the call: each asks for wh
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -51,10 +50,9 @@ def read(customer: Customer, uri: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def people() -> Iterator[People]:
+def people(shared_home: Path) -> Iterator[People]:
     with (
-        tempfile.TemporaryDirectory(prefix="ostiary-", ignore_cleanup_errors=True) as folder,
-        open_shop(Path(folder)) as shop,
+        open_shop(shared_home) as shop,
         closing(Person()) as owner,
         closing(Person()) as ben,
     ):

@@ -8,7 +8,7 @@ import re
 import signal
 import socket
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,25 +16,38 @@ from typing import Any
 import httpx2
 import pytest
 from handmade import Handmade
-from programs import SOURCE, WAIT_SECONDS, Background, Program, Server, until
+from programs import SOURCE, WAIT_SECONDS, Background, House, Program, Server, until
 from prometheus_client.parser import text_string_to_metric_families
 from walk import blocks
 
 from tests.call_counts import Talk, tool_call
+from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.slow
 
 COUNT = 3
 
 
-@pytest.fixture
-def program(home: Path, postgres_database: dict[str, str]) -> Program:
-    where = postgres_database
+def with_workers(home: Path, where: Mapping[str, str]) -> Program:
     (home / "address").write_text(
         f"postgresql://{where['user']}:hunter2@/{where['dbname']}?host={where['host']}\n", "utf-8"
     )
     (home / "ostiary.toml").write_text(f'store = "file:address"\nworkers = {COUNT}\n', "utf-8")
     return Program(command=SOURCE, home=home, alone=True)
+
+
+@pytest.fixture
+def program(home: Path, postgres_database: dict[str, str]) -> Program:
+    return with_workers(home, postgres_database)
+
+
+@pytest.fixture(scope="module")
+def house(shared_home: Path, postgres_server: PostgresServer) -> Iterator[House]:
+    """The program and the server that all tests share which leave its workers alive."""
+    with postgres_server.database() as database:
+        program = with_workers(shared_home, database)
+        with serving(program) as server:
+            yield House(program=program, server=server)
 
 
 @contextmanager
@@ -49,8 +62,12 @@ def port_of(server: Server) -> int:
 
 
 def events(background: Background, event: str) -> list[dict[str, Any]]:
-    lines = [line for line in background.said().splitlines() if f'"event":"{event}"' in line]
-    return [json.loads(line) for line in lines]
+    return [json.loads(line) for line in log_lines(background) if f'"event":"{event}"' in line]
+
+
+def log_lines(background: Background) -> list[str]:
+    """Return the lines that are written to their end."""
+    return background.said().rpartition("\n")[0].splitlines()
 
 
 def pid_of(background: Background, number: int) -> int:
@@ -66,11 +83,11 @@ def lives(pid: int) -> bool:
         return False
 
 
-def called(port: int, text: str) -> str:
+def called(port: int, text: str, *, token: str | None = None) -> str:
     """What a new connection gets for one call, or how it broke."""
     try:
         with closing(Talk(port)) as talk:
-            status, body = talk.exchange(tool_call(port, "echo", {"text": text}))
+            status, body = talk.exchange(tool_call(port, "echo", {"text": text}, token=token))
     except (OSError, AssertionError) as error:  # the latter: it was closed
         return f"broke: {error}"
     return json.loads(body)["result"]["content"][0]["text"] if status == 200 else f"answered {status}"
@@ -217,19 +234,21 @@ def test_a_supervisor_is_told_once_that_all_are_ready_and_again_and_again_that_t
         assert told.count("READY=1") == 1
 
 
-def test_a_login_made_at_one_of_them_is_good_at_all_and_its_end_is_an_end_at_all(program: Program) -> None:
-    with serving(program) as server:
-        program.log_in(server)
-        token = program.tokens()["access_token"]
+def test_a_login_made_at_one_of_them_is_good_at_all_and_its_end_is_an_end_at_all(house: House) -> None:
+    program = house.program
+    program.log_in(house.server)
+    token = program.tokens()["access_token"]
 
-        def works() -> bool:
-            client = Handmade(server.url)
-            with closing(client):
-                return client.works(token)
+    def works() -> bool:
+        client = Handmade(house.server.url)
+        with closing(client):
+            return client.works(token)
 
-        assert all(works() for _ in range(4 * COUNT))
-        assert program.at_machine("verify")["broken"] is None
-        said = server.said() + "".join(program.said)
+    assert all(works() for _ in range(4 * COUNT))
+    assert program.at_machine("verify")["broken"] is None
+    program.at_machine("revoke", "--all", "--yes")
+    until("its end at all", lambda: not any(works() for _ in range(4 * COUNT)) or None)
+    said = house.server.said() + "".join(program.said)
     assert "hunter2" not in said
     assert token not in said
 
@@ -335,67 +354,73 @@ def test_the_variable_of_a_worker_makes_none_of_whoever_sets_it(home: Path) -> N
     assert "OSTIARY_WORKER is set by a server for its own workers" in refused.stderr
 
 
-def test_each_line_of_the_log_is_whole_and_says_whose_it_is(program: Program) -> None:
-    with serving(program, "--auth", "none") as server:
-        port = port_of(server)
+def test_each_line_of_the_log_is_whole_and_says_whose_it_is(house: House) -> None:
+    house.program.log_in(house.server)
+    port, token = port_of(house.server), house.program.tokens()["access_token"]
+    before = len(events(house.server, "tool.called"))
 
-        def call() -> None:
-            for count in range(100):
-                called(port, f"text {count}")
+    def call() -> None:
+        for count in range(100):
+            called(port, f"text {count}", token=token)
 
-        callers = [threading.Thread(target=call) for _ in range(4)]
-        for caller in callers:
-            caller.start()
-        for caller in callers:
-            caller.join()
-    lines = [json.loads(line) for line in server.said().splitlines() if not line.startswith("Listening on")]
-    calls = [line for line in lines if line["event"] == "tool.called"]
+    callers = [threading.Thread(target=call) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    calls = until("all calls", lambda: at_least(400, events(house.server, "tool.called")[before:]))
     assert len(calls) == 400
     assert {line["worker"] for line in calls} <= set(range(1, COUNT + 1))
+    lines = [json.loads(line) for line in log_lines(house.server) if not line.startswith("Listening on")]
     ready = [line["worker"] for line in lines if line["event"] == "worker.ready"]
     assert sorted(ready) == list(range(1, COUNT + 1))
     assert "worker" not in next(line for line in lines if line["event"] == "server.started")
 
 
-def test_one_admin_socket_and_one_admin_port_answer_for_all_of_them(program: Program) -> None:
-    with serving(program) as server:
-        program.log_in(server)
-        client = Handmade(server.url)
-        assert client.works(program.tokens()["access_token"])
-        client.close()
-        each_of_them = rf"(?:node \S+:\d+, {COUNT - 1} others alive\n){{{COUNT}}}"
-        assert re.fullmatch(rf"ready\n{each_of_them}", seen(server, "/readyz"))
-        assert seen(server, "/healthz") == "ok\n"
-        families = {each.name: each for each in text_string_to_metric_families(seen(server, "/metrics"))}
-        answered = families["ostiary_http_requests"].samples
-        assert {each.labels["worker"] for each in families["ostiary_info"].samples} == {"1", "2", "3"}
-        # Each request was counted by whoever answered it, and nobody else.
-        tokens = [
-            each.value
-            for each in answered
-            if each.labels["route"] == "/token" and each.labels["status"] == "200"
-        ]
-        assert sum(tokens) == 1
-        assert [each.value for each in families["ostiary_workers"].samples] == [COUNT]
-        assert [each.value for each in families["ostiary_worker_restarts"].samples] == [0] * COUNT
+def at_least(count: int, found: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    return found if len(found) >= count else None
 
-        status = program.at_machine("status")["server"]
-        assert [(each["worker"], each["state"], each["answers"]) for each in status["workers"]] == [
-            (number, "serving", True) for number in range(1, COUNT + 1)
-        ]
-        assert {each["pid"] for each in status["workers"]} == {pid_of(server, n) for n in range(1, COUNT + 1)}
-        shown = program.run("status", "--data-dir", str(program.data_dir)).stdout
-        assert f"{COUNT} processes serve" in shown
-        assert program.run("status", "--ready", "--data-dir", str(program.data_dir)).stdout == "ready\n"
 
-        # One that is stopped hangs: it is left out, and said to be.
-        stopped = pid_of(server, 2)
-        os.kill(stopped, signal.SIGSTOP)
-        try:
-            told = program.at_machine("status")["server"]["workers"]
-            assert [each["answers"] for each in told] == [True, False, True]
-        finally:
-            os.kill(stopped, signal.SIGCONT)
+def test_one_admin_socket_and_one_admin_port_answer_for_all_of_them(house: House) -> None:
+    program, server = house.program, house.server
+    each_of_them = rf"(?:node \S+:\d+, {COUNT - 1} others alive\n){{{COUNT}}}"
+    assert re.fullmatch(rf"ready\n{each_of_them}", seen(server, "/readyz"))
+    assert seen(server, "/healthz") == "ok\n"
+    # Each request is counted by whoever answered it, and nobody else.
+    before = tokens_given(server)
+    program.log_in(server)
+    assert tokens_given(server) == before + 1
+    families = {each.name: each for each in text_string_to_metric_families(seen(server, "/metrics"))}
+    assert {each.labels["worker"] for each in families["ostiary_info"].samples} == {"1", "2", "3"}
+    assert [each.value for each in families["ostiary_workers"].samples] == [COUNT]
+    assert [each.value for each in families["ostiary_worker_restarts"].samples] == [0] * COUNT
+
+    status = program.at_machine("status")["server"]
+    assert [(each["worker"], each["state"], each["answers"]) for each in status["workers"]] == [
+        (number, "serving", True) for number in range(1, COUNT + 1)
+    ]
+    assert {each["pid"] for each in status["workers"]} == {pid_of(server, n) for n in range(1, COUNT + 1)}
+    shown = program.run("status", "--data-dir", str(program.data_dir)).stdout
+    assert f"{COUNT} processes serve" in shown
+    assert program.run("status", "--ready", "--data-dir", str(program.data_dir)).stdout == "ready\n"
+
+    # One that is stopped hangs: it is left out, and said to be.
+    stopped = pid_of(server, 2)
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        told = program.at_machine("status")["server"]["workers"]
+        assert [each["answers"] for each in told] == [True, False, True]
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+
+
+def tokens_given(server: Server) -> float:
+    families = {each.name: each for each in text_string_to_metric_families(seen(server, "/metrics"))}
+    return sum(
+        each.value
+        for each in families["ostiary_http_requests"].samples
+        if each.labels["route"] == "/token" and each.labels["status"] == "200"
+    )
 
 
 def test_settings_that_change_are_read_by_all_and_what_is_wrong_with_them_is_said_once(
