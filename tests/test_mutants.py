@@ -150,6 +150,32 @@ def test_the_same_seed_draws_the_same_from_each_package(programs: SimpleNamespac
     assert sorted(each.file for each in drawn) == [files[0]] * 3 + [files[1]] * 3
 
 
+def test_the_nearest_tests_come_first_and_those_on_postgresql_where_it_is_about_that(
+    programs: SimpleNamespace, checkout: Path
+) -> None:
+    for name, text in {
+        "server/shop/postgres_prices.py": "",
+        "tests/shop/test_opening.py": "",
+        "tests/shop/test_postgres_shop.py": "",
+        "tests/limits/test_counted.py": "from server.shop import (\n    prices,\n)\n",
+        "tests/street/test_strolls.py": "from server.shop.prices_of_old import discount\n",
+        "tests/interaction/test_calls.py": "",
+    }.items():
+        (checkout / name).parent.mkdir(exist_ok=True)
+        (checkout / name).write_text(text, "utf-8")
+    stages, stage = programs.nearest.stages, programs.nearest.Stage
+    others = ["tests/shop/test_opening.py", "tests/shop/test_postgres_shop.py"]
+    outside = stage(["tests/interaction"])
+    assert stages(checkout, FILE) == [
+        stage([TEST]), stage(others), stage(["tests/limits/test_counted.py"]), outside
+    ]  # fmt: skip
+    about_postgres = "server/shop/postgres_prices.py"
+    (checkout / about_postgres).write_text('"""PostgreSQL."""\n', "utf-8")
+    assert stages(checkout, about_postgres) == [
+        stage([others[1], TEST, others[0]]), outside, stage(["tests/limits"], "postgres")
+    ]  # fmt: skip
+
+
 def tried(programs: SimpleNamespace, checkout: Path, line: str, *only: str) -> dict[str, tuple[str, str]]:
     """Outcome and test, by what the mutants of one line make of it."""
     number = SHOP.splitlines().index(line) + 1

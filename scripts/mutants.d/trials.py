@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Lock, Thread
 from typing import Final, NamedTuple
 
 from decisions import Mutant, mutants
@@ -55,26 +55,31 @@ class CannotRun(Exception):
     """Why no mutant can be tried."""
 
 
+class Over(Exception):
+    """The time for all mutants is over, or somebody ended the run."""
+
+
 class Copy:
     """A checkout of its own, in which one mutant at a time stands."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self._folder = folder
         self._watch, self._reached = folder.with_suffix(".watch"), folder.with_suffix(".reached")
-        listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        for name in (
-            subprocess.run(listing, cwd=root, capture_output=True, check=True).stdout.decode().split("\0")
-        ):
-            if name and (root / name).is_file():
+        command = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+        listing = subprocess.run(command, cwd=root, capture_output=True, check=True).stdout.decode()
+        for name in filter(None, listing.split("\0")):
+            if (root / name).is_file():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(root / name, folder / name)
         if (root / ".venvs").exists():
             (folder / ".venvs").symlink_to(root / ".venvs")
-        paths = (folder, HERE)
         self._environment = {
-            name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
-        } | {"PYTHONPATH": os.pathsep.join(map(str, paths)), "MUTANT_WATCH": str(self._watch)}
+            **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
+            "PYTHONPATH": os.pathsep.join((str(folder), str(HERE))),
+            "MUTANT_WATCH": str(self._watch),
+        }
         self._running: subprocess.Popen[bytes] | None = None
+        self._over = False
         self._without: set[str] = set()  # tests that fail without a mutant, too
         self._edits = 0
 
@@ -93,40 +98,48 @@ class Copy:
         source = path.read_bytes()
         self._reached.write_bytes(b"")
         os.utime(self._reached, (0, 0))
-        reached = f"__import__('os').utime({str(self._reached)!r})"
-        edited = mutant.written(source, reached)
-        cut = False
-        for stage in stages(self._folder, mutant.file):
-            while True:
-                self._put(path, edited)
-                ended = self._tests(stage, STAGE_SECONDS)
-                if ended.status in GOOD:
-                    break
-                self._put(path, source)
-                began = time.monotonic()
-                passes = self._alone(ended.test or stage.files[0], stage.store, STAGE_SECONDS)
-                seconds = time.monotonic() - began
-                if not passes and ended.test not in self._without:
-                    self._without.add(ended.test)
-                    continue
-                if ended.status is None:
-                    self._put(path, edited)
-                    if self._alone(ended.test or stage.files[0], stage.store, 3 * seconds + HANGING_SECONDS):
-                        cut = True
-                        break
-                self._put(path, source)
-                what = "" if "::" in ended.test else " does not load" if ended.status else ""
-                return Verdict(
-                    mutant, "killed", f"{ended.test}{what}{' never ends' if ended.status is None else ''}"
-                )
-        self._put(path, source)
+        edited = mutant.written(source, f"__import__('os').utime({str(self._reached)!r})")
+        in_time = True
+        try:
+            for stage in stages(self._folder, mutant.file):
+                killer = self._killer(stage, path, source, edited)
+                if killer:
+                    return Verdict(mutant, "killed", killer)
+                in_time = in_time and killer is not None
+        finally:
+            self._put(path, source)
         outcome = "survived" if self._reached.stat().st_mtime else "not reached"
-        return Verdict(mutant, outcome, "not all tests ran in time" if cut else "")
+        return Verdict(mutant, outcome, "" if in_time else "not all tests came to their end")
 
     def end(self) -> None:
-        running = self._running
-        if running is not None:
-            _end(running)
+        self._over = True
+        if self._running is not None:
+            _end(self._running)
+
+    def _killer(self, stage: Stage, path: Path, source: bytes, edited: bytes) -> str | None:
+        """Which test of the stage notices, empty if none does. None: not all of them ran."""
+        while files := [file for file in stage.files if file not in self._without]:
+            self._put(path, edited)
+            ended = self._tests(files, stage.store, STAGE_SECONDS)
+            if ended.status in GOOD:
+                return ""
+            test = ended.test or files[0]
+            self._put(path, source)
+            began = time.monotonic()
+            fine = self._alone(test, stage.store, STAGE_SECONDS)
+            seconds = time.monotonic() - began
+            if not fine and ended.test and test not in self._without:
+                self._without.add(test)
+                continue
+            if not fine:
+                return None
+            if ended.status is not None:
+                return test if "::" in test else f"{test} does not load"
+            self._put(path, edited)
+            if self._alone(test, stage.store, 3 * seconds + HANGING_SECONDS):
+                return None
+            return f"{test} never ends"
+        return ""
 
     def _put(self, path: Path, source: bytes) -> None:
         """No two texts of a file have the same time, by which Python tells whether it is compiled."""
@@ -136,23 +149,31 @@ class Copy:
 
     def _alone(self, test: str, store: str, seconds: float) -> bool:
         """Whether a test passes, or a file of tests loads."""
-        more = () if "::" in test else ("--collect-only",)
-        return self._tests(Stage([test], store), seconds, *more).status == 0
+        if "::" in test:
+            return self._tests([test], store, seconds).status == 0
+        return self._tests([test], store, seconds, "--collect-only").status in GOOD
 
-    def _tests(self, stage: Stage, seconds: float, *more: str) -> Ended:
+    def _tests(self, files: Sequence[str], store: str, seconds: float, *more: str) -> Ended:
         self._watch.write_bytes(b"")
-        store = ("--store", stage.store) if stage.store != "sqlite" else ()
-        without = [word for test in sorted(self._without) for word in ("--deselect", test)]
+        options = [*OPTIONS, *more, *(("--store", store) if store != "sqlite" else ())]
+        for test in sorted(self._without):
+            options += ("--deselect", test)
+        if self._over:
+            raise Over
         self._running = subprocess.Popen(
-            [sys.executable, "-P", "-m", "pytest", *OPTIONS, *store, *more, *without, *stage.files],
+            [sys.executable, "-P", "-m", "pytest", *options, *files],
             cwd=self._folder, env=self._environment, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
+        if self._over:  # since
+            _end(self._running)
         status: int | None = None
         try:
             status = self._running.wait(seconds)
         except subprocess.TimeoutExpired:
             _end(self._running)
+        if self._over:
+            raise Over
         lines = self._watch.read_text("utf-8").splitlines()
         failed = [line for line in lines if line.startswith("failed ")]
         return Ended(status, (failed or lines or [" "])[-1].partition(" ")[2])
@@ -160,11 +181,11 @@ class Copy:
 
 def _end(running: subprocess.Popen[bytes]) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(running.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            running.wait(10)
-            return
+        if running.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(running.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                running.wait(10)
 
 
 def drawn(root: Path, files: Sequence[str], count: int, seed: int) -> list[Mutant]:
@@ -186,10 +207,10 @@ class Trials:
         self._root, self._folder = root, folder
         self._jobs = min(jobs, MOST_AT_ONCE)
         self._until = time.monotonic() + seconds
-        self._over, self._lock = Event(), Lock()
+        self._lock = Lock()
         self._copies: list[Copy] = []
         self._verdicts: list[Verdict] = []
-        self._broken: list[BaseException] = []
+        self._broken: list[Exception] = []
 
     def run(self, wanted: Sequence[Mutant]) -> list[Verdict]:
         """Try them all, or as many as there is time for; print a row for each at its end."""
@@ -200,9 +221,8 @@ class Trials:
             thread.start()
         try:
             for thread in threads:
-                thread.join()
+                thread.join(max(0.0, self._until - time.monotonic()))
         finally:
-            self._over.set()
             for copy in self._copies:
                 copy.end()
             for thread in threads:
@@ -213,7 +233,7 @@ class Trials:
 
     def _work(self, copy: Copy, waiting: Iterator[Mutant]) -> None:
         try:
-            while time.monotonic() < self._until and not self._over.is_set():
+            while not self._broken:
                 with self._lock:
                     mutant = next(waiting, None)
                 if mutant is None:
@@ -221,12 +241,12 @@ class Trials:
                 copy.check(mutant.file)
                 verdict = copy.try_out(mutant)
                 with self._lock:
-                    if not self._over.is_set():
-                        self._verdicts.append(verdict)
-                        print(verdict.row(), flush=True)
-        except BaseException as error:
+                    self._verdicts.append(verdict)
+                    print(verdict.row(), flush=True)
+        except Over:
+            pass
+        except Exception as error:
             self._broken.append(error)
-            self._over.set()
 
 
 def sums(verdicts: Sequence[Verdict]) -> str:
