@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import pytest
@@ -19,6 +20,7 @@ from server.till import claims, statements
 from server.till.calls import Earlier, Refusal, Served, Shown, Started
 from server.till.offers import PricedTool
 from server.till.refunds import RefundOrder, refund
+from server.till.till import Till
 from server.x402.facilitators import FacilitatorDown
 from server.x402.settlements import AlreadyUsed, Unknown
 from tests.till.open_till import (
@@ -103,7 +105,18 @@ async def test_an_answer_that_was_not_given_is_given_to_the_same_call_and_charge
         assert (await at.wallet())["balance"] == 40_000
 
 
-async def test_the_same_call_at_the_same_time_waits_for_the_first() -> None:
+@pytest.mark.parametrize(
+    ("how", "then", "left"),
+    [
+        (lambda till, begun: till.finish(begun, ANSWER), Earlier, 40_000),
+        (lambda till, begun: till.release(begun), Started, 50_000),
+        (lambda till, begun: till.interrupt(begun), Started, 50_000),
+    ],
+    ids=["finished", "released", "interrupted"],
+)
+async def test_the_same_call_at_the_same_time_goes_on_as_soon_as_the_first_has_ended(
+    how: Callable[[Till, Started], Awaitable[object]], then: type, left: int
+) -> None:
     async with open_till() as at:
         await at.give(50_000)
         begun = await at.till.begin(a_call(), an_offer(), Shown())
@@ -116,9 +129,12 @@ async def test_the_same_call_at_the_same_time_waits_for_the_first() -> None:
 
             nursery.start_soon(join)
             await trio.testing.wait_all_tasks_blocked()
-            await at.till.finish(begun, ANSWER)
-        assert [type(each) for each in found] == [Earlier]
-        assert (await at.wallet())["balance"] == 40_000
+            assert found == []
+            await how(at.till, begun)
+            await trio.testing.wait_all_tasks_blocked()
+            assert [type(each) for each in found] == [then]
+            nursery.cancel_scope.cancel()
+        assert (await at.wallet())["balance"] == left
 
 
 async def test_the_same_call_at_another_node_waits_for_the_first_and_is_given_its_answer(
