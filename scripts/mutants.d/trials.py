@@ -49,6 +49,7 @@ class Verdict(NamedTuple):
 class Ended(NamedTuple):
     status: int | None  # None: not in time
     test: str  # the one that failed, else the last that began
+    since: float = 0.0  # how many seconds before the end that was
 
 
 class CannotRun(Exception):
@@ -123,6 +124,8 @@ class Copy:
             ended = self._tests(files, stage.store, STAGE_SECONDS)
             if ended.status in GOOD:
                 return ""
+            if ended.status is None and ended.since < HANGING_SECONDS:
+                return None  # there was not time enough for all of them
             test = ended.test or files[0]
             self._put(path, source)
             began = time.monotonic()
@@ -174,9 +177,10 @@ class Copy:
             _end(self._running)
         if self._over:
             raise Over
+        since = time.time() - self._watch.stat().st_mtime
         lines = self._watch.read_text("utf-8").splitlines()
         failed = [line for line in lines if line.startswith("failed ")]
-        return Ended(status, (failed or lines or [" "])[-1].partition(" ")[2])
+        return Ended(status, (failed or lines or [" "])[-1].partition(" ")[2], since)
 
 
 def _end(running: subprocess.Popen[bytes]) -> None:
