@@ -204,6 +204,7 @@ def test_only_what_is_about_the_tree_is_loose_among_the_tests() -> None:
         "test_documented_blocks",
         "test_identity_manifest",
         "test_manifest",
+        "test_mutants",
         "test_repository",
         "test_whole_run",
     }

@@ -31,8 +31,9 @@ from server.backends.base import (
     Progress,
     ProtocolFailure,
     ResourceRead,
+    Trouble,
 )
-from server.gateway.credentials import StaticCredential
+from server.gateway.credentials import Credential, StaticCredential
 from server.mcp.questions import Question, missing
 from server.settings.secret import Secret
 
@@ -324,6 +325,40 @@ async def test_a_credential_that_is_not_accepted_is_said_without_it() -> None:
         assert trouble is not None
         assert "does not accept the credential" in trouble.words
         assert "wrong-" not in str(door.log.events) + trouble.words
+
+
+class LoginOfTheOwner(StaticCredential):
+    def __init__(self, trouble: Trouble | None) -> None:
+        super().__init__({})
+        self._trouble = trouble
+
+    def trouble(self) -> Trouble | None:
+        return self._trouble
+
+
+@pytest.mark.parametrize(
+    ("credential", "connect", "absent"),
+    [
+        (StaticCredential({}), "start", True),
+        (StaticCredential({}), "lazy", False),
+        (LoginOfTheOwner(None), "start", True),
+        (LoginOfTheOwner(Trouble("logged out", 0)), "start", False),
+    ],
+)
+async def test_a_start_misses_an_upstream_in_trouble_unless_its_owner_is_to_log_in_or_it_may_come_later(
+    credential: Credential, connect: str, absent: bool
+) -> None:
+    async with (
+        over_http(Double(let_in="Bearer right")) as url,
+        gate(url=url, credential=credential, connect=connect) as door,
+    ):
+        await soon(lambda: door.backend.trouble() is not None)
+        assert (door.backend.absent() is not None) == absent
+
+
+async def test_a_start_misses_no_upstream_that_is_there() -> None:
+    async with over_http(Double()) as url, gate(url=url) as door:
+        assert door.backend.absent() is None
 
 
 @ERAS

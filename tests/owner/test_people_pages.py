@@ -213,6 +213,7 @@ async def test_inviting_somebody_shows_a_link_once_with_which_they_come_in_as_fa
         ({"tools": "no-such-tool"}, "There is no tool or group no-such-tool."),
         ({"tools": "a b"}, "list of words"),
         ({"tools": "x\u202e"}, "One line"),
+        ({"tools": "x" * 1_000}, "a selection of tools is a list of words"),
         ({"tools": "x" * 1_001}, "One line"),
         ({"until": "2001-01-01"}, "has begun already"),
         ({"until": "soon"}, "no day that"),

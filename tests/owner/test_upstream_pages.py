@@ -10,6 +10,7 @@ from typing import Any, cast
 from server.owner.upstreams import DEFINITIONS
 from server.trust.definitions import MAX_KEPT, seal_of
 from server.trust.desk import KnownUpstream, TrustDesk
+from server.trust.pins import UpstreamKey
 from tests.auth.browser_fakes import PASSPHRASE, Browser, House, location
 from tests.owner.test_people_at_once import just_before
 from tests.owner.test_people_pages import MINUTE, household
@@ -91,6 +92,23 @@ async def test_what_waits_is_shown_word_for_word_and_accepted_and_then_offered()
     )
     await browser.get(LOOK)
     assert f'action="{ACCEPT}"' not in browser.text
+
+
+async def test_what_is_known_of_each_upstream_stands_in_its_row() -> None:
+    there = await a_house()
+    key = UpstreamKey("main", "notes")
+    await there.desk.prepare({FILES: "here", key: "here"})
+    guard = there.desk.guard(key, "always")
+    free = KnownUpstream(key=key, what="notes.example", url="", identity="nobody", guard=guard)
+    there.desk.enter(free)
+    browser = await there.owner()
+    assert browser.words.count("not reached yet") == 2
+    for known in (there.known, free):
+        known.guard.allowed(lists(a_tool()))
+    await browser.get(UPSTREAMS)
+    files, _, notes = browser.words.partition("main/files")[2].partition("main/notes")
+    assert "1 tool, 0 definitions" in files and "likes" not in files
+    assert "offers what it likes" in notes
 
 
 async def test_a_change_is_shown_as_one() -> None:

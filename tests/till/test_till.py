@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import pytest
 import trio
 import trio.testing
 
+from auth.values.model import PrincipalKind
 from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
+from server.settings.money import PriceTable
 from server.store.jobs import JobTooSlow, StatementFailed, StoreUnavailable
 from server.store.maintenance import sweep
 from server.store.retention import Retention
 from server.till import claims, statements
 from server.till.calls import Earlier, Refusal, Served, Shown, Started
+from server.till.offers import PricedTool
 from server.till.refunds import RefundOrder, refund
+from server.till.till import Till
 from server.x402.facilitators import FacilitatorDown
 from server.x402.settlements import AlreadyUsed, Unknown
 from tests.till.open_till import (
@@ -32,6 +37,7 @@ from tests.till.open_till import (
     open_till,
     reason,
 )
+from tests.till.till_fakes import priced
 from tests.x402.builders import PAYER, TRANSACTION
 
 
@@ -99,7 +105,18 @@ async def test_an_answer_that_was_not_given_is_given_to_the_same_call_and_charge
         assert (await at.wallet())["balance"] == 40_000
 
 
-async def test_the_same_call_at_the_same_time_waits_for_the_first() -> None:
+@pytest.mark.parametrize(
+    ("how", "then", "left"),
+    [
+        (lambda till, begun: till.finish(begun, ANSWER), Earlier, 40_000),
+        (lambda till, begun: till.release(begun), Started, 50_000),
+        (lambda till, begun: till.interrupt(begun), Started, 50_000),
+    ],
+    ids=["finished", "released", "interrupted"],
+)
+async def test_the_same_call_at_the_same_time_goes_on_as_soon_as_the_first_has_ended(
+    how: Callable[[Till, Started], Awaitable[object]], then: type, left: int
+) -> None:
     async with open_till() as at:
         await at.give(50_000)
         begun = await at.till.begin(a_call(), an_offer(), Shown())
@@ -112,9 +129,12 @@ async def test_the_same_call_at_the_same_time_waits_for_the_first() -> None:
 
             nursery.start_soon(join)
             await trio.testing.wait_all_tasks_blocked()
-            await at.till.finish(begun, ANSWER)
-        assert [type(each) for each in found] == [Earlier]
-        assert (await at.wallet())["balance"] == 40_000
+            assert found == []
+            await how(at.till, begun)
+            await trio.testing.wait_all_tasks_blocked()
+            assert [type(each) for each in found] == [then]
+            nursery.cancel_scope.cancel()
+        assert (await at.wallet())["balance"] == left
 
 
 async def test_the_same_call_at_another_node_waits_for_the_first_and_is_given_its_answer(
@@ -500,3 +520,39 @@ async def test_what_a_dead_process_was_running_is_released_and_what_it_had_sent_
         assert [row["state"] for row in await at.rows("charges")] == ["done"]
         assert [row["state"] for row in await at.rows("payments")] == ["settled"]
         assert (await at.wallet(WALLET))["held"] == 0
+
+
+# ── what is told without a call ──────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_poster_says_what_such_callers_would_pay_and_what_it_is_told_to_add() -> None:
+    price = priced(price="$0.01", price_for={"payer": "$0.02"})
+    async with open_till() as at:
+        for kind, cost, amount in (
+            (PrincipalKind.USER, "$0.01", "10000"),
+            (PrincipalKind.PAYER, "$0.02", "20000"),
+        ):
+            poster = at.till.poster(price, kind, "Come in.")
+            assert poster is not None and poster.challenge is not None and poster.challenge_v1 is not None
+            assert poster.refusal.text == f"search costs {cost} a call. Come in."
+            assert (poster.refusal.reason, poster.refusal.asks) == ("payment_required", True)
+            assert poster.challenge["error"] == poster.challenge_v1["error"] == poster.refusal.text
+            assert {each["amount"] for each in poster.challenge["accepts"]} == {amount}
+        bare = at.till.poster(price, PrincipalKind.USER)
+        assert bare is not None and "x402" in bare.refusal.text
+
+
+@pytest.mark.parametrize(
+    "price",
+    [
+        priced(price_for={"payer": "$0.02"}),
+        priced(price=PriceTable(expression="0.01 * n")),
+        priced(price="plan"),
+    ],
+    ids=["free", "depends", "plan"],
+)
+async def test_there_is_no_poster_of_what_is_free_or_depends_or_is_not_paid_for_by_itself(
+    price: PricedTool,
+) -> None:
+    async with open_till() as at:
+        assert at.till.poster(price, PrincipalKind.USER) is None
