@@ -155,6 +155,18 @@ def always(answer: Answer) -> Method:
     return method
 
 
+def streams(server: StreamingServer, method: str) -> list[Stream]:
+    """Answer every request of `method` by a stream of its own from here on; return them as they are opened."""
+    opened: list[Stream] = []
+
+    async def answer(request: Seen) -> Answer:
+        opened.append(Stream())
+        return opened[-1]
+
+    server.methods[method] = answer
+    return opened
+
+
 @asynccontextmanager
 async def streaming(server: StreamingServer) -> AsyncGenerator[StreamingServer, None]:
     async with trio.open_nursery() as nursery:

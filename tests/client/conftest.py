@@ -5,6 +5,8 @@ from pathlib import Path
 
 import httpx2
 import pytest
+import trio
+from bridge_pair import Host, StreamingServer, bridged, streaming
 from fake_server import FakeServer, serving
 
 from server.client.tokens import TokenFile
@@ -26,3 +28,28 @@ async def client(fake: FakeServer) -> AsyncIterator[httpx2.AsyncClient]:
 @pytest.fixture
 def file(tmp_path: Path) -> TokenFile:
     return TokenFile(tmp_path / "ostiary")
+
+
+@pytest.fixture
+async def in_time() -> AsyncIterator[None]:
+    """Fail a test that waits for something that never comes."""
+    with trio.fail_after(60):
+        yield
+
+
+@pytest.fixture
+def foreign(fake: FakeServer) -> FakeServer:
+    fake.browser_only()
+    return fake
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[StreamingServer]:
+    async with streaming(StreamingServer()) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def host(server: StreamingServer, file: TokenFile) -> AsyncIterator[Host]:
+    async with bridged(server.url, file) as opened:
+        yield opened

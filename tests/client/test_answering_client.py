@@ -19,6 +19,8 @@ from server.client.rpc import RemoteEndpoint
 from server.client.server_info import ServerInfo
 from server.client.tokens import TokenFile
 
+pytestmark = pytest.mark.usefixtures("in_time")
+
 ECHO = TOOLS[0]
 WHO = {
     "method": "elicitation/create",
@@ -28,12 +30,6 @@ WHO = {
     },
 }
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
-
-
-@pytest.fixture(autouse=True)
-async def in_time() -> Any:
-    with trio.fail_after(60):
-        yield
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,41 +12,17 @@ from bridge_pair import (
     MODERN_META,
     Answer,
     Host,
-    Stream,
     StreamingServer,
     always,
     as_error,
     as_result,
     bridged,
-    streaming,
+    streams,
 )
 from fake_server import Response, Seen, as_json
 
 from server.client.bridge_relay import Patience
 from server.client.tokens import TokenFile
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[StreamingServer]:
-    async with streaming(StreamingServer()) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def host(server: StreamingServer, file: TokenFile) -> AsyncIterator[Host]:
-    async with bridged(server.url, file) as opened:
-        yield opened
-
-
-def streams(server: StreamingServer, method: str) -> list[Stream]:
-    opened: list[Stream] = []
-
-    async def answer(request: Seen) -> Answer:
-        opened.append(Stream())
-        return opened[-1]
-
-    server.methods[method] = answer
-    return opened
 
 
 @pytest.mark.parametrize(

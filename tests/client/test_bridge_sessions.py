@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -19,44 +18,16 @@ from bridge_pair import (
     as_result,
     bridged,
     result,
-    streaming,
+    streams,
 )
 from fake_server import Response, Seen, as_json
 
 from server.client.bridge_relay import Patience
 from server.client.tokens import TokenFile
 
+pytestmark = pytest.mark.usefixtures("in_time")
+
 NOTE = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
-
-
-@pytest.fixture(autouse=True)
-async def in_time() -> Any:
-    with trio.fail_after(60):
-        yield
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[StreamingServer]:
-    async with streaming(StreamingServer()) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def host(server: StreamingServer, file: TokenFile) -> AsyncIterator[Host]:
-    async with bridged(server.url, file) as opened:
-        yield opened
-
-
-def streams(server: StreamingServer, method: str) -> list[Stream]:
-    """Every POST of `method` is answered by a stream from here on, and every GET by another."""
-    opened: list[Stream] = []
-
-    async def answer(request: Seen) -> Answer:
-        opened.append(Stream())
-        return opened[-1]
-
-    server.methods[method] = answer
-    return opened
 
 
 async def test_everything_after_the_handshake_carries_session_and_version(

@@ -22,12 +22,6 @@ from server.client.tokens import StoredLogin, TokenFile
 from server.settings.secret import Secret
 
 
-@pytest.fixture
-def foreign(fake: FakeServer) -> FakeServer:
-    fake.browser_only()
-    return fake
-
-
 async def log_in(
     fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient, screen: Screen, **wish: Any
 ) -> StoredLogin:

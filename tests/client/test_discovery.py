@@ -4,22 +4,17 @@ from typing import Any
 
 import httpx2
 import pytest
-import trio
 from fake_server import FakeServer, Response, Seen, as_json
 
 from server.client.discovery import OpenServer, discover
 from server.client.errors import BadAnswer, ClientError, DiscoveryError, Unreachable
 from server.client.wire import MAX_DOCUMENT
 
+pytestmark = pytest.mark.usefixtures("in_time")
+
 PRM_PATH = "/.well-known/oauth-protected-resource/mcp"
 PRM_ROOT = "/.well-known/oauth-protected-resource"
 AS_PATH = "/.well-known/oauth-authorization-server"
-
-
-@pytest.fixture(autouse=True)
-async def in_time() -> Any:
-    with trio.fail_after(60):
-        yield
 
 
 def answering(response: Response) -> Any:

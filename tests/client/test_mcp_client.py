@@ -27,13 +27,9 @@ from server.client.rpc import RemoteEndpoint
 from server.client.tokens import TokenFile
 from tests.backends.fake_agent import pass_when
 
+pytestmark = pytest.mark.usefixtures("in_time")
+
 STRANGE_SCOPE = "x';id;'"
-
-
-@pytest.fixture(autouse=True)
-async def in_time() -> Any:
-    with trio.fail_after(60):
-        yield
 
 
 @pytest.fixture

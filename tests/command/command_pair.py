@@ -9,38 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import structlog
 import trio
 
 from server.backends.base import LogMessage, Progress, ToolCall
 from server.command.command import CommandBackend, CommandConfig, problems
-from server.mcp.messages import TextContent
 from server.mcp.questions import Question
 from server.mcp.results import ToolResult
+from tests.backends.python_pair import Log
 
 PYTHON = sys.executable
 ENVIRONMENT = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "ONLY": "this"}
 PATIENCE = 60  # seconds that any wait may take on a slow machine
-
-
-class Log:
-    """Events by name, with what they hold."""
-
-    def __init__(self) -> None:
-        self.events: list[dict[str, Any]] = []
-        self.logger: Any = structlog.wrap_logger(
-            None,
-            processors=[self._keep],
-            wrapper_class=structlog.make_filtering_bound_logger(0),
-            context_class=dict,
-        )
-
-    def of(self, event: str) -> list[dict[str, Any]]:
-        return [each for each in self.events if each["event"] == event]
-
-    def _keep(self, _: object, level: str, event: Any) -> Any:
-        self.events.append({**event, "level": level})
-        raise structlog.DropEvent
 
 
 def command(*tools: dict[str, Any], log: Log | None = None, **settings: Any) -> CommandBackend:
@@ -76,12 +55,6 @@ class Silent:
 
     async def close_stream(self) -> None:
         """There is none."""
-
-
-def text_of(answer: ToolResult) -> str:
-    (block,) = answer.content
-    assert isinstance(block, TextContent)
-    return block.text
 
 
 async def soon(happened: Callable[[], object]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 import trio
-from command_pair import ENVIRONMENT, PATIENCE, PYTHON, Log, alive, soon, text_of
+from command_pair import ENVIRONMENT, PATIENCE, PYTHON, Log, alive, soon
 
 from server.backends.base import (
     BackendError,
@@ -29,6 +29,7 @@ from server.command.agent import AgentBackend, AgentConfig, problems
 from server.mcp.questions import Question
 from server.mcp.results import ToolResult
 from server.settings.reading import load
+from tests.backends.python_pair import text_of
 
 PROLOGUE = """
 import json, os, sys, time

@@ -11,9 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from command_pair import PYTHON, alive, call, code, command, soon, text_of
+from command_pair import PYTHON, alive, call, code, command, soon
 
 from server.command.guardian import Guardian
+from tests.backends.python_pair import text_of
 
 
 @pytest.fixture

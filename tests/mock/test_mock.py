@@ -34,6 +34,7 @@ from server.mock.backend import MockBackend, MockConfig, open_mock
 from server.mock.conditions import Condition
 from server.mock.document import BadMock, parse_mock, read_mock, write_mock
 from server.settings.reading import load
+from tests.backends.python_pair import text_of
 
 WHO: dict[str, Any] = {"subject": "user-1", "call_id": "call-7"}
 
@@ -78,12 +79,6 @@ def mock(*scenarios: dict[str, Any], **more: Any) -> MockBackend:
 async def call(backend: MockBackend, outlet: Caller | None = None, **arguments: Any) -> ToolResult:
     asked = ToolCall(tool="t", arguments=arguments, wants_progress=True, log_level="info", **WHO)
     return await backend.call(asked, outlet or Caller())
-
-
-def text_of(answer: ToolResult) -> str:
-    (block,) = answer.content
-    assert isinstance(block, TextContent)
-    return block.text
 
 
 @pytest.mark.parametrize(
