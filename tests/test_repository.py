@@ -164,6 +164,7 @@ FOLDERS_OF_THEIR_OWN = {
     "e2e": "whole programs, their terminals and their pages: of every package at once",
     "interaction": "what a client sees: each rule of the protocol in each era and on each wire",
     "peers": "foreign clients and servers in their own languages",
+    "snapshots": "whole sentences that people read, a file for each surface",
 }
 # A module of tests is named for what it tests, not for when or why it was written.
 OCCASIONS = frozenset(
