@@ -70,7 +70,7 @@ async def asks(call: ToolCall, outlet: Outlet) -> ToolResult:
 
 
 async def busy(call: ToolCall, outlet: Outlet) -> ToolResult:
-    raise Busy("as many calls as it may run at once are running")
+    raise Busy("it has its hands full")
 
 
 # ── one tool too often ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -199,10 +199,8 @@ async def test_an_agent_that_has_no_place_says_when_to_call_again() -> None:
         "result"
     ]
     assert result["isError"] is True
-    assert result["content"][0]["text"] == (
-        "This call was not made: the agent is busy, as many calls as it may run at once are running. Call it again in"
-        " 5 seconds."
-    )
+    told = result["content"][0]["text"]
+    assert "the agent is busy, it has its hands full" in told and "again in 5 seconds" in told
     assert result["_meta"][LIMIT] == {"limit": "busy", "retryAfter": 5}
     assert made.measured == [("busy", "busy")]
     assert limits.restraint.counts["busy"] == 1

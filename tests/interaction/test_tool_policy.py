@@ -172,7 +172,7 @@ class Mirror:
 
     async def read(self, uri: str, principal: Principal) -> ResourceContents:
         if self.broken:
-            raise BackendError("logins cannot be looked up right now")
+            raise BackendError("logins cannot be looked up")
         return ResourceContents(uri=ME, mime_type="application/json", text=principal.subject)
 
 

@@ -247,7 +247,7 @@ async def test_what_the_connection_refuses_while_the_body_is_read_is_left_to_it(
     _, headers = legacy("ping")
 
     async def too_late() -> object:
-        raise RequestRefused(408, "the request took too long to arrive")
+        raise RequestRefused(408, "it took too long")
 
     async def send(message: object) -> None:
         raise AssertionError("the connection answers this itself")

@@ -180,7 +180,7 @@ async def test_a_call_waits_for_its_turn_only_so_long_and_a_task_as_long_as_it_t
     turns = Turns(1)
     assert turns.take_nowait("a")
     begun = trio.current_time()
-    with pytest.raises(NoTurn, match="as many calls as it may run at once are running"):
+    with pytest.raises(NoTurn, match="at once"):
         await turns.take("b")
     assert trio.current_time() - begun == 10
     with trio.move_on_after(100_000) as waiting:

@@ -80,7 +80,7 @@ def test_a_schema_in_a_file_is_never_read(tmp_path: Path) -> None:
             "input_schema": {"type": "object"},
             f"{which}_schema": {"type": "object", "$ref": file.as_uri()},
         }
-        with pytest.raises(BadTool, match="is not a usable JSON Schema"):
+        with pytest.raises(BadTool, match=f"{which}.*JSON Schema"):
             ToolSchema(Tool(name="tool", **schemas))
 
 

@@ -47,8 +47,8 @@ def redactor(*patterns: str, sets: Any = ()) -> Redactor:
     ("pattern", "why"),
     [
         ("(", "is no regular expression"),
-        ("a+", "has a repetition without an upper bound"),
-        ("(?:x{1,3}){2,}", "has a repetition without an upper bound"),
+        ("a+", "without an upper bound"),
+        ("(?:x{1,3}){2,}", "without an upper bound"),
         (r"(a)\1", "refers back"),
         (r"(a)?(?(1)b|c)", "refers back"),
         ("(?:a{1,30}){1,30}", "may take more than 500 steps"),

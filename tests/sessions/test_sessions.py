@@ -587,7 +587,7 @@ async def test_a_server_that_is_about_to_stop_waits_for_no_answer_and_asks_nothi
             await trio.testing.wait_all_tasks_blocked()
             sessions.begin_draining()
         await ask()
-    assert failures == ["the server is stopping: ask again"] * 2
+    assert ["stopping" in failure for failure in failures] == [True] * 2
     assert [sent["method"] for sent in client.sent] == ["elicitation/create"]
     assert not running.cancelled  # what asked may go on without an answer
 

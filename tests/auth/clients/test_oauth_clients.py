@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,13 +19,6 @@ from auth.values.model import Secret
 from auth.values.requester import clean
 from auth.values.scopes import Vocabulary
 from tests.auth.identity_fakes import MINUTE, START, World
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World()
-    yield world
-    world.close()
 
 
 def test_a_secret_is_shown_once_and_kept_as_a_hash(world: World) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,13 +13,6 @@ from auth.values.errors import OAuthRefusal
 from auth.values.model import DEVICE_CODE
 from auth.values.policy import DevicePolicy, Policy
 from tests.auth.identity_fakes import DAY, MINUTE, ORIGIN, SECOND, World, error_of
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World()
-    yield world
-    world.close()
 
 
 def test_a_code_is_eight_letters_in_two_groups_and_the_device_code_has_256_bits(world: World) -> None:

@@ -13,7 +13,6 @@ import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -161,13 +160,6 @@ def stock_device_server() -> StockServer:
 
 def redeemed(server: StockServer, code: str = "known") -> Any:
     return server.create_token_response(StockRequest(grant_type=DEVICE_CODE, device_code=code))
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World()
-    yield world
-    world.close()
 
 
 def exchanged(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -143,13 +142,6 @@ def test_an_unclaimed_owner_counts_as_enabled_and_a_narrower_client_narrows() ->
     assert outcome(approved, served=False) == TokenRefusal(
         error="access_denied", reason="server no longer configured"
     )
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World()
-    yield world
-    world.close()
 
 
 def test_an_approved_code_becomes_one_login(world: World) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,13 +27,6 @@ from tests.auth.identity_fakes import (
 )
 
 WINDOW = 60 * SECOND
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World()
-    yield world
-    world.close()
 
 
 def refreshed(world: World, text: str) -> Issue:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -49,13 +49,6 @@ KEYS, TOKENS = POLICY.keys, POLICY.tokens
 WINDOW = TOKENS.replay_window_ms
 ACCEPTED = TOKENS.code_login_ms  # the longest that a login can last
 LINK = ChainLink(grant_id="grt_" + "a" * 20, counter=7)
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World()
-    yield world
-    world.close()
 
 
 def rotate(world: World) -> None:
