@@ -22,7 +22,7 @@ def test_an_invited_person_comes_in_and_ends_a_login_without_script(chromium: Br
         page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
         page.get_by_label("The same passphrase again").fill(PASSPHRASE)
         page.get_by_role("button", name="Come in").click()
-        expect(page.get_by_role("status")).to_contain_text("You are signed in on this browser")
+        expect(page.get_by_role("status")).to_contain_text("signed in on this browser")
         (bob,) = (row["id"] for row in house.rows("users") if row["name"] == "bob")
         login = let_in(house, bob)
         page.get_by_role("link", name="Access").click()
@@ -47,5 +47,5 @@ def test_a_page_on_another_port_cannot_end_a_login(chromium: Browser) -> None:
         )
         page.goto(neighbour.origin + "/trap")
         page.get_by_role("button", name="win").click()
-        expect(page.get_by_role("heading", name="This form came from another site")).to_be_visible()
+        expect(page.get_by_role("heading", name="from another site")).to_be_visible()
         assert house.rows("grants")[0]["revoked_at"] is None

@@ -37,7 +37,7 @@ def test_approving_in_a_terminal_shows_every_fact_and_nothing_happens_without_a_
                     "127.0.0.1",
                     "python-httpx2",
                     "mcp:tools",
-                    "List and call the agent's tools",
+                    "the agent's tools",
                     "up to 30 days, as owner",
                     server.url,
                     " ago, ",
@@ -47,7 +47,7 @@ def test_approving_in_a_terminal_shows_every_fact_and_nothing_happens_without_a_
                 assert "\x1b[2J" not in owner.seen()
             # Where nobody can be asked, the answer is no.
             refused = program.run("approve", codes["user_code"], "--data-dir", str(program.data_dir), code=2)
-            assert "nobody is here to be asked" in refused.stderr
+            assert "hint: " in refused.stderr and "--yes" in refused.stderr
             assert client.poll(codes["device_code"]).json()["error"] == "authorization_pending"
             program.at_machine("approve", codes["user_code"], "--yes")
             assert client.poll(codes["device_code"]).status_code == 200

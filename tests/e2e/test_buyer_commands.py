@@ -90,7 +90,7 @@ def test_a_deposit_fills_the_balance_of_whoever_is_logged_in(
 def test_whoever_has_no_login_is_given_one_that_opens_what_was_paid(shop: Shop, customer: Customer) -> None:
     url = f"{shop.server.url}/mcp"
     made = customer.run("wallet", "deposit", url, "0.50", "--yes")
-    assert f"this goes on the balance of {customer.account.address}" in made.stderr
+    assert f"the balance of {customer.account.address}" in made.stderr
     assert made.stdout == "$0.50 is on the balance now\n"
     login = customer.program.tokens()
     assert login["access_token"] not in made.stdout + made.stderr
@@ -144,7 +144,7 @@ def test_a_deposit_of_which_nobody_knows_is_not_paid_twice(mode: str, shop: Shop
     url = f"{shop.server.url}/mcp"
     shop.switch(settle=mode, times=1)
     unknown = customer.run("wallet", "deposit", url, "0.50", "--yes", code=1)
-    assert "it is not known yet whether it went through" in unknown.stderr
+    assert "not known yet" in unknown.stderr
 
     def deposit() -> dict[str, Any] | None:
         done = subprocess.run(
@@ -175,7 +175,7 @@ def test_what_may_not_be_deposited_is_refused_before_anything_is_signed(
     ):
         refused = customer.run("wallet", "deposit", url, amount, "--yes", code=code)
         assert words in refused.stderr, refused.stderr
-    assert "nobody is here to be asked" in customer.run("wallet", "deposit", url, "0.50", code=2).stderr
+    assert "--yes" in customer.run("wallet", "deposit", url, "0.50", code=2).stderr
     customer.run("wallet", "allow", "--per-deposit", "20")
     day = customer.run("wallet", "deposit", url, "15", "--yes", code=1)
     assert "more than the wallet may deposit, which is $10.00" in day.stderr
@@ -283,7 +283,7 @@ def test_doctor_runs_nothing_and_shows_no_login_where_it_looks_at_prices(
 ) -> None:
     url = f"{shop.server.url}/private/mcp"
     unknown = customer.run("doctor", url).stdout
-    assert "shown to whoever is logged in" in unknown
+    assert "shown to whoever" in unknown
     customer.log_in(shop, url)
     customer.run("wallet", "deposit", url, "0.50", "--yes")
     before = json.loads(customer.run("call", "--json", url, "look_up", "word=x").stdout)

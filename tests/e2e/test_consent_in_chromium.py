@@ -89,10 +89,10 @@ def test_a_program_is_let_in_without_javascript_and_the_browser_follows_to_its_l
         server.house.owned()
         client_id = register(server, "cli_claude", f"http://{host}/callback")
         page.goto(link(server, client_id, program.uri))
-        expect(page.get_by_text("asks to use this server as you.")).to_be_visible()
+        expect(page.get_by_text("use this server as you")).to_be_visible()
         fill_in(page)
         expect(page.get_by_role("heading", name="Let an unverified program")).to_be_visible()
-        page.get_by_label("Use this agent: everything it offers").uncheck()
+        page.get_by_label("Use this agent: everything").uncheck()
         page.get_by_role("button", name="Allow").click()
         expect(page.get_by_role("heading", name="Signed in, go back to your terminal")).to_be_visible()
 
@@ -197,7 +197,7 @@ def test_a_program_on_another_machine_is_let_in_by_a_copied_address(
         uri = "http://localhost:1455/callback"
         page.goto(link(server, register(server, "cli_claude", "http://localhost/callback"), uri))
         fill_in(page)
-        page.get_by_role("button", name="My program runs on another machine").click()
+        page.get_by_role("button", name="on another machine").click()
         expect(page.get_by_role("heading", name="One step left")).to_be_visible()
         address = page.get_by_label("Address").input_value()
         assert address.startswith(uri + "?code=")

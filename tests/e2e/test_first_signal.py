@@ -33,7 +33,7 @@ async def colour(marker: str, ctx: Context) -> str:
 def long() -> str:
     return "x" * 5_000_000
 """
-AGAIN = "the server is stopping: ask again"
+AGAIN = "ask again"
 DRAIN_SECONDS = 600
 CAN = {"elicitation": {}}
 

@@ -424,7 +424,7 @@ def test_a_back_up_verifies_and_a_restored_one_does_and_an_older_copy_lacks_the_
     ("breaking", "words"),
     [
         ("UPDATE signing_keys SET sealed_private = ''", "no key that signs"),
-        ("UPDATE refresh_keys SET sealed_secret = ''", "no key that proves refresh tokens"),
+        ("UPDATE refresh_keys SET sealed_secret = ''", "refresh tokens"),
     ],
 )
 def test_a_store_whose_keys_are_broken_does_not_start_and_says_so(

@@ -61,7 +61,7 @@ def test_a_call_says_in_one_line_what_it_cost_and_whoami_and_status_what_is_left
     program: Program, server: Server
 ) -> None:
     free = program.run("call", server.endpoint, "echo", "text=one")
-    assert "it cost nothing: one of the first calls" in free.stderr
+    assert "it cost nothing" in free.stderr
     refused = program.run("call", server.endpoint, "echo", "text=two", code=1)
     assert "costs $0.01" in refused.stderr
     program.at_machine("ledger", "grant", "owner", "1")
@@ -112,7 +112,7 @@ def test_a_receipt_is_checked_without_its_server_also_when_its_key_was_replaced(
     # Dropped because others may have it: from then on it proves nothing.
     program.at_machine("keys", "rotate", "--now", "--yes")
     dropped = program.run("verify-receipt", "result.json", "--issuer", server.url, code=1)
-    assert "dropped because others may have it" in dropped.stderr
+    assert "others may have it" in dropped.stderr
     listed = httpx2.get(f"{server.url}/.well-known/did.json", trust_env=False, timeout=WAIT_SECONDS).json()
     assert len(listed["verificationMethod"]) == 1
 
@@ -121,7 +121,7 @@ def test_doctor_says_who_takes_payments_and_what_a_buyer_would_see(program: Prog
     told = program.run("doctor", "--config", "ostiary.toml", "--data-dir", str(program.data_dir), code=1)
     assert "1 tool costs something, and can be paid for" in told.stdout
     assert "http://127.0.0.1:9" in told.stdout  # where nobody answers
-    assert "no facilitator says that it takes it" in told.stdout
+    assert "no facilitator" in told.stdout
     assert "10000 units of USDC on Base Sepolia" in told.stdout
     assert server.url in told.stdout
 
