@@ -270,7 +270,7 @@ class Unreadable:
     async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
         self.left -= 1
         if self.left == 0:
-            raise BackendError("this tool cannot be used right now")
+            raise BackendError("not right now")
         return {}
 
     async def refused(self, call: AgentRequest | None, challenge: str) -> bool:

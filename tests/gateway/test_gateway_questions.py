@@ -98,7 +98,8 @@ async def test_a_question_on_a_shared_wire_says_whose_it_is() -> None:
     async with over_tcp(asker("handshake", form())) as tcp, gate(tcp=tcp) as door:
         caller = accepting()
         await door.call("ask", caller, can=CAN_ALL)
-        assert messages(caller) == [f"the server behind this one at {tcp}, asks: Sure?"]
+        (message,) = messages(caller)
+        assert message.endswith(f" at {tcp}, asks: Sure?")
 
 
 @ERAS
@@ -233,7 +234,7 @@ def test_no_words_of_an_upstream_come_before_whose_they_are(message: str) -> Non
 )  # fmt: skip
 def test_the_program_behind_a_runner_is_named(command: str, name: str) -> None:
     named = source(command=tuple(command.split(" "))).named(elicitation(**form()))
-    assert named.params["message"] == f"the program behind this server ({name}), asks: Sure?"
+    assert named.params["message"].endswith(f" ({name}), asks: Sure?")
 
 
 def test_a_program_has_no_host_of_its_own() -> None:

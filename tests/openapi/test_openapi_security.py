@@ -144,7 +144,7 @@ async def test_a_token_endpoint_is_asked_as_the_client_and_its_failures_are_told
     for handler, why in (
         (says({"error": "s/1"}, status=400), "answered 400"),
         (says(b"no"), "did not answer in JSON"),
-        (says(b"[]"), "did not answer with an object"),
+        (says(b"[]"), "answer with an object"),
     ):
         async with fake_agent(handler) as endpoint:
             grant = msgspec.convert({**GRANT, "token_url": endpoint.url}, ClientGrant)
@@ -165,7 +165,7 @@ async def test_an_answer_without_a_usable_token_is_a_failure() -> None:
     ("schemes", "why"),
     [
         ({}, "has no security scheme 'S', for which there is a credential; it has none"),
-        ({"S": {"type": "mutualTLS"}}, "for which nothing can be sent"),
+        ({"S": {"type": "mutualTLS"}}, "nothing can be sent"),
         ({"S": {"type": "http", "scheme": "digest"}}, "basic and bearer are spoken"),
         ({"S": {"type": "apiKey", "in": "body", "name": "k"}}, "where the key of 'S' belongs"),
     ],

@@ -88,9 +88,9 @@ async def test_what_a_method_does_to_the_world_is_hinted_and_settles_the_tier() 
 async def test_descriptions_say_what_the_document_says() -> None:
     tools = await tools_of(document("library"))
     assert (tools["findBooks"].title, tools["findBooks"].description) == ("Find books", "Find books")
-    assert tools["removeBook"].description == (
-        "Deprecated: use another one if there is one.\n\nTakes it off the shelf for good."
-    )
+    warning, description = str(tools["removeBook"].description).split("\n\n")
+    assert warning.startswith("Deprecated: ")
+    assert description == "Takes it off the shelf for good."
     assert tools["getBook"].description == "GET /books/{bookId}"
     assert tools["findBooks"].input_schema["properties"]["title"]["description"] == "A part of it"
 
@@ -176,7 +176,7 @@ async def test_names_are_made_what_names_may_be_and_never_the_same() -> None:
 @pytest.mark.parametrize(
     ("operation", "why"),
     [
-        ({"parameters": [{"$ref": "other.yaml#/x"}]}, "nothing outside of it is read"),
+        ({"parameters": [{"$ref": "other.yaml#/x"}]}, "nothing outside of it"),
         ({"parameters": [{"$ref": "#/nowhere"}]}, "which it does not have"),
         ({"parameters": [{"$ref": "#/paths/~1a/get/parameters/0"}]}, "leads to itself"),
         ({"parameters": [{"name": "a", "in": "body"}]}, "none of the four places"),
@@ -309,7 +309,7 @@ async def test_a_document_at_an_address_is_taken_if_it_is_the_pinned_one() -> No
     async with fake_agent(says(data)) as agent:
         under_test = await from_address(agent.url, hashlib.sha256(data).hexdigest().upper())
         assert len(under_test.tools()) == 4
-        with pytest.raises(BackendError, match="is not the document that the settings mean: its sha256 is"):
+        with pytest.raises(BackendError, match="its sha256 is " + hashlib.sha256(data).hexdigest()):
             await from_address(agent.url, "0" * 64)
     async with fake_agent(says(b"", status=302, headers=[("Location", agent.url)])) as moved:
         with pytest.raises(BackendError, match="answered 302, and no document"):

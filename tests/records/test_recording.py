@@ -112,7 +112,7 @@ async def test_a_store_that_takes_nothing_is_told_of_once_and_loses_no_count(sto
 
 async def test_what_took_too_long_is_tried_again_and_ends_nothing(store: InlineStore) -> None:
     book, log = CallBook(), make_logger(level="info", style="json", stream=StringIO())
-    slow: Any = Full(store, JobTooSlow("the database work took too long and was stopped"))
+    slow: Any = Full(store, JobTooSlow("took too long"))
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             rounds = 0
@@ -168,11 +168,11 @@ async def test_what_may_have_been_written_and_cannot_be_looked_for_in_time_holds
 ) -> None:
     out, book = StringIO(), CallBook()
     log = make_logger(level="info", style="json", stream=out)
-    doubtful: Any = Full(store, StoreBroken("this may or may not have been written"))
+    doubtful: Any = Full(store, StoreBroken("written or not"))
     ended(book)
     await write_down(book, doubtful, log, most_rows=MOST)
     ended(book)
-    doubtful.problem = JobTooSlow("the database work took too long and was stopped")
+    doubtful.problem = JobTooSlow("took too long")
     await write_down(book, doubtful, log, most_rows=MOST)  # both: the newer one is tried again
     assert (book.missed, out.getvalue().count("calls.given_up")) == (1, 1)
     doubtful.problem = None
@@ -200,7 +200,7 @@ async def test_what_the_store_can_never_take_is_counted_as_missed_and_what_comes
 @pytest.mark.parametrize("written", [True, False])
 async def test_what_may_have_been_written_is_written_once(store: InlineStore, written: bool) -> None:
     book, log = CallBook(), make_logger(level="info", style="json", stream=StringIO())
-    doubtful: Any = Full(store, StoreBroken("this may or may not have been written"), written=written)
+    doubtful: Any = Full(store, StoreBroken("written or not"), written=written)
     ended(book)
     await write_down(book, doubtful, log, most_rows=MOST)
     ended(book)

@@ -80,7 +80,7 @@ class Kept:
         if (held := self.held.get(getattr(job, "func", job).__name__)) is not None:
             await held.wait()
         if getattr(job, "func", job).__name__ == self.loses:
-            raise StoreBroken("the connection was lost during a commit")
+            raise StoreBroken("lost during a commit")
         return done
 
     async def read(self, job: Any) -> Any:

@@ -281,10 +281,12 @@ async def test_a_trail_that_was_wiped_or_written_anew_is_noticed_with_the_next_d
         await store.write(do(sql))
     told.clear()
     await store.write(partial(write, first=13, last=13))
-    assert [(each.event, each.outcome, each.reason) for each in told] == [
-        ("audit.altered", "refused", "the record of where the trail ends was removed"),
-        ("test.done", "ok", "row 13"),
+    assert [(each.event, each.outcome) for each in told] == [
+        ("audit.altered", "refused"),
+        ("test.done", "ok"),
     ]
+    assert told[0].reason.endswith("was removed")
+    assert told[1].reason == "row 13"
     await store.write(partial(write, first=14, last=15))
     assert [each.event for each in told[2:]] == ["test.done"] * 2
     piece = await store.read(walk)

@@ -7,11 +7,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from psycopg.errors import lookup
 
 from server.store import jobs
 from server.store.connect import connect_reader, connect_writer
 from server.store.jobs import CannotOpen
+from server.store.postgres_errors import refused
 from server.store.sqlite_errors import translate
+from tests.snapshots import Snapshot
 
 
 def pragma(connection: sqlite3.Connection, name: str) -> object:
@@ -75,3 +78,29 @@ def test_each_of_sqlites_errors_becomes_one_of_ours(code: int | None, kind: type
         error.sqlite_errorcode = code
     assert type(translate(error)) is kind
     assert translate(error) is not translate(error)
+
+
+SQLITE = (
+    "FULL", "IOERR_WRITE", "IOERR_SHMSIZE", "IOERR_FSYNC", "IOERR", "READONLY", "BUSY", "LOCKED", "INTERRUPT", "CORRUPT",
+    "NOTADB", "CANTOPEN",
+)  # fmt: skip
+POSTGRES = (
+    "57014", "25006", "42501", "53100", "53200", "53300", "55P03", "08006", "57P01", "25P03", "53000", "58030", "XX001", "XX002",
+    "40001", "23505", "22001",
+)  # fmt: skip
+
+
+def test_the_faults_of_a_database_as_an_operator_reads_them(snapshot: Snapshot) -> None:
+    lines: list[str] = []
+    for name in SQLITE:
+        error = sqlite3.OperationalError("text")
+        error.sqlite_errorcode = getattr(sqlite3, f"SQLITE_{name}")
+        lines.append(f"SQLite says {name}\n  {_told(translate(error))}")
+    for state in POSTGRES:
+        found = refused(lookup(state)(), is_lost=False).as_store_error()
+        lines.append(f"PostgreSQL says {state}\n  {_told(found)}")
+    snapshot("store", "\n".join(lines))
+
+
+def _told(error: jobs.StoreError) -> str:
+    return f"{error}" if error.hint is None else f"{error}\n  hint: {error.hint}"

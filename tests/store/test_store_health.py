@@ -90,8 +90,8 @@ def test_what_others_changed_not_being_confirmed_for_five_seconds_is_a_problem()
         assert (found.problem, found.is_unconfirmed) == ("", False)
     for seconds in (5.0, 60.0):
         found = state.report(waiting=0, oldest_asked_at=None, confirmed_seconds_ago=seconds)
-        assert found.problem == f"what other processes changed has not been heard of for {seconds:.0f} s"
-        assert "the database is asked for every request" in found.hint
+        assert found.problem.endswith(f"heard of for {seconds:.0f} s")
+        assert "every request" in found.hint
         assert found.is_unconfirmed
     state.note_refused(StoreUnreachable("the database does not answer"))
     found = state.report(waiting=0, oldest_asked_at=None, confirmed_seconds_ago=5.0)
@@ -119,7 +119,7 @@ async def test_asking_writes_so_that_a_disk_that_takes_nothing_is_noticed_and_so
             nursery.start_soon(asked.run)
             assert (await asked.look()).problem == ""
             refuse_writes(store)
-            assert (await asked.look()).problem == "the database cannot be written to"
+            assert (await asked.look()).problem.endswith("cannot be written to")
             accept_writes(store)
             assert (await asked.look()).problem == ""
             nursery.cancel_scope.cancel()
@@ -138,7 +138,7 @@ async def test_a_glance_waits_for_nothing_and_has_a_write_tried_only_while_there
             refuse_writes(store)
             with pytest.raises(StoreUnavailable):
                 await store.write(put_much)
-            assert asked.glance().problem == "the database cannot be written to"
+            assert asked.glance().problem.endswith("cannot be written to")
             accept_writes(store)
             while asked.glance().problem:
                 await trio.sleep(0)

@@ -57,7 +57,7 @@ async def chained(store: AnyStore) -> AnyStore:
 
 
 async def test_nothing_is_posted_before_there_is_a_key_or_while_reading(store: AnyStore) -> None:
-    with pytest.raises(StatementRefused, match="before the store has the key"):
+    with pytest.raises(StatementRefused, match=r"before .* has the key"):
         await store.write(post)
     keep(store)
     with pytest.raises(StatementRefused):
@@ -109,8 +109,8 @@ async def test_one_of_its_kind_for_a_cause(chained: AnyStore) -> None:
 @pytest.mark.parametrize(
     ("tampering", "alarm"),
     [
-        ("DELETE FROM meta WHERE key = 'ledger_chain'", "the record of where the ledger ends was removed"),
-        ("UPDATE meta SET value = value || 'x' WHERE key = 'ledger_chain'", "the record of where the ledger ends was altered"),
+        ("DELETE FROM meta WHERE key = 'ledger_chain'", "removed"),
+        ("UPDATE meta SET value = value || 'x' WHERE key = 'ledger_chain'", "altered"),
     ],
 )  # fmt: skip
 async def test_a_record_that_was_touched_is_noticed_with_the_next_movement_and_for_ever(
@@ -119,7 +119,8 @@ async def test_a_record_that_was_touched_is_noticed_with_the_next_movement_and_f
     await chained.write(do(tampering))
     assert await chained.write(partial(post, number=4)) == 4
     assert await chained.write(partial(post, number=5)) == 5
-    assert await alarms(chained) == [alarm]
+    (said,) = await alarms(chained)
+    assert said.endswith(f" was {alarm}")
     assert await broken(chained) == Break(seq=4, what="record altered")
 
 
@@ -140,7 +141,8 @@ async def test_a_ledger_that_was_wiped_whole_is_noticed_by_the_process(chained: 
     await chained.write(do("DELETE FROM movements"))
     await chained.write(do("DELETE FROM meta WHERE key = 'ledger_chain'"))
     assert await chained.write(partial(post, number=4)) == 4
-    assert await alarms(chained) == ["the record of where the ledger ends was removed"]
+    (said,) = await alarms(chained)
+    assert said.endswith(" was removed")
     assert await broken(chained) == Break(seq=1, what="missing")
 
 
@@ -158,7 +160,8 @@ async def test_a_ledger_that_was_wiped_while_nobody_ran_is_noticed_at_the_start(
     async with open_any() as store:
         keep(store)
         await store.write(lambda db: db.begin_ledger())
-        assert await alarms(store) == ["the record of where the ledger ends was removed"]
+        (said,) = await alarms(store)
+        assert said.endswith(" was removed")
         assert await broken(store) == Break(seq=1, what="record altered")
 
 

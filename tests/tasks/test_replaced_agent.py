@@ -12,7 +12,7 @@ from server.mcp.tasks import Ending
 from server.store.inline import InlineStore
 from server.tasks.order import TaskOrder
 
-REPLACED = "the agent was replaced by a newer version before this call had ended"
+REPLACED = "replaced by a newer version"
 
 
 async def test_one_with_a_checkpoint_goes_on_from_there(

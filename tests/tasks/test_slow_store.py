@@ -17,7 +17,7 @@ from server.store.inline import InlineStore
 from server.store.jobs import MOST_SLOW, JobTooSlow, StoreDb, StoreError
 from server.tasks.engine import TaskOrder
 
-SLOW = JobTooSlow("the database work took too long and was stopped")
+SLOW = JobTooSlow("took too long")
 
 
 class FailingStore(DyingStore):

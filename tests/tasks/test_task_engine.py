@@ -17,7 +17,7 @@ from server.mcp.questions import Question
 from server.mcp.results import ToolResult
 from server.mcp.tasks import Face, place_of
 from server.store.inline import InlineStore
-from server.tasks.engine import Ending, Owner, TaskCompleted, TaskFailed, TaskOrder, owner_of
+from server.tasks.engine import ASK_AGAIN, Ending, Owner, TaskCompleted, TaskFailed, TaskOrder, owner_of
 from server.tasks.order import MAX_CHECKPOINT_BYTES, MAX_QUESTIONS, MAX_RESULT_BYTES
 
 # ── the life of a task ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -488,7 +488,7 @@ async def test_who_waits_when_the_server_is_about_to_stop_is_told_to_ask_again_a
             await trio.testing.wait_all_tasks_blocked()
             made.tasks.begin_draining()
         await wait()
-        assert told == ["the server is stopping: ask again"] * 2
+        assert told == [ASK_AGAIN] * 2
         assert trio.current_time() == begun
         assert (await made.tasks.wait(done.id, OWNER)).ending == text("done")
 

@@ -30,7 +30,8 @@ from server.mcp.tasks import Snapshot
 from server.store import leases
 from server.store.inline import InlineStore
 from server.store.jobs import DiskFull, StoreDb
-from server.tasks.engine import Ending, TaskFailed, TaskOrder
+from server.tasks.engine import Ending, TaskOrder
+from server.tasks.ledger import RESTARTED
 
 
 async def checkpointing(what: TaskOrder, outlet: Outlet) -> Ending:
@@ -87,8 +88,8 @@ async def test_after_a_restart_each_task_is_what_the_rules_say(
         assert found["checkpointing"].ending == text("resumed at 1")
         for name in ("forever", "busy"):
             assert found[name].state == "failed"
-            assert found[name].message == "the server was restarted while this was running"
-            assert found[name].ending == TaskFailed(-32603, "the server was restarted while this was running")
+            assert found[name].message == RESTARTED.message
+            assert found[name].ending == RESTARTED
         if stop:
             assert (found["asking"].state, set(found["asking"].questions)) == ("input_required", {"a-2"})
             await after.tasks.answer(tasks["asking"].id, OWNER, {"a-2": accept("after")})

@@ -33,7 +33,7 @@ class LosingStore(DyingStore):
             self._until = trio.current_time() + self._away
             if self._written:
                 await super().write(job)
-            raise StoreBroken("the connection was lost during a commit")
+            raise StoreBroken("lost during a commit")
         if self._until is not None and trio.current_time() < self._until:
             raise GONE
         return await super().write(job)

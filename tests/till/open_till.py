@@ -117,7 +117,7 @@ class FaultyStore:
             raise error
         done = await self._counted(self.inner.write, job)
         if self.losing(_name(job)):
-            raise StoreBroken("the connection was lost during a commit")
+            raise StoreBroken("lost during a commit")
         return done
 
     async def read(self, job: Callable[[StoreDb], Any]) -> Any:

@@ -72,7 +72,7 @@ async def test_one_whose_writing_was_in_doubt_is_deposited_once_within_seconds(s
 
         def lost(number: int) -> None:
             if number == first + step:
-                raise StoreBroken("the connection was lost during a commit")
+                raise StoreBroken("lost during a commit")
 
         at.store.after = lost
         with suppress(StoreBroken):

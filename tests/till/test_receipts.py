@@ -106,7 +106,7 @@ def test_a_key_that_was_replaced_since_still_confirms_what_it_signed(how: str) -
 def test_a_key_that_was_dropped_because_others_may_have_it_confirms_nothing() -> None:
     key, successor = a_key(NOW - DAY), a_key(NOW)
     rows = [row(key, retires_at=NOW, sealed_private=""), row(successor)]
-    with pytest.raises(BadReceipt, match="was dropped because others may have it"):
+    with pytest.raises(BadReceipt, match="was dropped"):
         verify(read_receipt(receipt(key, at=NOW - 1_000)), read_keys(keys.receipt_keys(rows)))
 
 
@@ -149,10 +149,10 @@ def test_what_is_another_server_s_is_not_confirmed() -> None:
 
 def test_a_time_at_which_the_key_did_not_sign_is_noticed() -> None:
     key = a_key(NOW)
-    with pytest.raises(BadReceipt, match="did not sign at that time"):
+    with pytest.raises(BadReceipt, match="did not sign"):
         verify(read_receipt(receipt(key, at=NOW - DAY)), read_keys(published(key)))
     retired = replace(key, retires_at=NOW + DAY)
-    with pytest.raises(BadReceipt, match="did not sign at that time"):
+    with pytest.raises(BadReceipt, match="did not sign"):
         verify(read_receipt(receipt(key, at=NOW + 2 * DAY)), read_keys(published(retired)))
 
 

@@ -56,7 +56,7 @@ async def test_that_a_try_may_have_been_begun_ends_no_later_one(lasting: bool, s
         def in_doubt(name: str) -> Exception | None:
             if name in left:
                 left.remove(name)
-                return StoreBroken("the connection was lost during a commit")
+                return StoreBroken("lost during a commit")
             return no_room("release")(name) if lasting else None
 
         at.store.failing = in_doubt

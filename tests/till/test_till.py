@@ -271,7 +271,7 @@ async def test_a_payment_is_settled_once_and_its_answer_is_found_again() -> None
         assert [row["state"] for row in await at.rows("payments")] == ["settled"]
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["at once", "after it was taken for refused"])
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "after a refusal"])
 async def test_a_movement_names_its_transaction_long_after_the_call_is_forgotten(late: bool) -> None:
     async with open_till() as at:
         if late:

@@ -116,7 +116,7 @@ async def test_by_a_store_that_does_not_know_whether_it_wrote(
 
         def lost(number: int) -> None:
             if number == first + step:
-                raise StoreBroken("the connection was lost during a commit")
+                raise StoreBroken("lost during a commit")
 
         at.store.after = lost
         try:

@@ -72,7 +72,7 @@ async def test_a_tool_that_is_withheld_says_what_its_owner_must_do_and_what_does
         await accept_all(desk, known)
         assert why(known, "read") is None
         known.guard.allowed(lists(a_tool(description="Another")))
-        assert "is not what the owner of this server has accepted" in (why(known, "read") or "")
+        assert "is not what the owner" in (why(known, "read") or "")
 
 
 async def test_one_tool_is_accepted_and_the_others_wait() -> None:

@@ -213,7 +213,7 @@ async def test_a_refresh_that_is_refused_for_good_ends_the_login_and_says_so_wit
         )
         desk, _, credential = await logged_in(house, server)
         house.clock.now += HOUR
-        with pytest.raises(BackendError, match="our login at its upstream has ended") as raised:
+        with pytest.raises(BackendError, match=r"our login .* has ended") as raised:
             await credential.headers(None)
         assert "login.example" not in str(raised.value)
         trouble = credential.trouble()

@@ -136,7 +136,7 @@ async def test_a_token_that_is_refused_is_made_anew() -> None:
 )
 async def test_no_token_is_made_for_a_server_of_our_own(ours: str) -> None:
     async with open_house() as house:
-        with pytest.raises(ValueError, match="would let the upstream in here"):
+        with pytest.raises(ValueError, match="let the upstream in here"):
             own_token(house.issuer(), ours, server="main", scope="", seconds=60)
 
 
@@ -194,7 +194,7 @@ async def test_an_authorization_server_that_gives_no_token_is_left_alone_for_a_m
         )
         mine = credential(house, make, for_everybody)
         for _ in range(3):
-            with pytest.raises(BackendError, match="its upstream gave us no token") as raised:
+            with pytest.raises(BackendError, match="gave us no token") as raised:
                 await mine.headers(call_of())
             assert "example" not in str(raised.value)
         assert len(server.forms) == 1
