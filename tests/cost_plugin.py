@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--short"):
-        record: Path = config.getoption("--costs-on-record")
+        record = Path(str(config.getoption("--costs-on-record")))
         long = {name: set(cost[-1]) for name, cost in json.loads(record.read_text("utf-8")).items()}
         left_out = [item for item in items if _function(item) in long.get(_file(item), ())]
         items[:] = [item for item in items if _function(item) not in long.get(_file(item), ())]

@@ -108,8 +108,9 @@ class Ordering:
         try:
             reply = await self._authority.post(url, {**payload, **more}, self._account)
         except CertificateTrouble as refused:
-            # RFC 9773 §5: it replaces nothing that another order replaces already, or that is not this account's.
-            if not more or refused.kind in ("rateLimited", "serverInternal", "unreachable"):
+            # RFC 9773 §5: it replaces nothing that another order replaces already, or that is not this account's. Where the authority
+            # does not find it (yet), that is an error of its own.
+            if not more or refused.kind in ("rateLimited", "unreachable"):
                 raise
             reply = await self._authority.post(url, payload, self._account)
         understood(reply.body, CertificateOrder)

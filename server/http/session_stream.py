@@ -13,7 +13,7 @@ from server.http.visit import RETRY_LATER, McpVisit
 from server.mcp.errors import BackendFailed, BadVersionHeader, InvalidRequest, SessionNotFound
 from server.mcp.inbound import VERSION_HEADER
 from server.mcp.versions import REVISIONS
-from server.sessions.far_streams import StreamNotKnown
+from server.sessions.event_log import StreamNotKnown
 from server.sessions.session import EventSource, Session
 from server.sessions.sessions import Sessions
 from server.store.jobs import StoreUnavailable

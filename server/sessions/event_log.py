@@ -30,6 +30,10 @@ _LIFE_BYTES: Final = 4
 _NOTHING: Final[deque[Any]] = deque[Any](maxlen=0)
 
 
+class StreamNotKnown(Exception):
+    """Not all nodes have said whether they have a stream."""
+
+
 class Event(NamedTuple):
     id: str
     message: bytes

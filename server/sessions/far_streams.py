@@ -24,7 +24,7 @@ from server.letters.letters import MAX_BODY, Letter, Letters
 from server.letters.talks import Talk, Talks
 from server.observe.log import Logger
 from server.sessions.ended import topic_of
-from server.sessions.event_log import Event, EventStream, StreamReader
+from server.sessions.event_log import Event, EventStream, StreamNotKnown, StreamReader
 from server.sessions.session import Session
 
 WANTED: Final = "stream"
@@ -69,10 +69,6 @@ _Said: TypeAlias = _Events | _Begins | _Ends | _Taken | _Leaves
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(_Said).decode
 _decode_wanted: Final = msgspec.json.Decoder(_Wanted).decode
-
-
-class StreamNotKnown(Exception):
-    """Not all nodes have said whether they have it."""
 
 
 class FarReader:

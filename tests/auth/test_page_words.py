@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from auth.values.scopes import FINANCIAL, Vocabulary
@@ -278,7 +280,7 @@ async def _yourself(book: PageBook) -> None:
     browser = Browser(house)
     await browser.sign_in("bob")
     await browser.get("/account/passphrase")
-    chosen = {"new_passphrase": WRONG, "new_passphrase_again": WRONG}
+    chosen: dict[str, Any] = {"new_passphrase": WRONG, "new_passphrase_again": WRONG}
     book.note("another passphrase", browser)
     await browser.submit("/account/passphrase", passphrase=WRONG, **chosen)
     book.note("another passphrase, with the wrong old one", browser)
