@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import mkdtemp
 from types import SimpleNamespace
@@ -178,8 +178,7 @@ def test_the_nearest_tests_come_first_and_those_on_postgresql_where_it_is_about_
 
 def tried(programs: SimpleNamespace, checkout: Path, line: str, *only: str) -> dict[str, tuple[str, str]]:
     """Outcome and test, by what the mutants of one line make of it."""
-    lines: Sequence[str] = SHOP.splitlines()
-    number = lines.index(line) + 1
+    number = next(number for number, each in enumerate(SHOP.splitlines(), 1) if each == line)
     made = [each for each in programs.decisions.mutants(FILE, SHOP.encode()) if each.line == number]
     wanted = [each for each in made if not only or each.after in only]
     assert wanted
