@@ -24,6 +24,7 @@ from server.settings.limits import LimitsConfig
 from server.settings.money import PaymentsConfig, PlanConfig
 from server.settings.policies import vocabulary
 from server.settings.reading import ConfigInvalid, LoadedSettings, SettingsProblem
+from server.settings.secret import without_credentials
 from server.settings.shapes import Config, ServerConfig
 from server.settings.store_reference import store_fault
 from server.settings.telemetry import TelemetryConfig, telemetry_faults
@@ -295,7 +296,7 @@ def _issuer(config: Config, loopback_socket: bool, problems: list[SettingsProble
         problems.append(
             SettingsProblem(
                 key="issuer",
-                what=f'"{written}" is not an address',
+                what=f'"{without_credentials(written)}" is not an address',
                 instead='e.g. "https://agent.example.org"',
             )
         )
@@ -305,7 +306,7 @@ def _issuer(config: Config, loopback_socket: bool, problems: list[SettingsProble
         problems.append(
             SettingsProblem(
                 key="issuer",
-                what=f'"{written}" is more than scheme and host in lower case',
+                what=f'"{without_credentials(written)}" is more than scheme and host in lower case',
                 instead='e.g. "https://agent.example.org" (and a name of other letters as xn--…)',
             )
         )

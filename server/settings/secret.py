@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Final
 
@@ -41,3 +42,8 @@ def read_secret(reference: str) -> Secret:
             raise SecretUnreadable(f"the file {name} is empty or too long for a secret")
         return Secret(value)
     raise SecretUnreadable("a secret is written as env:NAME or file:/path, never in clear")
+
+
+def without_credentials(address: str) -> str:
+    """Hide the user name and the password of an address that somebody wrote, to show it."""
+    return re.sub(r"//[^/]*@", "//…@", address)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from server.settings.secret import read_secret
+from server.settings.secret import read_secret, without_credentials
 
 if TYPE_CHECKING:
     from auth.upstream.sign_in import Provider
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _LOGIN: Final = re.compile(r"login:[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})")
 _EMAIL: Final = re.compile(r"email:[^\s@]{1,64}@[^\s@]{1,190}")
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,18}")
-_CREDENTIALS: Final = re.compile(r"//[^/]*@")  # of an address: not to be shown
 
 
 class UpstreamUser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,7 +87,7 @@ def faults(upstreams: Sequence[UpstreamConfig]) -> Iterable[tuple[str, str, str]
         elif each.issuer and (not upstream_provider.is_fit(each.issuer) or "?" in each.issuer):
             yield (
                 f"{where}.issuer",
-                f'"{_CREDENTIALS.sub("//…@", each.issuer)}" is no address with https',
+                f'"{without_credentials(each.issuer)}" is no address with https',
                 'e.g. "https://login.example.org"',
             )
         elif each.kind == "github" and each.issuer.endswith("/"):

@@ -49,6 +49,7 @@ REFUSED: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
         ('host = "127.0.0.1:8000"\nallowed_hosts = ["http://a.example/x"]\nallowed_origins = ["a.example"]',
          "host allowed_hosts allowed_origins"),
         ('issuer = "https://a/path"', "issuer"),
+        ('issuer = "https://me:pw@a.example"', "issuer"),
         ('issuer = "https://a.example:443"', "issuer"),
         ('auth = "none"\ntrusted_proxies = ["127.0.0.1"]', "auth"),
         ('trusted_proxies = ["10.0.0.1/8"]', "trusted_proxies"),
