@@ -178,7 +178,8 @@ def test_the_nearest_tests_come_first_and_those_on_postgresql_where_it_is_about_
 
 def tried(programs: SimpleNamespace, checkout: Path, line: str, *only: str) -> dict[str, tuple[str, str]]:
     """Outcome and test, by what the mutants of one line make of it."""
-    number = SHOP.splitlines().index(line) + 1
+    lines: list[str] = SHOP.splitlines()
+    number = lines.index(line) + 1
     made = [each for each in programs.decisions.mutants(FILE, SHOP.encode()) if each.line == number]
     wanted = [each for each in made if not only or each.after in only]
     assert wanted
