@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -18,6 +19,7 @@ def write_certificate(
     *,
     password: bytes | None = None,
     host: str = "localhost",
+    others: Sequence[str] = (),
     ends_in_hours: float = 1,
 ) -> tuple[Path, Path]:
     key = ec.generate_private_key(ec.SECP256R1())
@@ -31,7 +33,9 @@ def write_certificate(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=2))
         .not_valid_after(now + datetime.timedelta(hours=ends_in_hours))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(each) for each in (host, *others)]), critical=False
+        )
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )

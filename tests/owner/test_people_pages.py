@@ -242,6 +242,15 @@ async def test_what_is_wrong_with_an_invitation_is_said_at_its_field_and_what_wa
     assert house.rows("one_time_links") == []
 
 
+async def test_all_that_is_wrong_with_an_invitation_is_said_at_once() -> None:
+    house = household()
+    browser = await owner(house, NEW)
+    typed = {"name": "no spaces", "scope": ("mcp:tools",), "tools": "no-such-tool", "until": "soon"}
+    page = await browser.submit(NEW, typed)
+    assert page.status == 400
+    assert browser.text.partition("<main>")[2].count("aria-invalid") == 3
+
+
 async def test_what_moves_money_is_not_ticked_for_anybody() -> None:
     browser = await owner(household(), NEW)
     ticked = re.findall(r'name="scope" value="([^"]+)" checked', browser.text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from server.trust.definitions import MAX_KEPT, canonical
-from server.trust.differences import DiffLine, difference, lines_of, near_changes, shown
+from server.trust.differences import COMPARED_LINES, DiffLine, difference, lines_of, near_changes, shown
 
 OLD = canonical({"name": "read", "description": "Reads.\nPolitely.", "inputSchema": {"required": ["a"]}})
 
@@ -59,6 +59,13 @@ def test_two_definitions_of_thousands_of_members_are_compared_without_a_wait() -
     new = canonical({str(n): "b" for n in range(5_000)})
     found = difference(old, new)
     assert [line.sign for line in found] == ["-"] * 5_000 + ["+"] * 5_000
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_so_many_lines_are_compared_and_beyond_them_all_goes_and_comes(more: int) -> None:
+    old = canonical({str(n): "a" for n in range(COMPARED_LINES + more)})
+    found = difference(old, canonical({"0": "a"}))
+    assert (found[0].sign == " ") == (more == 0)
 
 
 @pytest.mark.parametrize(
