@@ -104,7 +104,7 @@ async def test_whoever_comes_back_does_not_take_it_from_another_whose_turn_it_is
 
         at.store.losing = lost_and_cut_off
         at.store.failing = lambda name: StoreUnavailable("cut off") if cut_off else None
-        with pytest.raises(Exception, match="connection was lost"):
+        with pytest.raises(Exception, match="lost during a commit"):
             await paid(at)
         at.store.failing, at.store.losing = lambda name: None, lambda name: False
         at.now += 11_000
