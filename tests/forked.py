@@ -6,6 +6,7 @@ Its command line and first environment, as `/proc` shows them, are those of the 
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import json
@@ -58,6 +59,11 @@ class ForkServer:
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
             )
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._ours.close()
+        self._process.wait()
 
     def start(
         self,

@@ -75,8 +75,9 @@ class Whole:
     def _ended(self, ended: Ended) -> None:
         entry, status = ended.entry, ended.status
         said = ended.said.read_text("utf-8", "replace")
-        summary = said.rstrip().rpartition("\n")[2] if entry.store else ""
+        summary = ""
         if entry.store:
+            summary = next((line for line in reversed(said.splitlines()) if _COUNT.match(line)), "")
             for count, what in _COUNT.findall(summary):
                 self._counts[what] += int(count)
         good = status == 0 or (entry.store is not None and status == NOTHING_TO_RUN)
