@@ -56,6 +56,17 @@ def test_each_test_file_is_in_one_group_and_a_second_for_its_tests_apart(program
         assert (ROOT / name).exists()
 
 
+def test_nothing_begins_before_what_it_finds_on_a_new_machine(programs: dict[str, Any]) -> None:
+    entries = programs["entries"]
+    groups = entries.tests(entries.read_costs())
+    assert all("peers" in group.needs for group in groups), "a database is one of them"
+    for group in groups:
+        if {"tests/e2e/test_wheel.py", "tests/e2e/test_executable.py"} & set(group.command):
+            assert {"build", "wheel"} <= group.needs, group.name
+    steps = {each.name: each for each in entries.commands()}
+    assert "build" in steps["wheel"].needs, "it empties the folder into which a wheel is put"
+
+
 def test_each_test_file_inside_the_process_is_in_one_share_of_the_quick_run(programs: dict[str, Any]) -> None:
     entries = programs["entries"]
     shares = entries.short_tests(entries.read_costs(), 2)

@@ -32,9 +32,7 @@ MANY_ROWS: Final = "tests/admin/test_very_many_rows.py::test_very_many"
 CHECKED: Final = "tests/test_architecture.py"
 
 _BROWSER: Final = re.compile(r"\bmark\.browser\b")
-_BINARY: Final = re.compile(r"\bmark\.binary\b")
-# What scripts/peers installs.
-_PEERS: Final = re.compile(r"\bmark\.peers\b|postgres", re.IGNORECASE)
+_BUILT: Final = re.compile(r'\bmark\.binary\b|\bROOT / "dist"')
 
 
 class Entry(NamedTuple):
@@ -63,7 +61,7 @@ def commands() -> list[Entry]:
         Entry("peers", ("scripts/peers",), seconds=120, load=0.4),
         Entry("runtime", ("scripts/env", "runtime"), seconds=15, load=0.4),
         Entry("build", ("scripts/build",), frozenset({"runtime"}), seconds=60),
-        Entry("wheel", ("scripts/wheel",), frozenset({"runtime"}), seconds=10),
+        Entry("wheel", ("scripts/wheel",), frozenset({"build"}), seconds=10),  # which empties dist/
         Entry("check", ("scripts/check",), frozenset({"peers"}), seconds=110),
         Entry("conformance", ("scripts/conformance",), frozenset({"peers"}), seconds=40, load=0.7),
     ]
@@ -74,18 +72,17 @@ def tests(costs: Mapping[str, Cost]) -> list[Entry]:
     text = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in _files()}
     whole = [name for name in text if name.startswith("tests/e2e/")]
     inside = [name for name in text if not name.startswith("tests/e2e/") and name != CHECKED]
-    needy = {name for name in inside if _PEERS.search(text[name])}
-    binary = {name for name in whole if _BINARY.search(text[name])}
+    release = {name for name in whole if _BUILT.search(text[name])}
     browser = [name for name in whole if _BROWSER.search(text[name])]
     postgres = [name for name in inside if name.startswith(ON_POSTGRES)]
+    # PostgreSQL is one of the peers, and most fixtures of stores run on it as well.
     peers, built = frozenset({"peers"}), frozenset({"peers", "build", "wheel"})
     not_browser = ("-m", "not browser")
     on_postgres = ("--store", "postgres", "-m", "not slow and not peers", "--deselect", MANY_ROWS)
     return [
-        *_groups("inside", [name for name in inside if name not in needy], costs),
-        *_groups("beside", sorted(needy), costs, needs=peers),
-        *_groups("whole", [name for name in whole if name not in binary], costs, not_browser, needs=peers),
-        *_groups("release", sorted(binary), costs, not_browser, needs=built),
+        *_groups("inside", inside, costs, needs=peers),
+        *_groups("whole", [name for name in whole if name not in release], costs, not_browser, needs=peers),
+        *_groups("release", sorted(release), costs, not_browser, needs=built),
         *_groups("browser", browser, costs, ("-m", "browser"), needs=built),
         *_groups("postgres", postgres, costs, on_postgres, needs=peers),
     ]
