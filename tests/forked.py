@@ -1,4 +1,5 @@
-"""The program without a start of Python for each command and server: one process imports it all, and forks for each.
+"""The program without a start of Python for each command and server: one process imports it all, and forks for each. A script of `tests/peers`
+can be run so, too: its interpreter has a process that imports what the script imports.
 
 What a command reads, says and answers is as it is in a process of its own; how a process of its own starts is tested by those that start one.
 Its command line and first environment, as `/proc` shows them, are those of the process that forks.
@@ -6,12 +7,14 @@ Its command line and first environment, as `/proc` shows them, are those of the 
 
 from __future__ import annotations
 
+import ast
 import atexit
 import gc
 import importlib
 import json
 import os
 import pkgutil
+import runpy
 import select
 import selectors
 import signal
@@ -30,6 +33,7 @@ from typing import IO, Any, Final, NamedTuple
 _BEGUN: Final = struct.Struct("i")  # the process
 _ENDED: Final = struct.Struct("id")  # exit code as `subprocess` has it, and the seconds of work
 _REQUEST: Final = b"run"
+_STARTED: Final = Path(__file__).resolve()  # by its path: other interpreters do not know our packages
 _ELSEWHERE: Final = "server.shim"  # runs in processes of its own
 
 
@@ -49,11 +53,11 @@ class CommandStillRuns(Exception):
 class ForkServer:
     """It ends with whoever started it: its end of the connection does."""
 
-    def __init__(self) -> None:
+    def __init__(self, python: str) -> None:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                (sys.executable, "-P", "-m", "tests.forked", str(theirs.fileno())),
+                (python, "-P", str(_STARTED), str(theirs.fileno())),
                 env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"},
                 cwd="/",
                 stdin=subprocess.DEVNULL,
@@ -72,9 +76,11 @@ class ForkServer:
         environment: Mapping[str, str],
         folder: Path,
         files: tuple[int, int, int],
+        script: Path | None,
     ) -> Forked:
         """Begin a command, with these files as its standard ones. May be called from any thread."""
-        asked = json.dumps([list(arguments), dict(environment), str(folder)]).encode()
+        wanted = None if script is None else str(script)
+        asked = json.dumps([wanted, list(arguments), dict(environment), str(folder)]).encode()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, _file(asked) as request:
             socket.send_fds(self._ours, [_REQUEST], [request.fileno(), *files, theirs.fileno()])
@@ -123,7 +129,7 @@ class Forked:
 
 WORK: Final[list[float]] = []  # the seconds of work of each process that has ended
 _LOCK: Final = threading.Lock()
-_SERVERS: Final[list[ForkServer]] = []
+_SERVERS: Final[dict[str, ForkServer]] = {}  # by the interpreter
 
 
 def start(
@@ -132,11 +138,16 @@ def start(
     environment: Mapping[str, str],
     folder: Path,
     files: tuple[int, int, int],
+    python: str = sys.executable,
+    script: Path | None = None,
 ) -> Forked:
+    """Begin a command of the program, or the script."""
     with _LOCK:
-        if not _SERVERS:
-            _SERVERS.append(ForkServer())
-    return _SERVERS[0].start(arguments, environment=environment, folder=folder, files=files)
+        if python not in _SERVERS:
+            _SERVERS[python] = ForkServer(python)
+    return _SERVERS[python].start(
+        arguments, environment=environment, folder=folder, files=files, script=script
+    )
 
 
 def run(
@@ -146,11 +157,15 @@ def run(
     folder: Path,
     stdin: bytes = b"",
     seconds: float,
+    python: str = sys.executable,
+    script: Path | None = None,
 ) -> Ran:
     """One command to its end. Raises `CommandStillRuns`. May be called from any thread."""
     with _file(stdin) as read, _file() as said, _file() as told:
         files = (read.fileno(), said.fileno(), told.fileno())
-        forked = start(arguments, environment=environment, folder=folder, files=files)
+        forked = start(
+            arguments, environment=environment, folder=folder, files=files, python=python, script=script
+        )
         try:
             code = forked.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -179,7 +194,15 @@ class _Child(NamedTuple):
     told: socket.socket  # whoever waits; its end there is closed when nobody waits any more
 
 
+class _Asked(NamedTuple):
+    script: str | None  # the program, where there is none
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    folder: str
+
+
 def _serve(control: socket.socket) -> None:
+    imported: set[str | None] = set()
     children: dict[int, _Child] = {}  # by the descriptor of the process
     with selectors.DefaultSelector() as selector:
         selector.register(control, selectors.EVENT_READ)
@@ -191,7 +214,12 @@ def _serve(control: socket.socket) -> None:
                         for child in children.values():
                             os.kill(child.pid, signal.SIGKILL)
                         return
-                    child = _fork(files)
+                    with open(files[0], "rb", closefd=False) as request:  # a descriptor
+                        asked = _Asked(*json.load(request))
+                    if asked.script not in imported:
+                        _import_for(asked.script)
+                        imported.add(asked.script)
+                    child = _fork(asked, files)
                     watched = os.pidfd_open(child.pid)
                     children[watched] = child
                     selector.register(watched, selectors.EVENT_READ)
@@ -211,12 +239,34 @@ def _serve(control: socket.socket) -> None:
                     os.kill(children[key.data].pid, signal.SIGKILL)
 
 
-def _fork(files: Sequence[int]) -> _Child:
+def _import_for(script: str | None) -> None:
+    if script is None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for package in ("server", "auth"):
+                for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+                    if not module.name.endswith("__main__") and not module.name.startswith(_ELSEWHERE):
+                        importlib.import_module(module.name)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for each in ast.walk(ast.parse(Path(script).read_bytes())):
+                names = [alias.name for alias in each.names] if isinstance(each, ast.Import) else []
+                names += [each.module] if isinstance(each, ast.ImportFrom) and each.module else []
+                for name in names:
+                    with suppress(ImportError):  # the script says so itself
+                        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    assert threading.active_count() == 1, "a fork keeps one thread"
+
+
+def _fork(asked: _Asked, files: Sequence[int]) -> _Child:
     pid = os.fork()
     if not pid:
         code = 1
         try:
-            code = _command(files)
+            code = _command(asked, files)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -232,29 +282,26 @@ def _fork(files: Sequence[int]) -> _Child:
     return _Child(pid, told)
 
 
-def _command(files: Sequence[int]) -> int:
-    with open(files[0], "rb", closefd=False) as request:  # a descriptor
-        arguments, environment, folder = json.load(request)
+def _command(asked: _Asked, files: Sequence[int]) -> int:
     for number, each in enumerate(files[1:4]):
         os.dup2(each, number)
     os.closerange(3, 1024)
     os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(folder)
-    unbuffered = bool(environment.get("PYTHONUNBUFFERED"))
+    os.environ.update(asked.environment)
+    os.chdir(asked.folder)
+    unbuffered = bool(asked.environment.get("PYTHONUNBUFFERED"))
     sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
     sys.stdout = _output(1, "surrogateescape", unbuffered)
     sys.stderr = _output(2, "backslashreplace", True)
-    sys.argv = [
-        str(Path(importlib.import_module("server").__file__ or "").with_name("__main__.py")),
-        *arguments,
-    ]
-    if environment.get("PYTHONWARNINGS") == "error":
-        warnings.simplefilter("error")
-    from server.__main__ import main
-
+    if (action := asked.environment.get("PYTHONWARNINGS")) in ("error", "ignore"):
+        warnings.simplefilter(action)
     try:
-        main()
+        if asked.script is None:
+            _run_program(asked.arguments)
+        else:
+            sys.argv = [asked.script, *asked.arguments]
+            sys.path.insert(0, str(Path(asked.script).parent))
+            runpy.run_path(asked.script, run_name="__main__")
     except SystemExit as error:
         if error.code is None or isinstance(error.code, int):
             return error.code or 0
@@ -263,23 +310,19 @@ def _command(files: Sequence[int]) -> int:
     return 0
 
 
+def _run_program(arguments: Sequence[str]) -> None:
+    sys.argv = [
+        str(Path(importlib.import_module("server").__file__ or "").with_name("__main__.py")),
+        *arguments,
+    ]
+    from server.__main__ import main
+
+    main()
+
+
 def _output(number: int, errors: str, by_line: bool) -> Any:
     return open(number, "w", encoding="utf-8", errors=errors, closefd=False, buffering=1 if by_line else -1)
 
 
-def _main() -> None:
-    control = socket.socket(fileno=int(sys.argv[1]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for package in ("server", "auth"):
-            for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
-                if not module.name.endswith("__main__") and not module.name.startswith(_ELSEWHERE):
-                    importlib.import_module(module.name)
-    gc.collect()
-    gc.freeze()
-    assert threading.active_count() == 1, "a fork keeps one thread"
-    _serve(control)
-
-
 if __name__ == "__main__":
-    _main()
+    _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -15,6 +15,7 @@ from payers import Paid
 from programs import SOURCE, WAIT_SECONDS, Program
 
 from server.client.discovery import MODERN
+from tests import forked
 
 RECEIPT = "x402/payment-response"
 META = {
@@ -44,18 +45,14 @@ def pay_by_call(
     account: ChainAccount, folder: Path, url: str, tool: str, arguments: Mapping[str, Any]
 ) -> Paid:
     program = purse(account, folder)
-    done = subprocess.run(
-        (*SOURCE, "call", "--pay", "--json", url, tool, json.dumps(arguments)),
-        cwd=program.home,
-        env=program.environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=WAIT_SECONDS,
-        check=False,
+    code, said, told = forked.run(
+        ("call", "--pay", "--json", url, tool, json.dumps(arguments)),
+        environment=program.environment(),
+        folder=program.home,
+        seconds=WAIT_SECONDS,
     )
-    assert account.key[2:] not in done.stdout + done.stderr
-    return _paid(json.loads(done.stdout) if done.stdout else None, done.stderr if done.returncode else None)
+    assert account.key[2:].encode() not in said + told
+    return _paid(json.loads(said) if said else None, told.decode() if code else None)
 
 
 def pay_by_bridge(

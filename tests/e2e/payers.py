@@ -1,4 +1,5 @@
-"""Programs of others that pay and settle. A payer is run as its users run it: one process for one call, paid for when the server asks for it."""
+"""Programs of others that pay and settle. A payer is run as its users run it: one process for one call, paid for when the server asks for it.
+Those in Python are forked from one that has imported their packages."""
 
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ from typing import Any
 import httpx2
 from local_chain import PAYMENT_PEERS, ChainAccount, LocalChain, background
 from programs import NODE_BIN, ROOT, WAIT_SECONDS, needed
+
+from tests import forked
 
 PYTHON = ROOT / ".venvs" / "payers" / "bin" / "python"
 
@@ -82,26 +85,34 @@ class Payer:
     def run(
         self, client: str, account: ChainAccount, url: str, sent: Any, headers: Mapping[str, str] | None
     ) -> Any:
-        start = python if self.program.endswith(".py") else node
         arguments = (client, str(self.version), url, *([] if sent is None else [json.dumps(sent)]))
-        done = subprocess.run(
-            [str(part) for part in (*start(self.program), *arguments)],
-            env={
-                "PATH": os.environ["PATH"],
-                "LANG": "C.UTF-8",
-                "PAYER_KEY": account.key,
-                "PAYER_HEADERS": json.dumps(dict(headers or {})),
-            },
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=WAIT_SECONDS,
-            check=False,
-        )
-        assert done.returncode == 0, (
-            f"{self.name} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
-        )
-        return json.loads(done.stdout.splitlines()[-1])
+        environment = {
+            "PATH": os.environ["PATH"],
+            "LANG": "C.UTF-8",
+            "PAYER_KEY": account.key,
+            "PAYER_HEADERS": json.dumps(dict(headers or {})),
+        }
+        if self.program.endswith(".py"):
+            code, said, told = forked.run(
+                arguments,
+                environment=environment | {"PYTHONWARNINGS": "ignore"},
+                folder=ROOT,
+                seconds=WAIT_SECONDS,
+                python=str(needed(PYTHON, "scripts/peers")),
+                script=PAYMENT_PEERS / self.program,
+            )
+        else:
+            done = subprocess.run(
+                [str(part) for part in (*node(self.program), *arguments)],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=WAIT_SECONDS,
+                check=False,
+            )
+            code, said, told = done.returncode, done.stdout, done.stderr
+        assert code == 0, f"{self.name} ended with {code}:\n{said.decode()}\n{told.decode()}"
+        return json.loads(said.splitlines()[-1])
 
 
 _PYTHON, _FETCH = "python_payer.py", "fetch_payer.mjs"
