@@ -5,7 +5,8 @@ what it has signed is in the home of its account.
 from __future__ import annotations
 
 import json
-import subprocess
+import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,25 +62,25 @@ def pay_by_bridge(
     program = purse(account, folder)
     asked = {"name": tool, "arguments": arguments, "_meta": META}
     line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": asked})
-    bridge = subprocess.Popen(
-        (*SOURCE, "connect", "--pay", "--no-login", url),
-        cwd=program.home,
-        env=program.environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert bridge.stdin is not None and bridge.stdout is not None
-    try:
-        bridge.stdin.write(f"{line}\n")
-        bridge.stdin.flush()
-        heard = json.loads(bridge.stdout.readline())
-        _, told = bridge.communicate(timeout=WAIT_SECONDS)
-    finally:
-        bridge.kill()
-        bridge.wait()
-    assert account.key[2:] not in told
+    (reads, asks), (hears, says) = os.pipe(), os.pipe()
+    with open(asks, "wb") as asking, open(hears, "rb") as hearing, tempfile.TemporaryFile() as told:
+        with open(reads, "rb"), open(says, "wb"):  # the bridge's own ends
+            bridge = forked.start(
+                ("connect", "--pay", "--no-login", url),
+                environment=program.environment(),
+                folder=program.home,
+                files=(reads, says, told.fileno()),
+            )
+        try:
+            asking.write(f"{line}\n".encode())
+            asking.flush()
+            heard = json.loads(hearing.readline())
+            asking.close()
+            bridge.wait(WAIT_SECONDS)
+        finally:
+            bridge.kill()
+        told.seek(0)
+        assert account.key[2:].encode() not in told.read()
     return _paid(heard.get("result"), None if "result" in heard else str(heard["error"]))
 
 

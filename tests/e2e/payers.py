@@ -1,15 +1,19 @@
-"""Programs of others that pay and settle. A payer is run as its users run it: one process for one call, paid for when the server asks for it.
-Those in Python are forked from one that has imported their packages."""
+"""Programs of others that pay and settle. A payer is run as its users run it, and pays for a call when the server asks for it. In Python it is
+one process for one call, forked from one that has imported its packages; in Node it is a client of its own for one call, in one process."""
 
 from __future__ import annotations
 
+import atexit
 import base64
 import json
 import os
+import socket
 import subprocess
+import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -85,34 +89,56 @@ class Payer:
     def run(
         self, client: str, account: ChainAccount, url: str, sent: Any, headers: Mapping[str, str] | None
     ) -> Any:
-        arguments = (client, str(self.version), url, *([] if sent is None else [json.dumps(sent)]))
-        environment = {
-            "PATH": os.environ["PATH"],
-            "LANG": "C.UTF-8",
-            "PAYER_KEY": account.key,
-            "PAYER_HEADERS": json.dumps(dict(headers or {})),
-        }
-        if self.program.endswith(".py"):
-            code, said, told = forked.run(
-                arguments,
-                environment=environment | {"PYTHONWARNINGS": "ignore"},
-                folder=ROOT,
-                seconds=WAIT_SECONDS,
-                python=str(needed(PYTHON, "scripts/peers")),
-                script=PAYMENT_PEERS / self.program,
-            )
-        else:
-            done = subprocess.run(
-                [str(part) for part in (*node(self.program), *arguments)],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=WAIT_SECONDS,
-                check=False,
-            )
-            code, said, told = done.returncode, done.stdout, done.stderr
+        body = None if sent is None else json.dumps(sent)
+        if not self.program.endswith(".py"):
+            return _asked_of_node(
+                self.program, key=account.key, client=client, version=self.version, url=url, sent=body,
+                headers=dict(headers or {}),
+            )  # fmt: skip
+        code, said, told = forked.run(
+            (client, str(self.version), url, *([] if body is None else [body])),
+            environment={
+                "PATH": os.environ["PATH"],
+                "LANG": "C.UTF-8",
+                "PYTHONWARNINGS": "ignore",
+                "PAYER_KEY": account.key,
+                "PAYER_HEADERS": json.dumps(dict(headers or {})),
+            },
+            folder=ROOT,
+            seconds=WAIT_SECONDS,
+            python=str(needed(PYTHON, "scripts/peers")),
+            script=PAYMENT_PEERS / self.program,
+        )
         assert code == 0, f"{self.name} ended with {code}:\n{said.decode()}\n{told.decode()}"
         return json.loads(said.splitlines()[-1])
+
+
+_LOCK = threading.Lock()
+
+
+@cache
+def _node_payer(program: str) -> int:
+    """The port of one that serves all calls of this process, and ends with it: its standard input does."""
+    process = subprocess.Popen(
+        [str(part) for part in node(program)],
+        env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    atexit.register(process.wait, WAIT_SECONDS)
+    atexit.register(process.stdin.close)
+    return int(process.stdout.readline())
+
+
+def _asked_of_node(program: str, **asked: Any) -> Any:
+    with _LOCK:
+        port = _node_payer(program)
+    with socket.create_connection(("127.0.0.1", port), WAIT_SECONDS) as connection:
+        connection.sendall(json.dumps(asked).encode())
+        connection.shutdown(socket.SHUT_WR)
+        with connection.makefile("rb") as answer:
+            return json.load(answer)
 
 
 _PYTHON, _FETCH = "python_payer.py", "fetch_payer.mjs"
