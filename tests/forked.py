@@ -1,5 +1,5 @@
-"""The program without a start of Python for each command and server: one process imports it all, and forks for each. A script of `tests/peers`
-can be run so, too: its interpreter has a process that imports what the script imports.
+"""The program without a start of Python for each command and server: one process imports it all, and forks for each. A script can be
+run so, too: one around the program, or one of `tests/peers`, whose interpreter has a process that imports what the script imports.
 
 What a command reads, says and answers is as it is in a process of its own; how a process of its own starts is tested by those that start one.
 Its command line and first environment, as `/proc` shows them, are those of the process that forks.
@@ -25,8 +25,9 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
@@ -202,7 +203,6 @@ class _Asked(NamedTuple):
 
 
 def _serve(control: socket.socket) -> None:
-    imported: set[str | None] = set()
     children: dict[int, _Child] = {}  # by the descriptor of the process
     with selectors.DefaultSelector() as selector:
         selector.register(control, selectors.EVENT_READ)
@@ -216,9 +216,7 @@ def _serve(control: socket.socket) -> None:
                         return
                     with open(files[0], "rb", closefd=False) as request:  # a descriptor
                         asked = _Asked(*json.load(request))
-                    if asked.script not in imported:
-                        _import_for(asked.script)
-                        imported.add(asked.script)
+                    _import_for(asked.script)
                     child = _fork(asked, files)
                     watched = os.pidfd_open(child.pid)
                     children[watched] = child
@@ -239,7 +237,10 @@ def _serve(control: socket.socket) -> None:
                     os.kill(children[key.data].pid, signal.SIGKILL)
 
 
+@cache
 def _import_for(script: str | None) -> None:
+    """All of the program, and what the script imports."""
+    names = [] if script is None else list(_imported_by(Path(script)))
     if script is None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -247,18 +248,24 @@ def _import_for(script: str | None) -> None:
                 for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
                     if not module.name.endswith("__main__") and not module.name.startswith(_ELSEWHERE):
                         importlib.import_module(module.name)
-    else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for each in ast.walk(ast.parse(Path(script).read_bytes())):
-                names = [alias.name for alias in each.names] if isinstance(each, ast.Import) else []
-                names += [each.module] if isinstance(each, ast.ImportFrom) and each.module else []
-                for name in names:
-                    with suppress(ImportError):  # the script says so itself
-                        importlib.import_module(name)
+    elif any(name.startswith("server.") for name in names):  # a script around the program
+        _import_for(None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in names:
+            with suppress(ImportError):  # the script says so itself
+                importlib.import_module(name)
     gc.collect()
     gc.freeze()
     assert threading.active_count() == 1, "a fork keeps one thread"
+
+
+def _imported_by(script: Path) -> Iterator[str]:
+    for each in ast.walk(ast.parse(script.read_bytes())):
+        if isinstance(each, ast.Import):
+            yield from (alias.name for alias in each.names)
+        elif isinstance(each, ast.ImportFrom) and each.module is not None:
+            yield each.module
 
 
 def _fork(asked: _Asked, files: Sequence[int]) -> _Child:

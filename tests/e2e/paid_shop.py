@@ -7,7 +7,6 @@ import secrets
 import shutil
 import signal
 import sqlite3
-import sys
 import time
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -23,7 +22,7 @@ from server.evm.secp256k1 import PrivateKey
 from tests.facilitator.payer import Payer
 from tests.free_ports import free_port
 
-MORTAL = (sys.executable, "-P", str(Path(__file__).with_name("mortal_till.py")))
+MORTAL = Path(__file__).with_name("mortal_till.py")
 PAYMENT = "x402/payment"
 RECEIPT = "x402/payment-response"
 KEY = "x402/idempotency-key"
@@ -293,7 +292,7 @@ class Shop:
 def open_shop(home: Path, *, mortal: bool = False) -> Generator[Shop]:
     (home / "notes").mkdir()
     shutil.copy(Path(__file__).with_name("paid_agent.py"), home / "agent.py")
-    program = Program(command=MORTAL if mortal else SOURCE, home=home)
+    program = Program(command=SOURCE, script=MORTAL if mortal else None, home=home)
     house = House(program=program, port=free_port())
     shop = Shop(program=program, house=house, facilitator_port=free_port())
     shop.configure(node=False)

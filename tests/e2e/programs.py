@@ -95,6 +95,7 @@ def _lines(said: bytes) -> str:
 class Program:
     command: Sequence[str]
     home: Path
+    script: Path | None = None  # around the program, in its place where it is the source
     alone: bool = False  # each command starts Python, as a user's does; else it is forked
     said: list[str] = field(default_factory=list[str])  # on stderr, by every command that ended
     settings: dict[str, str] = field(default_factory=dict[str, str])  # in the environment of every command
@@ -131,7 +132,13 @@ class Program:
         """One command to its end. Which exit code is right is part of what is tested."""
         environment = self.environment()
         if self._forks:
-            ran = forked.run(arguments, environment=environment, folder=self.home, seconds=WAIT_SECONDS)
+            ran = forked.run(
+                arguments,
+                environment=environment,
+                folder=self.home,
+                seconds=WAIT_SECONDS,
+                script=self.script,
+            )
             done = subprocess.CompletedProcess(arguments, ran.code, _lines(ran.stdout), _lines(ran.stderr))
         else:
             done = subprocess.run(
@@ -172,6 +179,7 @@ class Program:
                     environment=self.environment(),
                     folder=folder or self.home,
                     files=(nothing.fileno(), output.fileno(), output.fileno()),
+                    script=self.script,
                 )
             else:
                 process = subprocess.Popen(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import signal
 import sqlite3
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -18,13 +17,13 @@ import httpx2
 import pytest
 from handmade import CLI, Handmade
 from person import Person
-from programs import Program, Server
+from programs import SOURCE, Program, Server
 
 from tests.free_ports import free_port
 
 pytestmark = pytest.mark.slow
 
-MORTAL = (sys.executable, "-P", str(Path(__file__).with_name("mortal_server.py")))
+MORTAL = Path(__file__).with_name("mortal_server.py")
 
 
 @dataclass
@@ -94,7 +93,7 @@ def house(home: Path) -> Iterator[House]:
         stack.callback(client.close)
         owner = Person()
         stack.callback(owner.close)
-        program = Program(command=MORTAL, home=home)
+        program = Program(command=SOURCE, script=MORTAL, home=home)
         house = House(program=program, stack=stack, port=port, client=client, owner=owner)
         house.start()
         assert house.server is not None

@@ -7,7 +7,6 @@ import json
 import signal
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -15,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import NODE_BIN, ROOT, WAIT_SECONDS, Program, Server, needed, until
+from programs import NODE_BIN, ROOT, SOURCE, WAIT_SECONDS, Program, Server, needed, until
 
 from tests.free_ports import free_port
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
-FORGETFUL = (sys.executable, "-P", str(Path(__file__).with_name("forgetful_server.py")))
+FORGETFUL = Path(__file__).with_name("forgetful_server.py")
 PEERS = ROOT / "tests" / "peers"
 
 
@@ -132,7 +131,7 @@ class House:
 @pytest.fixture
 def house(home: Path) -> Generator[House]:
     with ExitStack() as stack:
-        yield House(Program(command=FORGETFUL, home=home), stack)
+        yield House(Program(command=SOURCE, script=FORGETFUL, home=home), stack)
 
 
 @pytest.mark.parametrize("client", CLIENTS)

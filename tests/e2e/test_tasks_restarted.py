@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from task_clients import Ended, Extension, Face, House, Stood, Wasmagent, make_h
 pytestmark = pytest.mark.slow
 
 KINDS = ("extension", "core", "wasmagent")
-MORTAL = (sys.executable, "-P", str(Path(__file__).with_name("mortal_server.py")))
+MORTAL = Path(__file__).with_name("mortal_server.py")
 RESTARTED = "the server was restarted while this was running"
 REVOKED = "the login that it was made with was ended"
 
@@ -154,7 +153,7 @@ def test_what_runs_for_a_login_is_stopped_when_the_login_is_ended(house: House) 
 
 
 def test_what_a_killed_server_did_for_a_login_that_is_ended_is_not_taken_up_again(house: House) -> None:
-    house.program.command = MORTAL
+    house.program.script = MORTAL
     order = house.program.home / "die"
     with house.open() as server:
         mine, other = house.face("core"), house.face("core", client="two")
