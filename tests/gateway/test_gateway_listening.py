@@ -101,7 +101,9 @@ async def test_a_stream_of_changes_that_ends_is_opened_again_and_the_lists_are_r
         await soon(lambda: begun == 2)
 
 
-async def test_a_server_of_the_handshake_era_tells_on_a_get() -> None:
+async def test_a_server_of_the_handshake_era_tells_on_a_get(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A stream that was refused would be opened again, and the lists read without a word of the server.
+    monkeypatch.setattr(http_changes, "FIRST_PAUSE_SECONDS", 3_600.0)
     double = Double(capabilities={"tools": {"listChanged": True}})
     async with with_streams(double) as (url, streams), gate(url=url) as door:
         await soon(lambda: streams)

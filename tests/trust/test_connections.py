@@ -17,8 +17,9 @@ from server.backends.base import BackendError
 from server.client.identity import BASIC, ClientIdentity
 from server.gateway.credentials import AccountNeeded
 from server.store.jobs import Change
+from server.trust.authorization_server import AuthorizationServers
 from tests.auth.browser_fakes import LOOPBACK, PASSPHRASE, Browser, House
-from tests.trust.connection_fakes import ISSUER, PATH, Connecting
+from tests.trust.connection_fakes import ISSUER, PATH, Connecting, FakeIssuer
 from tests.trust.trust_fakes import call_of
 
 
@@ -185,6 +186,16 @@ async def test_we_register_once_and_the_secret_is_sealed_and_shown_to_the_token_
     assert "their secret" not in row["sealed"]
     shown = there.issuer.redeemed[0]["authorization"].removeprefix("Basic ")
     assert base64.b64decode(shown) == b"client-1:their%20secret"
+
+
+@pytest.mark.parametrize("scope", ["", "mail.read mail.send"])
+async def test_we_register_with_the_scope_that_we_shall_ask_for_if_there_is_one(scope: str) -> None:
+    issuer = FakeIssuer()
+    servers = AuthorizationServers(issuer, lambda: 0)
+    await servers.register(await servers.find(ISSUER), redirect_uri=f"{LOOPBACK}{PATH}/callback", scope=scope)
+    (registered,) = issuer.registered
+    assert registered.get("scope", "") == scope
+    assert ("scope" in registered) == bool(scope)
 
 
 async def test_a_client_of_the_settings_is_used_and_nothing_is_registered() -> None:
