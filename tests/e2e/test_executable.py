@@ -360,8 +360,8 @@ def children(pid: int) -> list[int]:
 
 def alive(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        told = Path(f"/proc/{pid}/stat").read_text("ascii")
+    except (FileNotFoundError, ProcessLookupError):  # before it is opened, and while it is read
         return False
     # Nobody reaps an orphan in a bare container: what has ended there stays as a zombie.
-    return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0] != "Z"
+    return told.rpartition(")")[2].split()[0] != "Z"
