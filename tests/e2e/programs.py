@@ -126,7 +126,9 @@ class Program:
 
     @property
     def _forks(self) -> bool:
-        return self.command == SOURCE and not self.alone
+        forks = self.command == SOURCE and not self.alone
+        assert forks or self.script is None, "a script around the program is forked, and nothing else"
+        return forks
 
     def run(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         """One command to its end. Which exit code is right is part of what is tested."""

@@ -89,6 +89,16 @@ def test_uv_makes_it_where_it_is_installed_from_the_same_hashes(checkout: Path) 
     assert len(uv_said(checkout)) == 2
 
 
+def test_uv_of_the_test_environment_makes_the_others(checkout: Path) -> None:
+    tools, programs = checkout / ".venvs" / "test" / "bin", checkout.parent / "bin"
+    tools.mkdir(parents=True)
+    (programs / "uv").rename(tools / "uv")
+    for name in ("bash", "dirname", "cksum", "cat", "mkdir", "flock", "rm", "grep"):
+        (programs / name).symlink_to(shutil.which(name) or name)
+    make(checkout, PATH=str(programs))
+    assert [line.split()[0] for line in uv_said(checkout)] == ["venv", "pip"]
+
+
 @pytest.mark.parametrize(
     "variables", [{"UV_EXIT": "2"}, {"OSTIARY_WITHOUT_UV": "1"}], ids=["it fails", "unwanted"]
 )
