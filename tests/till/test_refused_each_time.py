@@ -219,7 +219,7 @@ async def test_one_whose_process_died_while_it_was_sent_never_ends_by_itself(
     purpose: str, refusals: int
 ) -> None:
     async with open_till() as at, trio.open_nursery() as nursery:
-        await bought(at, purpose, nursery, refusals)
+        sent = await bought(at, purpose, nursery, refusals)
         refuses(at)
         at.now += 11_000
         other = at.made_settlements("boot-2")
@@ -227,19 +227,21 @@ async def test_one_whose_process_died_while_it_was_sent_never_ends_by_itself(
         await trio.testing.wait_all_tasks_blocked()
         await looks_until(at, at.now + DAY, other)
         assert (await row_of(at))["state"] == "unknown"
+        await sent[-1].is_told(NOT_CERTAIN)  # or its caller is still waited for
         nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("refusals", [0, 1, 3])
 async def test_one_whose_turn_ran_out_never_ends_by_itself(refusals: int) -> None:
     async with open_till() as at, trio.open_nursery() as nursery:
-        await bought(at, "call", nursery, refusals)
+        sent = await bought(at, "call", nursery, refusals)
         other = at.made_settlements("boot-1")  # what the first has in hand is not taken up
         await nursery.start(other.run)
         refuses(at)
         at.now += SENT_MS
         await looks_until(at, at.now + DAY, other)
         assert (await row_of(at))["state"] == "unknown"
+        await sent[-1].is_told(NOT_CERTAIN)
         nursery.cancel_scope.cancel()
 
 
