@@ -1,8 +1,7 @@
 """The pages in a real browser: what the tests that look at them share.
 
 A few lines of http.server stand between Chromium and the page handler, so that those tests see what a browser does with our
-HTML, cookies and headers and nothing of the rest of the server. Pictures go to $SCREENSHOTS (default .work/screenshots).
-The browser itself is the fixture `chromium` in conftest.py.
+HTML, cookies and headers and nothing of the rest of the server. The browser itself is the fixture `chromium` in conftest.py.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-PICTURES = Path(os.environ.get("SCREENSHOTS") or ".work/screenshots")
+PICTURES = os.environ.get("SCREENSHOTS")
 SIZES = {"phone": (360, 740), "desk": (1280, 860)}
 LIGHTS = ("light", "dark")
 PATIENCE_MS = 60_000  # a bound, not an expectation
@@ -150,6 +149,12 @@ def tab(
     # A blocked style, a refused form: what Chromium says of our policy on our own pages is a fault.
     blocked = [text for text in complaints if "Content Security Policy" in text and "Framing" not in text]
     assert not blocked, blocked
+
+
+def picture(page: Page, name: str, **how: Any) -> None:
+    """Keep a picture of the page in the folder $SCREENSHOTS; without one, none is taken."""
+    if PICTURES:
+        page.screenshot(path=Path(PICTURES) / f"{name}.png", **how)
 
 
 class Devices:

@@ -1,7 +1,7 @@
 """Every page in every state, at both sizes and in both lights: axe has nothing to say of it, nothing scrolls sideways, every control
 is large enough for a thumb, and everything is there that a browser and a screen reader need to help.
 
-axe runs beside the page, not in it: our content policy stays in force. Pictures of all of it go to a folder of $SCREENSHOTS.
+axe runs beside the page, not in it: our content policy stays in force. `scripts/pictures` keeps a picture of each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from auth import pages
 from server.overview.look import RunningParts
 from tests.auth.browser_fakes import House
 from tests.auth.routed_pages import route_of, site_for
-from tests.e2e.chromium import LIGHTS, PICTURES, SIZES, Server, serving, tab
+from tests.e2e.chromium import LIGHTS, SIZES, Server, picture, serving, tab
 from tests.e2e.page_states import SERVERS, TOURS, Tour
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.peers]
@@ -79,8 +79,6 @@ class Walks:
         return self.faults[place]
 
     def _walk(self, tour: Tour) -> dict[str, list[str]]:
-        folder = PICTURES / "pages"
-        folder.mkdir(parents=True, exist_ok=True)
         axe = AXE.read_text("utf-8")
         faults: dict[str, list[str]] = {}
         with (
@@ -89,7 +87,7 @@ class Walks:
         ):
             for name in tour(server, page):
                 assert name not in faults
-                faults[name] = _look(page, name, folder, axe) + _too_heavy(server)
+                faults[name] = _look(page, name, axe) + _too_heavy(server)
             self.answered |= {(route_of(self.site, each), each.method) for each in server.requests}
         return faults
 
@@ -140,7 +138,7 @@ def test_every_page_has_a_tour_that_leads_to_it(walks: Walks) -> None:
     assert walks.rendered >= whole, f"no tour in page_states.py shows {sorted(whole - walks.rendered)}"
 
 
-def _look(page: Page, name: str, folder: Path, axe: str) -> list[str]:
+def _look(page: Page, name: str, axe: str) -> list[str]:
     faults: list[str] = []
     page.evaluate(axe)
     for light in LIGHTS:
@@ -149,7 +147,7 @@ def _look(page: Page, name: str, folder: Path, axe: str) -> list[str]:
             page.set_viewport_size({"width": width, "height": height})
             faults += page.evaluate(LOOK)
             faults += page.evaluate(ASK_AXE, [RULES, light == "dark"])
-            page.screenshot(path=folder / f"{name}-{size}-{light}.png", full_page=True, caret="initial")
+            picture(page, f"pages/{name}-{size}-{light}", full_page=True, caret="initial")
     page.emulate_media(color_scheme="light")
     return faults
 

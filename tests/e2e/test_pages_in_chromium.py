@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.auth.browser_fakes import PASSPHRASE
 from tests.auth.offering_fakes import a_support_desk
-from tests.e2e.chromium import PICTURES, Server, serving, sign_in, tab
+from tests.e2e.chromium import Server, picture, serving, sign_in, tab
 from tests.e2e.page_states import LOCAL, SERVERS, V6, WEB, link, register
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -112,8 +112,6 @@ def test_a_page_that_decides_opens_with_who_asks_and_how_far_it_goes(
     chromium: Browser, size: str, javascript: bool
 ) -> None:
     width, height = FIRST_SCREENS[size]
-    folder = PICTURES / "opened"
-    folder.mkdir(parents=True, exist_ok=True)
     with (
         serving(servers=SERVERS) as server,
         tab(
@@ -125,7 +123,7 @@ def test_a_page_that_decides_opens_with_who_asks_and_how_far_it_goes(
     ):
         for name in _asked(server, page):
             page.evaluate(FINISH)
-            page.screenshot(path=folder / f"{name}-{size}.png")
+            picture(page, f"opened/{name}-{size}")
             assert page.evaluate("scrollY") == 0, name
             assert page.evaluate(SEEN, "h1") == [True], name
             assert page.evaluate(SEEN, ".facts dt")[:2] == [True, True], name
@@ -141,7 +139,7 @@ def test_a_page_that_decides_opens_with_who_asks_and_how_far_it_goes(
             assert place is not None
             page.mouse.dblclick(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
             page.evaluate("scrollTo(0, 1e6)")
-            page.screenshot(path=folder / f"{name}-{size}-end.png")
+            picture(page, f"opened/{name}-{size}-end")
             assert page.evaluate(SEEN, YES) == [True], name
             assert page.evaluate(SEEN, ".bar button") == [True], name
             assert page.evaluate(SEEN, ".asleep") == [False], name

@@ -21,7 +21,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 from programs import USER_CODE, WAIT_SECONDS, Program
 from walk import FIRST_SECONDS, blocks, check_page, check_shown, terminal
 
-from tests.e2e.chromium import CHROMIUM, FLAGS, PATIENCE_MS, PICTURES
+from tests.e2e.chromium import CHROMIUM, FLAGS, PATIENCE_MS, picture
 from tests.free_ports import free_port
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -158,8 +158,7 @@ def test_the_walk_through_ends_with_a_login_approved_on_another_machine_and_a_to
                 asking = " ".join(page.locator("main").inner_text().split())
                 assert f"at 127.0.0.1:{port}, as {NAME}" in asking
                 assert f"From {socket.gethostname()} 127.0.0.1" in asking
-                PICTURES.mkdir(parents=True, exist_ok=True)
-                page.screenshot(path=PICTURES / "readme-confirm.png", full_page=True)
+                picture(page, "readme-confirm", full_page=True)
                 page.get_by_role("button", name="Approve").click()
                 expect(page.get_by_role("heading", name="Approved")).to_be_visible()
                 assert waiting.wait() == 0, waiting.seen()

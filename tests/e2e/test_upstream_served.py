@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import Browser, expect
 from programs import SOURCE, WAIT_SECONDS, Program, Server, claim_in_browser
 
 from tests.auth.upstream_fakes import CLIENT, SECRET, FakeProvider, provided
-from tests.e2e.chromium import CHROMIUM, FLAGS, PICTURES, tab
+from tests.e2e.chromium import picture, tab
 
 pytestmark = pytest.mark.slow
 
@@ -71,19 +71,17 @@ def test_the_way_to_a_provider_and_back_with_nothing_but_requests(running: Runni
 
 
 @pytest.mark.browser
-def test_a_person_in_chromium_goes_there_and_comes_back_signed_in(running: Running) -> None:
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        with tab(chromium) as page:
-            page.goto(running.server.url + "/signin")
-            page.screenshot(path=PICTURES / "upstream-signin-phone-light.png", full_page=True)
-            page.get_by_role("button", name="Sign in with Example Ltd").click()
-            expect(page.get_by_role("banner").get_by_role("link", name="olivia")).to_be_visible()
-        running.fake.subject = "somebody else"
-        with tab(chromium) as page:
-            page.goto(running.server.url + "/signin")
-            page.get_by_role("button", name="Sign in with Example Ltd").click()
-            expect(page.get_by_text("Ask whoever runs this server")).to_be_visible()
-            page.screenshot(path=PICTURES / "upstream-refused-phone-light.png", full_page=True)
-        chromium.close()
+def test_a_person_in_chromium_goes_there_and_comes_back_signed_in(
+    running: Running, chromium: Browser
+) -> None:
+    with tab(chromium) as page:
+        page.goto(running.server.url + "/signin")
+        picture(page, "upstream-signin-phone-light", full_page=True)
+        page.get_by_role("button", name="Sign in with Example Ltd").click()
+        expect(page.get_by_role("banner").get_by_role("link", name="olivia")).to_be_visible()
+    running.fake.subject = "somebody else"
+    with tab(chromium) as page:
+        page.goto(running.server.url + "/signin")
+        page.get_by_role("button", name="Sign in with Example Ltd").click()
+        expect(page.get_by_text("Ask whoever runs this server")).to_be_visible()
+        picture(page, "upstream-refused-phone-light", full_page=True)
