@@ -53,11 +53,12 @@ class House:
         return answer.json()
 
     def rows(self) -> dict[str, int]:
-        """How many there are in each table."""
+        """How many there are in each table, but for calls: those of the tests before are written a little later."""
         with closing(sqlite3.connect(self.program.data_dir / "ostiary.db")) as connection:
             tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
             count = "SELECT count(*) FROM {}"
-            return {name: connection.execute(count.format(name)).fetchone()[0] for (name,) in tables}
+            names = {name for (name,) in tables} - {"calls"}
+            return {name: connection.execute(count.format(name)).fetchone()[0] for name in names}
 
 
 def make_house(stack: ExitStack, home: Path, *options: str) -> House:
