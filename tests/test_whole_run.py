@@ -59,11 +59,15 @@ def test_each_test_file_is_in_one_group_and_a_second_for_its_tests_apart(program
 def test_nothing_begins_before_what_it_finds_on_a_new_machine(programs: dict[str, Any]) -> None:
     entries = programs["entries"]
     groups = entries.tests(entries.read_costs())
-    assert all("peers" in group.needs for group in groups), "a database is one of them"
+    assert all("system" in group.needs for group in groups), "a database is one of its packages"
+    steps = {each.name: each for each in entries.commands()}
     for group in groups:
         if {"tests/e2e/test_wheel.py", "tests/e2e/test_executable.py"} & set(group.command):
             assert {"build", "wheel"} <= group.needs, group.name
-    steps = {each.name: each for each in entries.commands()}
+        foreign = any(part.startswith("tests/e2e/") for part in group.command)
+        foreign |= {"tests/shim/test_shim_in_process.py"} <= set(group.command)
+        assert (set(entries.PEERS) <= group.needs) == foreign, group.name
+    assert all(need in steps for each in (*groups, *steps.values()) for need in each.needs)
     assert "build" in steps["wheel"].needs, "it empties the folder into which a wheel is put"
 
 

@@ -15,7 +15,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 COSTS: Final = ROOT / "tests" / "costs.json"
 PYTHON: Final = str(ROOT / ".venvs" / "test" / "bin" / "python")
 # How long a group takes alone. Each has to be begun, and the last ones end beside nothing.
-GROUP_SECONDS: Final = 75.0
+GROUP_SECONDS: Final = 150.0
 BEGIN_SECONDS: Final = 2.0
 # Costs are measured beside other work, where everything takes longer and so seems to be idle.
 LEAST_LOAD: Final = 0.4
@@ -26,11 +26,14 @@ ON_POSTGRES: Final = (
     "tests/admission", "tests/conversations", "tests/admin", "tests/owner", "tests/overview", "tests/backends/test_shared_memory.py",
     "tests/acme/test_shared.py", "tests/policy/test_policy_and_money.py", "tests/sessions/test_ended.py", "tests/sessions/test_sessions.py",
 )  # fmt: skip
+# What scripts/peers installs, by its own names. All but the system's packages is for the tests marked `peers`, and for whole programs.
+PEERS: Final = ("system", "node", "python", "payments", "authority", "collector")
 # Long, and about how much there is rather than about the engine.
 MANY_ROWS: Final = "tests/admin/test_very_many_rows.py::test_very_many"
 # scripts/check runs it.
 CHECKED: Final = "tests/test_architecture.py"
 
+_FOREIGN: Final = re.compile(r"\bmark\.peers\b")
 _BROWSER: Final = re.compile(r"\bmark\.browser\b")
 _BUILT: Final = re.compile(r'\bmark\.binary\b|\bROOT / "dist"')
 
@@ -58,33 +61,34 @@ _UNKNOWN: Final = Cost(3.0, 3.0, 1.0)
 def commands() -> list[Entry]:
     """Everything but the tests. The steps that install are each other's need where they install the same."""
     return [
-        Entry("peers", ("scripts/peers",), seconds=120, load=0.4),
+        *(Entry(name, ("scripts/peers", name), seconds=60, load=0.4) for name in PEERS),
         Entry("runtime", ("scripts/env", "runtime"), seconds=15, load=0.4),
         Entry("build", ("scripts/build",), frozenset({"runtime"}), seconds=60),
         Entry("wheel", ("scripts/wheel",), frozenset({"build"}), seconds=10),  # which empties dist/
-        Entry("check", ("scripts/check",), frozenset({"peers"}), seconds=110),
-        Entry("conformance", ("scripts/conformance",), frozenset({"peers"}), seconds=40, load=0.7),
+        Entry("check", ("scripts/check",), frozenset({"node"}), seconds=180),
+        Entry("conformance", ("scripts/conformance",), frozenset({"node"}), seconds=40, load=0.7),
     ]
 
 
 def tests(costs: Mapping[str, Cost]) -> list[Entry]:
     """Groups of all test files; those on PostgreSQL and those that need a browser by themselves."""
     text = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in _files()}
-    whole = [name for name in text if name.startswith("tests/e2e/")]
-    inside = [name for name in text if not name.startswith("tests/e2e/") and name != CHECKED]
+    whole = [name for name in text if name.startswith("tests/e2e/") or _FOREIGN.search(text[name])]
+    inside = [name for name in text if name not in whole and name != CHECKED]
     release = {name for name in whole if _BUILT.search(text[name])}
     browser = [name for name in whole if _BROWSER.search(text[name])]
     postgres = [name for name in inside if name.startswith(ON_POSTGRES)]
-    # PostgreSQL is one of the peers, and most fixtures of stores run on it as well.
-    peers, built = frozenset({"peers"}), frozenset({"peers", "build", "wheel"})
+    # PostgreSQL is one of the system's packages, and most fixtures of stores run on it as well.
+    system, peers = frozenset({"system"}), frozenset(PEERS)
+    built = peers | {"build", "wheel"}
     not_browser = ("-m", "not browser")
     on_postgres = ("--store", "postgres", "-m", "not slow and not peers", "--deselect", MANY_ROWS)
     return [
-        *_groups("inside", inside, costs, needs=peers),
+        *_groups("inside", inside, costs, needs=system),
         *_groups("whole", [name for name in whole if name not in release], costs, not_browser, needs=peers),
         *_groups("release", sorted(release), costs, not_browser, needs=built),
         *_groups("browser", browser, costs, ("-m", "browser"), needs=built),
-        *_groups("postgres", postgres, costs, on_postgres, needs=peers),
+        *_groups("postgres", postgres, costs, on_postgres, needs=system),
     ]
 
 

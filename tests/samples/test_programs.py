@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import json
-import shutil
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from server.samples.programs import PROGRAMS, SampleCall, comment, curl, python, shell_word, typescript
+
+NODE = Path(__file__).parents[1] / "peers" / "node_modules" / ".bin" / "node"
 
 HOSTILE = [
     "'; touch owned; '",
@@ -91,10 +93,9 @@ def test_nothing_of_a_tool_gets_out_of_its_quotes_in_python(text: str) -> None:
     assert [type(node) for node in tree.body] == [type(node) for node in plain.body]
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("text", HOSTILE)
 def test_nothing_of_a_tool_gets_out_of_its_quotes_in_typescript(text: str, tmp_path: Any) -> None:
-    if (node := shutil.which("node")) is None:
-        pytest.skip("there is no node here")
     script = typescript(call(text))
     assert script.isascii()
     literals = [line for line in script.splitlines() if not line.startswith(("//", "import"))]
@@ -102,7 +103,7 @@ def test_nothing_of_a_tool_gets_out_of_its_quotes_in_typescript(text: str, tmp_p
     (tmp_path / "a.mjs").write_text(
         "\n".join(literals[:end]) + "\nconsole.log(JSON.stringify({ url, tool, args }));\n"
     )
-    done = subprocess.run([node, str(tmp_path / "a.mjs")], capture_output=True, cwd=tmp_path, check=True)
+    done = subprocess.run([NODE, str(tmp_path / "a.mjs")], capture_output=True, cwd=tmp_path, check=True)
     found = json.loads(done.stdout)
     assert found["tool"] == (text or "x")
     assert found["args"] == dict(call(text).arguments)
