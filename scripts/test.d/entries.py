@@ -35,6 +35,7 @@ CHECKED: Final = "tests/test_architecture.py"
 
 _FOREIGN: Final = re.compile(r"\bmark\.peers\b")
 _BROWSER: Final = re.compile(r"\bmark\.browser\b")
+_PAYING: Final = re.compile(r"\b(chain|counter|houses|reference_facilitator)\b")
 _BUILT: Final = re.compile(r'\bmark\.binary\b|\bROOT / "dist"')
 
 
@@ -74,6 +75,7 @@ def tests(costs: Mapping[str, Cost]) -> list[Entry]:
     """Groups of all test files; those on PostgreSQL and those that need a browser by themselves."""
     text = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in _files()}
     whole = [name for name in text if name.startswith("tests/e2e/") or _FOREIGN.search(text[name])]
+    whole.sort(key=lambda name: not _PAYING.search(text[name]))  # beside each other they share a chain
     inside = [name for name in text if name not in whole and name != CHECKED]
     release = {name for name in whole if _BUILT.search(text[name])}
     browser = [name for name in whole if _BROWSER.search(text[name])]
