@@ -33,6 +33,7 @@ from server.backends.base import (
     ResourceRead,
     Trouble,
 )
+from server.gateway import following
 from server.gateway.credentials import Credential, StaticCredential
 from server.mcp.questions import Question, missing
 from server.settings.secret import Secret
@@ -161,7 +162,11 @@ async def test_each_of_two_callers_is_asked_on_their_own_stream() -> None:
         assert said == {"ada": "decline", "bob": "cancel"}
 
 
-async def test_what_is_asked_at_once_is_put_to_a_caller_who_comes_back_at_once() -> None:
+async def test_what_is_asked_at_once_is_put_to_a_caller_who_comes_back_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(following, "TOGETHER_SECONDS", 1.0)  # also where this process waits for its turn
+
     async def ask(turn: Turn) -> Any:
         said: list[str] = []
 
