@@ -260,7 +260,7 @@ def _lines(text: str, over_file: Set[str]) -> Mapping[str, int]:
 
 def misspelt(environment: Mapping[str, str]) -> list[str]:
     """Variables that look like a setting and are none. Others with our prefix are left alone: they may hold an agent's secret."""
-    names = [field.name for field in msgspec.structs.fields(Config)]
+    names = Config.__struct_fields__
     found: list[str] = []
     for variable in environment:
         key = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
