@@ -141,11 +141,11 @@ def test_every_page_has_a_tour_that_leads_to_it(walks: Walks) -> None:
 def _look(page: Page, name: str, axe: str) -> list[str]:
     faults: list[str] = []
     page.evaluate(axe)
-    for light in LIGHTS:
-        page.emulate_media(color_scheme="dark" if light == "dark" else "light")
-        for size, (width, height) in SIZES.items():
-            page.set_viewport_size({"width": width, "height": height})
-            faults += page.evaluate(LOOK)
+    for size, (width, height) in SIZES.items():
+        page.set_viewport_size({"width": width, "height": height})
+        faults += page.evaluate(LOOK)
+        for light in LIGHTS:
+            page.emulate_media(color_scheme="dark" if light == "dark" else "light")
             faults += page.evaluate(ASK_AXE, [RULES, light == "dark"])
             picture(page, f"pages/{name}-{size}-{light}", full_page=True, caret="initial")
     page.emulate_media(color_scheme="light")
