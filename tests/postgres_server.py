@@ -283,7 +283,7 @@ class PostgresServer:
         if self._idle_writers:
             return self._idle_writers.pop()
         access = PostgresAccess(parameters=self.parameters(self._made(ORDERED_TEMPLATE)), job_seconds=10)
-        return access, PostgresConnection(access, writes=True)
+        return access, _writer(access)
 
     def take_back(self, access: PostgresAccess, writer: PostgresConnection) -> None:
         try:
@@ -365,7 +365,7 @@ class Loans:
         """Another one to the same database, in its place."""
         access = self._writers.pop(writer)
         writer.close()
-        successor = PostgresConnection(access, writes=True)
+        successor = _writer(access)
         self._writers[successor] = access
         return successor
 
@@ -379,6 +379,13 @@ class Loans:
             self.give_back(writer)
         self._by_file.clear()
         self._lent.close()
+
+
+def _writer(access: PostgresAccess) -> PostgresConnection:
+    """Make a writer whose transactions may stand still, as a busy machine has a test do."""
+    writer = PostgresConnection(access, writes=True)
+    writer.execute("SET idle_in_transaction_session_timeout = 0")
+    return writer
 
 
 def _answers(connection: psycopg.Connection[Any]) -> bool:

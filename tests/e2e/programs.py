@@ -36,12 +36,13 @@ Process = subprocess.Popen[bytes] | forked.Forked
 
 
 def until(what: str, look: Callable[[], T | None], seconds: float = WAIT_SECONDS) -> T:
-    """What `look` finds, as soon as it finds it."""
-    deadline = time.monotonic() + seconds
+    """What `look` finds, soon after it finds it: a twentieth of the wait later at most."""
+    began = time.monotonic()
     while (found := look()) is None:
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > seconds:
             raise AssertionError(f"waited {seconds:.0f} s in vain for {what}")
-        time.sleep(0.02)
+        time.sleep(min(max(0.02, waited / 20), 0.25))
     return found
 
 
