@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import time
@@ -43,6 +44,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if _function(item) in long.get(_file(item), ())]
         items[:] = [item for item in items if _function(item) not in long.get(_file(item), ())]
         config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector of garbage leave what is imported alone, and come less often: it took one second of twenty."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 def _file(item: pytest.Item) -> str:
