@@ -23,6 +23,7 @@ from server.admin.control import Handler, ListPage
 from server.admin.people import PeopleAdmin
 from server.admin.status import COUNTED, counted
 from server.rights.selection import SelectableNames
+from server.store import inline
 from server.store.jobs import Store
 from tests.auth.identity_fakes import (
     DAY,
@@ -101,7 +102,8 @@ async def every(command: Handler, arguments: Mapping[str, Any]) -> list[Any]:
 @asynccontextmanager
 async def patient() -> AsyncGenerator[Identity]:
     with trio.fail_after(PATIENCE):
-        async with open_identity(clock=Clock(START)) as identity:
+        opened = partial(inline.open_inline_store, job_seconds=PATIENCE)
+        async with open_identity(clock=Clock(START), opened=opened) as identity:
             yield identity
 
 
