@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import re
-import time
 from collections.abc import AsyncGenerator, Mapping
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 import pytest
+from made_up import NOW, MadeUpMachine
 from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
-from server.cli import doctor_agents, doctor_store, local, run
-from server.cli.terminal import CliError
+from server.cli import doctor_agents, doctor_store
 from server.client import checkup
 from server.client.check_step import CheckStep
 from server.overview.nodes_seen import standings, with_note
@@ -27,63 +23,8 @@ from server.store.postgres_look import DatabaseSeen, DatabaseServer, TablesSeen
 from tests.cli.test_doctor_money import ASSET, TOOL
 from tests.snapshots import Snapshot
 
-NOW: Final = 1_800_000_000_000
 HOUR: Final = 3_600_000
 DAY: Final = 24 * HOUR
-
-
-class Machine:
-    """One on which a server runs that says what a test wants, and whoever types commands there."""
-
-    def __init__(
-        self, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        self.home, self._capsys = home, capsys
-        self._answers: Mapping[str, Any] = {}
-        self._known: set[str] = set()
-        self.lines: list[str] = []
-        for name in [each for each in os.environ if each.startswith("OSTIARY_")]:
-            monkeypatch.delenv(name)
-        for name, value in {
-            "HOME": str(home),
-            "OSTIARY_CONFIG_HOME": str(home / "config"),
-            "OSTIARY_DATA_DIR": "data",
-            "OSTIARY_PORT": "1",  # nobody listens there, whatever else runs on this machine
-        }.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.chdir(home)
-        monkeypatch.setattr(time, "time", lambda: NOW / 1000)
-        real = local.ask
-
-        def ask(name: str, arguments: Mapping[str, Any] | None = None, **where: Any) -> Any:
-            if not self._answers:
-                return real(name, arguments, **where)
-            if name not in self._answers:
-                raise CliError("this server knows no such question")
-            return self._answers[name]
-
-        monkeypatch.setattr(local, "ask", ask)
-
-    def note(self, what: str, words: str, **answers: Any) -> None:
-        """Add what a command says, without what it said before and without its columns."""
-        self._answers = answers
-        assert run(words.split()) in (0, 1)
-        said = self._capsys.readouterr()
-        assert "internal error" not in said.err
-        text = said.out + re.sub("(?m)^(?=.)", "! ", said.err)
-        text = re.sub(r"until \d+ \w+ \d+ [\d:]+", "until DAY", text.replace(str(self.home), "~"))
-        rows = re.split(
-            r"\n+(?!  hint: )", re.sub(r"(?<=\S)  +|^ {8,}", "  ", text.strip(), flags=re.MULTILINE)
-        )
-        fresh = [row for row in rows if row not in self._known]
-        self._known.update(fresh)
-        self.lines += [f"── {what}", *fresh] if fresh else []
-
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Machine:
-    return Machine(tmp_path, monkeypatch, capsys)
-
 
 STORE: Final = {
     "problem": None, "hint": None, "warning": "", "free_bytes": 5 << 30, "waiting": 0, "oldest_waits_seconds": 0.0, "refused": {},
@@ -251,12 +192,14 @@ who = { program = ["Claude"] }
 """
 
 
-def test_the_rows_of_doctor(machine: Machine, monkeypatch: pytest.MonkeyPatch, snapshot: Snapshot) -> None:
-    _without_server(machine, monkeypatch)
-    _agents_tried(machine, monkeypatch)
-    _databases(machine, monkeypatch)
-    _with_server(machine)
-    snapshot("doctor", "\n".join(machine.lines))
+def test_the_rows_of_doctor(
+    made_up: MadeUpMachine, monkeypatch: pytest.MonkeyPatch, snapshot: Snapshot
+) -> None:
+    _without_server(made_up, monkeypatch)
+    _agents_tried(made_up, monkeypatch)
+    _databases(made_up, monkeypatch)
+    _with_server(made_up)
+    snapshot("doctor", "\n".join(made_up.lines))
 
 
 async def _nothing(*_: object, **__: object) -> AsyncGenerator[CheckStep]:
@@ -264,26 +207,26 @@ async def _nothing(*_: object, **__: object) -> AsyncGenerator[CheckStep]:
         yield step
 
 
-def _without_server(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    data, settings = machine.home / "data", machine.home / "ostiary.toml"
-    machine.note("nothing is there yet", "doctor")
+def _without_server(made_up: MadeUpMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, settings = made_up.home / "data", made_up.home / "ostiary.toml"
+    made_up.note("nothing is there yet", "doctor")
     # What a client sees of it is told elsewhere.
     monkeypatch.setattr(checkup, "examine", _nothing)
     data.write_text("")
-    machine.note("the data directory is a file", "doctor")
+    made_up.note("the data directory is a file", "doctor")
     data.unlink()
     data.mkdir(mode=0o755)
-    machine.note("the data directory is open to others", "doctor")
+    made_up.note("the data directory is open to others", "doctor")
     data.chmod(0o700)
-    machine.note("no server runs", "doctor")
+    made_up.note("no server runs", "doctor")
     settings.write_text('colour = "red"\n')
-    machine.note("settings that cannot be used", "doctor")
+    made_up.note("settings that cannot be used", "doctor")
     settings.write_text('store = "env:NOPE"\n')
-    machine.note("settings of another machine", "doctor")
+    made_up.note("settings of another machine", "doctor")
     settings.unlink()
 
 
-def _agents_tried(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def _agents_tried(made_up: MadeUpMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [Rehearsal(agents=[each], problems=[]) for each in TRIED]
     well = replace(TRIED[0], outcome="well")
     found.append(Rehearsal(agents=[well, well], problems=[], refused_names=["main: a b"]))
@@ -291,32 +234,32 @@ def _agents_tried(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     for each in found:
         steps = partial(doctor_agents.rehearsed_steps, each, settings="ostiary.toml")
         monkeypatch.setattr(doctor_agents, "tried_steps", lambda _, steps=steps: steps())
-        machine.note("agents that are tried", "doctor")
+        made_up.note("agents that are tried", "doctor")
 
 
-def _databases(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def _databases(made_up: MadeUpMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OSTIARY_STORE", "file:address")
     monkeypatch.setattr(doctor_agents, "tried_steps", lambda _: [])
-    file = machine.home / "address"
+    file = made_up.home / "address"
     file.touch(mode=0o600)
     for address in ADDRESSES:
         file.write_text(address)
-        machine.note(address.replace("\n", " "), "doctor")
+        made_up.note(address.replace("\n", " "), "doctor")
     file.write_text("postgresql://ostiary:CHANGE-ME@127.0.0.1/ours")
     for what, seen in DATABASES.items():
         monkeypatch.setattr(doctor_store, "look", lambda _, seen=seen: seen)
-        machine.note(f"a database: {what}", "doctor")
+        made_up.note(f"a database: {what}", "doctor")
     monkeypatch.setattr(doctor_store, "look", lambda _: SEEN)
     monkeypatch.setenv("OSTIARY_WORKERS", "64")
-    machine.note("many workers", "doctor")
+    made_up.note("many workers", "doctor")
     for name in ("OSTIARY_WORKERS", "OSTIARY_STORE"):
         monkeypatch.delenv(name)
 
 
-def _with_server(machine: Machine) -> None:
+def _with_server(made_up: MadeUpMachine) -> None:
     def note(what: str, *, status: Mapping[str, Any] = MappingProxyType({}), **answers: Any) -> None:
         well = {"self_test": {"problems": []}, "database": None, "clients": [], "api_keys": []}
-        machine.note(what, "doctor", status={**SERVER, **status}, **{**well, **answers})
+        made_up.note(what, "doctor", status={**SERVER, **status}, **{**well, **answers})
 
     note("a server that is well")
     note(
@@ -343,14 +286,14 @@ def _with_server(machine: Machine) -> None:
     for what, money in MONIES.items():
         note(what, status={"money": {}}, money=money)
     note("money of which it says nothing", status={"money": {}})
-    (machine.home / "ostiary.toml").write_text(RULES)
+    (made_up.home / "ostiary.toml").write_text(RULES)
     client = {"name": "Claude", "kind": "dynamic", "id": "cli_1"}
     note("a rule for what programs call themselves", clients=[client])
 
 
-def test_what_status_says(machine: Machine, snapshot: Snapshot) -> None:
+def test_what_status_says(made_up: MadeUpMachine, snapshot: Snapshot) -> None:
     def note(what: str, **status: Any) -> None:
-        machine.note(what, "status", status={**SERVER, **status})
+        made_up.note(what, "status", status={**SERVER, **status})
 
     known = {"people": 2, "logins": 3, "waiting": 0, "key_created_at": NOW - DAY}
     note("a server that is well", **known)
@@ -434,5 +377,5 @@ def test_what_status_says(machine: Machine, snapshot: Snapshot) -> None:
     for own in (alone, {**alone, "others": [{"name": "elm:1"}], "lapsed": False}):
         note("nodes of which nobody knows", nodes=None, node=own)
     for what, problem in {"ready": None, "not ready": "the disk is full"}.items():
-        machine.note(what, "status --ready", status={**SERVER, "store": {**STORE, "problem": problem}})
-    snapshot("status", "\n".join(machine.lines))
+        made_up.note(what, "status --ready", status={**SERVER, "store": {**STORE, "problem": problem}})
+    snapshot("status", "\n".join(made_up.lines))
