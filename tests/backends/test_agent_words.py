@@ -21,22 +21,17 @@ from server.backends.interpreter import check_version, find_interpreter
 from server.backends.lines import CallFailed
 from server.backends.memory import CALLS_AT_ONCE, Memory
 from tests.free_ports import free_port
-from tests.snapshots import Snapshot
+from tests.snapshots import Snapshot, ToldOnce
 
 KINDS = ("failed", "refused", "protocol", "not_found", "bad_arguments", "cancelled")
 
 
-class FailedCalls:
-    """A list of what callers and owners were told."""
+class FailedCalls(ToldOnce):
+    """Calls that failed, and what callers and owners were told."""
 
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def note(self, what: str, error: BaseException | str, agent: object = None) -> None:
-        self.lines.append(f"{what}\n  {error}")
+    def failed(self, what: str, error: BaseException | str, agent: object = None) -> None:
         trouble = agent.trouble() if isinstance(agent, Watched) else None
-        if trouble is not None:
-            self.lines.append(f"  for the owner: {trouble.words}")
+        self.note(what, f"  {error}", *([] if trouble is None else [f"  for the owner: {trouble.words}"]))
 
 
 def test_what_is_said_of_agents_in_trouble(snapshot: Snapshot) -> None:
@@ -47,7 +42,7 @@ def test_what_is_said_of_agents_in_trouble(snapshot: Snapshot) -> None:
     trio.run(_too_slow, book, clock, clock=clock)
     trio.run(_conversations, book)
     _of_python(book)
-    snapshot("agents_in_trouble", "\n".join(book.lines))
+    snapshot("agents_in_trouble", book.text)
 
 
 async def _hang_up(exchange: Exchange) -> None:
@@ -78,19 +73,19 @@ async def _endpoints(book: FailedCalls) -> None:
         async with against(handler) as (_, agent):
             with pytest.raises(BackendError) as failed:
                 await ask(agent)
-            book.note(what, failed.value, agent)
+            book.failed(what, failed.value, agent)
     async with against(says({"text": "ok"})) as (_, agent):
         await agent.aclose()
         with pytest.raises(BackendError) as failed:
             await ask(agent)
-        book.note("one that is stopping", failed.value)
+        book.failed("one that is stopping", failed.value)
 
 
 async def _out_of_reach(book: FailedCalls) -> None:
     agent = backend(f"http://127.0.0.1:{free_port()}/")
     with trio.fail_after(60), pytest.raises(BackendError) as failed:
         await ask(agent)
-    book.note("a port where nobody listens", failed.value, agent)
+    book.failed("a port where nobody listens", failed.value, agent)
     await agent.aclose()
 
 
@@ -98,7 +93,7 @@ async def _too_slow(book: FailedCalls, clock: trio.testing.MockClock) -> None:
     silent = Silent()
     async with against(silent, deadline_seconds=1) as (_, agent), trio.open_nursery() as nursery:
         nursery.start_soon(pass_when, clock, 1, silent.came)
-        book.note("no answer in time", text(await ask(agent)), agent)
+        book.failed("no answer in time", text(await ask(agent)), agent)
 
 
 async def _conversations(book: FailedCalls) -> None:
@@ -109,7 +104,7 @@ async def _conversations(book: FailedCalls) -> None:
                 await stack.enter_async_context(memory.turn(subject, str(number), deadline=NEVER))
             with pytest.raises(BackendError) as failed:
                 await say(memory, "a" if others == "aa" else "d", "new")
-            book.note(what, failed.value)
+            book.failed(what, failed.value)
     memory = Memory(LIMITS)
     async with trio.open_nursery() as nursery, memory.turn("a", "1", deadline=NEVER):
         for _ in range(CALLS_AT_ONCE - 1):
@@ -117,14 +112,14 @@ async def _conversations(book: FailedCalls) -> None:
         await trio.testing.wait_all_tasks_blocked()
         with pytest.raises(BackendError) as failed:
             await say(memory, "a", "1")
-        book.note("too many calls of one conversation", failed.value)
+        book.failed("too many calls of one conversation", failed.value)
 
 
 def _of_python(book: FailedCalls) -> None:
     for kind in KINDS:
         for message in ("", "its words"):
             error = replies.failure(CallFailed(id=1, kind=kind, message=message), None)
-            book.note(f"a call that is {kind}, with {message!r}", f"{type(error).__name__}: {error}")
+            book.failed(f"a call that is {kind}, with {message!r}", f"{type(error).__name__}: {error}")
     cases: dict[str, Callable[[], Any]] = {
         "a result that is none": lambda: replies.tool_answer(msgspec.Raw(b"5")),
         "contents of neither kind": lambda: replies.contents(msgspec.Raw(b'{"contents": [{"uri": "a://b"}]}')),
@@ -134,7 +129,7 @@ def _of_python(book: FailedCalls) -> None:
     for what, case in cases.items():
         with pytest.raises(BackendError) as failed:
             case()
-        book.note(what, failed.value)
+        book.failed(what, failed.value)
     with pytest.raises(ValueError, match="pythonx") as missing:
         find_interpreter("pythonx", Path("/nowhere"))
-    book.note("an interpreter that is not there", missing.value)
+    book.failed("an interpreter that is not there", missing.value)

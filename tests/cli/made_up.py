@@ -13,6 +13,7 @@ import pytest
 
 from server.cli import local, run
 from server.cli.terminal import CliError
+from tests.snapshots import ToldOnce
 
 NOW: Final = 1_800_000_000_000
 
@@ -25,9 +26,8 @@ class MadeUpMachine:
     ) -> None:
         self.home, self._capsys = home, capsys
         self._answers: Mapping[str, Any] = {}
-        self._known: set[str] = set()
-        self.lines: list[str] = []
-        self.hidden = {str(home): "~"}  # what differs each time, and what is said in its place
+        self.told = ToldOnce()
+        self.told.hidden[str(home)] = "~"
         for name in [each for each in os.environ if each.startswith("OSTIARY_")]:
             monkeypatch.delenv(name)
         for name, value in {
@@ -57,13 +57,9 @@ class MadeUpMachine:
         said = self._capsys.readouterr()
         assert "internal error" not in said.err
         text = said.out + re.sub("(?m)^(?=.)", "! ", said.err)
-        for hidden, instead in self.hidden.items():
-            text = text.replace(hidden, instead)
         text = re.sub(r"until \d+ \w+ \d+ [\d:]+", "until DAY", text)
         text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "MOMENT", text)
         rows = re.split(
             r"\n+(?!  hint: )", re.sub(r"(?<=\S)  +|^ {8,}", "  ", text.strip(), flags=re.MULTILINE)
         )
-        fresh = [row for row in rows if row not in self._known]
-        self._known.update(fresh)
-        self.lines += [f"── {what}", *fresh] if fresh else []
+        self.told.note(what, *rows)

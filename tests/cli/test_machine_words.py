@@ -199,7 +199,7 @@ def test_the_rows_of_doctor(
     _agents_tried(made_up, monkeypatch)
     _databases(made_up, monkeypatch)
     _with_server(made_up)
-    snapshot("doctor", "\n".join(made_up.lines))
+    snapshot("doctor", made_up.told.text)
 
 
 async def _nothing(*_: object, **__: object) -> AsyncGenerator[CheckStep]:
@@ -378,4 +378,4 @@ def test_what_status_says(made_up: MadeUpMachine, snapshot: Snapshot) -> None:
         note("nodes of which nobody knows", nodes=None, node=own)
     for what, problem in {"ready": None, "not ready": "the disk is full"}.items():
         made_up.note(what, "status --ready", status={**SERVER, "store": {**STORE, "problem": problem}})
-    snapshot("status", "\n".join(made_up.lines))
+    snapshot("status", made_up.told.text)

@@ -31,7 +31,7 @@ def test_what_is_said_of_money(made_up: MadeUpMachine, snapshot: Snapshot) -> No
     _unsettled(made_up)
     _check(made_up)
     _receipts(made_up)
-    snapshot("money", "\n".join(made_up.lines))
+    snapshot("money", made_up.told.text)
 
 
 def _statements(made_up: MadeUpMachine) -> None:
@@ -122,7 +122,7 @@ async def _tampered(home: Path, tampering: str) -> Checked:
 
 def _receipts(made_up: MadeUpMachine) -> None:
     key, other = a_key(SIGNED - DAY), a_key(SIGNED)
-    made_up.hidden |= {key.kid: "KEY", other.kid: "OTHER"}
+    made_up.told.hidden |= {key.kid: "KEY", other.kid: "OTHER"}
 
     def note(what: str, text: str, known: bytes = b"", more: str = "") -> None:
         (made_up.home / "receipt").write_text(text)

@@ -22,7 +22,7 @@ from server.client.seller import Seller
 from server.client.tokens import TokenFile
 from server.x402.headers import challenge_header
 from server.x402.requirements import PaidResource, payment_required
-from tests.snapshots import Snapshot
+from tests.snapshots import Snapshot, ToldOnce
 from tests.x402.builders import offer
 
 CALLS = "http://shop.example/call/"
@@ -32,24 +32,15 @@ PRICED: dict[str, Any] = {
 }
 
 
-class Checkups:
-    """A list of the steps that were seen, without those that were seen before."""
+class Checkups(ToldOnce):
+    """Servers, and the steps that were seen of them."""
 
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.hidden: dict[str, str] = {}
-        self._known: set[str] = set()
-
-    def note(self, what: str, steps: Iterable[CheckStep]) -> None:
-        fresh: list[str] = []
-        for step in steps:
-            row = f"{step.state} {step.name}: {step.detail}" + (f"\n  hint: {step.hint}" if step.hint else "")
-            for hidden, instead in self.hidden.items():
-                row = row.replace(hidden, instead)
-            if row not in self._known:
-                self._known.add(row)
-                fresh.append(row)
-        self.lines += [f"── {what}", *fresh] if fresh else []
+    def seen(self, what: str, steps: Iterable[CheckStep]) -> None:
+        rows = [
+            f"{step.state} {step.name}: {step.detail}" + (f"\n  hint: {step.hint}" if step.hint else "")
+            for step in steps
+        ]
+        self.note(what, *rows)
 
 
 @pytest.mark.slow
@@ -61,7 +52,7 @@ async def test_what_is_said_of_a_server_step_by_step(
     await _logins(book, fake, file)
     await _addresses(book, tmp_path)
     await _prices(book)
-    snapshot("doctor_of_a_server", "\n".join(book.lines))
+    snapshot("doctor_of_a_server", book.text)
 
 
 async def _logins(book: Checkups, fake: FakeServer, file: TokenFile) -> None:
@@ -71,7 +62,7 @@ async def _logins(book: Checkups, fake: FakeServer, file: TokenFile) -> None:
         fake.overrides = {path: saying(response) for path, response in changes}
         fake.metadata |= metadata
         with trio.fail_after(60):
-            book.note(what, [step async for step in examine(fake.url, file)])
+            book.seen(what, [step async for step in examine(fake.url, file)])
 
     stored(fake, file)
     await note("a good server, and a login")
@@ -104,9 +95,9 @@ async def _logins(book: Checkups, fake: FakeServer, file: TokenFile) -> None:
 
 
 async def _addresses(book: Checkups, folder: Path) -> None:
-    book.note("a name that nobody knows", await steps_at("https://other.example.org/mcp"))
-    book.note("nobody there", await steps_at(f"https://{NAME}:1/mcp", "127.0.0.1"))
-    book.note(
+    book.seen("a name that nobody knows", await steps_at("https://other.example.org/mcp"))
+    book.seen("nobody there", await steps_at(f"https://{NAME}:1/mcp", "127.0.0.1"))
+    book.seen(
         "nobody there, of this network", await steps_at(f"https://{NAME}:1/mcp", "127.0.0.1", "127.0.0.9")
     )
     for what, host, hours, trusted in (
@@ -122,7 +113,7 @@ async def _addresses(book: Checkups, folder: Path) -> None:
             steps = await steps_at(
                 f"https://{NAME}:{port}/mcp", "127.0.0.1", "127.0.0.9", trust=client if trusted else None
             )
-        book.note(what, steps)
+        book.seen(what, steps)
     for what, answer in {
         "no TLS": IN_CLEAR,
         "no certificate yet": b"\x15\x03\x03\x00\x02\x02\x70",
@@ -130,11 +121,11 @@ async def _addresses(book: Checkups, folder: Path) -> None:
     }.items():
         async with listening(answer) as port:
             book.hidden = {f":{port}": ":PORT", f"port {port}": "port PORT"}
-            book.note(what, await steps_at(f"https://{NAME}:{port}/mcp", "127.0.0.1"))
+            book.seen(what, await steps_at(f"https://{NAME}:{port}/mcp", "127.0.0.1"))
     trio.socket.set_custom_hostname_resolver(Names("127.0.0.1"))
     for what, answer in {"led on": REDIRECT, "in clear": IN_CLEAR, "nobody": b""}.items():
         async with listening(answer) as port, httpx2.AsyncClient(trust_env=False, timeout=60) as client:
-            book.note(f"without https: {what}", [await plain_http(client, NAME, port if answer else 1)])
+            book.seen(f"without https: {what}", [await plain_http(client, NAME, port if answer else 1)])
 
 
 async def _prices(book: Checkups) -> None:
@@ -146,7 +137,7 @@ async def _prices(book: Checkups) -> None:
             return httpx2.Response(status, headers=headers, stream=httpx2.ByteStream(b"{}"))
 
         async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as client:
-            book.note(what, await seller_steps(client, Seller(calls=CALLS, **seller), tools))
+            book.seen(what, await seller_steps(client, Seller(calls=CALLS, **seller), tools))
 
     free = {"name": "free"}
     await note("tools that are not shown", 402, None)

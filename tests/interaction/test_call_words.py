@@ -39,7 +39,7 @@ from tests.interaction.wires import client
 from tests.pair import Answer, Pair, modern
 from tests.policy.governing import HookRunnerFake, governing, hooked
 from tests.served import asgi
-from tests.snapshots import Snapshot
+from tests.snapshots import Snapshot, ToldOnce
 from tests.till.open_till import open_till
 from tests.till.till_fakes import Seller, a_tool, prices
 
@@ -47,26 +47,17 @@ BEARER = {"authorization": "Bearer t"}
 SHOWN = ("www-authenticate", "retry-after", "allow", "accept-encoding")
 
 
-class RefusedCalls:
-    """A list of what clients were told, without what was told before."""
+class RefusedCalls(ToldOnce):
+    """Calls, and what their clients were told."""
 
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self._known: set[str] = set()
-
-    def begin(self, where: str) -> None:
-        self.lines += ["", f"==== {where}"]
-
-    def note(self, what: str, answer: Answer) -> None:
+    def answered(self, what: str, answer: Answer) -> None:
         headers = [f"{name}: {answer.headers[name]}" for name in SHOWN if name in answer.headers]
         self.told(what, answer.json, answer.status, *headers)
 
     def told(self, what: str, message: Mapping[str, Any], status: int | None, *headers: str) -> None:
         said = "\n".join([f"{status} {_in_words(message)}", *headers])
         said = re.sub(r'(preview_id: |"previewId": ")[\w-]+', r"\1ID", said)
-        if said not in self._known:
-            self._known.add(said)
-            self.lines += [f"── {what}", indent(said, "  ")]
+        self.note(what, indent(said, "  "))
 
 
 def _in_words(message: Mapping[str, Any]) -> str:
@@ -101,7 +92,7 @@ async def test_what_clients_are_told_whose_calls_are_refused(
     await _unconfirmed(book)
     await _by_agents(book)
     await _unpaid(book)
-    snapshot("refused_calls", "\n".join(book.lines).lstrip("\n"))
+    snapshot("refused_calls", book.text)
 
 
 async def _at_the_door(book: RefusedCalls) -> None:
@@ -116,7 +107,7 @@ async def _at_the_door(book: RefusedCalls) -> None:
         async def note(what: str, **headers: str) -> None:
             body, usual = modern("tools/call", {"name": "echo", "arguments": {}})
             named = {name.replace("_", "-"): value for name, value in headers.items()}
-            book.note(what, await made.pair.request(body=body, headers={**usual, "host": host, **named}))
+            book.answered(what, await made.pair.request(body=body, headers={**usual, "host": host, **named}))
 
         await note("no token")
         await note("a token that is none", authorization="Bearer none")
@@ -143,23 +134,25 @@ async def _as_written(book: RefusedCalls) -> None:
     book.begin("as it is written")
     listed = {"echo": Tool(name="echo", input_schema=NUMBER)}
     made = house(agent(listed=listed, echo=plain), tokens={"t": USER}, max_body_bytes=2000)
-    book.note("a tool that is not there", await called(made, "ecko"))
-    book.note("no arguments", await called(made))
-    book.note("others", await called(made, arguments={"n": "x", "m": 1}))
-    book.note("arguments that are a list", await called(made, arguments=[1]))
+    book.answered("a tool that is not there", await called(made, "ecko"))
+    book.answered("no arguments", await called(made))
+    book.answered("others", await called(made, arguments={"n": "x", "m": 1}))
+    book.answered("arguments that are a list", await called(made, arguments=[1]))
     for params in ({}, {"name": 5}, []):
-        book.note(f"parameters {params}", await made.pair.modern("tools/call", params, **BEARER))
-    book.note("another name in its header", await called(made, mcp_name="other"))
-    book.note("another method in its header", await called(made, mcp_method="tools/list"))
-    book.note("another version in its header", await called(made, mcp_protocol_version="2025-11-25"))
-    book.note(
+        book.answered(f"parameters {params}", await made.pair.modern("tools/call", params, **BEARER))
+    book.answered("another name in its header", await called(made, mcp_name="other"))
+    book.answered("another method in its header", await called(made, mcp_method="tools/list"))
+    book.answered("another version in its header", await called(made, mcp_protocol_version="2025-11-25"))
+    book.answered(
         "a version that nobody knows", await made.pair.legacy("tools/call", version="2099-01-01", **BEARER)
     )
-    book.note("a version that is none", await made.pair.legacy("tools/call", version="x", **BEARER))
-    book.note("a session that is over", await made.pair.legacy("tools/call", mcp_session_id="gone", **BEARER))
-    book.note("an answer that nobody can read", await called(made, accept="text/html"))
-    book.note("a body in another code", await called(made, content_encoding="gzip"))
-    book.note("a body of another kind", await called(made, content_type="text/plain"))
+    book.answered("a version that is none", await made.pair.legacy("tools/call", version="x", **BEARER))
+    book.answered(
+        "a session that is over", await made.pair.legacy("tools/call", mcp_session_id="gone", **BEARER)
+    )
+    book.answered("an answer that nobody can read", await called(made, accept="text/html"))
+    book.answered("a body in another code", await called(made, content_encoding="gzip"))
+    book.answered("a body of another kind", await called(made, content_type="text/plain"))
     _, headers = modern("tools/call", {"name": "echo"})
     for body in (
         b"{",
@@ -168,13 +161,13 @@ async def _as_written(book: RefusedCalls) -> None:
         b'{"jsonrpc": "2.0", "id": 1}',
         b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call"}',
     ):
-        book.note(
+        book.answered(
             f"the body {body.decode()}", await made.pair.request(body=body, headers={**headers, **BEARER})
         )
-    book.note("a body that is too large", await called(made, arguments={"n": "x" * 3000}))
-    book.note("a GET", await made.pair.request("GET", headers=BEARER))
+    book.answered("a body that is too large", await called(made, arguments={"n": "x" * 3000}))
+    book.answered("a GET", await made.pair.request("GET", headers=BEARER))
     strict = house(agent(listed=listed, echo=plain), tokens={"t": USER}, refuses_invalid=True)
-    book.note("no arguments, where that is an error", await called(strict))
+    book.answered("no arguments, where that is an error", await called(strict))
 
 
 async def _by_limits(book: RefusedCalls) -> None:
@@ -186,10 +179,10 @@ async def _by_limits(book: RefusedCalls) -> None:
     }.items():
         made = house(agent(echo=plain), tokens={"t": USER}, limits=limits)
         await called(made)
-        book.note(what, await called(made))
+        book.answered(what, await called(made))
     made = house(agent(echo=plain), tokens={}, limits=limits_of(address=1))
     await called(made)
-    book.note("from one address", await called(made))
+    book.answered("from one address", await called(made))
     async with open_inline_store(clock=lambda: NOON) as store:
         for what, limits in {
             "a day": limits_of({"echo": BoundRules(quota="1/day")}, quotas=Quotas(store, clock=lambda: NOON)),
@@ -197,13 +190,13 @@ async def _by_limits(book: RefusedCalls) -> None:
         }.items():
             made = house(agent(echo=plain), tokens={"t": USER}, limits=limits)
             await called(made)
-            book.note(what, await called(made))
+            book.answered(what, await called(made))
         made = house(
             agent(echo=plain),
             tokens={"t": USER},
             limits=limits_of(quota="9/day", quotas=Quotas(_Full(), clock=lambda: NOON)),
         )  # type: ignore[arg-type]
-        book.note("when nothing can be counted", await called(made))
+        book.answered("when nothing can be counted", await called(made))
 
     async def stays(call: ToolCall, outlet: Outlet) -> ToolResult:
         await trio.sleep_forever()
@@ -213,7 +206,7 @@ async def _by_limits(book: RefusedCalls) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(called, made, "stays")
         await trio.testing.wait_all_tasks_blocked()
-        book.note("at once", await called(made, "stays"))
+        book.answered("at once", await called(made, "stays"))
         nursery.cancel_scope.cancel()
 
 
@@ -283,12 +276,12 @@ async def _unconfirmed(book: RefusedCalls) -> None:
     shown = agent(listed={"send": Tool(name="send", input_schema=NUMBER)}, send=plain, quote=plain)
     async with governing({"name": "main", "tools": {"send": {"confirm": {"keys": False}}}}) as ruled:
         made = house(shown, tokens={"t": machine}, governing=ruled.policy)
-        book.note("by a machine, where none may", await called(made, "send", {"n": 1}))
+        book.answered("by a machine, where none may", await called(made, "send", {"n": 1}))
     for confirm in ({}, {"preview": "quote"}):
         async with governing({"name": "main", "tools": {"send": {"confirm": confirm}}}) as ruled:
             made = house(shown, tokens={"t": USER}, governing=ruled.policy)
             if not confirm:
-                book.note("not shown yet", await called(made, "send", {"n": 1}))
+                book.answered("not shown yet", await called(made, "send", {"n": 1}))
             first = await called(made, "quote" if confirm else "send", {"n": 1})
             meta = first.json["result"]["_meta"]
             issued = {
@@ -301,9 +294,9 @@ async def _unconfirmed(book: RefusedCalls) -> None:
                 "without a yes": {"n": 1, **issued, "confirm": False},
                 "another call": {"n": 2, **issued},
             }.items():
-                book.note(what, await called(made, "send", arguments))
+                book.answered(what, await called(made, "send", arguments))
             await called(made, "send", {"n": 1, **issued})
-            book.note("a second time", await called(made, "send", {"n": 1, **issued}))
+            book.answered("a second time", await called(made, "send", {"n": 1, **issued}))
 
 
 async def _by_agents(book: RefusedCalls) -> None:
@@ -321,7 +314,7 @@ async def _by_agents(book: RefusedCalls) -> None:
             raise error
 
         made = house(agent(fails=fails), tokens={"t": USER}, limits=limits_of())
-        book.note(f"{type(error).__name__}: {error}", await called(made, "fails"))
+        book.answered(f"{type(error).__name__}: {error}", await called(made, "fails"))
 
     async def stays(call: ToolCall, outlet: Outlet) -> ToolResult:
         await trio.sleep_forever()
@@ -335,7 +328,7 @@ async def _by_agents(book: RefusedCalls) -> None:
         agent(listed=listed, stays=stays, lies=lies, terms=CallTerms(deadline_seconds=5)), tokens={"t": USER}
     )
     for tool in ("stays", "lies"):
-        book.note(f"one that {tool}", await called(made, tool))
+        book.answered(f"one that {tool}", await called(made, tool))
 
 
 async def _unpaid(book: RefusedCalls) -> None:
@@ -350,5 +343,5 @@ async def _unpaid(book: RefusedCalls) -> None:
             endpoint, ordinary=("mcp",), address="https://shop.example/call/", prices="https://shop.example/prices", setup={}
         )  # fmt: skip
         made.pair = Pair(app=asgi(McpEndpoint(endpoint, threshold, made.mcp.crew).resolve))
-        book.note("with nothing", await called(made, "search"))
-        book.note("with a payment that is none", await called(made, "search", payment_signature="x"))
+        book.answered("with nothing", await called(made, "search"))
+        book.answered("with a payment that is none", await called(made, "search", payment_signature="x"))
