@@ -11,11 +11,11 @@ from server.store.nodes import NodeSaid
 from server.trust.definitions import MAX_KEPT
 from tests.auth.browser_fakes import Browser, House
 from tests.auth.page_text import PageBook
-from tests.auth.people_fakes import invited, let_in
+from tests.auth.people_fakes import household, invited, let_in
 from tests.e2e.overview_states import chat_outage, node_seen, with_calls
 from tests.owner.test_key_pages import NEW as NEW_KEY
 from tests.owner.test_key_pages import shown
-from tests.owner.test_people_pages import BOB, DAY, MINUTE, NEW, PEOPLE, date, household, link_on, owner, user
+from tests.owner.test_people_pages import BOB, DAY, MINUTE, NEW, PEOPLE, date, link_on, owner, user
 from tests.owner.test_trail_pages import AUDIT, VERIFY
 from tests.owner.test_upstream_pages import ACCEPT, LOOK, UPSTREAMS, a_house
 from tests.snapshots import Snapshot

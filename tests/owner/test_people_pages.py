@@ -12,18 +12,11 @@ import pytest
 from auth.people import guests
 from server.owner.people import SHOWN
 from tests.auth.browser_fakes import PASSPHRASE, Browser, House, header, live_sessions, location
-from tests.auth.people_fakes import invited, let_in, revoked
+from tests.auth.people_fakes import household, invited, let_in, revoked
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 PEOPLE, NEW = "/account/people", "/account/people/new"
 BOB = f"{PEOPLE}/usr_bob"
-
-
-def household() -> House:
-    house = House().owned()
-    house.add_user("usr_bob", "bob")
-    house.add_user("usr_carol", "carol")
-    return house
 
 
 async def owner(house: House, path: str = PEOPLE, name: str = "alice") -> Browser:

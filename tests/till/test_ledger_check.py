@@ -40,12 +40,6 @@ def furnish(db: StoreDb) -> None:
     begin_charge(db, BEN, 30_000, "chg_runs")
 
 
-@pytest.fixture
-async def store(store: AnyStore) -> AnyStore:
-    await store.write(furnish)
-    return store
-
-
 @pytest.mark.parametrize("at_most", [1, 2, 3, 7, 8, 9, 1_000])
 async def test_books_that_are_right_are_found_so_in_pieces_of_any_size(store: AnyStore, at_most: int) -> None:
     found = await checked(store, at_most=at_most)
