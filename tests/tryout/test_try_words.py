@@ -60,6 +60,6 @@ async def test_what_somebody_is_told_who_tries_a_tool(autojump_clock: MockClock,
     made = house(agent(listed=listed, terms=terms, done=done, stays=stays, fails=fails), limits=limits)
     for name in ("nothing", "fails", "stays", "done", "done"):
         answer = await tried(made, name)
-        told = answer.problem or answer.result["content"][0]["text"]
+        told = answer.problem or (answer.result or {})["content"][0]["text"]
         lines.append(f"{name}\n  {told}".replace("\n", "\n  ").replace("\n    ", "\n  "))
     snapshot("tried_tools", "\n".join(lines))
