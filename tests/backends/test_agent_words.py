@@ -20,7 +20,6 @@ from server.backends.base import BackendError, Watched
 from server.backends.interpreter import check_version, find_interpreter
 from server.backends.lines import CallFailed
 from server.backends.memory import CALLS_AT_ONCE, Memory
-from tests.free_ports import free_port
 from tests.snapshots import Snapshot, ToldOnce
 
 KINDS = ("failed", "refused", "protocol", "not_found", "bad_arguments", "cancelled")
@@ -82,7 +81,7 @@ async def _endpoints(book: FailedCalls) -> None:
 
 
 async def _out_of_reach(book: FailedCalls) -> None:
-    agent = backend(f"http://127.0.0.1:{free_port()}/")
+    agent = backend("http://127.0.0.1:1/")
     with trio.fail_after(60), pytest.raises(BackendError) as failed:
         await ask(agent)
     book.failed("a port where nobody listens", failed.value, agent)
