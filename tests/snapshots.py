@@ -25,6 +25,8 @@ class ToldOnce:
         return "\n".join(self.lines).lstrip("\n")
 
     def begin(self, where: str) -> None:
+        """Begin a part, in which everything is said anew."""
+        self._known.clear()
         self.lines += ["", f"==== {where}"]
 
     def note(self, what: str, *rows: str) -> None:
