@@ -30,8 +30,10 @@ from server.request.storefront import Storefront
 from server.settings.policies import ToolConfig
 from server.store.inline import open_inline_store
 from server.store.jobs import StoreUnavailable
+from server.trust.definitions import seal_of
+from server.trust.guard import PinGuard
 from tests.auth.identity_fakes import ORIGIN, logged_in, open_identity
-from tests.interaction.agents import USER, House, agent, house, says
+from tests.interaction.agents import USER, Agent, House, agent, house, says
 from tests.interaction.everything import NUMBER, plain
 from tests.interaction.test_governed_calls import ABLE, WHERE, Shop, answered, ask, deny, server
 from tests.interaction.test_limited_calls import NOON, limits_of
@@ -42,6 +44,8 @@ from tests.served import asgi
 from tests.snapshots import Snapshot, ToldOnce
 from tests.till.open_till import open_till
 from tests.till.till_fakes import Seller, a_tool, prices
+from tests.trust.trust_fakes import a_tool as a_file_tool
+from tests.trust.trust_fakes import lists, open_house
 
 BEARER: dict[str, Any] = {"authorization": "Bearer t"}
 SHOWN = ("www-authenticate", "retry-after", "allow", "accept-encoding")
@@ -90,6 +94,7 @@ async def test_what_clients_are_told_whose_calls_are_refused(
     await _by_rules(book)
     await _by_hooks(book)
     await _unconfirmed(book)
+    await _withheld(book)
     await _by_agents(book)
     await _unpaid(book)
     snapshot("refused_calls", book.text)
@@ -299,6 +304,26 @@ async def _unconfirmed(book: RefusedCalls) -> None:
                 book.answered(what, await called(made, "send", arguments))
             await called(made, "send", {"n": 1, **issued})
             book.answered("a second time", await called(made, "send", {"n": 1, **issued}))
+
+
+class _OfOthers(Agent):
+    """Tools of an upstream, of which some are withheld."""
+
+    def __init__(self, guard: PinGuard) -> None:
+        super().__init__({})
+        self.withheld = guard.withheld
+
+
+async def _withheld(book: RefusedCalls) -> None:
+    book.begin("an upstream's, not accepted")
+    async with open_house() as owner:
+        desk, known = await owner.desk()
+        made = house(Source(name="files", backend=_OfOthers(known.guard)), tokens={"t": USER})
+        known.guard.allowed(lists(a_file_tool()))
+        book.answered("a new tool", await called(made, "read"))
+        await desk.accept(known, None, seal=seal_of(desk.withheld(known, None)), by="local:7")
+        known.guard.allowed(lists(a_file_tool(description="Another")))
+        book.answered("a changed tool", await called(made, "read"))
 
 
 async def _by_agents(book: RefusedCalls) -> None:
