@@ -19,7 +19,7 @@ NOW: Final = 1_800_000_000_000
 
 
 class MadeUpMachine:
-    """One on which a server runs that says what a test wants, and whoever types commands there."""
+    """A machine on which a server runs that says what a test wants, and somebody who types commands there."""
 
     def __init__(
         self, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

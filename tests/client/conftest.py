@@ -61,7 +61,7 @@ async def host(server: StreamingServer, file: TokenFile) -> AsyncIterator[Host]:
 
 @pytest.fixture
 async def mcp(fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient) -> AsyncIterator[McpClient]:
-    """A client that is logged in."""
+    """Open a client that is logged in."""
     stored(fake, file, expired=False)
     access = Access(file, fake.url, client=client, now=lambda: NOW)
     opened = McpClient(RemoteEndpoint(client, fake.url, access))

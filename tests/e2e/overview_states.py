@@ -78,7 +78,7 @@ def with_calls(house: House, *, why: str = "hers: it broke") -> None:
 
 
 def chat_outage(house: House) -> AgentOutage:
-    """An agent that hits both of them."""
+    """Return an agent that is out of order and hits both of them."""
     return AgentOutage(
         name="agent[1] (chat)",
         server="agent",
