@@ -1,4 +1,4 @@
-"""A script that is killed in the middle of its work: what it had acknowledged is compared with what is there."""
+"""Processes that end: a script that is killed in the middle of its work, with what it had acknowledged; and whether one lives."""
 
 from __future__ import annotations
 
@@ -43,3 +43,15 @@ def said_until_killed(script: Path, *arguments: str, lines: int) -> list[str]:
 def say(line: str) -> None:
     """Acknowledge something: in a script that is to be killed."""
     os.write(1, f"{line}\n".encode())  # one system call: a line is out, whole, when this returns
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        told = Path(f"/proc/{pid}/stat").read_text("ascii")
+    except ProcessLookupError:  # also while it is read
+        return False
+    except FileNotFoundError:
+        return not Path("/proc/self").exists()  # a system that has none of these
+    # Nobody reaps an orphan in a bare container: what has ended there stays as a zombie.
+    return told.rpartition(")")[2].split()[0] != "Z"

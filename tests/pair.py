@@ -369,3 +369,8 @@ async def talk(
     if initialized:
         assert (await made.note("notifications/initialized")).status == 202
     return made
+
+
+def request(method: str, params: Any = None, request_id: Any = 1) -> dict[str, Any]:
+    """Return a request as it is in JSON."""
+    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params or {}}

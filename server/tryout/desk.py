@@ -104,7 +104,8 @@ async def call(
     """`once` is of one form: what costs something is charged once for it, however often it is sent."""
     limits = endpoint.limits
     if limits is not None and (wait := _too_often(endpoint, principal, address)):
-        return TryAnswer(problem=f"Too many calls. You can call again in {wait} seconds.")
+        seconds = f"{wait} second{'' if wait == 1 else 's'}"
+        return TryAnswer(problem=f"Too many calls. You can call again in {seconds}.")
     params = CallToolParams(
         meta=RequestMeta(client_capabilities=_CAPABILITIES),
         name=name,

@@ -22,8 +22,10 @@ from server.acme.files import AcmeFiles, KeptInFiles
 from server.acme.keeper import LOOK_SECONDS, PAUSES, CertificateKeeper, CertificatePlan
 from server.acme.keeping import CannotKeep, IssuedCertificate, KeptOrder
 from server.acme.proofs import Proofs, ShownProof
-from server.acme.troubles import CertificateTrouble
+from server.acme.troubles import CertificateTrouble, trouble
+from server.acme.wire import AcmeReply
 from tests.acme.fake_authority import DAY, DIRECTORY, FakeAuthority, looking_at, pem_blocks, serial_of
+from tests.snapshots import Snapshot
 
 NAME = "agent.example.org"
 START = 1_800_000_000.0  # when every test begins, on the wall
@@ -242,17 +244,17 @@ async def test_where_port_443_does_not_do_the_second_attempt_is_by_port_80(
 async def test_an_authority_that_wants_another_kind_of_proof_is_told_of(office: Office, clock: Clock) -> None:
     office.authority.offered = ("dns-01",)
     await office.runs(30)
-    assert "another way than tls-alpn-01" in office.state.trouble.words
+    assert "tls-alpn-01" in office.state.trouble.words
     assert "http_port = 80" in office.state.trouble.hint
 
 
 TROUBLES = [
     ("dns", "NXDOMAIN looking up A", "in the DNS", "A or AAAA record"),
-    ("connection", "timeout", f"cannot reach {NAME} on port 443", "firewall"),
-    ("unauthorized", "wrong certificate", "a server under agent.example.org that is not this one", "may end TLS"),
-    ("tls", "remote error: no application protocol", "does not speak TLS", "proxy or a CDN"),
-    ("caa", "CAA record forbids", "CAA record of agent.example.org forbids", "CAA records"),
-    ("somethingNew", "whatever", "said no about agent.example.org (somethingNew)", ""),
+    ("connection", "timeout", f"{NAME} on port 443", "firewall"),
+    ("unauthorized", "wrong certificate", f"under {NAME}", "may end TLS"),
+    ("tls", "remote error: no application protocol", "TLS", "proxy or a CDN"),
+    ("caa", "CAA record forbids", f"CAA record of {NAME}", "CAA records"),
+    ("somethingNew", "whatever", f"{NAME} (somethingNew)", ""),
 ]  # fmt: skip
 
 
@@ -262,13 +264,13 @@ async def test_why_a_name_was_not_proved_is_said_with_what_to_do(
 ) -> None:
     office.refuses["tls-alpn-01"] = (kind, detail)
     await office.runs(30)
-    trouble = office.state.trouble
-    assert words in trouble.words
-    assert trouble.words.endswith(detail)
-    assert hint in trouble.hint
-    assert office.keeper.note() == f"certificate: none for {NAME} yet: {trouble.words}"
+    told = office.state.trouble
+    assert words in told.words
+    assert told.words.endswith(detail)
+    assert hint in told.hint
+    assert told.words in office.keeper.note()
     (logged,) = office.said("certificate.failed")
-    assert (logged["reason"], logged["served_days"]) == (trouble.words, 0)
+    assert (logged["reason"], logged["served_days"]) == (told.words, 0)
     assert not office.proofs
     del office.refuses["tls-alpn-01"]
     await office.runs(2 * HOUR)
@@ -358,7 +360,7 @@ async def test_the_certificate_of_before_is_served_until_it_is_over_and_then_tha
     office.authority.down = True
     await office.runs(8 * DAY)
     assert len(office.served) == 1
-    assert "of before is good until" in office.keeper.note()
+    assert "of before is good" in office.keeper.note()
     failed = [call for call in office.logged.calls if call.kwargs["event"] == "certificate.failed"]
     assert {call.method_name for call in failed} == {"warning"}
     await office.runs(3 * DAY)
@@ -370,32 +372,30 @@ async def test_the_certificate_of_before_is_served_until_it_is_over_and_then_tha
 
 
 @pytest.mark.parametrize(
-    ("status", "kind", "words"),
+    ("status", "kind", "told_as"),
     [
-        (500, "serverInternal", "an error of its own"),
-        (503, "rateLimited", "an error of its own"),
-        (403, "userActionRequired", "wants something agreed to"),
-        (400, "invalidContact", "does not accept the contact"),
-        (400, "invalidProfile", "no such profile"),
-        (400, "rejectedIdentifier", "said no"),
+        (500, "serverInternal", "serverInternal"),
+        (503, "rateLimited", "serverInternal"),
+        (403, "userActionRequired", "userActionRequired"),
+        (400, "invalidContact", "invalidContact"),
+        (400, "invalidProfile", "invalidProfile"),
+        (400, "rejectedIdentifier", "rejectedIdentifier"),
     ],
 )
 async def test_every_refusal_has_its_sentence(
-    office: Office, clock: Clock, status: int, kind: str, words: str
+    office: Office, clock: Clock, status: int, kind: str, told_as: str
 ) -> None:
     office.authority.fault("/order", kind, status, detail="\x1b[31mred\n" + "x" * 5000)
     await office.runs(30)
-    assert words in office.state.trouble.words
+    assert office.state.trouble.words.startswith(str(trouble(told_as, "")))
     assert len(office.state.trouble.words) < 700
     assert office.state.trouble.words.isprintable()
 
 
 async def test_an_answer_that_is_no_acme_is_called_that(office: Office, clock: Clock) -> None:
-    from server.acme.wire import AcmeReply
-
     office.authority.faults.append(("/directory", AcmeReply(status=200, body=b"<html>hello</html>")))
     await office.runs(30)
-    assert "something that is not ACME" in office.state.trouble.words
+    assert "not ACME" in office.state.trouble.words
     assert "directory" in office.state.trouble.hint
 
 
@@ -427,7 +427,7 @@ async def test_an_account_that_was_closed_is_followed_by_another_with_another_ke
 async def test_an_authority_with_customers_is_shown_which_one_this_is(office: Office, clock: Clock) -> None:
     office.authority.external_accounts = {"kid-1": "c2VjcmV0LXNlY3JldA"}
     await office.runs(30)
-    assert "for which of its customers" in office.state.trouble.words
+    assert "customers" in office.state.trouble.words
     assert "eab_key" in office.state.trouble.hint
     office.eab = ExternalAccount("kid-1", "c2VjcmV0LXNlY3JldA")
     await office.runs(2 * HOUR)
@@ -514,8 +514,6 @@ async def test_a_certificate_for_another_key_or_name_is_not_served(office: Offic
         b"junk",
     ):
         await office.authority("https://ca.test/nonce", None)
-        from server.acme.wire import AcmeReply
-
         office.authority.faults.append(("/certificates/", AcmeReply(status=200, body=chain)))
         await office.another().begin()
         await office.runs(30)
@@ -690,8 +688,8 @@ async def test_after_a_crash_the_key_that_is_served_is_not_used_for_the_next_one
 @pytest.mark.parametrize(
     ("what", "authorization"),
     [
-        ("was not ordered", {"identifier": {"type": "dns", "value": "other.example"}}),
-        ("a token that is none", {"challenges": [{"type": "tls-alpn-01", "url": "u", "token": "../../x"}]}),
+        ("other.example", {"identifier": {"type": "dns", "value": "other.example"}}),
+        ("token", {"challenges": [{"type": "tls-alpn-01", "url": "u", "token": "../../x"}]}),
     ],
 )
 async def test_what_an_authority_wants_beside_what_was_ordered_is_not_proved(
@@ -738,3 +736,73 @@ async def test_without_a_certificate_there_is_nothing_to_revoke(office: Office, 
 
 def test_a_trouble_is_a_sentence() -> None:
     assert str(CertificateTrouble("dns", "words", hint="do")) == "words"
+
+
+# ── words ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+OF_A_NAME = (
+    "dns", "connection", "tls", "unauthorized", "incorrectResponse", "caa", "rejectedIdentifier", "unsupportedIdentifier",
+    "somethingNew",
+)  # fmt: skip
+OF_THE_REST = (
+    "rateLimited", "externalAccountRequired", "userActionRequired", "accountDoesNotExist", "unauthorized", "invalidContact",
+    "invalidProfile", "serverInternal", "badNonce", "alreadyRevoked", "somethingNew",
+)  # fmt: skip
+
+
+async def test_why_there_is_no_certificate_as_an_owner_reads_it(
+    tmp_path: Path, clock: Clock, snapshot: Snapshot
+) -> None:
+    lines: list[str] = []
+
+    def note(what: str, said: str, hint: str = "") -> None:
+        told = said.replace(str(tmp_path), "~") + (f"\n  hint: {hint}" if hint else "")
+        lines.append(f"{what}\n  {told}")
+
+    for way in ("tls-alpn-01", "http-01"):
+        for kind in OF_A_NAME if way == "tls-alpn-01" else ("connection",):
+            found = trouble(kind, "its words", name=NAME, way=way)
+            note(f"{kind}, of a name, by {way}", str(found), found.hint)
+    for kind in OF_THE_REST:
+        found = trouble(kind, "its words")
+        note(kind, str(found), found.hint)
+    wrong = {"identifier": {"type": "dns", "value": NAME}, "status": "pending", "challenges": []}
+    for what, path, answer in (
+        ("no ACME", "/directory", b"<html>hello</html>"),
+        ("another name", "/authorizations/", {**wrong, "identifier": {"type": "dns", "value": "other.example"}}),
+        ("a bad token", "/authorizations/", {**wrong, "challenges": [{"type": "tls-alpn-01", "url": "u", "token": "../x"}]}),
+        ("another way", "/authorizations/", wrong),
+        ("no account", "/account", {"status": "valid"}),
+        ("no order", "/order", {"status": "pending", "authorizations": [], "finalize": "u"}),
+        ("a bug", "/directory", RuntimeError("a bug")),
+    ):  # fmt: skip
+        office = Office(tmp_path / what)
+        if isinstance(answer, dict):
+            answer = office.authority._reply(201, answer)
+        elif isinstance(answer, bytes):
+            answer = AcmeReply(status=200, body=answer)
+        office.authority.faults.append((path, answer))
+        await office.runs(10)
+        note(what, office.state.trouble.words, office.state.trouble.hint)
+    office = Office(tmp_path)
+    office.authority.external_accounts = {"kid-1": "c2VjcmV0"}
+    office.eab = ExternalAccount("kid-1", "no base64")
+    await office.runs(10)
+    note("a customer's key that is none", office.state.trouble.words, office.state.trouble.hint)
+    office.authority.external_accounts.clear()
+    office.eab = None
+    office.authority.life_seconds = 10 * DAY
+    note("none yet", office.another().note())
+    await office.runs(2 * HOUR)
+    office.authority.down = True
+    await office.runs(8 * DAY)
+    note("it cannot be renewed", office.keeper.note())
+    await office.runs(3 * DAY)
+    note("it is over", office.keeper.note())
+    files = AcmeFiles(office.home)
+    for damaged, read in (("account.json", files.accounts), ("certificate.pem", files.certificate)):
+        (office.home / "acme" / damaged).write_text("{", "ascii")
+        with pytest.raises(CannotKeep) as refused:
+            read()
+        note(f"{damaged} that is damaged", str(refused.value), refused.value.hint or "")
+    snapshot("certificates", "\n".join(lines))

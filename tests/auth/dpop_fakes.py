@@ -82,11 +82,6 @@ async def sent(identity: Identity, request: WireRequest, proof: str | None) -> W
     return reply
 
 
-def told(reply: WireReply) -> tuple[int, str, str]:
-    answer = json.loads(reply.body or b"{}")
-    return reply.status, answer.get("error", ""), answer.get("error_description", "")
-
-
 async def approved_code(identity: Identity, client_id: str = CLI_CLIENT_ID) -> str:
     """A device code that the owner has said yes to."""
     asked = await identity.handle(post("/device_authorization", client_id=client_id))

@@ -44,6 +44,7 @@ SECOND = 1_000
 MINUTE = 60 * SECOND
 DAY = 24 * 60 * MINUTE
 ORIGIN = "http://127.0.0.1:8420"
+FAR = "203.0.113.7"  # from which somebody comes who is not of this network
 SITE = Site(issuer=ORIGIN, loopback=True, servers={"agent": "/mcp", "other": "/other/mcp"})
 POLICY = Policy()
 
@@ -383,3 +384,24 @@ async def logged_in(identity: Identity, **form: str) -> dict[str, Any]:
     assert reply is not None
     assert reply.status == 200, reply.body
     return json.loads(reply.body)
+
+
+def told(reply: WireReply) -> tuple[int, str, str]:
+    """Return a refusal's status, its error and what is said of it."""
+    answer = json.loads(reply.body or b"{}")
+    return reply.status, answer.get("error", ""), answer.get("error_description", "")
+
+
+async def rows(identity: Identity, table: str) -> list[Any]:
+    return list(await identity.parts.store.read(lambda db: db.fetch_all(f"SELECT * FROM {table}")))
+
+
+def refreshed(world: World, text: str) -> Issue:
+    issue = world.refresh(text)
+    assert isinstance(issue, Issue), issue
+    return issue
+
+
+def basic(text: str) -> str:
+    """Return what is sent as Authorization by HTTP's own way."""
+    return "Basic " + base64.b64encode(text.encode()).decode()

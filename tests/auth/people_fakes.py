@@ -14,9 +14,12 @@ from auth.keys.refresh import RefreshRing
 from auth.people import guests as people
 from auth.people import links
 from auth.people.guests import GuestTerms, Invitation
+from auth.people.users import PER_ACCOUNT
 from auth.values.model import DEVICE_CODE, Client, PrincipalKind
 from auth.values.requester import Requester
-from tests.auth.browser_fakes import HOME, House
+from tests.auth.browser_fakes import HOME, Browser, House
+
+STRANGER = "192.0.2.66"
 
 LOGIN_LASTS = 30 * 86_400_000
 
@@ -96,3 +99,20 @@ def let_in(
 
 def revoked(house: House) -> set[str]:
     return {row["id"] for row in house.rows("grants") if row["revoked_at"] is not None}
+
+
+async def guess_until_closed(house: House, name: str = "alice") -> None:
+    """Let a stranger guess at a passphrase until nobody there may guess any more."""
+    stranger = Browser(house, ip=STRANGER)
+    for _ in range(PER_ACCOUNT.tries):
+        house.time += max(PER_ACCOUNT.delays)
+        assert (await stranger.sign_in(name, "not the passphrase")).status == 400
+    assert (await stranger.sign_in(name, "not the passphrase")).status == 429
+
+
+def household() -> House:
+    """Make a house of alice's, which bob and carol may come into."""
+    house = House().owned()
+    house.add_user("usr_bob", "bob")
+    house.add_user("usr_carol", "carol")
+    return house

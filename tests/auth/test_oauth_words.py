@@ -16,28 +16,15 @@ from tests.auth.grants.test_authorization_codes import WRONG as WRONG_EXCHANGES
 from tests.auth.identity_fakes import open_identity, post
 from tests.auth.registration_fakes import SEEN, ask, sent
 from tests.auth.test_oauth_endpoints import CLI, ERRORS, MALFORMED, send
-from tests.snapshots import Snapshot
+from tests.snapshots import Snapshot, ToldOnce
 
 
-class Refusals:
-    """A list of what was said at each endpoint, without what was said before."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.known: set[str] = set()
-
-    def begin(self, endpoint: str) -> None:
-        self.known.clear()
-        self.lines += ["", f"==== {endpoint}"]
-
-    def note(self, what: str, said: str) -> None:
-        if said not in self.known:
-            self.known.add(said)
-            self.lines.append(f"{said}\n    {what}")
+class Refusals(ToldOnce):
+    """Requests to each endpoint, and how they were refused."""
 
     def told(self, what: str, reply: WireReply) -> None:
         body = json.loads(reply.body)
-        self.note(what, f"{reply.status} {body['error']}: {body['error_description']}")
+        self.note(what, f"  {reply.status} {body['error']}: {body['error_description']}")
 
 
 async def test_what_programs_are_told_that_are_refused(snapshot: Snapshot) -> None:
@@ -61,7 +48,7 @@ async def test_what_programs_are_told_that_are_refused(snapshot: Snapshot) -> No
         try:
             read(URL, document(**changes))
         except BadDocument as problem:
-            book.note(" ".join(changes), str(problem))
+            book.note(" ".join(changes), f"  {problem}")
     async with open_porch() as porch:
         program = await porch.program()
         browser = await porch.browser()
@@ -69,7 +56,7 @@ async def test_what_programs_are_told_that_are_refused(snapshot: Snapshot) -> No
         for name, (_, more, asked) in WRONG_REQUESTS.items():
             reply = await browser.get(path_of(program, *more, **asked), site="cross-site", follow=False)
             answer = answer_of(reply)
-            book.note(name, f"{answer['error']}: {answer['error_description']}")
+            book.note(name, f"  {answer['error']}: {answer['error_description']}")
         book.begin("/par")
         for name, (_, more, asked) in WRONG_PUSHES.items():
             book.told(name, await porch.post("/par", *more, **program.request(**asked)))
@@ -78,4 +65,4 @@ async def test_what_programs_are_told_that_are_refused(snapshot: Snapshot) -> No
         for name, (_, changed) in WRONG_EXCHANGES.items():
             wanted = {"code": code, **changed}
             book.told(name, await program.redeem(wanted.pop("code") or "", **wanted))
-    snapshot("oauth_refusals", "\n".join(book.lines).lstrip("\n"))
+    snapshot("oauth_refusals", book.text)

@@ -9,14 +9,13 @@ from msgspec.structs import replace
 from auth.values.scopes import FINANCIAL, Vocabulary
 from tests.auth.account.test_account_keys import key_of
 from tests.auth.account.test_account_money import CAP, REDEEM, UNCAP, a_voucher, given, house_that_sells
-from tests.auth.account.test_account_page import household
 from tests.auth.browser_fakes import ELSEWHERE, PASSPHRASE, Browser, House
 from tests.auth.code_fakes import open_porch, press
 from tests.auth.identity_fakes import SITE
 from tests.auth.offering_fakes import a_support_desk
 from tests.auth.page_text import PageBook
 from tests.auth.passkeys.test_passkeys import at_account, elsewhere, key_for
-from tests.auth.people_fakes import invited, let_in, reset_path
+from tests.auth.people_fakes import household, invited, let_in, reset_path
 from tests.auth.upstream.test_upstream_sign_in import at
 from tests.auth.upstream.test_upstream_sign_in import sign_in as sign_in_there
 from tests.snapshots import Snapshot

@@ -80,9 +80,9 @@ async def test_a_stream_is_one_reply_and_progress_that_says_how_much() -> None:
 @pytest.mark.parametrize(
     ("handler", "error"),
     [
-        (streams(b"data: {}\n\n"), "agent returned empty response"),
+        (streams(b"data: {}\n\n"), "agent .* empty response$"),
         (streams(b'data: {"error": "no key"}\n\n'), "agent endpoint reported: no key"),
-        (streams(b"data: x\n\n"), "agent endpoint answered with something"),
+        (streams(b"data: x\n\n"), "agent endpoint .* not JSON$"),
         (streams(HELLO[0][0], whole=False), "agent endpoint "),
     ],
 )

@@ -19,6 +19,7 @@ from server.backends import child as processes
 from server.backends.child import Child, LogAllowance, Speech, start_child
 from server.backends.environment import child_environment, environment_problems
 from server.settings.secret import SecretUnreadable
+from tests.killed_child import alive
 
 PATIENCE = 60
 
@@ -56,16 +57,6 @@ async def line_of(child: Child) -> Any:
         assert chunk, "it said nothing more"
         data += chunk
     return json.loads(data)
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    stat = Path(f"/proc/{pid}/stat")
-    # Nobody reaps an orphan in a bare container: what has ended there stays as a zombie.
-    return not stat.exists() or stat.read_text("ascii").rpartition(")")[2].split()[0] != "Z"
 
 
 async def test_it_hears_and_speaks_over_its_pipes_and_sees_nothing_but_its_environment() -> None:

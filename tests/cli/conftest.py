@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from made_up import MadeUpMachine
 from shell import Terminal
 
 from server.admin import control_socket
@@ -19,6 +20,13 @@ from tests.client.fake_server import FakeServer, serving
 @pytest.fixture
 def shell(tmp_path: Path) -> Terminal:
     return Terminal(tmp_path)
+
+
+@pytest.fixture
+def made_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> MadeUpMachine:
+    return MadeUpMachine(tmp_path, monkeypatch, capsys)
 
 
 @pytest.fixture(autouse=True)

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
 import pytest
 from shell import Terminal
 
 # Nobody listens on port 1, whatever else runs on this machine.
-
-
-def silent(data: Path) -> str:
-    return (
-        "\nhttp://127.0.0.1:1/mcp\n"
-        "✗ connection      nothing answers on port 1 of 127.0.0.1\n"
-        f"  hint: is it running? `ostiary serve --data-dir {data}` starts it\n"
-    )
+SILENT = "✗ connection      nothing answers on port 1 of 127.0.0.1\n"
 
 
 GOOD = """
@@ -53,12 +45,9 @@ async def test_a_machine_without_a_server_is_told_what_to_do(shell: Terminal) ->
     data = shell.home / "data"
     done = await shell.run("doctor", "--data-dir", str(data), OSTIARY_PORT="1")
     assert done.code == 1
-    assert done.stdout == (
-        "✓ settings        none written, the built-in ones are used\n"
-        f"– data directory  {data} is not there yet\n"
-        f"  hint: `ostiary serve --data-dir {data}` makes it\n"
-        "✓ agents          1 tried, and is as it should be\n" + silent(data)
-    )
+    # Each of both hints repeats which server is meant.
+    assert done.stdout.count(f"  hint: `ostiary serve --data-dir {data}` makes it\n") == 1
+    assert done.stdout.endswith(f"`ostiary serve --data-dir {data}` starts it\n")
 
 
 async def test_a_data_directory_open_to_others_is_a_fault(shell: Terminal) -> None:
@@ -66,7 +55,7 @@ async def test_a_data_directory_open_to_others_is_a_fault(shell: Terminal) -> No
     data.mkdir()
     data.chmod(0o755)
     done = await shell.run("doctor", "--data-dir", str(data), OSTIARY_PORT="1")
-    assert f"✗ data directory  {data} is open to others\n  hint: chmod 700 {data}\n" in done.stdout
+    assert f"\n  hint: chmod 700 {data}\n" in done.stdout
 
 
 async def test_a_data_directory_that_no_server_holds_is_told(shell: Terminal) -> None:
@@ -74,7 +63,7 @@ async def test_a_data_directory_that_no_server_holds_is_told(shell: Terminal) ->
     data.mkdir(mode=0o700)
     done = await shell.run("doctor", "--data-dir", str(data), OSTIARY_PORT="1")
     assert f"✗ data directory  no server is running on {data}\n" in done.stdout
-    assert done.stdout.endswith(silent(data))
+    assert SILENT in done.stdout
 
 
 async def test_where_no_server_runs_each_agent_is_tried_and_left_as_it_was(shell: Terminal) -> None:
@@ -86,19 +75,17 @@ async def test_where_no_server_runs_each_agent_is_tried_and_left_as_it_was(shell
     done = await shell.run("doctor", "--config", str(file), "--data-dir", "data", OSTIARY_PORT="1")
     assert (done.code, done.stderr) == (1, "")
     steps = done.stdout.split("makes it\n")[1].split("\nhttp://")[0].splitlines()
-    there = (
-        f"a server starts all the same, and its tools fail until it is there; see [[server.agent]] in {file}"
-    )
-    assert steps[:4] == [
-        "✗ agent           main[1] (chat) is out of order: it cannot be reached: connection refused",
-        f"  hint: {there}",
-        "✗ upstream        main/files: has ended (exit status 3)",
-        f"  hint: {there}",
-    ]
-    assert steps[4].startswith(
-        "✗ agent           main[3] (bad.py): the agent cannot be loaded: bad.py:1: ModuleNotFoundError"
-    )
-    assert steps[5:] == [f"  hint: no server starts with it: see [[server.agent]] in {file}"]
+    for row, start, fact in (
+        (0, "✗ agent           main[1] (chat) ", "connection refused"),
+        (2, "✗ upstream        main/files: ", "(exit status 3)"),
+        (4, "✗ agent           main[3] (bad.py): ", "No module named 'nonesuch'"),
+    ):
+        assert steps[row].startswith(start) and fact in steps[row]
+        assert steps[row + 1].startswith("  hint: ") and steps[row + 1].endswith(
+            f" see [[server.agent]] in {file}"
+        )
+    assert "a server starts" in steps[1] and steps[1] == steps[3] and "no server starts" in steps[5]
+    assert len(steps) == 6
     # The one that is well was started, and has ended.
     with pytest.raises(ProcessLookupError):
         os.kill(int((shell.home / "own" / "ran").read_text("utf-8")), 0)

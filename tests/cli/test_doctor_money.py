@@ -34,11 +34,10 @@ def said(**found: Any) -> list[tuple[str, str, str]]:
 
 
 def test_prices_that_can_be_paid_are_counted() -> None:
-    assert said() == [("prices", "skipped", "no tool costs anything")]
-    assert said(tools=[TOOL], assets=[ASSET])[0] == (
-        "prices", "ok", "1 tool costs something, and can be paid for",
-    )  # fmt: skip
-    assert said(tools=[TOOL] * 2, assets=[ASSET])[0][2].startswith("2 tools cost something")
+    assert [each[:2] for each in said()] == [("prices", "skipped")]
+    for count in (1, 2):
+        name, state, detail = said(tools=[TOOL] * count, assets=[ASSET])[0]
+        assert (name, state) == ("prices", "ok") and detail.startswith(f"{count} tool")
 
 
 def test_a_price_that_nobody_can_pay_is_a_fault() -> None:
@@ -49,9 +48,9 @@ def test_a_price_that_nobody_can_pay_is_a_fault() -> None:
 @pytest.mark.parametrize(
     ("each", "state", "words"),
     [
-        ({"problem": "", "networks": ["eip155:84532"]}, "ok", "takes payments on eip155:84532"),
-        ({"problem": "", "networks": []}, "ok", "takes payments on no network"),
-        ({"problem": "did not answer", "networks": []}, "failed", "https://f.example did not answer"),
+        ({"problem": "", "networks": ["eip155:84532"]}, "ok", " eip155:84532"),
+        ({"problem": "", "networks": []}, "ok", " no network"),
+        ({"problem": "did not answer", "networks": []}, "failed", " did not answer"),
     ],
 )
 def test_each_facilitator_has_a_line(each: dict[str, Any], state: str, words: str) -> None:
@@ -62,10 +61,10 @@ def test_each_facilitator_has_a_line(each: dict[str, Any], state: str, words: st
 @pytest.mark.parametrize(
     ("changes", "state", "words"),
     [
-        ({}, "ok", "is paid to 0xPayee, a test network: worth nothing"),
-        ({"testnet": False}, "ok", "is paid to 0xPayee"),
-        ({"pay_to": ""}, "failed", "is paid to nobody"),
-        ({"taken_by": []}, "failed", "there is no facilitator"),
+        ({}, "ok", "worth nothing"),
+        ({"testnet": False}, "ok", " 0xPayee"),
+        ({"pay_to": ""}, "failed", " nobody"),
+        ({"taken_by": []}, "failed", " no facilitator"),
     ],
 )
 def test_each_token_has_a_line(changes: dict[str, Any], state: str, words: str) -> None:
@@ -76,24 +75,21 @@ def test_each_token_has_a_line(changes: dict[str, Any], state: str, words: str) 
 def test_what_a_buyer_sees_is_said_of_some_tools() -> None:
     steps = [each for each in said(tools=[TOOL] * 9, assets=[ASSET]) if each[0] == "buyer sees"]
     assert len(steps) == TOOLS
-    assert steps[0][2] == (
-        "main/search: $0.01 a call; whoever is logged in and has no balance is asked for"
-        " 10000 units of USDC on Base Sepolia, signed for up to 60 s"
-    )
+    for fact in (
+        "main/search: $0.01 a call; ",
+        " logged in ",
+        " 10000 units of USDC on Base Sepolia",
+        " 60 s",
+    ):
+        assert fact in steps[0][2]
     anybody = said(tools=[{**TOOL, "strangers": True}], assets=[ASSET])[-1][2]
-    assert "anybody is asked for" in anybody
-    assert said(tools=[{**TOOL, "fixed": False}])[-1][2].endswith("(asked for with each call)")
-    assert said(tools=[{**TOOL, "challenge": None}])[-1][2].endswith("from a balance alone")
+    assert "anybody" in anybody and "logged in" not in anybody
+    assert said(tools=[{**TOOL, "fixed": False}])[-1][2].endswith("each call)")
+    assert said(tools=[{**TOOL, "challenge": None}])[-1][2].endswith("balance alone")
 
 
 def test_prices_that_are_not_asked_for_are_a_fault_that_names_the_tools() -> None:
     one = unheard_step({"main": ["look"]})
-    assert (one.name, one.state) == ("prices", "failed")
-    assert (
-        one.detail
-        == "a price that its agent sets is not asked for without [payments]: main/look costs nothing"
-    )
+    assert (one.name, one.state) == ("prices", "failed") and ": main/look " in one.detail
     many = unheard_step({"main": ["a", "b"], "lab": ["c", "d"]})
-    assert many.detail == (
-        "prices that agents set are not asked for without [payments]: main/a, main/b, lab/c and 1 more cost nothing"
-    )
+    assert ": main/a, main/b, lab/c and 1 more " in many.detail

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from typing import Any
 
@@ -36,18 +35,6 @@ async def lines(shell: Terminal, nursery: trio.Nursery, *options: str, **said: A
     return [" ".join(line.split()) for line in (done.stdout + done.stderr).splitlines()]
 
 
-async def test_all_nodes_are_shown_each_with_how_it_is(shell: Terminal, nursery: trio.Nursery) -> None:
-    found = await lines(
-        shell,
-        nursery,
-        nodes=told(at_home("rowan", quiet_ms=400), at_home("elm", worker=1), at_home("elm", worker=2)),
-    )
-    first = found.index("nodes 2 ready")
-    assert found[first + 1] == "ready elm:8000, version 0.9.4, 2 workers, for 3 days, heard 1 second ago"
-    assert found[first + 2] == "ready rowan:8000 (this one), version 0.9.4, for 3 days, heard just now"
-    assert not any(line.startswith("hint: look on the silent node's") for line in found)
-
-
 async def test_a_silent_one_is_named_with_what_to_do_and_versions_that_differ_are(
     shell: Terminal, nursery: trio.Nursery
 ) -> None:
@@ -58,15 +45,14 @@ async def test_a_silent_one_is_named_with_what_to_do_and_versions_that_differ_ar
         note="worker 2 was started again",
     )
     found = await lines(shell, nursery, nodes=nodes)
-    assert "nodes 1 of 3 ready, of different versions: 0.9.5 (1), 0.9.4 (1)" in found
-    assert any(
-        re.fullmatch(r"not ready elm:8000, version 0.9.5, .+ ago; no �\[31mroom", line) for line in found
-    )
-    assert any(
-        re.fullmatch(r"ready rowan:8000 \(this one\), .+; worker 2 was started again", line) for line in found
-    )
-    assert "silent oak:8000, for 4 hours, version 0.9.4" in found
-    assert any(line.startswith("hint: look on the silent node's machine") for line in found)
+    for start, fact in (
+        ("nodes 1 of 3 ready, ", "0.9.5 (1), 0.9.4 (1)"),
+        ("not ready elm:8000, ", "; no �[31mroom"),
+        ("ready rowan:8000 (this one), ", "; worker 2 was started again"),
+        ("silent oak:8000, ", "4 hours"),
+        ("hint: ", "silent node"),
+    ):
+        assert [line for line in found if line.startswith(start) and fact in line], start
 
 
 async def test_in_json_all_of_it_is_there(shell: Terminal, nursery: trio.Nursery) -> None:
@@ -84,9 +70,3 @@ async def test_in_json_all_of_it_is_there(shell: Terminal, nursery: trio.Nursery
 async def test_on_a_file_nothing_is_said_of_nodes(shell: Terminal, nursery: trio.Nursery) -> None:
     own = {"name": "rowan:1", "others": [], "lapsed": False}
     assert not [line for line in await lines(shell, nursery, nodes=[], node=own) if line.startswith("node")]
-
-
-async def test_without_the_table_what_was_known_last_is_said(shell: Terminal, nursery: trio.Nursery) -> None:
-    own = {"name": "rowan:1", "others": [{"name": "elm:1"}], "lapsed": True}
-    (line,) = [line for line in await lines(shell, nursery, nodes=None, node=own) if line.startswith("node")]
-    assert line == "node rowan:1, beside elm:1; it could not say in time that it is alive"

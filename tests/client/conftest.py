@@ -8,7 +8,11 @@ import pytest
 import trio
 from bridge_pair import Host, StreamingServer, bridged, streaming
 from fake_server import FakeServer, serving
+from test_access import NOW, stored
 
+from server.client.access import Access
+from server.client.mcp import McpClient
+from server.client.rpc import RemoteEndpoint
 from server.client.tokens import TokenFile
 from server.client.wire import open_client
 
@@ -53,3 +57,13 @@ async def server() -> AsyncIterator[StreamingServer]:
 async def host(server: StreamingServer, file: TokenFile) -> AsyncIterator[Host]:
     async with bridged(server.url, file) as opened:
         yield opened
+
+
+@pytest.fixture
+async def mcp(fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient) -> AsyncIterator[McpClient]:
+    """Open a client that is logged in."""
+    stored(fake, file, expired=False)
+    access = Access(file, fake.url, client=client, now=lambda: NOW)
+    opened = McpClient(RemoteEndpoint(client, fake.url, access))
+    yield opened
+    await opened.aclose()

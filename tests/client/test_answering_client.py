@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import httpx2
 import pytest
 import trio
 from fake_server import TOOLS, FakeServer, Response, Seen, as_json
-from test_access import NOW, stored
 
-from server.client.access import Access
 from server.client.errors import BadAnswer, CallRefused
 from server.client.mcp import McpClient
 from server.client.questions import MAX_ROUNDS, FormQuestion, Mode, Question, accepted
-from server.client.rpc import RemoteEndpoint
 from server.client.server_info import ServerInfo
-from server.client.tokens import TokenFile
 
 pytestmark = pytest.mark.usefixtures("in_time")
 
@@ -30,16 +25,6 @@ WHO = {
     },
 }
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
-
-
-@pytest.fixture
-async def mcp(fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient) -> AsyncIterator[McpClient]:
-    stored(fake, file, expired=False)
-    opened = McpClient(
-        RemoteEndpoint(client, fake.url, Access(file, fake.url, client=client, now=lambda: NOW))
-    )
-    yield opened
-    await opened.aclose()
 
 
 class Person:

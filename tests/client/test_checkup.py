@@ -114,7 +114,7 @@ async def test_a_browser_login_that_is_not_protected_is_a_fault_also_beside_code
     fake.browser_only()
     fake.metadata["code_challenge_methods_supported"] = ["plain"]
     step = step_of(await steps_of(fake, file), "browser login")
-    assert (step.state, step.detail) == ("failed", "offered, but not protected (PKCE with S256)")
+    assert step.state == "failed" and "(PKCE with S256)" in step.detail
     fake.metadata["grant_types_supported"].append(DEVICE_GRANT)
     found = await steps_of(fake, file)
     assert step_of(found, "device login").state == "ok"
@@ -154,9 +154,7 @@ async def test_a_server_where_programs_are_added_by_hand_alone_is_told_with_the_
     fake.metadata["client_id_metadata_document_supported"] = True
     step = step_of(await steps_of(fake, file), "browser login")
     assert step.state == "skipped"
-    assert (
-        step.detail == "offered with PKCE, documents, iss; programs in a terminal cannot register themselves"
-    )
+    assert step.detail.startswith("offered with PKCE, documents, iss; ")
     assert step.hint is not None and "--client-id" in step.hint
 
 

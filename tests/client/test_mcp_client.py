@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -10,7 +9,6 @@ import pytest
 import trio
 import trio.testing
 from fake_server import TOOLS, FakeServer, Response, Seen, as_events, as_json
-from test_access import NOW, stored
 
 from server.client.access import Access
 from server.client.errors import (
@@ -30,16 +28,6 @@ from tests.backends.fake_agent import pass_when
 pytestmark = pytest.mark.usefixtures("in_time")
 
 STRANGE_SCOPE = "x';id;'"
-
-
-@pytest.fixture
-async def mcp(fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient) -> AsyncIterator[McpClient]:
-    stored(fake, file, expired=False)
-    opened = McpClient(
-        RemoteEndpoint(client, fake.url, Access(file, fake.url, client=client, now=lambda: NOW))
-    )
-    yield opened
-    await opened.aclose()
 
 
 def tool(name: str) -> dict[str, Any]:

@@ -88,13 +88,13 @@ def with_certificate(
 
 async def test_a_name_that_nobody_knows_ends_it(tmp_path: Path) -> None:
     (step,) = await steps_at("https://other.example.org/mcp")
-    assert (step.state, step.detail) == ("failed", "the name other.example.org is not known here")
+    assert step.state == "failed" and " other.example.org " in step.detail
 
 
 async def test_where_nothing_answers_the_owner_hears_where_to_look() -> None:
     (step,) = await steps_at(f"https://{NAME}:1/mcp", "127.0.0.1")
     assert (step.name, step.state) == ("connection", "failed")
-    assert step.detail == "nothing answers on port 1 of 127.0.0.1"
+    assert step.detail.endswith(" port 1 of 127.0.0.1")
 
 
 async def test_one_address_of_several_that_leads_elsewhere_is_found(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ async def test_one_address_of_several_that_leads_elsewhere_is_found(tmp_path: Pa
             f"https://{NAME}:{port}/mcp", "127.0.0.1", "127.0.0.9", trust=client
         )
     assert (connection.state, connection.goes_on) == ("failed", True)
-    assert f"nothing answers on port {port} of 127.0.0.9" in connection.detail
+    assert connection.detail.endswith(f" port {port} of 127.0.0.9")
     assert "DNS record" in (connection.hint or "")
     assert certificate.name == "certificate"
 
@@ -115,7 +115,7 @@ async def test_a_certificate_is_shown_with_its_name_and_its_days_and_one_that_en
     server, client = with_certificate(tmp_path)
     async with listening(context=server) as port:
         connection, certificate = await steps_at(f"https://{NAME}:{port}/mcp", "127.0.0.1", trust=client)
-    assert connection.state == "ok" and "leads back to this machine" in connection.detail
+    assert connection.state == "ok" and "this machine" in connection.detail
     # It is one of an hour.
     assert (certificate.state, certificate.goes_on) == ("failed", True)
     assert certificate.detail.startswith(f"for {NAME}, from one, good for ")
@@ -128,34 +128,34 @@ async def test_what_is_wrong_with_a_certificate_is_said_in_words(tmp_path: Path)
         url = f"https://{NAME}:{port}/mcp"
         named = (await steps_at(url, "127.0.0.1", trust=client))[-1]
         unknown = (await steps_at(url, "127.0.0.1"))[-1]
-    assert named.detail == "not accepted: it is for another name"
-    assert unknown.detail == "not accepted: it was signed by nobody that is known here"
+    assert named.detail.endswith("another name")
+    assert "signed by nobody" in unknown.detail
 
     server, client = with_certificate(tmp_path, ends_in_hours=-1)
     async with listening(context=server) as port:
         over = (await steps_at(f"https://{NAME}:{port}/mcp", "127.0.0.1", trust=client))[-1]
-    assert over.detail == "not accepted: it is over"
+    assert over.detail.endswith("it is over")
 
 
 async def test_what_speaks_no_tls_is_told_from_a_bad_certificate() -> None:
     async with listening(IN_CLEAR) as port:
         step = (await steps_at(f"https://{NAME}:{port}/mcp", "127.0.0.1"))[-1]
-    assert step.detail == "no TLS connection: what answers there speaks no TLS"
+    assert step.detail.endswith("speaks no TLS")
 
 
 async def test_a_server_that_waits_for_its_certificate_is_known_by_what_it_says() -> None:
     async with listening(b"\x15\x03\x03\x00\x02\x02\x70") as port:
         step = (await steps_at(f"https://{NAME}:{port}/mcp", "127.0.0.1"))[-1]
-    assert step.detail == "no TLS connection: the server has no certificate for this name"
+    assert step.detail.endswith("no certificate for this name")
     assert "certificate status" in (step.hint or "")
 
 
 @pytest.mark.parametrize(
     ("answer", "state", "said"),
     [
-        (REDIRECT, "ok", "is led on to https"),
-        (IN_CLEAR, "failed", "answers in clear, with status 200"),
-        (None, "skipped", "nothing answers on port"),
+        (REDIRECT, "ok", "to https"),
+        (IN_CLEAR, "failed", "in clear, with status 200"),
+        (None, "skipped", "nothing answers"),
     ],
 )
 async def test_whoever_types_no_https_is_led_on_or_that_is_said(

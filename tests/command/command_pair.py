@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -62,13 +61,3 @@ async def soon(happened: Callable[[], object]) -> None:
     with trio.fail_after(PATIENCE):
         while not happened():
             await trio.sleep(0.01)
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    stat = Path(f"/proc/{pid}/stat")
-    # Nobody reaps an orphan in a bare container: what has ended there stays as a zombie.
-    return not stat.exists() or stat.read_text("ascii").rpartition(")")[2].split()[0] != "Z"

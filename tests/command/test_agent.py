@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 import trio
-from command_pair import ENVIRONMENT, PATIENCE, PYTHON, Log, alive, soon
+from command_pair import ENVIRONMENT, PATIENCE, PYTHON, Log, soon
 
 from server.backends.base import (
     BackendError,
@@ -30,6 +30,7 @@ from server.mcp.questions import Question
 from server.mcp.results import ToolResult
 from server.settings.reading import load
 from tests.backends.python_pair import text_of
+from tests.killed_child import alive
 
 PROLOGUE = """
 import json, os, sys, time

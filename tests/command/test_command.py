@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 import trio
-from command_pair import ENVIRONMENT, PYTHON, Log, Silent, alive, call, code, command, soon
+from command_pair import ENVIRONMENT, PYTHON, Log, Silent, call, code, command, soon
 
 from server.backends.base import BackendError, ToolCall
 from server.command.command import CommandBackend, CommandConfig, problems
 from server.settings.reading import load
 from tests.backends.python_pair import text_of
+from tests.killed_child import alive
 
 
 async def test_what_a_program_prints_is_the_answer_and_its_arguments_are_words() -> None:

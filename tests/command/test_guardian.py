@@ -11,10 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from command_pair import PYTHON, alive, call, code, command, soon
+from command_pair import PYTHON, call, code, command, soon
 
 from server.command.guardian import Guardian
 from tests.backends.python_pair import text_of
+from tests.killed_child import alive
 
 
 @pytest.fixture

@@ -65,6 +65,30 @@ def caller(house: House, user_id: str, person: str, **more: Any) -> Principal:
     )
 
 
+def with_calls(house: House, *, why: str = "hers: it broke") -> None:
+    """Let alice, bob and somebody have called on its second day, the first two in vain. `why`: hers failed."""
+    house.time += DAY
+    alice, bob = caller(house, house.owner_id, "alice"), caller(house, "usr_bob", "bob")
+    keep(
+        house,
+        record(house.time - MINUTE, alice, "hers", "failed", reason=why),
+        record(house.time - MINUTE, bob, "his", "timeout", reason="his took too long"),
+        record(house.time, ANONYMOUS, "anybodys"),
+    )
+
+
+def chat_outage(house: House) -> AgentOutage:
+    """Return an agent that is out of order and hits both of them."""
+    return AgentOutage(
+        name="agent[1] (chat)",
+        server="agent",
+        words=REFUSED,
+        since=house.time - 3 * MINUTE,
+        kind="fails",
+        hit=AgentHit(calls=2, people=("alice", "bob")),
+    )
+
+
 def busy(house: House, *people: Principal) -> None:
     """Two days of calls, most of them in the afternoon."""
     begin = house.time - 2 * DAY

@@ -30,6 +30,7 @@ from programs import (
 )
 
 from server import __version__
+from tests.killed_child import alive
 
 pytestmark = [pytest.mark.binary, pytest.mark.slow]
 
@@ -356,12 +357,3 @@ def kill_outright(server: Server) -> None:
 def children(pid: int) -> list[int]:
     threads = Path(f"/proc/{pid}/task").iterdir()
     return [int(each) for thread in threads for each in (thread / "children").read_text("ascii").split()]
-
-
-def alive(pid: int) -> bool:
-    try:
-        told = Path(f"/proc/{pid}/stat").read_text("ascii")
-    except (FileNotFoundError, ProcessLookupError):  # before it is opened, and while it is read
-        return False
-    # Nobody reaps an orphan in a bare container: what has ended there stays as a zombie.
-    return told.rpartition(")")[2].split()[0] != "Z"

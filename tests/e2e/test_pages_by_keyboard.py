@@ -5,11 +5,13 @@ Each walk uses Tab, Enter and Space alone. The time of an animation is wound by 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from auth.values import scopes
 from tests.auth.browser_fakes import PASSPHRASE
 from tests.auth.people_fakes import invited
 from tests.e2e.chromium import fill_in, serving, sign_in, tab
@@ -30,8 +32,7 @@ HERE = """() => {
 }"""
 
 HEAD = ["Ostiary", "alice", "Sign out", "Overview", "Access", "People", "You"]
-USE = "Use this agent: everything it offers, except what moves money"
-TOOLS = "List and call the agent's tools"
+USE, TOOLS = scopes.MCP.words, scopes.TOOLS.words
 
 
 def here(page: Page) -> str | None:
@@ -79,7 +80,7 @@ def test_signing_in(chromium: Browser) -> None:
         expect(page.get_by_role("alert")).to_be_visible()
         assert here(page) == "Passphrase"
         expect(page.get_by_label("Passphrase")).to_have_accessible_description(
-            "That name and passphrase do not go together."
+            re.compile("name and passphrase")
         )
         page.keyboard.type(PASSPHRASE)
         page.keyboard.press("Tab")
@@ -101,7 +102,7 @@ def test_accepting_an_invitation(chromium: Browser) -> None:
         expect(page.get_by_role("alert")).to_be_visible()
         assert here(page) == "The same passphrase again"
         expect(page.get_by_label("The same passphrase again")).to_have_accessible_description(
-            "The two passphrases differ. Type both again."
+            re.compile("two passphrases differ")
         )
         page.keyboard.press("Shift+Tab")
         assert here(page) == "Passphrase"
@@ -154,8 +155,8 @@ def test_letting_a_program_in(chromium: Browser) -> None:
         assert here(page) == "Deny"
         assert round_trip(page) == [*HEAD, USE, "Deny"]
         page.evaluate(FINISH)
-        elsewhere = "My program runs on another machine"
-        assert round_trip(page) == ["Allow", elsewhere, *HEAD, USE, "Deny"]
+        allow, elsewhere, *others = round_trip(page)
+        assert [allow, *others] == ["Allow", *HEAD, USE, "Deny"] and "another machine" in elsewhere
         for box in (USE, TOOLS):
             go_to(page, box)
             page.keyboard.press("Space")

@@ -30,7 +30,7 @@ def test_an_owner_claims_enters_a_code_and_approves_without_javascript(chromium:
         page.get_by_role("link", name="Enter a code").click()
         page.get_by_label("Code").fill(server.house.ask(ip="127.0.0.1").lower())
         page.get_by_role("button", name="Continue").click()
-        page.get_by_label("Use this agent: everything it offers").uncheck()
+        page.get_by_label("Use this agent").uncheck()
         page.get_by_role("button", name="Approve").click()
 
         expect(page.get_by_role("heading", name="Approved")).to_be_visible()
@@ -206,7 +206,7 @@ def test_a_page_on_another_port_can_neither_send_our_forms_nor_frame_our_pages(c
         neighbour.pages["/trap"] = _page(server.origin + "/device/decide", stolen)
         page.goto(neighbour.origin + "/trap")
         page.get_by_role("button", name="win a prize").click()
-        expect(page.get_by_role("heading", name="This form came from another site")).to_be_visible()
+        expect(page.get_by_role("heading", name="another site")).to_be_visible()
         assert "cookie" in server.requests[-1].headers
         assert server.house.device_row()["state"] == "pending"
 

@@ -61,7 +61,7 @@ def test_somebody_is_invited_logs_in_and_is_shut_out_step_by_step_without_a_rest
     assert made["expires_at"] / 1000 - before == pytest.approx(30 * 86_400, abs=WAIT_SECONDS)
     assert made["url"].startswith(f"{server.url}/invite/")
     assert (made["name"], made["scope"], made["state"]) == ("bob", "mcp:tools", "invited")
-    assert "You are signed in on this browser" in come_in(bob, made["url"]).text
+    assert "You are signed in" in come_in(bob, made["url"]).text
     assert bob.browser.get(made["url"]).status_code == 410
     assert names(program) == {"olivia": "enabled", "bob": "enabled"}
 
@@ -93,7 +93,7 @@ def test_somebody_is_invited_logs_in_and_is_shut_out_step_by_step_without_a_rest
     where = ("--data-dir", str(program.data_dir))
     refused = program.run("users", "lock", "bob", *where, code=2)
     assert "lock bob, with 1 login and every key" in refused.stderr
-    assert "nobody is here to be asked\nhint: --yes goes ahead" in refused.stderr
+    assert "hint: --yes goes ahead" in refused.stderr
     assert names(program)["bob"] == "enabled"
     program.at_machine("users", "lock", "bob", "--yes")
     assert program.at_machine("sessions") == []
@@ -189,5 +189,5 @@ def test_what_cannot_be_done_is_said_with_a_next_step(house: House, somebody: Ca
         ("invite", "dora", "--link-expires", "721h", "--json"),
     ):
         refused = program.run(*arguments, *at, code=2)
-        assert ("--json prints it all the same" in refused.stderr) == (arguments in SECRET), arguments
+        assert ("--json prints it" in refused.stderr) == (arguments in SECRET), arguments
     assert names(program) == {"olivia": "enabled", "carol": "invited"}

@@ -124,7 +124,7 @@ def test_doctor_looks_at_the_database_beforehand_and_asks_the_server_that_runs(
     del program.settings["OSTIARY_STORE"]
     (program.home / "ostiary.toml").unlink()
     forgot = program.run("serve", "--port", "0", "--data-dir", str(program.data_dir), code=78)
-    assert "what this server has kept until now is in PostgreSQL" in forgot.stderr
+    assert "now is in PostgreSQL" in forgot.stderr
     assert "--store env:DATABASE_URL, or with store = " in forgot.stderr
     assert not (program.data_dir / "ostiary.db").exists()
     assert "hunter2" not in "".join(program.said)

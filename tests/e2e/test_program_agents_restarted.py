@@ -11,9 +11,11 @@ import pytest
 from programs import until
 from task_clients import Ended, Extension, House, Wasmagent, make_house
 
+from server.tasks import ledger
+
 pytestmark = pytest.mark.slow
 
-RESTARTED = "the server was restarted while this was running"
+RESTARTED = ledger.RESTARTED.message
 TOOLS = ("asks", "asks_and_ends", "steps", "sleeps")
 AGENT = """
     import json, pathlib, sys, time

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 from programs import BINARY, SOURCE, Program, needed, until
+
+from tests.killed_child import alive
 
 AGENT = """
     import os
@@ -51,15 +52,6 @@ def ostiary(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.Monk
         program, "environment", lambda: environment(AGENT_REGION="north", OSTIARY_AGENT_SECRET="s3cret")
     )
     return program
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    # Nobody reaps an orphan in a bare container: what has ended there stays as a zombie.
-    return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0] != "Z"
 
 
 def test_its_functions_are_called_it_sees_what_it_may_and_it_ends_with_the_server(ostiary: Program) -> None:

@@ -92,7 +92,7 @@ def test_what_is_bad_is_told_and_what_was_served_still_is(home: Path) -> None:
         server.await_words("the tool wait is offered by")
         assert tools(ostiary, server) == {"wait"}
         told = ostiary.run("status", "--data-dir", str(ostiary.data_dir)).stdout
-        assert "not as they are written now" in told and "the tool wait is offered by" in told
+        assert "not as they are written" in told and "the tool wait is offered by" in told
         write(home, DEMO)  # and the next good ones are taken
         server.await_words("settings.reloaded")
         assert ostiary.at_machine("status")["server"]["settings"]["problems"] == []

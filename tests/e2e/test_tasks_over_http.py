@@ -31,6 +31,8 @@ from task_clients import (
     text_of,
 )
 
+from server.gateway.hearing import NOT_OFFERED
+
 pytestmark = pytest.mark.slow
 
 ASKING = [
@@ -163,7 +165,7 @@ def test_who_lost_the_connection_on_which_it_was_asked_is_asked_again(house: Hou
 def test_where_nobody_can_be_asked_the_tool_is_told_so(house: House, name: str) -> None:
     core = house.face("core")
     ended = core.end(core.begin("curious", name))
-    assert ended == Ended("failed", "the caller's client does not offer what this needs to ask")
+    assert ended == Ended("failed", NOT_OFFERED)
 
 
 def test_a_tool_that_fails_ends_its_task_with_what_it_says(house: House, kind: Face, name: str) -> None:

@@ -12,12 +12,14 @@ import pytest
 from programs import until
 from task_clients import Ended, Extension, Face, House, Stood, Wasmagent, make_house
 
+from server.tasks import ledger
+from server.tasks.logins import REVOKED
+
 pytestmark = pytest.mark.slow
 
 KINDS = ("extension", "core", "wasmagent")
 MORTAL = Path(__file__).with_name("mortal_server.py")
-RESTARTED = "the server was restarted while this was running"
-REVOKED = "the login that it was made with was ended"
+RESTARTED = ledger.RESTARTED.message
 
 
 @pytest.fixture

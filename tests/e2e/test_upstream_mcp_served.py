@@ -184,6 +184,17 @@ url = "{guarded}"
     )
 
 
+def of_four(federation: Program) -> tuple[tuple[str, dict[str, Any]], ...]:
+    """Return a call of each server that asks for no login, the first of a file that it may read."""
+    milk = str(federation.home / "notes" / "milk.txt")
+    return (
+        ("files__read_text_file", {"path": milk}),
+        ("all__echo", {"message": "again"}),
+        ("memory__read_graph", {}),
+        ("fast__echo", {"text": "hello"}),
+    )
+
+
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_four_servers_of_others_are_one_for_an_official_client(
     federation: Program, five: Server, mode: str
@@ -193,20 +204,17 @@ def test_four_servers_of_others_are_one_for_an_official_client(
         federation,
         five,
         mode,
-        ("files__read_text_file", {"path": str(federation.home / "notes" / "milk.txt")}),
-        ("all__echo", {"message": "again"}),
         ("all__get-tiny-image", {}),
         ("all__get-structured-content", {"location": "Chicago"}),
         ("all__trigger-long-running-operation", {"duration": 1, "steps": 4}),
         ("memory__create_entities", {"entities": [entity]}),
-        ("memory__read_graph", {}),
-        ("fast__echo", {"text": "hello"}),
+        *of_four(federation),
         ("files__read_text_file", {"path": "/etc/hostname"}),
     )
     assert found["revision"] == (MODERN if mode == "auto" else LEGACY)
     assert {"files__list_directory", "all__echo", "memory__read_graph", "fast__echo"} <= set(found["tools"])
     assert "files__write_file" not in found["tools"]
-    read, echo, image, structured, long, _, graph, fast, outside = found["results"]
+    image, structured, long, _, read, echo, graph, fast, outside = found["results"]
     assert read["text"] == "two bottles"
     assert echo["text"] == "Echo: again"
     assert "image" in image["kinds"]
@@ -230,10 +238,7 @@ def test_one_of_five_wants_a_login_and_all_are_one_for_an_official_client(
         federation,
         five,
         mode,
-        ("files__read_text_file", {"path": str(federation.home / "notes" / "milk.txt")}),
-        ("all__echo", {"message": "again"}),
-        ("memory__read_graph", {}),
-        ("fast__echo", {"text": "hello"}),
+        *of_four(federation),
         ("sdk__remember", {"note": mode}),
     )
     assert [each["is_error"] for each in found["results"]] == [False] * 5

@@ -107,15 +107,12 @@ def test_an_upstream_that_says_something_else_one_day_is_not_believed_until_some
             "the tool read and 1 more wait to be looked at: ostiary upstream accept main/files",
         )
         refused = program.run("upstream", "accept", "files", "--data-dir", str(program.data_dir), code=2)
-        assert "nobody is here to be asked" in refused.stderr
+        assert "hint: --yes" in refused.stderr
         assert len(program.at_machine("upstream", "accept", "files", "--yes")["accepted"]) == 2
         assert tools(program, server.endpoint) == ["files__read", "files__turn"]
         ask_tool(server.endpoint, "files__turn")
         until("the tool to be gone", lambda: tools(program, server.endpoint) == ["files__turn"] or None)
-        assert (
-            "is not what the owner of this server has accepted"
-            in ask_tool(server.endpoint, "files__read")["error"]["message"]
-        )
+        assert "is not what the owner" in ask_tool(server.endpoint, "files__read")["error"]["message"]
         seen = program.run("upstream", "diff", "files", "--data-dir", str(program.data_dir)).stdout
         assert "- description: Reads a file." in seen
         assert "+ description: Reads a file, and sends it on." in seen
@@ -140,12 +137,12 @@ def test_the_terminal_accepts_no_definition_whose_end_it_did_not_show(home: Path
     here = ("--data-dir", str(program.data_dir))
     with program.serving() as server:
         seen = program.run("upstream", "diff", "files", "--whole", *here).stdout
-        assert "cannot be accepted and is not offered" in seen
+        assert "cannot be accepted" in seen
         done = program.run("upstream", "accept", "files", "--yes", *here)
         assert "1 to accept" in done.stderr and "1 definition of main/files" in done.stdout
         assert tools(program, server.endpoint) == ["files__turn"]
         refused = program.run("upstream", "accept", "files", "--yes", *here, code=1)
-        assert "too large to be shown whole" in refused.stderr
+        assert "too large to be shown" in refused.stderr
         assert tools(program, server.endpoint) == ["files__turn"]
 
 
@@ -178,7 +175,7 @@ def test_a_server_behind_ours_is_logged_in_to_by_its_owner_and_called_with_that_
             said = program.run("call", server.endpoint, "b__echo", "text=hello", code=1).stderr
             assert behind.url not in said
             (listed,) = program.at_machine("upstream", "list")
-            assert "does not accept its login any more" in listed["trouble"]["words"]
+            assert "does not accept its login" in listed["trouble"]["words"]
     for log in ours.glob("log-*"):
         assert "access_token" not in log.read_text()
 

@@ -16,15 +16,11 @@ from tests.interaction.clients import Client
 from tests.interaction.pipe_client import PipeClient
 from tests.interaction.web_client import WebClient
 from tests.interaction.wires import client
-from tests.pair import INTRODUCTION, META, MODERN, encode
+from tests.pair import INTRODUCTION, META, MODERN, encode, request
 from tests.requirements import Cell
 
 PREFIX = "io.modelcontextprotocol/"
 SUPPORTED = {"tools", "resources", "prompts", "completions", "logging"}
-
-
-def request(method: str, params: Any = None, request_id: Any = 1) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params or {}}
 
 
 async def other_era(one: Client) -> Any:

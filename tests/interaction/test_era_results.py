@@ -12,15 +12,11 @@ from tests.interaction.agents import agent
 from tests.interaction.everything import everything, plain, task_tool
 from tests.interaction.web_client import WebClient
 from tests.interaction.wires import client
-from tests.pair import META, MODERN, encode
+from tests.pair import META, MODERN, encode, request
 from tests.requirements import Cell
 
 PREFIX = "io.modelcontextprotocol/"
 SUPPORTED = {"tools", "resources", "prompts", "completions", "logging"}
-
-
-def request(method: str, params: Any = None, request_id: Any = 1) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params or {}}
 
 
 # ── metadata and results ─────────────────────────────────────────────────────────────────────────────────────────────

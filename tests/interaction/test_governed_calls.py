@@ -103,9 +103,7 @@ async def test_a_call_that_a_rule_denies_is_not_made_and_says_why(where: Cell, q
         assert (await one.call("remove", {"n": 9})).text == "done"
         refused = (await one.call("remove", {"n": 10})).result
         assert refused["isError"] is True
-        assert refused["content"][0]["text"] == (
-            "This call was not made: ten at once are too many. Calling it again in the same way does not help."
-        )
+        assert "ten at once are too many" in refused["content"][0]["text"]
         assert refused["_meta"][POLICY] == {"reason": "denied", "rule": "too many"}
         assert "Invalid arguments" in (await one.call("remove", {"n": "x"})).text  # told first
         assert shop.calls == [{"n": 9}]
@@ -191,7 +189,7 @@ async def test_a_question_that_was_closed_is_nobodys_no_and_is_asked_again(
         reply, _ = await answered(one, "remove", {"n": 8}, closed)
         assert reply.result["isError"] is True and shop.calls == []
         assert reply.result["_meta"][POLICY] == {"reason": "not_asked", "rule": "rule 1"}
-        assert "closed without an answer" in reply.text and "Do not" not in reply.text
+        assert "without an answer" in reply.text and "Do not" not in reply.text
         done, _ = await answered(one, "remove", {"n": 8}, YES)
         assert done.text == "done" and shop.calls == [{"n": 8}]
         assert [row[:2] for row in await made.trail()] == [

@@ -89,10 +89,8 @@ async def test_a_tool_called_too_often_answers_with_what_a_model_can_act_on(vers
     assert not (await call(**BEARER)).get("isError", False)
     result = await call(**BEARER)
     assert result["isError"] is True
-    assert (
-        "you have called echo too often, 1/min is the limit. Call it again in 60 seconds"
-        in result["content"][0]["text"]
-    )
+    told = result["content"][0]["text"]
+    assert all(fact in told for fact in ("you ", " echo ", " 1/min ", " 60 seconds"))
     assert result["_meta"][LIMIT] == {"limit": "tool", "retryAfter": 60, "allowed": "1/min"}
     assert not (await call(authorization="Bearer simsim")).get("isError", False)
     assert [outcome for _, outcome in made.measured] == ["ok", "ok"]  # the agent was not asked
@@ -119,10 +117,8 @@ async def test_what_all_callers_of_a_tool_share_is_used_up_by_any_of_them() -> N
     ]
     assert [answer["isError"] for answer in answers] == [False, False, False, True]
     assert answers[3]["_meta"][LIMIT] == {"limit": "tool", "retryAfter": 20, "allowed": "3/min"}
-    assert answers[3]["content"][0]["text"] == (
-        "This call was not made: echo is called too often just now, 3/min is the limit of all its callers together."
-        " Call it again in 20 seconds."
-    )
+    told = answers[3]["content"][0]["text"]
+    assert all(fact in told for fact in (" echo ", " 3/min ", " all ", " 20 seconds")) and " you " not in told
 
 
 # ── quotas ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -144,7 +140,7 @@ async def test_arguments_that_do_not_fit_take_nothing_of_a_quota() -> None:
             answer = await made.pair.modern("tools/call", {"name": "echo", "arguments": {"n": 3}}, **BEARER)
             result = answer.json["result"]
             assert result["_meta"][LIMIT] == {"limit": "quota", "retryAfter": 12 * 3600, "allowed": "2/day"}
-            assert "are used up. There are new ones at 00:00 UTC, in 12 hours" in result["content"][0]["text"]
+            assert " 00:00 UTC, in 12 hours" in result["content"][0]["text"]
 
 
 async def test_a_call_that_asks_first_is_counted_once_when_it_is_answered() -> None:
@@ -184,7 +180,7 @@ async def test_what_cannot_be_counted_is_not_done() -> None:
     limits = limits_of({"echo": BoundRules(quota="3/day")}, quotas=Quotas(Broken(), clock=lambda: NOON))  # type: ignore[arg-type]
     made = house(agent(echo=echo, free=echo), tokens=TOKENS, limits=limits)
     answer = await made.pair.modern("tools/call", {"name": "echo", "arguments": {}}, **BEARER)
-    assert "cannot be counted right now" in answer.json["result"]["content"][0]["text"]
+    assert answer.json["result"]["_meta"][LIMIT] == {"limit": "quota", "retryAfter": 5}
     answer = await made.pair.modern("tools/call", {"name": "free", "arguments": {}}, **BEARER)
     assert answer.json["result"]["isError"] is False
 
@@ -200,7 +196,7 @@ async def test_an_agent_that_has_no_place_says_when_to_call_again() -> None:
     ]
     assert result["isError"] is True
     told = result["content"][0]["text"]
-    assert "the agent is busy, it has its hands full" in told and "again in 5 seconds" in told
+    assert "it has its hands full" in told and " 5 seconds" in told
     assert result["_meta"][LIMIT] == {"limit": "busy", "retryAfter": 5}
     assert made.measured == [("busy", "busy")]
     assert limits.restraint.counts["busy"] == 1
@@ -239,14 +235,8 @@ async def test_the_message_of_a_caller_who_comes_too_often_is_not_read() -> None
         body=b"{ no json", headers={"content-type": "application/json", **BEARER}
     )
     assert (refused.status, refused.headers["retry-after"]) == (429, "1")
-    assert refused.json == {
-        "jsonrpc": "2.0",
-        "error": {
-            "code": 1433,
-            "message": "too many requests of yours: try again in 1 second",
-            "data": {"retryAfter": 1},
-        },
-    }
+    assert refused.json.keys() == {"jsonrpc", "error"}
+    assert (refused.json["error"]["code"], refused.json["error"]["data"]) == (1433, {"retryAfter": 1})
     assert (await made.pair.modern("tools/list", authorization="Bearer simsim")).status == 200
 
 
@@ -297,5 +287,5 @@ async def test_a_task_is_counted_when_it_is_made_and_one_that_cannot_be_made_is_
             await quotas.take("quota:main/echo user:user-1", 3) == 0
         )  # the third is there still, and the last
         refused = (await create())["error"]
-        assert refused["code"] == -32602 and "your 3 calls a day of echo are used up" in refused["message"]
+        assert refused["code"] == -32602 and " 3 calls a day of echo " in refused["message"]
         nursery.cancel_scope.cancel()

@@ -29,6 +29,7 @@ from tests.pair import (
     modern,
     next_frame,
     next_message,
+    request,
 )
 from tests.served import asgi
 
@@ -68,10 +69,6 @@ async def old(*sources: Source, **how: Any) -> AsyncGenerator[Old]:
             return (endpoint.listening if scope["path"].endswith("/sse") else endpoint.posting)(scope)
 
         yield Old(made, endpoint, Pair(app=asgi(route)))
-
-
-def request(method: str, params: Any = None, request_id: Any = 1) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params or {}}
 
 
 async def address_of(stream: Exchange) -> str:

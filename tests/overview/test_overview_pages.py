@@ -8,13 +8,11 @@ from urllib.parse import unquote
 
 import pytest
 
-from auth.values.model import ANONYMOUS
 from server.overview.calls_page import OUTCOMES, ROWS
-from server.overview.hits import AgentHit
 from server.overview.look import RunningParts
 from server.overview.outages import AgentOutage
 from tests.auth.browser_fakes import Browser, House
-from tests.e2e.overview_states import caller, keep, record
+from tests.e2e.overview_states import caller, chat_outage, keep, record, with_calls
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 DENY = "/account/logins/deny"
@@ -25,33 +23,15 @@ def house() -> House:
     """Alice owns it; bob has called, and so have alice and somebody."""
     house = House().owned()
     house.add_user("usr_bob", "bob")
-    house.time += DAY
-    alice, bob = caller(house, house.owner_id, "alice"), caller(house, "usr_bob", "bob")
-    keep(
-        house,
-        record(house.time - MINUTE, alice, "hers", "failed", reason="hers: <script>alert(1)</script>"),
-        record(house.time - MINUTE, bob, "his", "timeout", reason="his took too long"),
-        record(house.time, ANONYMOUS, "anybodys"),
-    )
+    with_calls(house, why="hers: <script>alert(1)</script>")
     return house
-
-
-def outage(house: House) -> AgentOutage:
-    return AgentOutage(
-        name="agent[1] (chat)",
-        server="agent",
-        words="it cannot be reached: connection refused",
-        since=house.time - 3 * MINUTE,
-        kind="fails",
-        hit=AgentHit(calls=2, people=("alice", "bob")),
-    )
 
 
 async def signed_in(house: House, name: str) -> Browser:
     browser = Browser(house)
 
     async def outages(_: int) -> list[AgentOutage]:
-        return [outage(house)]
+        return [chat_outage(house)]
 
     browser.routed.running = RunningParts(
         outages=outages,

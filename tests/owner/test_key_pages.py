@@ -9,7 +9,8 @@ import pytest
 
 from auth.tokens import api_keys
 from tests.auth.browser_fakes import PASSPHRASE, Browser, House
-from tests.owner.test_people_pages import DAY, MINUTE, household, owner
+from tests.auth.people_fakes import household
+from tests.owner.test_people_pages import DAY, MINUTE, owner
 
 NEW = "/account/keys/new"
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from auth.values.model import ANONYMOUS
-from server.overview.hits import AgentHit
 from server.overview.look import RunningParts
 from server.overview.nodes_seen import NodeStanding, standings, with_note
 from server.overview.outages import AgentOutage
@@ -13,11 +11,11 @@ from server.store.nodes import NodeSaid
 from server.trust.definitions import MAX_KEPT
 from tests.auth.browser_fakes import Browser, House
 from tests.auth.page_text import PageBook
-from tests.auth.people_fakes import invited, let_in
-from tests.e2e.overview_states import caller, keep, node_seen, record
+from tests.auth.people_fakes import household, invited, let_in
+from tests.e2e.overview_states import chat_outage, node_seen, with_calls
 from tests.owner.test_key_pages import NEW as NEW_KEY
 from tests.owner.test_key_pages import shown
-from tests.owner.test_people_pages import BOB, DAY, MINUTE, NEW, PEOPLE, date, household, link_on, owner, user
+from tests.owner.test_people_pages import BOB, DAY, MINUTE, NEW, PEOPLE, date, link_on, owner, user
 from tests.owner.test_trail_pages import AUDIT, VERIFY
 from tests.owner.test_upstream_pages import ACCEPT, LOOK, UPSTREAMS, a_house
 from tests.snapshots import Snapshot
@@ -39,22 +37,7 @@ async def test_what_an_owner_reads(snapshot: Snapshot) -> None:
 
 async def _overview(book: PageBook) -> None:
     house = household()
-    house.time += DAY
-    alice, bob = caller(house, house.owner_id, "alice"), caller(house, "usr_bob", "bob")
-    keep(
-        house,
-        record(house.time - MINUTE, alice, "hers", "failed", reason="hers: it broke"),
-        record(house.time - MINUTE, bob, "his", "timeout", reason="his took too long"),
-        record(house.time, ANONYMOUS, "anybodys"),
-    )
-    outage = AgentOutage(
-        name="agent[1] (chat)",
-        server="agent",
-        words="it cannot be reached: connection refused",
-        since=house.time - 3 * MINUTE,
-        kind="fails",
-        hit=AgentHit(calls=2, people=("alice", "bob")),
-    )
+    with_calls(house)
     found = [
         node_seen(house, "rowan"),
         node_seen(house, "oak", said=NodeSaid(""), quiet_ms=4 * HOUR, dead=True),
@@ -64,7 +47,7 @@ async def _overview(book: PageBook) -> None:
     ]
 
     async def outages(_: int) -> list[AgentOutage]:
-        return [outage]
+        return [chat_outage(house)]
 
     async def nodes() -> list[NodeStanding]:
         first, *others = standings(found, here="rowan0")

@@ -11,8 +11,8 @@ import pytest
 from auth.people import guests
 from auth.values.requester import Requester
 from tests.auth.browser_fakes import ELSEWHERE, PASSPHRASE, Browser, House
-from tests.auth.people_fakes import invited
-from tests.owner.test_people_pages import BOB, NEW, PEOPLE, household, link_on, owner, user
+from tests.auth.people_fakes import household, invited
+from tests.owner.test_people_pages import BOB, NEW, PEOPLE, link_on, owner, user
 
 
 def just_before(house: House, meanwhile: Callable[[], object]) -> None:

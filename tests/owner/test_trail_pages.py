@@ -15,7 +15,8 @@ from auth import audit, audit_pages
 from auth.audit_words import EVENTS, KINDS, words_of
 from server.owner.trail import SHOWN
 from tests.auth.browser_fakes import Browser, House
-from tests.owner.test_people_pages import BOB, DAY, MINUTE, household, owner
+from tests.auth.people_fakes import household
+from tests.owner.test_people_pages import BOB, DAY, MINUTE, owner
 
 AUDIT, VERIFY = "/account/audit", "/account/audit/verify"
 

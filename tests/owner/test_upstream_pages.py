@@ -12,8 +12,9 @@ from server.trust.definitions import MAX_KEPT, seal_of
 from server.trust.desk import KnownUpstream, TrustDesk
 from server.trust.pins import UpstreamKey
 from tests.auth.browser_fakes import PASSPHRASE, Browser, House, location
+from tests.auth.people_fakes import household
 from tests.owner.test_people_at_once import just_before
-from tests.owner.test_people_pages import MINUTE, household
+from tests.owner.test_people_pages import MINUTE
 from tests.trust.trust_fakes import (
     FILES,
     UPSTREAM_URL,

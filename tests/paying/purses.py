@@ -62,3 +62,7 @@ class Wallet:
 
     def call(self, text: str = "hello") -> PaidCall:
         return self.payer().call("http://x/mcp", "the tool `echo`", ["echo", {"text": text}])
+
+
+def change(key: str, value: str) -> str:
+    return f"set {key} to {value}"

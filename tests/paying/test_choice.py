@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from purses import change
 from shop import PAYEE, USDC, asking, offer, offer_v1
 
 from server.paying.choice import choose, in_words
@@ -24,10 +25,6 @@ def written(**changes: Any) -> dict[str, Any]:
 
 def policy(**changes: Any) -> SpendPolicy:
     return read_policy(**written(**changes))
-
-
-def change(key: str, value: str) -> str:
-    return f"set {key} to {value}"
 
 
 def refusal(challenge: Any, allowed: SpendPolicy | None = None) -> CannotPay:

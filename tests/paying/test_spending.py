@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from purses import change
 
 from server.paying.policy import CannotPay
 from server.paying.spending import MAX_UNANSWERED, SignedPayment, SpendingFile
@@ -31,10 +32,6 @@ def signed(number: int = 1, **changes: Any) -> SignedPayment:
         "payment": {"x402Version": 2, "payload": {"signature": "0x5ec2e7"}},
     }
     return SignedPayment(**{**fields, **changes})
-
-
-def change(key: str, value: str) -> str:
-    return f"set {key} to {value}"
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shim_child import Child, Serve
+from shim_child import SHIM, Child, Serve
 
 
 @pytest.fixture
@@ -29,3 +30,15 @@ def serve(tmp_path: Path, children: ExitStack) -> Serve:
         return child
 
     return start
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Let this process import `ostiary`, and forget it afterwards, with the files of the test."""
+    before = set(sys.modules)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(SHIM)])
+    yield
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None) or ""
+        if name.partition(".")[0] == "ostiary" or file.startswith(str(tmp_path)):
+            del sys.modules[name]

@@ -117,3 +117,8 @@ class Child:
 
 
 Serve = Callable[..., Child]  # with the text of a file, and what else a child is started with
+
+
+def text_of(event: dict[str, Any]) -> str:
+    """Return the text of a tool's answer."""
+    return event["result"]["content"][0]["text"]

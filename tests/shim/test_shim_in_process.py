@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import socket
-import sys
 import textwrap
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,13 +18,8 @@ PEERS = SHIM.parent.parent / ".venvs" / "peers" / "bin" / "python"
 
 
 @pytest.fixture
-def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    before = set(sys.modules)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(SHIM)])
-    yield importlib.import_module("ostiary.serve").serve
-    for name in set(sys.modules) - before:
-        if name.partition(".")[0] in ("ostiary", "first", "second", "first_agent"):
-            del sys.modules[name]
+def serving(library: None) -> Any:
+    return importlib.import_module("ostiary.serve").serve
 
 
 class Neighbour:

@@ -74,7 +74,7 @@ BROKEN = {
         "import io\nfrom ostiary import tool\n@tool\ndef f(x: io.StringIO): ...\n",
         "the tool f(), parameter 'x': the type StringIO has no form in JSON",
     ),
-    "a bad name": ("from ostiary import tool\n@tool(name='a b')\ndef f(): ...\n", "1 to 64 of letters"),
+    "a bad name": ("from ostiary import tool\n@tool(name='a b')\ndef f(): ...\n", "the name 'a b'"),
     "a hint that cannot be read": (
         "from __future__ import annotations\nfrom ostiary import tool\n@tool\ndef f(x: Nowhere): ...\n",
         "the tool f(): a type hint cannot be read: name 'Nowhere' is not defined",
@@ -82,7 +82,7 @@ BROKEN = {
     "arguments without names": ("from ostiary import tool\n@tool\ndef f(*x): ...\n", "so *args and / cannot be used ('x')"),
     "a completion of nothing": (
         "from ostiary import completion\ndef g(): ...\n@completion('p', 'a')\ndef f(value): ...\n",
-        "no such prompt or template",
+        "the completion of p, a: f()",
     ),
     "a template without its parameter": (
         "from ostiary import resource\n@resource('test://{id}')\ndef f(): ...\n",
@@ -97,7 +97,7 @@ BROKEN = {
     "an unknown way to be a task": ("from ostiary import tool\n@tool(task='x')\ndef f(): ...\n", "task='x' is none of"),
     "what has no JSON": (
         "from ostiary import tool\n@tool(input_schema={'type': 'object', 'default': object()})\ndef f(**x): ...\n",
-        "cannot be written as JSON",
+        "not JSON serializable",
     ),
     "a name without its word": ("from ostiary import tool\n@tool('x')\ndef f(): ...\n", "@tool(name='x')"),
     "a prompt's name without its word": ("from ostiary import prompt\n@prompt('x')\ndef f(): ...\n", "@prompt(name='x')"),
@@ -111,7 +111,7 @@ BROKEN = {
     ),
     "an own schema that is no object's": (
         "from ostiary import tool\n@tool(input_schema={})\ndef f(): ...\n",
-        'input_schema must say "type": "object"',
+        "the tool f(): input_schema",
     ),
     "an own schema with other names": (
         "from ostiary import tool\n@tool(input_schema={'type': 'object', 'properties': {'b': {}}})\ndef f(a: int): ...\n",

@@ -123,11 +123,11 @@ def test_a_file_without_decorated_tools_does_not_offer_its_price_functions(tmp_p
     [
         ("@tool(price=0.01)\ndef f(): ...", "a float"),
         ("@tool(price='1 cent')\ndef f(): ...", "is written like"),
-        ("@tool(price='$1', meta={'io.ostiary/price': '$2'})\ndef f(): ...", "it has a price= already"),
+        ("@tool(price='$1', meta={'io.ostiary/price': '$2'})\ndef f(): ...", "price= already"),
         ("@tool\ndef f(): ...\n@price('g')\ndef p(): ...", "there is no tool 'g'"),
         ("@tool(price='$1')\ndef f(): ...\n@price('f')\ndef p(): ...", "'f' has a price already"),
         ("@tool\ndef f(): ...\n@price('f')\ndef p(): ...\n@price('f')\ndef q(): ...", "'f' has a price function already"),
-        ("@tool\ndef f(): ...\n@price\ndef p(): ...\n@price\ndef p(): ...", "price function of that name"),
+        ("@tool\ndef f(): ...\n@price\ndef p(): ...\n@price\ndef p(): ...", "the price p()"),
         ("@tool\ndef f(): ...\n@price('f')\ndef p(): yield 1", "it says one amount"),
     ],
 )  # fmt: skip

@@ -8,10 +8,9 @@ import sys
 import textwrap
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
-from shim_child import SHIM, Child, Serve
+from shim_child import SHIM, Child, Serve, text_of
 
 # Where other interpreters are installed, the file is served by them as well; 3.9 is the oldest that must do.
 OTHERS = [
@@ -19,10 +18,6 @@ OTHERS = [
     for minor in (9, 10, 12, 13, 14)
     for path in sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python"))[-1:]
 ]
-
-
-def text_of(event: dict[str, Any]) -> str:
-    return event["result"]["content"][0]["text"]
 
 
 @pytest.mark.parametrize("python", [pytest.param(sys.executable, id="this"), *OTHERS])

@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any
 
-from shim_child import Child, Serve
+from shim_child import Child, Serve, text_of
 
 
 def ends_of(child: Child, calls: list[int]) -> dict[int, dict[str, Any]]:
@@ -20,10 +20,6 @@ def ends_of(child: Child, calls: list[int]) -> dict[int, dict[str, Any]]:
         found[event["id"]] = event
     assert sorted(found) == sorted(calls)
     return found
-
-
-def text_of(event: dict[str, Any]) -> str:
-    return event["result"]["content"][0]["text"]
 
 
 ECHO = """

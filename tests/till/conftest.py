@@ -16,6 +16,8 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def store(request: pytest.FixtureRequest, engine: str, tmp_path: Path) -> AsyncGenerator[AnyStore]:
-    """A store with the keys of its books."""
+    """Open a store with the keys of its books, and with what `furnish` of the test's file books."""
     async with open_books(engine, tmp_path, lambda: request.getfixturevalue("postgres_database")) as opened:
+        if (furnish := getattr(request.module, "furnish", None)) is not None:
+            await opened.write(furnish)
         yield opened

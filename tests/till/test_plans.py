@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import trio
-from till_fakes import NOW, an_offer
+from till_fakes import NOW
 
 from server.settings.money import PlanConfig
 from server.store.inline import InlineStore
@@ -29,6 +29,7 @@ from server.till.plan_grants import (
 )
 from server.till.plans import Cover, Plans, PlanStanding, quota_subject, trial_subject
 from tests.engine_under_test import open_at, place_of
+from tests.till.open_till import an_offer
 
 ADA = "user:ada"
 DAY = 86_400_000

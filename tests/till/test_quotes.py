@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from till_fakes import NOW, an_offer
+from till_fakes import NOW
 
 from server.repeats.fingerprint import NotComparable, canonical, fingerprint
 from server.till.quotes import QUOTE_SECONDS, BadQuote, Quotes
+from tests.till.open_till import an_offer
 
 KEY = b"k" * 32
 

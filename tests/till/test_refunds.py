@@ -41,12 +41,6 @@ def furnish(db: StoreDb) -> None:
     refunds.grant(db, BOOKS, BEN, 50, currency="USD", note="hello", by="local:0", now=NOW)
 
 
-@pytest.fixture
-async def store(store: AnyStore) -> AnyStore:
-    await store.write(furnish)
-    return store
-
-
 def refund(db: StoreDb, refers: int, amount: int | None = None, **more: Any) -> Refunded | NotRefunded:
     order = RefundOrder(refers=refers, amount=amount, **more)
     return refunds.refund(db, BOOKS, order, by="local:0", now=NOW)

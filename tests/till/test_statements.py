@@ -40,12 +40,6 @@ def furnish(db: StoreDb) -> None:
     begin_charge(db, BEN, 30, "chg_runs")
 
 
-@pytest.fixture
-async def store(store: AnyStore) -> AnyStore:
-    await store.write(furnish)
-    return store
-
-
 async def pages(store: AnyStore, *, oldest_first: bool, at_most: int, **wanted: Any) -> list[int]:
     found: list[int] = []
     at: int | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from msgspec.structs import replace
 
@@ -24,6 +26,7 @@ HELD = Charge(
     call_id="", caller="", client_id=None, grant_id=None, wallet=None, amount=20_000, currency="USD", price="", spent="[]",
     payment_id=None, retries_left=0, owner=None, created_at=0, expires_at=0,
 )  # fmt: skip
+USED_UP = Uncovered(reason="payment_required", due=20_000, used_up="trial_exhausted")
 POOR = Uncovered(reason="balance_too_low", due=20_000, balance=0)
 
 # After these the very same call is to come again: with what it was paid with.
@@ -65,6 +68,7 @@ ALL: dict[str, Refusal] = {
     ),
     "quota": words.not_covered(OFFER, Uncovered(reason="quota_exhausted"), payable=True),
     "plan required": words.not_covered(OFFER, Uncovered(reason="plan_required"), payable=True),
+    "used up, payable": words.not_covered(OFFER, USED_UP, payable=True),
     "used up": words.not_covered(OFFER, Uncovered(reason="trial_exhausted"), payable=True),
 }
 
@@ -102,8 +106,7 @@ def test_no_words_lead_to_a_new_key_for_the_same_call(name: str) -> None:
     ):
         assert trap not in text
     # Wherever a new key is spoken of, it is said what for.
-    for_what = ("only for a new call", "a new call takes a new key")
-    assert text.count("new key") == sum(text.count(said) for said in for_what)
+    assert all("a new call" in part for part in re.split("[.;] ", text) if "new key" in part)
 
 
 @pytest.mark.parametrize("tries", [1, 2, 3])
@@ -113,16 +116,14 @@ def test_whoever_paid_for_what_failed_is_led_to_the_same_call(tries: int) -> Non
     assert f"{tries} more time" in text and "new key" not in text
 
 
-def test_the_price_and_the_balance_are_said_in_words() -> None:
-    assert TRY_AGAIN["balance, payable"].text.startswith(
-        "search costs $0.02 a call, and your balance is $0.00."
-    )
+def test_the_price_is_said_before_the_balance() -> None:
+    text = TRY_AGAIN["balance, payable"].text
+    assert text.startswith("search costs $0.02") and "balance is $0.00" in text
 
 
 def test_what_was_used_up_is_said_before_the_price() -> None:
-    why = Uncovered(reason="payment_required", due=20_000, used_up="trial_exhausted")
-    text = words.not_covered(OFFER, why, payable=True).text
-    assert text.startswith("Your free trial of it is used up. search costs $0.02 a call. Pay with x402")
+    text = ALL["used up, payable"].text
+    assert text.index("free trial") < text.index("search costs $0.02") < text.index("Pay with x402")
 
 
 def test_one_that_was_interrupted_says_for_programs_whether_it_was_paid() -> None:

@@ -11,7 +11,7 @@ from server.mcp.results import ToolResult
 from server.settings.money import AssetConfig, PaymentsConfig, PriceValue
 from server.settings.policies import ToolConfig
 from server.settings.shapes import ServerConfig
-from server.till.offers import Offer, PricedTool
+from server.till.offers import PricedTool
 from server.till.prices import Prices
 
 MINE = "0x52908400098527886E0F7030069857D2E4169EE7"
@@ -69,8 +69,3 @@ def priced(payments: PaymentsConfig | None = PAYMENTS, **tool: Any) -> PricedToo
     found = prices(None, {"search": ToolConfig(**tool)}, payments).price(a_tool(), Seller())
     assert found is not None
     return found
-
-
-def an_offer(amount: int = 10_000, **more: Any) -> Offer:
-    fields: dict[str, Any] = {"server": "main", "tool": "search", "amount": amount, "version": "v1", **more}
-    return Offer(**fields)

@@ -97,29 +97,30 @@ def test_a_form_that_is_left_as_it_is_gives_back_what_it_was_filled_with(value: 
     assert refilled(fields, posted_of(fields))[0].key == fields[0].key
 
 
-@pytest.mark.parametrize(
-    ("schema", "typed", "said"),
-    [
-        ({"type": "integer"}, "", "is needed"),
-        ({"type": "integer"}, "two", "is no number"),
-        ({"type": "integer"}, "2.5", "is no whole number"),
-        ({"type": "integer"}, "true", "is no number"),
-        ({"type": "number"}, "NaN", "is no number"),
-        ({"type": "boolean"}, "1", "is yes or no"),
-        ({"enum": ["a"]}, "1", "is none of the choices"),
-        ({"enum": ["a"]}, "-1", "is none of the choices"),
-        ({"enum": ["a"]}, "9" * 40, "is none of the choices"),
-        ({"type": "array", "items": {"type": "integer"}}, "1\nx", "is no number"),
-        ({"type": "object"}, "{", "is no JSON: Input data was truncated"),
-        ({"type": "object"}, "[" * 20_000, "is nested too deeply"),
-    ],
-)
+# What cannot be understood of what was typed, and the fact that is told.
+MISFITS: list[tuple[dict[str, Any], str, str]] = [
+    ({"type": "integer"}, "", "needed"),
+    ({"type": "integer"}, "two", "no number"),
+    ({"type": "integer"}, "2.5", "whole number"),
+    ({"type": "integer"}, "true", "no number"),
+    ({"type": "number"}, "NaN", "no number"),
+    ({"type": "boolean"}, "1", "yes or no"),
+    ({"enum": ["a"]}, "1", "choices"),
+    ({"enum": ["a"]}, "-1", "choices"),
+    ({"enum": ["a"]}, "9" * 40, "choices"),
+    ({"type": "array", "items": {"type": "integer"}}, "1\nx", "no number"),
+    ({"type": "object"}, "{", "no JSON: Input data was truncated"),
+    ({"type": "object"}, "[" * 20_000, "nested too deeply"),
+]
+
+
+@pytest.mark.parametrize(("schema", "typed", "fact"), MISFITS)
 def test_what_cannot_be_understood_is_told_at_its_field(
-    schema: dict[str, Any], typed: str, said: str
+    schema: dict[str, Any], typed: str, fact: str
 ) -> None:
     field = one(schema, required=True)
     found = filled([field], {field.name: typed})
-    assert list(found.problems) == [field.name] and found.problems[field.name].startswith(said)
+    assert list(found.problems) == [field.name] and fact in found.problems[field.name]
     assert found.arguments == {}
 
 

@@ -17,12 +17,11 @@ from tests.auth.account.test_account_page import (
     MINUTE,
     YOU,
     agree,
-    household,
     signed_in,
     token_of,
 )
 from tests.auth.browser_fakes import PASSPHRASE, Browser, House, live_sessions
-from tests.auth.people_fakes import let_in, revoked
+from tests.auth.people_fakes import household, let_in, revoked
 
 AUTH = Path(__file__).parents[3] / "auth"
 KEYS = "/account/keys/end"

@@ -12,8 +12,8 @@ import pytest
 from auth.account.api_keys import SHOWN
 from auth.tokens import api_keys
 from auth.tokens.api_keys import ApiKeyOrder, NewApiKey
-from tests.auth.account.test_account_page import household
 from tests.auth.browser_fakes import PASSPHRASE, Browser, House, location
+from tests.auth.people_fakes import household
 
 END = "/account/keys/end"
 

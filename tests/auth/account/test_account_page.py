@@ -30,7 +30,7 @@ from tests.auth.browser_fakes import (
     live_sessions,
     location,
 )
-from tests.auth.people_fakes import let_in, revoked
+from tests.auth.people_fakes import household, let_in, revoked
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 NEW = "seven quiet otters swimming"
@@ -49,14 +49,6 @@ async def signed_in(house: House, name: str = "alice", *, ip: str = HOME) -> Bro
     await browser.sign_in(name)
     await browser.get(ACCESS)
     return browser
-
-
-def household() -> House:
-    """Alice owns it; bob and carol may come in."""
-    house = House().owned()
-    house.add_user("usr_bob", "bob")
-    house.add_user("usr_carol", "carol")
-    return house
 
 
 def token_of(browser: Browser, action: str) -> tuple[str, str]:

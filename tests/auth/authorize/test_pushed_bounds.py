@@ -19,17 +19,10 @@ from auth.values.policy import FormLimits, Policy
 from auth.values.site import Site
 from auth.values.wire import WireRequest
 from tests.auth.code_fakes import CHALLENGE
-from tests.auth.identity_fakes import MINUTE, Clock, open_identity, post
+from tests.auth.identity_fakes import FAR, MINUTE, Clock, open_identity, post, rows
 from tests.auth.registration_fakes import SEEN, ask, sent
 
 PUBLIC = Site(issuer="https://agent.example", loopback=False, servers={"agent": "/mcp"})
-
-
-FAR = "203.0.113.7"
-
-
-async def rows(identity: Identity, table: str) -> list[Any]:
-    return list(await identity.parts.store.read(lambda db: db.fetch_all(f"SELECT * FROM {table}")))
 
 
 def pushing(client_id: str, ip: str = FAR) -> Any:

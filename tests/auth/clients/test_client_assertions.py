@@ -20,7 +20,6 @@ from auth.identity import Identity, found
 from auth.jose import public_keys as client_keys
 from auth.jose.public_keys import BadKeys
 from auth.values.site import Site
-from auth.values.wire import WireReply
 from tests.auth.assertion_fakes import (
     KEYS,
     SECONDS,
@@ -42,14 +41,10 @@ from tests.auth.identity_fakes import (
     post,
     seeds,
     subkey,
+    told,
 )
 from tests.auth.registration_fakes import ask, enrolled, sent
 from tests.engine_under_test import open_at, place_of
-
-
-def told(reply: WireReply) -> tuple[int, str, str]:
-    answer = json.loads(reply.body or b"{}")
-    return reply.status, answer.get("error", ""), answer.get("error_description", "")
 
 
 async def refused(identity: Identity, assertion: str, says: str, **form: str) -> None:

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
 
 from auth.clients.documents import CannotFetch, FetchedDocument
-from auth.identity import Identity
 from auth.values.site import Site
 from tests.auth.assertion_fakes import KEYS, Signer, public
 from tests.auth.code_fakes import body_of
-from tests.auth.identity_fakes import open_identity
+from tests.auth.identity_fakes import FAR, open_identity, rows
 from tests.auth.registration_fakes import SEEN, ask, enrolled, sent
 
 PUBLIC = Site(issuer="https://agent.example", loopback=False, servers={"agent": "/mcp"})
-
-
-FAR = "203.0.113.7"
-
-
-async def rows(identity: Identity, table: str) -> list[Any]:
-    return list(await identity.parts.store.read(lambda db: db.fetch_all(f"SELECT * FROM {table}")))
 
 
 class Nowhere:

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import Any
 
 from msgspec.structs import replace
 
 from auth.identity import Identity
 from auth.values.policy import Policy, RegistrationPolicy
 from auth.values.site import Site
-from tests.auth.identity_fakes import MINUTE, Clock, open_identity, post
+from tests.auth.identity_fakes import FAR, MINUTE, Clock, open_identity, post, rows
 from tests.auth.registration_fakes import SEEN, ask, sent
 
 PUBLIC = Site(issuer="https://agent.example", loopback=False, servers={"agent": "/mcp"})
-
-
-FAR = "203.0.113.7"
-
-
-async def rows(identity: Identity, table: str) -> list[Any]:
-    return list(await identity.parts.store.read(lambda db: db.fetch_all(f"SELECT * FROM {table}")))
 
 
 async def audited(identity: Identity, event: str) -> list[str]:

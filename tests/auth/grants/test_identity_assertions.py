@@ -30,7 +30,7 @@ from auth.values.db import Db
 from auth.values.model import AUTHORIZATION_CODE, JWT_BEARER, Principal, PrincipalKind
 from auth.values.scopes import Vocabulary
 from auth.values.site import Site
-from auth.values.wire import WireReply, WireRequest
+from auth.values.wire import WireRequest
 from tests.auth.assertion_fakes import KEYS, Signer, public
 from tests.auth.enterprise_fakes import (
     ALLOW,
@@ -59,6 +59,7 @@ from tests.auth.identity_fakes import (
     post,
     seeds,
     subkey,
+    told,
 )
 from tests.auth.registration_fakes import SEEN, ask, enrolled, sent
 from tests.auth.upstream_fakes import Key
@@ -66,11 +67,6 @@ from tests.engine_under_test import open_at, place_of
 
 HERE = f"{ORIGIN}/mcp"
 OTHER = f"{ORIGIN}/other/mcp"
-
-
-def told(reply: WireReply) -> tuple[int, str, str]:
-    answer = json.loads(reply.body or b"{}")
-    return reply.status, answer.get("error", ""), answer.get("error_description", "")
 
 
 async def refused(firm: Company, assertion: str | None, error: str, says: str = "", **form: str) -> None:

@@ -24,15 +24,10 @@ from tests.auth.identity_fakes import (
     World,
     error_of,
     refresh_token,
+    refreshed,
 )
 
 WINDOW = 60 * SECOND
-
-
-def refreshed(world: World, text: str) -> Issue:
-    issue = world.refresh(text)
-    assert isinstance(issue, Issue), issue
-    return issue
 
 
 def test_a_token_names_its_grant_its_place_and_proves_both(world: World) -> None:

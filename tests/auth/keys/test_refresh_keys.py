@@ -41,6 +41,7 @@ from tests.auth.identity_fakes import (
     logged_in,
     post,
     refresh_token,
+    refreshed,
     seeds,
     subkey,
 )
@@ -77,12 +78,6 @@ def newest(world: World) -> RefreshKey:
 def written(world: World, issue: Issue) -> str:
     """As the token endpoint writes it now."""
     return refresh_token(issue, key=newest(world))
-
-
-def refreshed(world: World, text: str) -> Issue:
-    issue = world.refresh(text)
-    assert isinstance(issue, Issue), issue
-    return issue
 
 
 # ---------------------------------------------------------------- a key is replaced

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from auth.people.users import PER_ACCOUNT
 from tests.auth.browser_fakes import Browser, House
-
-STRANGER = "192.0.2.66"
-
-
-async def guess_until_closed(house: House, name: str = "alice") -> None:
-    stranger = Browser(house, ip=STRANGER)
-    for _ in range(PER_ACCOUNT.tries):
-        house.time += max(PER_ACCOUNT.delays)
-        assert (await stranger.sign_in(name, "not the passphrase")).status == 400
-    assert (await stranger.sign_in(name, "not the passphrase")).status == 429
+from tests.auth.people_fakes import STRANGER, guess_until_closed
 
 
 async def test_who_holds_a_session_can_guess_no_more_often_than_anybody_else() -> None:

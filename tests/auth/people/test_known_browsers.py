@@ -8,16 +8,7 @@ from auth.device.confirm import PROVEN_RECENTLY
 from auth.people import known_browsers
 from auth.people.users import PER_ACCOUNT
 from tests.auth.browser_fakes import ELSEWHERE, PASSPHRASE, Browser, House
-
-STRANGER = "192.0.2.66"
-
-
-async def guess_until_closed(house: House, name: str = "alice") -> None:
-    stranger = Browser(house, ip=STRANGER)
-    for _ in range(PER_ACCOUNT.tries):
-        house.time += max(PER_ACCOUNT.delays)
-        assert (await stranger.sign_in(name, "not the passphrase")).status == 400
-    assert (await stranger.sign_in(name, "not the passphrase")).status == 429
+from tests.auth.people_fakes import guess_until_closed
 
 
 async def test_a_stranger_who_guesses_at_a_name_does_not_keep_its_owner_from_proving_themselves() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -40,7 +39,18 @@ from auth.tokens.presentation import Presentation, digest_of, present
 from auth.values.db import ChangedWhileRead, Db, NotStored
 from auth.values.model import Principal, PrincipalKind
 from server.store.jobs import Change
-from tests.auth.identity_fakes import DAY, ORIGIN, SITE, START, Clock, World, logged_in, open_identity, seeds
+from tests.auth.identity_fakes import (
+    DAY,
+    ORIGIN,
+    SITE,
+    START,
+    Clock,
+    World,
+    basic,
+    logged_in,
+    open_identity,
+    seeds,
+)
 
 
 def make(
@@ -197,10 +207,6 @@ def test_a_key_may_what_it_was_made_for_and_its_user_may_now(
 
 
 # ── what a request shows ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def basic(text: str) -> str:
-    return "Basic " + base64.b64encode(text.encode()).decode()
 
 
 STATIC = "static-token-of-24-letters"

@@ -12,7 +12,7 @@ from auth.tokens.challenge import BearerRefusal
 from auth.tokens.dpop import AHEAD_SECONDS, BACK_SECONDS, DpopProof, ProofNonces, ProofWindow
 from auth.tokens.presentation import PresentedProof
 from auth.values.model import Principal
-from tests.auth.dpop_fakes import ENDPOINT, Prover, bound, call, redeeming, refreshing, sent, told
+from tests.auth.dpop_fakes import ENDPOINT, Prover, bound, call, redeeming, refreshing, sent
 from tests.auth.identity_fakes import (
     ORIGIN,
     POLICY,
@@ -23,6 +23,7 @@ from tests.auth.identity_fakes import (
     open_identity,
     seeds,
     subkey,
+    told,
 )
 
 

@@ -18,10 +18,7 @@ from auth.tokens.presentation import (
     present,
     read,
 )
-
-
-def basic(text: str) -> str:
-    return "Basic " + base64.b64encode(text.encode()).decode()
+from tests.auth.identity_fakes import basic
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from auth.upstream import sign_in as upstream
 from server.settings.reading import load
 from server.settings.resolve import resolve
 from server.settings.upstreams import providers
-from tests.auth.dpop_fakes import told
 from tests.auth.enterprise_fakes import company, provider
+from tests.auth.identity_fakes import told
 
 
 @pytest.mark.parametrize(
