@@ -11,7 +11,7 @@ import trio
 from upstreams import Caller, Double, Turn, gate, over_http, over_tcp, soon, text, tool, words
 
 from server.backends.base import BackendError, Progress
-from server.gateway import channel, lists, streams
+from server.gateway import channel, lists, streams, upstream
 
 Peer = Callable[[trio.SocketStream], Awaitable[None]]
 
@@ -160,7 +160,8 @@ async def test_progress_with_somebody_elses_token_is_not_theirs() -> None:
         assert caller.events == []
 
 
-async def test_a_flood_of_changes_is_read_now_and_then() -> None:
+async def test_a_flood_of_changes_is_read_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream, "RELIST_SECONDS", 3600.0)
     double = Double(capabilities={"tools": {"listChanged": True}})
     async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
         for _ in range(2000):
