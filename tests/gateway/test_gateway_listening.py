@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
@@ -13,6 +16,7 @@ from upstreams import (
     Caller,
     Double,
     Gate,
+    Log,
     Turn,
     gate,
     over_http,
@@ -25,6 +29,10 @@ from upstreams import (
 )
 
 from server.gateway import http_changes, upstream
+from server.gateway.agreement import Agreement
+from server.gateway.http_answers import TakeMessage
+from server.gateway.http_wire import EVENTS, JSON, HttpWire
+from server.gateway.link import UpstreamTells
 from server.gateway.messages import UpstreamFailure
 
 
@@ -111,6 +119,51 @@ async def test_a_server_of_the_handshake_era_tells_on_a_get(monkeypatch: pytest.
         event = b'data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n'
         await streams[0].send_all(b"%x\r\n%s\r\n" % (len(event), event))
         await soon(lambda: len(door.backend.tools()) == 2)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "comes"),
+    [
+        (405, "", "over"),
+        (404, "", "another session"),
+        (200, JSON, "status 200"),
+        (200, EVENTS, "listened"),
+        (299, EVENTS, "listened"),
+        (300, EVENTS, "redirects"),
+        (500, EVENTS, "status 500"),
+    ],
+)
+async def test_only_a_stream_of_a_good_status_is_listened_to(status: int, kind: str, comes: str) -> None:
+    came: list[str] = []
+    log = Log()
+
+    @asynccontextmanager
+    async def stream(*_: object) -> AsyncGenerator[Any]:
+        await trio.lowlevel.checkpoint()
+        yield SimpleNamespace(status=status, media_type=kind, part=part)
+
+    async def part() -> bytes:
+        came.append("listened")
+        return b""
+
+    async def renew() -> None:
+        came.append("another session")
+
+    async with trio.open_nursery() as nursery:
+        changes = http_changes.HttpChanges(
+            cast("HttpWire", SimpleNamespace(stream=stream)),
+            UpstreamTells(nursery.cancel_scope.cancel, came.append),
+            take=lambda _: cast("TakeMessage", None),
+            number=lambda: 1,
+            name="test",
+            log=log.logger,
+        )
+        agreement = Agreement(version="2025-11-25", modern=False, capabilities={"tools": {"listChanged": {}}})
+        await changes.run(agreement, lambda: b"", renew, {})
+        came.append("over")
+    came += [each["reason"] for each in log.of("upstream.not_listening")]
+    assert len(came) == 1
+    assert comes in came[0]
 
 
 async def test_an_answer_whose_stream_ends_early_is_fetched_where_it_goes_on() -> None:
