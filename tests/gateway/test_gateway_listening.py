@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -121,30 +121,19 @@ async def test_a_server_of_the_handshake_era_tells_on_a_get(monkeypatch: pytest.
         await soon(lambda: len(door.backend.tools()) == 2)
 
 
-@pytest.mark.parametrize(
-    ("status", "kind", "comes"),
-    [
-        (405, "", "over"),
-        (404, "", "another session"),
-        (200, JSON, "status 200"),
-        (200, EVENTS, "listened"),
-        (299, EVENTS, "listened"),
-        (300, EVENTS, "redirects"),
-        (500, EVENTS, "status 500"),
-    ],
-)
-async def test_only_a_stream_of_a_good_status_is_listened_to(status: int, kind: str, comes: str) -> None:
+async def listening(answer: Mapping[str, Any], *, modern: bool) -> str:
+    """Listen to an upstream that answers so; what has come of it when the lists are read, or nobody listens any more."""
     came: list[str] = []
+    taken: list[int] = []
     log = Log()
+
+    async def nothing(*_: object) -> bytes:
+        return b""
 
     @asynccontextmanager
     async def stream(*_: object) -> AsyncGenerator[Any]:
         await trio.lowlevel.checkpoint()
-        yield SimpleNamespace(status=status, media_type=kind, part=part)
-
-    async def part() -> bytes:
-        came.append("listened")
-        return b""
+        yield SimpleNamespace(**answer, part=nothing, read=nothing, beginning=nothing)
 
     async def renew() -> None:
         came.append("another session")
@@ -153,17 +142,41 @@ async def test_only_a_stream_of_a_good_status_is_listened_to(status: int, kind: 
         changes = http_changes.HttpChanges(
             cast("HttpWire", SimpleNamespace(stream=stream)),
             UpstreamTells(nursery.cancel_scope.cancel, came.append),
-            take=lambda _: cast("TakeMessage", None),
-            number=lambda: 1,
+            take=lambda number: cast("TakeMessage", taken.append(number)),
+            number=lambda: 7,
             name="test",
             log=log.logger,
         )
-        agreement = Agreement(version="2025-11-25", modern=False, capabilities={"tools": {"listChanged": {}}})
+        agreement = Agreement(version="", modern=modern, capabilities={"tools": {"listChanged": {}}})
         await changes.run(agreement, lambda: b"", renew, {})
         came.append("over")
+    assert taken in ([], [7 if modern else 0])
     came += [each["reason"] for each in log.of("upstream.not_listening")]
-    assert len(came) == 1
-    assert comes in came[0]
+    return ", ".join(came) or "listened"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "comes"),
+    [
+        (405, "", "over"),
+        (404, "", "another session"),
+        (200, EVENTS, "listened"),
+        (299, EVENTS, "listened"),
+        (200, JSON, "status 200"),
+        (300, EVENTS, "redirects"),
+        (500, EVENTS, "status 500"),
+    ],
+)
+async def test_only_a_stream_of_a_good_status_is_listened_to(status: int, kind: str, comes: str) -> None:
+    assert comes in await listening({"status": status, "media_type": kind}, modern=False)
+
+
+@pytest.mark.parametrize(
+    ("status", "comes"),
+    [(403, "status 403"), (404, "over"), (405, "over"), (406, "status 406"), (200, "no answer in MCP")],
+)
+async def test_whoever_knows_no_subscriptions_is_not_asked_again(status: int, comes: str) -> None:
+    assert comes in await listening({"status": status, "media_type": JSON}, modern=True)
 
 
 async def test_an_answer_whose_stream_ends_early_is_fetched_where_it_goes_on() -> None:

@@ -15,6 +15,7 @@ from tests.auth.browser_fakes import PASSPHRASE, Browser, House, header, live_se
 from tests.auth.people_fakes import invited, let_in, revoked
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+CENTURY_DAYS = 36_600
 PEOPLE, NEW = "/account/people", "/account/people/new"
 BOB = f"{PEOPLE}/usr_bob"
 
@@ -240,6 +241,20 @@ async def test_what_is_wrong_with_an_invitation_is_said_at_its_field_and_what_wa
     assert f'value="{left["until"]}"' in browser.text
     assert all(row["name"] != "eve" for row in house.rows("users"))
     assert house.rows("one_time_links") == []
+
+
+@pytest.mark.parametrize(
+    ("days", "problem"),
+    [(0, "has begun already"), (1, ""), (CENTURY_DAYS, ""), (CENTURY_DAYS + 1, "no day that")],
+)
+async def test_an_account_ends_between_tomorrow_and_a_century_from_now(days: int, problem: str) -> None:
+    house = household()
+    house.time += -house.time % DAY  # at midnight, to the moment
+    browser = await owner(house, NEW)
+    page = await browser.submit(NEW, name="dora", scope=("mcp:tools",), until=date(house, days))
+    assert (page.status, problem in browser.words) == (400 if problem else 200, True)
+    if not problem:
+        assert user(house, "dora")["expires_at"] == house.time + days * DAY
 
 
 async def test_all_that_is_wrong_with_an_invitation_is_said_at_once() -> None:

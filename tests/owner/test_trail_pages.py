@@ -7,13 +7,13 @@ from collections.abc import Callable
 from functools import partial
 from html import unescape
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import trio
 
 from auth import audit, audit_pages
 from auth.audit_words import EVENTS, KINDS, words_of
-from server.owner.trail import SHOWN
 from tests.auth.browser_fakes import Browser, House
 from tests.owner.test_people_pages import BOB, DAY, MINUTE, household, owner
 
@@ -83,22 +83,37 @@ async def test_a_long_trail_comes_page_by_page_each_row_once_and_what_is_rare_is
 ) -> None:
     house = household()
     write(house, "policy.more", "local:0")
-    for place in range(2 * SHOWN + 7):
+    for place in range(107):
         write(house, "api_key.used", "user:usr_bob", reason=f"use {place}.")
-    browser, seen = await owner(house, f"{AUDIT}?kind=keys"), list[str]()
-    for _ in range(5):
-        seen += re.findall(r"use (\d+)\.", browser.words)
+    browser, pages = await owner(house, f"{AUDIT}?kind=keys"), list[list[str]]()
+    for _ in range(3):
+        pages.append(re.findall(r"use (\d+)\.", browser.words))
         further = re.search(r'href="([^"]*at=[^"]*)"', browser.text)
         if further is None:
             break
         await browser.get(unescape(further[1]))
-    assert seen == [str(place) for place in reversed(range(2 * SHOWN + 7))]
+    assert [len(page) for page in pages] == [50, 50, 7]
+    assert [use for page in pages for use in page] == [str(place) for place in reversed(range(107))]
     monkeypatch.setattr(audit_pages, "STRETCH", 15)
     await browser.get(f"{AUDIT}?kind=policy")
     assert events(browser) == ["policy.more"]
     monkeypatch.setattr(audit_pages, "STRETCH", 4)
     await browser.get(f"{AUDIT}?kind=policy")
     assert events(browser) == [] and "further back there may be" in browser.words
+
+
+@pytest.mark.parametrize(
+    ("at", "understood"),
+    [("9" * 18, True), ("9" * 19, False), ("9" * 5_000, False), ("2", True), ("-2", False), ("²", False)],
+)
+async def test_a_place_in_the_trail_is_a_number_that_a_row_can_have(at: str, understood: bool) -> None:
+    house = household()
+    write(house, "policy.more", "local:0")
+    browser = await owner(house)
+    page = await browser.get(f"{AUDIT}?at={quote(at)}")
+    assert page.status == 200
+    assert (f'href="{AUDIT}">The newest' in browser.text) is understood
+    assert ("user.signed_in" in events(browser)) is (at != "2")
 
 
 async def test_the_trail_is_checked_on_request_and_a_row_that_was_altered_is_named() -> None:
