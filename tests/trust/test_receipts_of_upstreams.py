@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -24,21 +25,21 @@ ISSUER = {"authorization_server": "https://login.example"}
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "shown", "told"),
     [
-        ({"identity": "login"}, True),
-        ({"identity": "client-credentials", "oauth": AS}, True),
-        ({"token": "env:OUR_SECRET"}, True),
-        ({"headers": {"Authorization": "env:OUR_SECRET"}}, True),
-        ({"identity": "token", "id": "shop"}, False),
-        ({"identity": "exchange", "oauth": AS}, False),
-        ({"identity": "id-jag", "oauth": AS | ISSUER}, False),
-        ({"identity": "person", "id": "shop", "oauth": ISSUER}, False),
+        ({"identity": "login"}, "", True),
+        ({"identity": "client-credentials", "oauth": AS}, "Bearer fetched", True),
+        ({"token": "env:OUR_SECRET"}, "Bearer our-secret", True),
+        ({"headers": {"Authorization": "env:OUR_SECRET"}}, "Bearer ours", True),
+        ({"identity": "token", "id": "shop"}, "Bearer ey.+", False),
+        ({"identity": "exchange", "oauth": AS}, "Bearer fetched", False),
+        ({"identity": "id-jag", "oauth": AS | ISSUER}, "Bearer fetched", False),
+        ({"identity": "person", "id": "shop", "oauth": ISSUER}, "Bearer theirs", False),
     ],
-    ids=lambda found: found if isinstance(found, bool) else next(iter(found.values())),
+    ids=lambda found: "" if not isinstance(found, dict) else next(iter(found.values())),
 )
-async def test_what_an_upstream_took_is_told_to_the_books_where_it_took_it_from_the_owner(
-    settings: dict[str, Any], told: bool, monkeypatch: pytest.MonkeyPatch
+async def test_an_upstream_is_shown_the_identity_of_the_settings_and_its_receipts_count_if_it_is_the_owners(
+    settings: dict[str, Any], shown: str, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[GivenReceipt] = []
 
@@ -57,7 +58,7 @@ async def test_what_an_upstream_took_is_told_to_the_books_where_it_took_it_from_
         given = {"url": url, "trust": "always", "start_seconds": PATIENCE, **settings}
         config = msgspec.convert(given, McpConfig)
         assert problems(config) == []
-        desk = house.empty_desk(server=FakeAuthorizationServer(tokens("theirs")))
+        desk = house.empty_desk(server=FakeAuthorizationServer(tokens("fetched")))
         await desk.prepare({UpstreamKey("main", config.id): url})
         sent = {name: Secret("Bearer ours") for name in config.headers}
         backend = opening.open_upstream(
@@ -80,3 +81,5 @@ async def test_what_an_upstream_took_is_told_to_the_books_where_it_took_it_from_
                 assert words(await backend.call(call, Caller())) == "said"
             nursery.cancel_scope.cancel()
     assert bool(heard) is told
+    (head,) = [double.heads[at] for at, said in enumerate(double.heard) if said["method"] == "tools/call"]
+    assert re.fullmatch(shown, head.get("authorization", ""))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from auth.upstream.sign_in import Provider
 from auth.values.model import PrincipalKind, Secret
 from server.backends.base import AgentRequest, BackendError
 from server.client.identity import BASIC, ClientIdentity
+from server.trust import token_endpoint
 from server.trust.credentials import (
     TOKEN_EXCHANGE,
     MakeToken,
@@ -35,6 +37,7 @@ from server.trust.credentials import (
     own_token,
 )
 from server.trust.token_cache import QUIET
+from server.trust.token_endpoint import MAX_LIFETIME_SECONDS, MAX_TOKEN
 from tests.auth.identity_fakes import ORIGIN
 from tests.trust.trust_fakes import (
     FILES,
@@ -329,3 +332,62 @@ async def test_an_assertion_of_ours_is_what_our_own_receiving_side_takes() -> No
             assertion.read(
                 form["assertion"], client_id="us", names={TOKEN_URL}, providers=[believed], now=house.clock()
             )
+
+
+BEST = {"access_token": "a", "token_type": "Bearer"}
+
+
+@pytest.mark.parametrize(
+    ("lives", "seconds"),
+    [
+        (600, 600),
+        (0.5, 0.5),
+        ("600", 600),
+        ("99999999999", MAX_LIFETIME_SECONDS),
+        ("999999999999", None),
+        (999_999_999_999, MAX_LIFETIME_SECONDS),
+        (1_000_000_000_000, None),
+        (MAX_LIFETIME_SECONDS, MAX_LIFETIME_SECONDS),
+        (MAX_LIFETIME_SECONDS + 1, MAX_LIFETIME_SECONDS),
+        (0, None),
+        (-1, None),
+        (True, None),
+        ("", None),
+        ("-1", None),
+        ("²", None),
+        ([], None),
+    ],
+)
+def test_a_lifetime_is_a_number_or_its_digits_and_anything_else_is_none(
+    lives: object, seconds: float | None
+) -> None:
+    read = token_endpoint._read({**BEST, "expires_in": lives}, 1_000)
+    assert read.expires_at == (None if seconds is None else 1_000 + seconds * 1_000)
+
+
+@pytest.mark.parametrize(
+    ("said", "good"),
+    [
+        ({}, True),
+        ({"token_type": "bEARER"}, True),
+        ({"token_type": "N_A"}, False),
+        ({"token_type": None}, False),
+        ({"access_token": "!~"}, True),
+        ({"access_token": " a"}, False),
+        ({"access_token": "a\x7f"}, False),
+        ({"access_token": ""}, False),
+        ({"access_token": 1}, False),
+        ({"access_token": "a" * MAX_TOKEN}, True),
+        ({"access_token": "a" * (MAX_TOKEN + 1)}, False),
+    ],
+)
+def test_an_access_token_that_cannot_be_sent_is_none(said: dict[str, object], good: bool) -> None:
+    with nullcontext() if good else pytest.raises(token_endpoint.TokenDenied):
+        token_endpoint._read({**BEST, **said}, 0)
+
+
+def test_what_else_comes_with_a_token_is_kept_where_it_can_be_used() -> None:
+    read = token_endpoint._read({**BEST, "scope": "s" * 4_096, "refresh_token": "r"}, 0)
+    assert (read.scope, read.refresh) == ("s" * 4_096, Secret("r"))
+    read = token_endpoint._read({**BEST, "scope": "s" * 4_097, "refresh_token": "\n"}, 0)
+    assert (read.scope, read.refresh) == (None, None)
