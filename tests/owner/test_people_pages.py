@@ -272,6 +272,22 @@ async def test_what_moves_money_is_not_ticked_for_anybody() -> None:
     assert ticked == ["mcp", "mcp:tools", "mcp:resources"]
 
 
+async def test_a_scope_is_shown_within_the_one_that_includes_it() -> None:
+    browser = await owner(household(), NEW)
+    ticks = re.findall(
+        r'class="tick( within)?"><input type="checkbox" name="scope" value="([^"]+)"', browser.text
+    )
+    assert {name: bool(within) for within, name in ticks} == {
+        "*": False,
+        "mcp": False,
+        "financial": False,
+        "mcp:tools": True,
+        "mcp:tools:read": True,
+        "mcp:tools:write": True,
+        "mcp:resources": True,
+    }
+
+
 # ---------------------------------------------------------------- one person
 
 

@@ -14,6 +14,7 @@ import trio
 
 from auth import audit, audit_pages
 from auth.audit_words import EVENTS, KINDS, words_of
+from server.admin.audit import AuditAdmin
 from tests.auth.browser_fakes import Browser, House
 from tests.owner.test_people_pages import BOB, DAY, MINUTE, household, owner
 
@@ -78,11 +79,8 @@ def _day(at: int) -> str:
     return day_of(at)
 
 
-async def test_a_long_trail_comes_page_by_page_each_row_once_and_what_is_rare_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_long_trail_comes_page_by_page_each_row_once() -> None:
     house = household()
-    write(house, "policy.more", "local:0")
     for place in range(107):
         write(house, "api_key.used", "user:usr_bob", reason=f"use {place}.")
     browser, pages = await owner(house, f"{AUDIT}?kind=keys"), list[list[str]]()
@@ -94,12 +92,41 @@ async def test_a_long_trail_comes_page_by_page_each_row_once_and_what_is_rare_is
         await browser.get(unescape(further[1]))
     assert [len(page) for page in pages] == [50, 50, 7]
     assert [use for page in pages for use in page] == [str(place) for place in reversed(range(107))]
-    monkeypatch.setattr(audit_pages, "STRETCH", 15)
+
+
+@pytest.mark.parametrize(("further", "found"), [(9, True), (10, False)])
+async def test_what_is_rare_is_looked_for_in_ten_stretches_and_then_on_request(
+    further: int, found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_pages, "STRETCH", 1)
+    house = household()
+    browser = await owner(house)
+    write(house, "policy.more", "local:0")
+    for _ in range(further):
+        write(house, "api_key.used", "user:usr_bob")
     await browser.get(f"{AUDIT}?kind=policy")
-    assert events(browser) == ["policy.more"]
-    monkeypatch.setattr(audit_pages, "STRETCH", 4)
-    await browser.get(f"{AUDIT}?kind=policy")
-    assert events(browser) == [] and "further back there may be" in browser.words
+    assert events(browser) == ["policy.more"] * found
+    assert ("further back there may be" in browser.words) is not found
+    if not found:
+        await browser.get(unescape(re.findall(r'href="([^"]*at=[^"]*)"', browser.text)[0]))
+        assert events(browser) == ["policy.more"]
+
+
+@pytest.mark.parametrize(("done_at", "words"), [(20, "All 20 rows"), (21, "The first 20 rows")])
+async def test_a_check_goes_through_so_many_answers_and_says_where_there_are_more(
+    done_at: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = 0
+
+    async def verify(*_: object) -> dict[str, object]:
+        nonlocal answers
+        answers += 1
+        return {"checked": 1, "at": answers, "broken": None, "done": answers == done_at, "head_lost": ""}
+
+    monkeypatch.setattr(AuditAdmin, "verify", verify)
+    browser = await owner(household(), AUDIT)
+    await browser.submit(VERIFY)
+    assert words in browser.words
 
 
 @pytest.mark.parametrize(
