@@ -179,6 +179,16 @@ async def test_whoever_knows_no_subscriptions_is_not_asked_again(status: int, co
     assert comes in await listening({"status": status, "media_type": JSON}, modern=True)
 
 
+async def test_where_the_servers_own_session_was_lost_the_lists_are_read_again() -> None:
+    double = Double(session="s-1", capabilities={"tools": {}, "resources": {"subscribe": True}})
+    async with over_http(double) as url, gate(url=url) as door:
+        double.session = "s-2"
+        double.lists["tools"].append(tool("more"))
+        door.backend.follow("note://1")
+        await soon(lambda: len(door.backend.tools()) == 2)
+        assert len(double.of("initialize")) == 2
+
+
 async def test_an_answer_whose_stream_ends_early_is_fetched_where_it_goes_on() -> None:
     """2025-11-25: the server lets go of the connection, and says how to come back."""
     asked: list[str | None] = []
