@@ -19,6 +19,7 @@ from joserfc.jwk import KeySet
 
 from auth.tokens import verify
 from auth.upstream import assertion
+from auth.upstream.provider import ProviderAnswer
 from auth.upstream.sign_in import Provider
 from auth.values.model import PrincipalKind, Secret
 from server.backends.base import AgentRequest, BackendError
@@ -37,7 +38,7 @@ from server.trust.credentials import (
     own_token,
 )
 from server.trust.token_cache import QUIET
-from server.trust.token_endpoint import MAX_LIFETIME_SECONDS, MAX_TOKEN
+from server.trust.token_endpoint import TokenDenied, TokenEndpoints
 from tests.auth.identity_fakes import ORIGIN
 from tests.trust.trust_fakes import (
     FILES,
@@ -334,6 +335,7 @@ async def test_an_assertion_of_ours_is_what_our_own_receiving_side_takes() -> No
             )
 
 
+TEN_YEARS = 315_360_000
 BEST = {"access_token": "a", "token_type": "Bearer"}
 
 
@@ -343,12 +345,12 @@ BEST = {"access_token": "a", "token_type": "Bearer"}
         (600, 600),
         (0.5, 0.5),
         ("600", 600),
-        ("99999999999", MAX_LIFETIME_SECONDS),
+        ("99999999999", TEN_YEARS),
         ("999999999999", None),
-        (999_999_999_999, MAX_LIFETIME_SECONDS),
+        (999_999_999_999, TEN_YEARS),
         (1_000_000_000_000, None),
-        (MAX_LIFETIME_SECONDS, MAX_LIFETIME_SECONDS),
-        (MAX_LIFETIME_SECONDS + 1, MAX_LIFETIME_SECONDS),
+        (TEN_YEARS, TEN_YEARS),
+        (TEN_YEARS + 1, TEN_YEARS),
         (0, None),
         (-1, None),
         (True, None),
@@ -377,12 +379,12 @@ def test_a_lifetime_is_a_number_or_its_digits_and_anything_else_is_none(
         ({"access_token": "a\x7f"}, False),
         ({"access_token": ""}, False),
         ({"access_token": 1}, False),
-        ({"access_token": "a" * MAX_TOKEN}, True),
-        ({"access_token": "a" * (MAX_TOKEN + 1)}, False),
+        ({"access_token": "a" * 16_384}, True),
+        ({"access_token": "a" * 16_385}, False),
     ],
 )
 def test_an_access_token_that_cannot_be_sent_is_none(said: dict[str, object], good: bool) -> None:
-    with nullcontext() if good else pytest.raises(token_endpoint.TokenDenied):
+    with nullcontext() if good else pytest.raises(TokenDenied):
         token_endpoint._read({**BEST, **said}, 0)
 
 
@@ -391,3 +393,30 @@ def test_what_else_comes_with_a_token_is_kept_where_it_can_be_used() -> None:
     assert (read.scope, read.refresh) == ("s" * 4_096, Secret("r"))
     read = token_endpoint._read({**BEST, "scope": "s" * 4_097, "refresh_token": "\n"}, 0)
     assert (read.scope, read.refresh) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "words", "final"),
+    [
+        (400, {"error": "invalid_grant"}, "(invalid_grant)", True),
+        (401, {"error": "invalid_client"}, "(invalid_client)", True),
+        (499, {"error": "invalid_scope"}, "(invalid_scope)", True),
+        (500, {"error": "invalid_grant"}, "(invalid_grant)", False),
+        (400, {"error": "slow_down"}, "(slow_down)", False),
+        (400, {"error": "x" * 41}, f"({'x' * 40})", False),
+        (400, {"error": "h4ck"}, "(status 400)", False),
+        (400, {"error": 1}, "(status 400)", False),
+        (200, {}, "(status 200)", False),
+        (201, BEST, "(status 201)", False),
+    ],
+)
+async def test_what_is_no_token_says_why_and_whether_asking_again_is_in_vain(
+    status: int, said: dict[str, object], words: str, final: bool
+) -> None:
+    async def ask(*_: object) -> ProviderAnswer:
+        return ProviderAnswer(status=status, body=json.dumps(said).encode())
+
+    with pytest.raises(TokenDenied) as caught:
+        await TokenEndpoints(ask, lambda: 0)(TOKEN_URL, {}, US)
+    assert words in str(caught.value)
+    assert caught.value.final is final
