@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from till_fakes import NOW, an_offer
 
 from server.repeats.fingerprint import NotComparable, canonical, fingerprint
-from server.till.quotes import QUOTE_SECONDS, BadQuote, Quotes
+from server.till.quotes import BadQuote, Quotes
+
+QUOTE_SECONDS = 600
 
 KEY = b"k" * 32
 

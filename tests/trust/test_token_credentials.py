@@ -37,7 +37,6 @@ from server.trust.credentials import (
     for_everybody,
     own_token,
 )
-from server.trust.token_cache import QUIET
 from server.trust.token_endpoint import TokenDenied, TokenEndpoints
 from tests.auth.identity_fakes import ORIGIN
 from tests.trust.trust_fakes import (
@@ -50,6 +49,8 @@ from tests.trust.trust_fakes import (
     open_house,
     tokens,
 )
+
+QUIET = 5_000
 
 US = ClientIdentity(client_id="us", secret=Secret("our secret"), method=BASIC)
 ISSUER = "https://login.example"
