@@ -13,8 +13,6 @@ from auth.people import guests
 from tests.auth.browser_fakes import PASSPHRASE, Browser, House, header, live_sessions, location
 from tests.auth.people_fakes import invited, let_in, revoked
 
-SHOWN = 50
-
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 CENTURY_DAYS = 36_600
 PEOPLE, NEW = "/account/people", "/account/people/new"
@@ -78,22 +76,35 @@ async def test_the_owner_sees_everybody_with_what_they_may_and_disables_and_enab
     assert "What has access" in bob.words, "the browser of somebody who was disabled goes on"
 
 
-async def test_people_come_page_by_page_each_once_and_can_be_looked_for() -> None:
+@pytest.mark.parametrize(("others", "pages"), [(49, [50]), (99, [50, 50]), (100, [50, 50, 1])])
+async def test_people_come_page_by_page_each_once_and_can_be_looked_for(
+    others: int, pages: list[int]
+) -> None:
     house = House().owned()
-    for number in range(2 * SHOWN + 3):
+    for number in range(others):
         house.add_user(f"usr_{number:03}", f"person-{number:03}")
-    browser, seen = await owner(house), list[str]()
-    for _ in range(4):
-        seen += re.findall(rf'href="{PEOPLE}/(usr_[^"]+)"', browser.text)
+    browser, seen = await owner(house), list[list[str]]()
+    for _ in range(len(pages)):
+        seen.append(re.findall(rf'href="{PEOPLE}/(usr_[^"]+)"', browser.text))
+        assert ('role="search"' in browser.text) is (len(pages) > 1)
         further = re.search(r'href="([^"]*after=[^"]*)"', browser.text)
-        if further is None:
-            break
-        await browser.get(unescape(further[1]))
-    assert len(seen) == len(set(seen)) == 2 * SHOWN + 4
+        if further is not None:
+            await browser.get(unescape(further[1]))
+    assert further is None
+    assert [len(page) for page in seen] == pages
+    assert len({name for page in seen for name in page}) == others + 1
+
+
+async def test_a_name_is_looked_for_whole_or_in_part() -> None:
+    house = House().owned()
+    for number in range(80):
+        house.add_user(f"usr_{number:03}", f"person-{number:03}")
+    browser = await owner(house)
     await browser.get(f"{PEOPLE}?q=PERSON-07")
     assert len(re.findall(rf'href="{PEOPLE}/usr_', browser.text)) == 10
     await browser.get(f"{PEOPLE}?q=%25")
     assert "Nobody is called that" in browser.words
+    assert 'role="search"' in browser.text
 
 
 # ---------------------------------------------------------------- who may
@@ -331,6 +342,14 @@ async def test_the_only_owner_has_no_end_and_cannot_be_switched_off() -> None:
         ("until", date(house, 3)),
     )
     assert page.status == 400 and user(house, "alice")["expires_at"] is None
+
+
+async def test_of_two_owners_one_can_disable_the_other_and_not_themselves() -> None:
+    house = household()
+    house.store.db.execute("UPDATE users SET role = 'owner' WHERE name = 'bob'")
+    browser = await owner(house)
+    assert f"{BOB}/disable" in browser.text
+    assert f"{house.owner_id}/disable" not in browser.text
 
 
 async def test_an_invitation_is_made_anew_and_ended() -> None:
