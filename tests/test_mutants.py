@@ -92,6 +92,12 @@ def test_discount():
 def test_wait():
     assert wait(2) == 2
 """
+ENDABLE = """
+import signal
+import pytest
+
+signal.signal(signal.SIGTERM, lambda *_: pytest.fail("ended"))
+"""
 FILE, TEST = "server/shop/prices.py", "tests/shop/test_prices.py"
 
 
@@ -218,6 +224,8 @@ def test_one_that_never_ends_is_killed_and_so_is_one_that_does_not_load(
     programs: SimpleNamespace, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert tried(programs, checkout, "MOST = (5, 6)[1]", "2")["2"] == ("killed", f"{TEST} does not load")
+    # Whoever is ended writes of it, too: that is no sign of life.
+    (checkout / "conftest.py").write_text(ENDABLE, "utf-8")
     monkeypatch.setattr(programs.trials, "STAGE_SECONDS", 10.0)
     monkeypatch.setattr(programs.trials, "HANGING_SECONDS", 5.0)
     outcomes = tried(programs, checkout, "    if count < 0:", "count >= 0")

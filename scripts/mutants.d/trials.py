@@ -173,11 +173,14 @@ class Copy:
         status: int | None = None
         try:
             status = self._running.wait(seconds)
+            since = 0.0
         except subprocess.TimeoutExpired:
+            since = (
+                time.time() - self._watch.stat().st_mtime
+            )  # before its end, of which pytest may write, too
             _end(self._running)
         if self._over:
             raise Over
-        since = time.time() - self._watch.stat().st_mtime
         lines = self._watch.read_text("utf-8").splitlines()
         failed = [line for line in lines if line.startswith("failed ")]
         return Ended(status, (failed or lines or [" "])[-1].partition(" ")[2], since)

@@ -151,7 +151,6 @@ class PeoplePages:
         if asked is not None:
             return asked
         arguments = {**read.arguments, "name": typed, "link_ms": int(wait) * _DAY}
-        arguments.pop("never", None)  # as it is anyhow
         try:
             made = await self.admin(visit, partial(_not_invited, name=name)).invite(
                 arguments, session.user.id

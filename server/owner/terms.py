@@ -74,7 +74,7 @@ class ReadTerms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(
-    visit: PageVisit, known: Vocabulary, servers: Sequence[SelectableNames], *, unchanged: str | None = None
+    visit: PageVisit, known: Vocabulary, servers: Sequence[SelectableNames], *, unchanged: str = ""
 ) -> ReadTerms:
     """`unchanged`: the day on which it ends already; a form that leaves it as it is names no other end."""
     problems: dict[str, str] = {}
@@ -83,17 +83,15 @@ def read(
     arguments: dict[str, object] = {"scope": scopes.join(visit.scopes), "tools": typed}
     ends = read_day(until)
     problems |= bounds_problems(visit, known, servers)
-    if until == (unchanged or ""):
-        if unchanged is None:
+    if until != unchanged:
+        if not until:
             arguments["never"] = True
-    elif not until:
-        arguments["never"] = True
-    elif ends is None or ends - visit.now > LONGEST:
-        problems["until"] = "That is no day that can be used. Write it like 2027-01-31."
-    elif ends <= visit.now:
-        problems["until"] = "That day has begun already: the account would be over."
-    else:
-        arguments["account_ms"] = ends - visit.now
+        elif ends is None or ends - visit.now > LONGEST:
+            problems["until"] = "That is no day that can be used. Write it like 2027-01-31."
+        elif ends <= visit.now:
+            problems["until"] = "That day has begun already: the account would be over."
+        else:
+            arguments["account_ms"] = ends - visit.now
     form = TermsForm(
         ticks=ticks(known, visit.scopes, everything=True), tools=typed, until=until, problems=problems
     )

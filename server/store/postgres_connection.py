@@ -63,6 +63,8 @@ NOT_ALONE: Final = f"SELECT pg_advisory_unlock({_OF_SCHEMA})".encode()
 # While others have the schema and are about to go. Tries are counted, so that a pause of this process is one; of who changes it, there is no end.
 _SCHEMA_SECONDS: Final = 5.0
 _SCHEMA_PAUSE_SECONDS: Final = 0.05
+# As long as whoever starts waits for another one that brings the schema up. On a busy machine that takes a while.
+_START_SECONDS: Final = 15.0
 
 
 class ChangedSchema(CannotOpen):
@@ -274,7 +276,10 @@ class PostgresConnection(PostgresTransactions):
             connection.execute(f"SET lock_timeout = {_PREDECESSOR_MILLIS}".encode())
             try:
                 connection.execute(b"SELECT pg_advisory_lock_shared($1)", (WRITER_LOCK,), binary=True)
-                connection.execute(ALONE if self._alone else TOGETHER, binary=True)
+                if self._alone:
+                    connection.execute(ALONE, binary=True)
+                else:
+                    self._join(connection)
                 connection.execute(b"SELECT pg_advisory_lock($1)", (self._own_lock,), binary=True)
             except LockNotAvailable:
                 raise CannotOpen(
@@ -292,6 +297,14 @@ class PostgresConnection(PostgresTransactions):
                     "the schema of the database was changed by another version",
                     hint="start this process anew, with that version",
                 )
+
+    def _join(self, connection: WireConnection) -> None:
+        """Write together with others, once nobody is alone with the schema. Raises `LockNotAvailable`."""
+        until = time.monotonic() + (_PREDECESSOR_MILLIS / 1000 if self._schema else _START_SECONDS)
+        while connection.execute(TRY_TOGETHER, binary=True).fetchone() != (True,):
+            if time.monotonic() > until:
+                raise LockNotAvailable
+            time.sleep(_SCHEMA_PAUSE_SECONDS)
 
     def _ask(self, sql: bytes) -> Any:
         """Raises `CannotOpen`."""

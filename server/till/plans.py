@@ -30,13 +30,13 @@ class PlanRules(msgspec.Struct, frozen=True, kw_only=True):
     """A `[[plan]]`, understood."""
 
     name: str
-    words: str = ""
-    unlimited: bool = False
-    calls: int = 0
-    tool_calls: Mapping[str, int] = {}
-    prices: Mapping[str, Micros] = {}
-    days: int = 0
-    price: str = ""
+    words: str
+    unlimited: bool
+    calls: int
+    tool_calls: Mapping[str, int]
+    prices: Mapping[str, Micros]
+    days: int
+    price: str
 
     @classmethod
     def of(cls, config: PlanConfig) -> PlanRules:

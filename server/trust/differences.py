@@ -37,7 +37,7 @@ def lines_of(text: str) -> list[str]:
 
 def difference(old: str, new: str) -> list[DiffLine]:
     """From what was accepted (empty: nothing was) to what is offered."""
-    before, after = lines_of(old) if old else [], lines_of(new) if new else []
+    before, after = lines_of(old), lines_of(new)
     if max(len(before), len(after)) > COMPARED_LINES:
         return [*(DiffLine("-", line) for line in before), *(DiffLine("+", line) for line in after)]
     found: list[DiffLine] = []

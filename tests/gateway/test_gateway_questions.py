@@ -362,6 +362,61 @@ def test_a_number_is_a_secret_where_its_digits_are(message: str, asked: str) -> 
     assert found == ("n" if asked == "secret" else None)
 
 
+@pytest.mark.parametrize(
+    ("message", "asked"),
+    [
+        # What is wanted stands behind it.
+        ("Token required", True),
+        ("Token is required", True),
+        ("Token is, was required", True),
+        ("Token is, was, are required", False),
+        ("Token soon required", False),
+        # What asks for it stands up to six words before it.
+        ("Enter token", True),
+        ("Enter the token", True),
+        ("Oh enter x x x x x token", True),
+        ("Oh enter x x x x x x token", False),
+        ("Token x your", False),
+        ("What is the token?", True),
+        ("What's the token?", True),
+        ("What are the tokens?", True),
+        ("This is the token", False),
+        ("What colour token?", False),
+        ("Is the token what?", False),
+        # Something else is asked for, and the secret is a part of its words.
+        ("Enter which token", False),
+        ("Enter the size of the token", False),
+        ("Enter the value of the token", True),
+        # Three words are read as one.
+        ("Enter the pass wo rd", True),
+        ("Enter the pass wo r d", False),
+        # A code that was sent.
+        ("Code x x x x x x x x sent you", True),
+        ("Code x x x x x x x x x sent you", False),
+        ("Code sent x x x you", True),
+        ("Code sent x x x x you", False),
+        ("Code you got by mail", True),
+        ("Code you got", False),
+        ("Code in x x sms", True),
+        ("Code in x x x sms", False),
+        ("Code of sms", False),
+        ("Sent you a code", True),
+        ("Sent you an order", False),
+        ("Sent to you a code", True),
+        ("Sent it all you code", False),
+        ("Sent x x x x code you", True),
+        ("Sent x x x x x code you", False),
+        ("Sent a code your way", True),
+        ("Sent a code x x x you", True),
+        ("Sent a code x x x x you", False),
+        ("Sent the code", False),
+    ],
+)  # fmt: skip
+def test_how_far_words_above_a_form_reach_to_a_field_with_words_of_its_own(message: str, asked: bool) -> None:
+    found = secret_field(form(message, account={"type": "string"}))
+    assert found == ("account" if asked else None)
+
+
 def test_words_above_a_form_that_ask_for_a_secret_count_for_any_field() -> None:
     fields: Any = {"account": {"type": "string"}, "entry_2": {"type": "string", "title": "Second line"}}
     assert secret_field(form("Your account, and paste the token here", **fields)) == "account"

@@ -11,6 +11,15 @@ from server.gateway.credentials import StaticCredential
 from server.gateway.settings import McpConfig, problems
 from server.settings.secret import Secret, SecretUnreadable
 
+AT = "https://a.example/mcp"
+PAYS = {
+    "key": "env:WALLET",
+    "per_call": "$1",
+    "per_day": "$2",
+    "networks": ["base-sepolia"],
+    "payees": ["any"],
+}
+
 
 def found(**settings: Any) -> list[tuple[str, str]]:
     return problems(msgspec.convert(settings, McpConfig))
@@ -23,6 +32,12 @@ def found(**settings: Any) -> list[tuple[str, str]]:
         {"url": "https://mcp.example.com/mcp", "token": "env:TOKEN", "headers": {"X-Key": "file:/k"}},
         {"tcp": "[::1]:9000"},
         {"tcp": "host.example:65535"},
+        {"command": ["x"], "share": "caller", "unconfined": True},
+        {"tcp": "a:1", "share": "caller"},
+        {"url": AT, "headers": {f"X-{number}": "x" * 8_192 for number in range(32)}},
+        {"url": AT, "question_hosts": ["accounts.example.com", "::1"]},
+        {"url": AT, "mark_up": "20%", "pay": PAYS},
+        {"tcp": "a:1", "tools": ["read_*", "!" + "x" * 128], "rename": {"a": "x" * 64}},
     ],
 )
 def test_each_way_to_a_server_is_fine_by_itself(settings: dict[str, Any]) -> None:
@@ -53,6 +68,20 @@ def test_each_way_to_a_server_is_fine_by_itself(settings: dict[str, Any]) -> Non
         ({"tcp": "a:1", "tools": ["a b"]}, "tools"),
         ({"tcp": "a:1", "rename": {"a": "b c"}}, "rename.a"),
         ({"tcp": "a:1", "rename": {"a": "c", "b": "c"}}, "rename"),
+        ({"tcp": "a:1", "rename": {"a": "x" * 65}}, "rename.a"),
+        ({"tcp": "a:1", "tools": ["x" * 129]}, "tools"),
+        ({"tcp": "a:65536"}, "tcp"),
+        ({"tcp": "a:1", "ca_file": "/ca.pem"}, "ca_file"),
+        ({"command": ["x"], "url": AT}, "url"),
+        ({"url": AT, "share": "caller"}, "share"),
+        ({"url": AT, "unconfined": True}, "unconfined"),
+        ({"url": AT, "question_hosts": ["Accounts.example"]}, "question_hosts"),
+        ({"url": AT, "mark_up": "20%"}, "mark_up"),
+        ({"url": AT, "mark_up": "much", "pay": PAYS}, "mark_up"),
+        ({"url": AT, "pay": {**PAYS, "key": ""}}, "pay.key"),
+        ({"url": AT, "headers": {f"X-{number}": "x" for number in range(33)}}, "headers"),
+        ({"url": AT, "headers": {"X": "x" * 8_193}}, "headers.X"),
+        ({"url": AT, "headers": {"X-A": "x", "x-a": "x"}}, "headers.x-a"),
     ],
 )
 def test_what_cannot_be_meant_is_said_by_its_key(settings: dict[str, Any], key: str) -> None:

@@ -17,6 +17,7 @@ from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
 from server.records.call_book import MOST_WAITING, CallBook
 from server.records.call_record import CallRecord
+from server.request import perform
 
 ADA = replace(USER, person="Ada", program="Editor")
 
@@ -66,10 +67,18 @@ def line_of(made: House) -> dict[str, Any]:
     return next(line for line in reversed(made.lines) if line["event"] == "tool.called")
 
 
-async def test_a_call_that_went_well_leaves_who_when_and_how_much_and_an_ordinary_line() -> None:
+@pytest.fixture
+def moment(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The time by the clock of calls, in milliseconds."""
+    monkeypatch.setattr(perform, "time_ns", lambda: 1_800_000_000_123_999_999)
+    return 1_800_000_000_123
+
+
+async def test_a_call_that_went_well_leaves_who_when_and_how_much_and_an_ordinary_line(moment: int) -> None:
     made, book = watched()
     found = await record_of(made, book, "works", {"text": "hunter2"})
     assert (found.server, found.tool, found.outcome, found.reason) == ("main", "works", "ok", "")
+    assert found.at == moment
     assert (found.who.person, found.who.program, found.who.grant_id) == ("Ada", "Editor", "grant-1")
     assert (found.revision, found.is_task, found.call_id) == ("2026-07-28", False, "request-1")
     assert found.asked > len('{"name":"works","arguments":{"text":"hunter2"}}')
@@ -135,7 +144,7 @@ async def test_whoever_writes_is_woken_with_the_first_call_and_a_full_book_count
     assert (len(book.waiting), book.missed) == (MOST_WAITING, 1)
 
 
-async def test_a_login_that_reads_is_in_use_and_its_reading_is_no_call() -> None:
+async def test_a_login_that_reads_is_in_use_and_its_reading_is_no_call(moment: int) -> None:
     book = CallBook()
     reader = replace(ADA, scopes=frozenset({"mcp:resources"}))
     source = Source(name="library", backend=Library({"works": works}))
@@ -145,4 +154,4 @@ async def test_a_login_that_reads_is_in_use_and_its_reading_is_no_call() -> None
     assert not book.waiting
     batch = book.take()
     assert batch is not None
-    assert list(batch.logins) == ["grant-1"] and not (batch.rows or batch.sums or batch.tools)
+    assert batch.logins == {"grant-1": moment} and not (batch.rows or batch.sums or batch.tools)

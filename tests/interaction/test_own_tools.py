@@ -11,7 +11,15 @@ from msgspec.structs import replace
 from test_limited_calls import limits_of
 
 from auth.values.model import Principal, PrincipalKind
-from server.backends.base import Completing, NoSuchResource, Outlet, PromptGet, ResourceRead, ToolCall
+from server.backends.base import (
+    AgentRequest,
+    Completing,
+    NoSuchResource,
+    Outlet,
+    PromptGet,
+    ResourceRead,
+    ToolCall,
+)
 from server.backends.catalog import Source
 from server.backends.terms import PRICE_META, CallTerms
 from server.endpoint.getting_started import guide, words_for
@@ -186,3 +194,47 @@ async def test_a_person_is_asked_for_the_scope_as_by_resources_read() -> None:
     answer = await ask(furnished(USER), "fetch", uri="data://words")
     assert answer.status == 403
     assert "mcp:resources" in answer.headers["www-authenticate"]
+
+
+LONGEST = 8192
+
+
+class Personal(Library):
+    """With something to read for each caller alone."""
+
+    def resources(self) -> Sequence[Resource]:
+        return [Resource(uri="data://".ljust(size, "x"), name="words") for size in (LONGEST, LONGEST + 1)]
+
+    async def resources_of(self, asked: AgentRequest) -> Sequence[Resource]:
+        long = f"{asked.subject}/".ljust(LONGEST + 1 - len("note://"), "x")
+        return [Resource(uri=f"note://{name}", name="mine") for name in (asked.subject, long[:-1], long)]
+
+    async def read(self, read: ResourceRead, outlet: Outlet) -> Sequence[ResourceContents]:
+        return (ResourceContents(uri=read.uri, text=f"of {read.subject}"),)
+
+
+@pytest.mark.parametrize(
+    ("address", "found"),
+    [
+        (f"note://{READER.subject}", True),
+        ("note://somebody-else", False),
+        (f"note://{READER.subject}/".ljust(LONGEST, "x"), True),
+        (f"note://{READER.subject}/".ljust(LONGEST + 1, "x"), False),
+        ("data://".ljust(LONGEST, "x"), True),
+        ("data://".ljust(LONGEST + 1, "x"), False),
+    ],
+    ids=["mine", "another's", "long", "too long", "everybody's, long", "everybody's, too long"],
+)
+async def test_what_exists_for_one_caller_is_read_by_that_caller_at_its_address(
+    address: str, found: bool
+) -> None:
+    source = Source(name="library", backend=Personal({}, {}), library_terms=CallTerms(scopes=READS))
+    made = house(source, tokens={"t": READER})
+    listed = await made.pair.modern("resources/list", {}, authorization="Bearer t")
+    mine = [each["uri"] for each in listed.json["result"]["resources"] if each["uri"].startswith("note:")]
+    assert mine[0] == f"note://{READER.subject}"
+    answer = (await made.pair.modern("resources/read", {"uri": address}, authorization="Bearer t")).json
+    if found:
+        assert answer["result"]["contents"][0]["text"] == f"of {READER.subject}"
+    else:
+        assert answer["error"]["code"] == -32602

@@ -9,17 +9,14 @@ import pytest
 import trio
 
 from server.limits.bounds import ToolBounds
-from server.limits.quotas import (
-    MOST_AHEAD,
-    MOST_STRANGERS,
-    UNUSED_MILLIS,
-    Quotas,
-    ahead_of,
-    day_at,
-)
+from server.limits.quotas import Quotas, ahead_of, day_at
 from server.limits.restraint import Restraint
 from server.store.inline import open_inline_store
 from server.store.jobs import JobTooSlow, StoreBroken, StoreDb, StoreError, StoreUnavailable
+
+UNUSED_MILLIS = 60_000
+MOST_AHEAD = 50
+MOST_STRANGERS = 5_000
 
 NOON = 1_800_014_400_000  # 2027-01-15 12:00 UTC
 DAY = 86_400_000

@@ -11,7 +11,9 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.limits.turns import CALLS_BEFORE_A_TASK, NoTurn, Turns
+from server.limits.turns import NoTurn, Turns
+
+CALLS_BEFORE_A_TASK = 4
 
 wait_until_blocked = trio.testing.wait_all_tasks_blocked
 

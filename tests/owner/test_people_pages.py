@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from auth.people import guests
-from server.owner.people import SHOWN
 from tests.auth.browser_fakes import PASSPHRASE, Browser, House, header, live_sessions, location
 from tests.auth.people_fakes import household, invited, let_in, revoked
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+CENTURY_DAYS = 36_600
 PEOPLE, NEW = "/account/people", "/account/people/new"
 BOB = f"{PEOPLE}/usr_bob"
 
@@ -69,22 +69,34 @@ async def test_the_owner_sees_everybody_with_what_they_may_and_disables_and_enab
     assert "What has access" in bob.words, "the browser of somebody who was disabled goes on"
 
 
-async def test_people_come_page_by_page_each_once_and_can_be_looked_for() -> None:
+@pytest.mark.parametrize(("others", "pages"), [(49, [50]), (99, [50, 50]), (100, [50, 50, 1])])
+async def test_people_come_page_by_page_each_once_and_can_be_looked_for(
+    others: int, pages: list[int]
+) -> None:
     house = House().owned()
-    for number in range(2 * SHOWN + 3):
+    for number in range(others):
         house.add_user(f"usr_{number:03}", f"person-{number:03}")
-    browser, seen = await owner(house), list[str]()
-    for _ in range(4):
-        seen += re.findall(rf'href="{PEOPLE}/(usr_[^"]+)"', browser.text)
-        further = re.search(r'href="([^"]*after=[^"]*)"', browser.text)
-        if further is None:
-            break
-        await browser.get(unescape(further[1]))
-    assert len(seen) == len(set(seen)) == 2 * SHOWN + 4
+    browser, seen = await owner(house), list[list[str]]()
+    for _ in pages:
+        seen.append(re.findall(rf'href="{PEOPLE}/(usr_[^"]+)"', browser.text))
+        assert ('role="search"' in browser.text) is (len(pages) > 1)
+        if further := re.search(r'href="([^"]*after=[^"]*)"', browser.text):
+            await browser.get(unescape(further[1]))
+        assert (further is not None) is (len(seen) < len(pages))
+    assert [len(page) for page in seen] == pages
+    assert len({name for page in seen for name in page}) == others + 1
+
+
+async def test_a_name_is_looked_for_whole_or_in_part() -> None:
+    house = House().owned()
+    for number in range(80):
+        house.add_user(f"usr_{number:03}", f"person-{number:03}")
+    browser = await owner(house)
     await browser.get(f"{PEOPLE}?q=PERSON-07")
     assert len(re.findall(rf'href="{PEOPLE}/usr_', browser.text)) == 10
     await browser.get(f"{PEOPLE}?q=%25")
     assert "Nobody is called that" in browser.words
+    assert 'role="search"' in browser.text
 
 
 # ---------------------------------------------------------------- who may
@@ -235,6 +247,20 @@ async def test_what_is_wrong_with_an_invitation_is_said_at_its_field_and_what_wa
     assert house.rows("one_time_links") == []
 
 
+@pytest.mark.parametrize(
+    ("days", "problem"),
+    [(0, "has begun already"), (1, ""), (CENTURY_DAYS, ""), (CENTURY_DAYS + 1, "no day that")],
+)
+async def test_an_account_ends_between_tomorrow_and_a_century_from_now(days: int, problem: str) -> None:
+    house = household()
+    house.time += -house.time % DAY  # at midnight, to the moment
+    browser = await owner(house, NEW)
+    page = await browser.submit(NEW, name="dora", scope=("mcp:tools",), until=date(house, days))
+    assert (page.status, problem in browser.words) == (400 if problem else 200, True)
+    if not problem:
+        assert user(house, "dora")["expires_at"] == house.time + days * DAY
+
+
 async def test_all_that_is_wrong_with_an_invitation_is_said_at_once() -> None:
     house = household()
     browser = await owner(house, NEW)
@@ -248,6 +274,22 @@ async def test_what_moves_money_is_not_ticked_for_anybody() -> None:
     browser = await owner(household(), NEW)
     ticked = re.findall(r'name="scope" value="([^"]+)" checked', browser.text)
     assert ticked == ["mcp", "mcp:tools", "mcp:resources"]
+
+
+async def test_a_scope_is_shown_within_the_one_that_includes_it() -> None:
+    browser = await owner(household(), NEW)
+    ticks = re.findall(
+        r'class="tick( within)?"><input type="checkbox" name="scope" value="([^"]+)"', browser.text
+    )
+    assert {name: bool(within) for within, name in ticks} == {
+        "*": False,
+        "mcp": False,
+        "financial": False,
+        "mcp:tools": True,
+        "mcp:tools:read": True,
+        "mcp:tools:write": True,
+        "mcp:resources": True,
+    }
 
 
 # ---------------------------------------------------------------- one person
@@ -292,6 +334,14 @@ async def test_the_only_owner_has_no_end_and_cannot_be_switched_off() -> None:
         ("until", date(house, 3)),
     )
     assert page.status == 400 and user(house, "alice")["expires_at"] is None
+
+
+async def test_of_two_owners_one_can_disable_the_other_and_not_themselves() -> None:
+    house = household()
+    house.store.db.execute("UPDATE users SET role = 'owner' WHERE name = 'bob'")
+    browser = await owner(house)
+    assert f"{BOB}/disable" in browser.text
+    assert f"{house.owner_id}/disable" not in browser.text
 
 
 async def test_an_invitation_is_made_anew_and_ended() -> None:

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from functools import partial
 from html import unescape
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import trio
 
 from auth import audit, audit_pages
 from auth.audit_words import EVENTS, KINDS, words_of
-from server.owner.trail import SHOWN
+from server.admin.audit import AuditAdmin
 from tests.auth.browser_fakes import Browser, House
 from tests.auth.people_fakes import household
 from tests.owner.test_people_pages import BOB, DAY, MINUTE, owner
@@ -79,27 +80,68 @@ def _day(at: int) -> str:
     return day_of(at)
 
 
-async def test_a_long_trail_comes_page_by_page_each_row_once_and_what_is_rare_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_long_trail_comes_page_by_page_each_row_once() -> None:
     house = household()
-    write(house, "policy.more", "local:0")
-    for place in range(2 * SHOWN + 7):
+    for place in range(107):
         write(house, "api_key.used", "user:usr_bob", reason=f"use {place}.")
-    browser, seen = await owner(house, f"{AUDIT}?kind=keys"), list[str]()
-    for _ in range(5):
-        seen += re.findall(r"use (\d+)\.", browser.words)
+    browser, pages = await owner(house, f"{AUDIT}?kind=keys"), list[list[str]]()
+    for _ in range(3):
+        pages.append(re.findall(r"use (\d+)\.", browser.words))
         further = re.search(r'href="([^"]*at=[^"]*)"', browser.text)
         if further is None:
             break
         await browser.get(unescape(further[1]))
-    assert seen == [str(place) for place in reversed(range(2 * SHOWN + 7))]
-    monkeypatch.setattr(audit_pages, "STRETCH", 15)
+    assert [len(page) for page in pages] == [50, 50, 7]
+    assert [use for page in pages for use in page] == [str(place) for place in reversed(range(107))]
+
+
+@pytest.mark.parametrize(("further", "found"), [(9, True), (10, False)])
+async def test_what_is_rare_is_looked_for_in_ten_stretches_and_then_on_request(
+    further: int, found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_pages, "STRETCH", 1)
+    house = household()
+    browser = await owner(house)
+    write(house, "policy.more", "local:0")
+    for _ in range(further):
+        write(house, "api_key.used", "user:usr_bob")
     await browser.get(f"{AUDIT}?kind=policy")
-    assert events(browser) == ["policy.more"]
-    monkeypatch.setattr(audit_pages, "STRETCH", 4)
-    await browser.get(f"{AUDIT}?kind=policy")
-    assert events(browser) == [] and "further back there may be" in browser.words
+    assert events(browser) == ["policy.more"] * found
+    assert ("further back there may be" in browser.words) is not found
+    if not found:
+        await browser.get(unescape(re.findall(r'href="([^"]*at=[^"]*)"', browser.text)[0]))
+        assert events(browser) == ["policy.more"]
+
+
+@pytest.mark.parametrize(("done_at", "words"), [(20, "All 20 rows"), (21, "The first 20 rows")])
+async def test_a_check_goes_through_so_many_answers_and_says_where_there_are_more(
+    done_at: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = 0
+
+    async def verify(*_: object) -> dict[str, object]:
+        nonlocal answers
+        answers += 1
+        return {"checked": 1, "at": answers, "broken": None, "done": answers == done_at, "head_lost": ""}
+
+    monkeypatch.setattr(AuditAdmin, "verify", verify)
+    browser = await owner(household(), AUDIT)
+    await browser.submit(VERIFY)
+    assert words in browser.words
+
+
+@pytest.mark.parametrize(
+    ("at", "understood"),
+    [("9" * 18, True), ("9" * 19, False), ("9" * 5_000, False), ("2", True), ("-2", False), ("²", False)],
+)
+async def test_a_place_in_the_trail_is_a_number_that_a_row_can_have(at: str, understood: bool) -> None:
+    house = household()
+    write(house, "policy.more", "local:0")
+    browser = await owner(house)
+    page = await browser.get(f"{AUDIT}?at={quote(at)}")
+    assert page.status == 200
+    assert (f'href="{AUDIT}">The newest' in browser.text) is understood
+    assert ("user.signed_in" in events(browser)) is (at != "2")
 
 
 async def test_the_trail_is_checked_on_request_and_a_row_that_was_altered_is_named() -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from html import unescape
 from typing import Any, cast
 
-from server.owner.upstreams import DEFINITIONS
 from server.trust.definitions import MAX_KEPT, seal_of
 from server.trust.desk import KnownUpstream, TrustDesk
 from server.trust.pins import UpstreamKey
@@ -24,6 +23,8 @@ from tests.trust.trust_fakes import (
     lists,
     names,
 )
+
+DEFINITIONS = 16
 
 UPSTREAMS, ACCEPT = "/account/upstreams", "/account/upstreams/accept"
 LOOK = f"{UPSTREAMS}/look?name=main/files"

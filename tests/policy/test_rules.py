@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from auth.values.model import Principal, PrincipalKind
-from server.limits.quotas import MOST_STRANGERS, STRANGERS
+from server.limits.quotas import STRANGERS
 from server.policy.rules import (
     ANOTHER_TYPE,
     NO_RULE,
@@ -20,6 +20,8 @@ from server.policy.rules import (
 )
 from server.settings.rules import RuleConfig
 from tests.policy.governing import governing
+
+MOST_STRANGERS = 5_000
 
 
 def rules(*tables: dict[str, Any]) -> list[PolicyRule]:

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,6 +90,33 @@ def test_removing_the_lock_file_lets_nobody_else_in(tmp_path: Path) -> None:
             raise AssertionError
     with open_home(tmp_path / "data"):
         pass
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_whoever_is_not_let_in_leaves_nothing_open(
+    removed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: set[int] = set()
+    real_open, real_close = os.open, os.close
+
+    def note_open(*given: Any, **how: Any) -> int:
+        descriptor = real_open(*given, **how)
+        opened.add(descriptor)
+        return descriptor
+
+    def note_close(descriptor: int) -> None:
+        opened.discard(descriptor)
+        real_close(descriptor)
+
+    with open_home(tmp_path / "data") as held:
+        if removed:
+            (held.path / "lock").unlink()
+        monkeypatch.setattr(os, "open", note_open)
+        monkeypatch.setattr(os, "close", note_close)
+        with pytest.raises(HomeLocked), open_home(tmp_path / "data"):
+            pass
+        monkeypatch.undo()
+    assert opened == set()
 
 
 def test_what_was_cut_off_is_cleared_at_the_start_and_nothing_else(tmp_path: Path) -> None:

@@ -221,12 +221,22 @@ def test_nothing_is_swept_that_a_decision_still_looks_at() -> None:
     assert keep.grants > TokenPolicy().access_ms, "an access token outlives the end of its login's use"
 
 
+@pytest.mark.parametrize(
+    ("table", "rows", "key"),
+    [
+        ("attempts", PIECE, "sequence"),
+        ("tasks", 10, "id_hash"),
+        ("charges", 20, "id"),
+        ("kept_calls", 20, "id call_key"),
+        ("conversations", 20, "id_hash"),
+    ],
+)
 async def test_more_than_one_piece_is_swept_in_small_writes(
-    furnished: AnyStore, monkeypatch: pytest.MonkeyPatch
+    furnished: AnyStore, table: str, rows: int, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fill(db: StoreDb) -> None:
-        for number in range(2 * PIECE + 1):
-            db.execute("INSERT INTO attempts (bucket, at, sequence) VALUES ('b', 0, ?)", number)
+        for number in range(2 * rows + 1):
+            insert(db, table, **dict.fromkeys(key.split(), number if table == "attempts" else f"{number}"))
 
     await furnished.write(fill)
     pieces: list[int] = []
@@ -240,8 +250,8 @@ async def test_more_than_one_piece_is_swept_in_small_writes(
     monkeypatch.setattr(maintenance, "_delete", counting)
     swept = await sweep_now(furnished)
     assert swept is not None
-    assert swept["attempts"] == 2 * PIECE + 1
-    assert pieces == [PIECE, PIECE, 1]
+    assert swept[table] == 2 * rows + 1
+    assert pieces == [rows, rows, 1]
 
 
 async def test_more_than_is_found_at_once_is_swept_in_one_run(

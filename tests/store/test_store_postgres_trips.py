@@ -16,7 +16,7 @@ import trio.testing
 from store_engines import NOW
 
 from auth.values.db import AuditEntry
-from server.store import meta
+from server.store import meta, postgres_trips
 from server.store.audit_chain import AuditChain
 from server.store.jobs import Collided, ConstraintFailed, StoreBroken, StoreDb
 from server.store.postgres import open_postgres_store
@@ -299,3 +299,16 @@ async def test_what_was_foreseen_is_no_answer_once_anything_was_written(store: T
     assert became[0] == [None, "1", "1", None]
     assert isinstance(became[1], LookupError)
     assert became[2] == ["1", "3", "3", None]
+
+
+async def test_of_more_statements_than_are_prepared_the_others_are_asked_as_they_are(
+    postgres_database: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(db: StoreDb) -> list[object]:
+        rows = [db.fetch_one(f"SELECT ? + {number} AS sum", 1) for number in range(5)]
+        prepared = db.fetch_one("SELECT count(*) AS count FROM pg_prepared_statements")
+        return [*(row and row["sum"] for row in rows), prepared and prepared["count"]]
+
+    monkeypatch.setattr(postgres_trips, "_PREPARED", 3)
+    async with open_postgres_store(postgres_database, clock=lambda: NOW) as store:
+        assert await store.write(ask) == [1, 2, 3, 4, 5, 3]

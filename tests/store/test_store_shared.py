@@ -5,9 +5,11 @@ Each has a store of its own here; only what they do to the database tells them a
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -345,6 +347,25 @@ async def test_two_that_start_on_a_bare_database_bring_it_up_once(postgres_serve
             for _ in range(3):
                 nursery.start_soon(start)
         assert opened == [len(packaged_migrations())] * 3
+
+
+async def test_whoever_starts_waits_for_another_who_brings_the_schema_up(
+    postgres_database: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_connection, "_PREDECESSOR_MILLIS", 1)
+    looked: list[float] = []
+    with attacker(postgres_database) as alone:
+        alone.execute(postgres_connection.ALONE)
+
+        def pause(seconds: float) -> None:
+            looked.append(seconds)
+            if len(looked) == 3:
+                alone.execute(postgres_connection.NOT_ALONE)
+
+        clock = SimpleNamespace(sleep=pause, monotonic=time.monotonic)
+        monkeypatch.setattr(postgres_connection, "time", clock)
+        async with open_postgres_store(postgres_database, clock=lambda: NOW):
+            assert len(looked) == 3
 
 
 async def test_the_schema_is_not_changed_while_others_use_it_and_nobody_goes_on_with_another_one(

@@ -9,10 +9,11 @@ import trio
 
 from server.store.jobs import StoreBroken
 from server.till.calls import Unpaid
-from server.till.charges import KEPT_MS
 from server.till.deposits import Deposited, Depositor
 from server.till.offers import Offer
 from tests.till.open_till import ANN, NOT_CERTAIN, WALLET, open_till
+
+KEPT_MS = 86_400_000
 
 AMOUNT = 5_000_000
 OFFER = Offer(server="main", tool="deposit", amount=AMOUNT, version="deposit")

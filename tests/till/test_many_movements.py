@@ -11,7 +11,7 @@ import trio
 from server.store.jobs import StoreDb
 from server.till import statements, wallets
 from server.till.ledger import PIECE
-from server.till.statements import STRETCH, StatementFilter
+from server.till.statements import StatementFilter
 from tests.engine_under_test import place_of
 from tests.till.books_fakes import (
     ANN,
@@ -25,6 +25,8 @@ from tests.till.books_fakes import (
     moved,
     open_books_at,
 )
+
+STRETCH = 20_000
 
 MANY = 100_000
 JOB = 5_000

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from server.till.penalties import FREE_OF_A_CALLER, Penalties
+from server.till.penalties import Penalties
+
+FREE_OF_A_CALLER = 100
 
 
 def test_a_strangers_first_is_free_and_then_each_costs_twice_the_time() -> None:

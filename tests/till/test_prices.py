@@ -299,11 +299,16 @@ def test_an_agent_whose_price_is_none_cannot_be_offered() -> None:
         Catalog([Source(name="a", backend=backend)], None, prices(payments=PAYMENTS))
 
 
-def test_an_output_schema_that_allows_for_a_challenge_can_be_sent() -> None:
+@pytest.mark.parametrize("kind", [{}, {"type": "object"}, {"type": "string"}])
+def test_an_output_schema_that_allows_for_a_challenge_can_be_sent(kind: dict[str, Any]) -> None:
     found = prices("$0.01")
-    tool = a_tool(output_schema={"type": "object", "properties": {"now": {"type": "string"}}})
+    above = {"$schema": "s", "$defs": {"a": {}}, "definitions": {"b": {}}}
+    tool = a_tool(output_schema={**above, **kind, "properties": {"now": {"$ref": "#/$defs/a"}}})
     price = found.price(tool, Mute())
     assert price is not None
     shown = found.shown(tool, price)
     schema = msgspec.json.decode(msgspec.json.encode(shown.output_schema))
-    assert schema["anyOf"][1]["required"] == ["x402Version", "accepts"]
+    answer, challenge = schema.pop("anyOf")
+    assert answer == {**kind, "properties": {"now": {"$ref": "#/$defs/a"}}}
+    assert challenge["required"] == ["x402Version", "accepts"]
+    assert schema == above | (kind if kind == {"type": "object"} else {})

@@ -15,11 +15,13 @@ from auth.values.model import Principal, PrincipalKind
 from server.backends.wallet import GivenReceipt, Outlay
 from server.store.arrears import Arrears
 from server.store.jobs import JobTooSlow, StoreBroken, StoreFull, StoreUnavailable
-from server.till.purchases import MOST_OWED, MOST_TAKEN, NOT_BOOKED, PurchaseBook
+from server.till.purchases import MOST_TAKEN, NOT_BOOKED, PurchaseBook
 from server.till.receipts import Receipts
 from tests.till.books_fakes import checked
 from tests.till.open_till import OpenTill, no_room, open_till
 from tests.till.test_receipts import ISSUER, a_charge, a_key, opened, receipt
+
+MOST_OWED = 1_000
 
 ASSET = "0x036CbD53842c5426634e7929541eC2318f3dCF7e"
 CHAIN = f"chain:eip155:84532:{ASSET.lower()}"

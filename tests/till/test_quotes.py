@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from till_fakes import NOW
 
 from server.repeats.fingerprint import NotComparable, canonical, fingerprint
-from server.till.quotes import QUOTE_SECONDS, BadQuote, Quotes
+from server.till.quotes import BadQuote, Quotes
 from tests.till.open_till import an_offer
+
+QUOTE_SECONDS = 600
 
 KEY = b"k" * 32
 

@@ -14,7 +14,7 @@ from server.till.calls import Refusal, Served, Shown, Started
 from server.till.deposits import Deposited, Depositor
 from server.till.offers import Offer
 from server.till.payments import PaymentRow
-from server.till.settlement import SENT_MS, Settlements
+from server.till.settlement import Settlements
 from server.x402.chain import LATE_SECONDS, ChainUnreachable
 from server.x402.facilitators import FacilitatorDown
 from server.x402.payments import Payment
@@ -22,6 +22,8 @@ from server.x402.settlements import AlreadyUsed, Rejected, SettleOutcome, Unknow
 from tests.till.held_facilitators import Sent, hold_settlements
 from tests.till.open_till import ANN, ANSWER, NOT_CERTAIN, WALLET, OpenTill, a_call, an_offer, open_till
 from tests.x402.builders import TRANSACTION
+
+SENT_MS = 420_000
 
 AMOUNT = 5_000_000
 DEPOSIT = Offer(server="main", tool="deposit", amount=AMOUNT, version="deposit")

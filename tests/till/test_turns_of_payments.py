@@ -4,13 +4,14 @@ counts as one that was not, and what is known of it stays known."""
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
 from server.store.jobs import JobTooSlow, StoreBroken, StoreUnavailable
-from server.till.calls import Refusal, Served, Shown, Started
+from server.till.calls import Earlier, Refusal, Served, Shown, Started
 from server.till.deposits import Deposited, Depositor
 from server.till.offers import Offer
 from server.x402.facilitators import FacilitatorDown
@@ -144,3 +145,25 @@ async def test_a_deposit_in_doubt_is_not_told_that_nothing_was_done() -> None:
         await looks(at, 1, 1)
         assert isinstance(await deposits.take(AMOUNT, payment, WHO), Deposited)
         assert (await at.wallet())["balance"] == AMOUNT
+
+
+async def test_of_two_payments_for_one_call_that_was_begun_stays_under_way_until_it_is_served() -> None:
+    became: list[Any] = []
+    async with open_till() as at:
+        under_way = at.settlements.under_way
+
+        async def begin() -> None:
+            became.append(await at.till.begin(a_call(), an_offer(), Shown(payment=at.payment(), key="k")))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(begin)
+            nursery.start_soon(begin)
+            await trio.testing.wait_all_tasks_blocked()
+            (begun,) = became
+            assert isinstance(begun, Started)
+            assert list(under_way._running) == [begun.id]
+            await at.till.finish(begun, ANSWER)
+        assert isinstance(became[1], Earlier)
+        assert became[1].charge_id == begun.id
+        assert list(under_way._running) == []
+        assert at.facilitators.verified == 2

@@ -12,15 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.mcp.messages import Tool
-from server.trust.definitions import (
-    MAX_KEPT,
-    Definition,
-    DefinitionKey,
-    canonical,
-    define,
-    judge,
-    seal_of,
-)
+from server.trust.definitions import Definition, DefinitionKey, canonical, define, judge, seal_of
+
+MAX_KEPT = 65_536
 
 TOOL: dict[str, Any] = {
     "name": "read",

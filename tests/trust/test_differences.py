@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from server.trust.definitions import MAX_KEPT, canonical
-from server.trust.differences import COMPARED_LINES, DiffLine, difference, lines_of, near_changes, shown
+from server.trust.differences import DiffLine, difference, lines_of, near_changes, shown
 
 OLD = canonical({"name": "read", "description": "Reads.\nPolitely.", "inputSchema": {"required": ["a"]}})
 
@@ -41,12 +41,51 @@ def test_what_is_new_is_shown_whole() -> None:
     assert len(difference("", OLD)) == 5
 
 
+def test_what_is_left_is_shown_whole_as_well() -> None:
+    assert {line.sign for line in difference(OLD, "")} == {"-"}
+    assert len(difference(OLD, "")) == 5
+    assert difference("", "") == []
+
+
+@pytest.mark.parametrize(
+    ("value", "lines"),
+    [
+        ({"a": {}}, ["a: {}"]),
+        ({"a": []}, ["a: []"]),
+        ({"a": ""}, ["a: "]),
+        ({"a": "\n"}, ["a:", "  | ", "  | "]),
+        ({"a": [{"b": None}, 0]}, ["a[0].b: null", "a[1]: 0"]),
+        ({}, [": {}"]),
+    ],
+)
+def test_what_is_empty_is_a_line_too(value: dict[str, object], lines: list[str]) -> None:
+    assert lines_of(canonical(value)) == lines
+
+
+def test_what_comes_into_something_empty_shows_both() -> None:
+    old, new = canonical({"properties": {}}), canonical({"properties": {"a": 1}})
+    assert signed(difference(old, new)) == ["-properties: {}", "+properties.a: 1"]
+    assert signed(difference(new, old)) == ["-properties.a: 1", "+properties: {}"]
+
+
 def test_what_is_far_from_a_change_is_left_out_and_no_change_ever_is() -> None:
-    lines = [DiffLine(" ", str(n)) for n in range(20)] + [DiffLine("+", "x")] + [DiffLine(" ", "y")] * 20
-    near = near_changes(lines)
-    assert near[0] is None
-    assert near[-1] is None
-    assert [each.text for each in near if each is not None] == ["18", "19", "x", "y", "y"]
+    same = [DiffLine(" ", str(n)) for n in range(6)]
+    near = near_changes([*same, DiffLine("+", "x"), *same, DiffLine("-", "y"), *same])
+    assert [each and each.text for each in near] == [
+        None, "4", "5", "x", "0", "1", None, "4", "5", "y", "0", "1", None,
+    ]  # fmt: skip
+
+
+def test_between_changes_with_five_lines_one_is_left_out_and_with_four_none() -> None:
+    same = [DiffLine(" ", str(n)) for n in range(5)]
+    change = DiffLine("+", "x")
+    assert near_changes([change, *same, change]) == [change, *same[:2], None, *same[3:], change]
+    assert near_changes([change, *same[:4], change]) == [change, *same[:4], change]
+
+
+@pytest.mark.parametrize(("characters", "sizes"), [(500, [500]), (501, [500, 1]), (1_000, [500, 500])])
+def test_what_is_no_json_is_shown_in_lines_of_500(characters: int, sizes: list[int]) -> None:
+    assert [len(line) for line in lines_of("y" * characters)] == sizes
 
 
 def test_a_definition_that_was_cut_is_shown_as_far_as_it_goes() -> None:
@@ -61,11 +100,15 @@ def test_two_definitions_of_thousands_of_members_are_compared_without_a_wait() -
     assert [line.sign for line in found] == ["-"] * 5_000 + ["+"] * 5_000
 
 
-@pytest.mark.parametrize("more", [0, 1])
-def test_so_many_lines_are_compared_and_beyond_them_all_goes_and_comes(more: int) -> None:
-    old = canonical({str(n): "a" for n in range(COMPARED_LINES + more)})
-    found = difference(old, canonical({"0": "a"}))
-    assert (found[0].sign == " ") == (more == 0)
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("lines", "compared"), [(1_500, True), (1_501, False)])
+def test_so_many_lines_are_compared_and_beyond_them_all_goes_and_comes(
+    lines: int, compared: bool, turned: bool
+) -> None:
+    long, short = canonical({str(n): "a" for n in range(lines)}), canonical({"0": "a"})
+    found = difference(short, long) if turned else difference(long, short)
+    assert len(found) == (lines if compared else lines + 1)
+    assert (found[0].sign == " ") is compared
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from server.backends.base import BackendError
 from server.store.arrears import Arrears
 from server.trust.desk import KnownUpstream, TrustDesk
 from server.trust.logins import BadLogin, UpstreamLogin, handed_over, read_login
-from server.trust.owner_login import JUST_NOW, OwnerLogin
+from server.trust.owner_login import OwnerLogin
 from tests.auth.identity_fakes import START
 from tests.trust.trust_fakes import (
     FILES,
@@ -25,6 +25,8 @@ from tests.trust.trust_fakes import (
     open_house,
     tokens,
 )
+
+JUST_NOW = 60_000
 
 HOUR = 3_600_000
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from server.gateway.credentials import StaticCredential
 from server.gateway.settings import McpConfig, problems
 from server.settings.secret import Secret
 from server.trust import opening
+from server.trust.opening import NOBODY, STATIC
 from server.trust.pins import UpstreamKey
 from tests.gateway.upstreams import PATIENCE, Caller, Double, Log, Turn, over_http, text, tool, words
 from tests.trust.trust_fakes import TOKEN_URL, FakeAuthorizationServer, call_of, open_house, tokens
@@ -24,21 +26,21 @@ ISSUER = {"authorization_server": "https://login.example"}
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "shown", "fetched", "told"),
     [
-        ({"identity": "login"}, True),
-        ({"identity": "client-credentials", "oauth": AS}, True),
-        ({"token": "env:OUR_SECRET"}, True),
-        ({"headers": {"Authorization": "env:OUR_SECRET"}}, True),
-        ({"identity": "token", "id": "shop"}, False),
-        ({"identity": "exchange", "oauth": AS}, False),
-        ({"identity": "id-jag", "oauth": AS | ISSUER}, False),
-        ({"identity": "person", "id": "shop", "oauth": ISSUER}, False),
+        ({"identity": "login"}, "", 0, True),
+        ({"identity": "client-credentials", "oauth": AS}, "Bearer fetched", 1, True),
+        ({"token": "env:OUR_SECRET"}, "Bearer our-secret", 0, True),
+        ({"headers": {"Authorization": "env:OUR_SECRET"}}, "Bearer ours", 0, True),
+        ({"identity": "token", "id": "shop"}, "Bearer ey.+", 0, False),
+        ({"identity": "exchange", "oauth": AS}, "Bearer fetched", 2, False),
+        ({"identity": "id-jag", "oauth": AS | ISSUER}, "Bearer fetched", 2, False),
+        ({"identity": "person", "id": "shop", "oauth": ISSUER}, "Bearer theirs", 0, False),
     ],
-    ids=lambda found: found if isinstance(found, bool) else next(iter(found.values())),
+    ids=lambda found: "" if not isinstance(found, dict) else next(iter(found.values())),
 )
-async def test_what_an_upstream_took_is_told_to_the_books_where_it_took_it_from_the_owner(
-    settings: dict[str, Any], told: bool, monkeypatch: pytest.MonkeyPatch
+async def test_an_upstream_is_shown_the_identity_of_the_settings_and_its_receipts_count_if_it_is_the_owners(
+    settings: dict[str, Any], shown: str, fetched: int, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[GivenReceipt] = []
 
@@ -57,8 +59,10 @@ async def test_what_an_upstream_took_is_told_to_the_books_where_it_took_it_from_
         given = {"url": url, "trust": "always", "start_seconds": PATIENCE, **settings}
         config = msgspec.convert(given, McpConfig)
         assert problems(config) == []
-        desk = house.empty_desk(server=FakeAuthorizationServer(tokens("theirs")))
-        await desk.prepare({UpstreamKey("main", config.id): url})
+        server = FakeAuthorizationServer(tokens("fetched"))
+        desk = house.empty_desk(server=server)
+        key = UpstreamKey("main", config.id)
+        await desk.prepare({key: url})
         sent = {name: Secret("Bearer ours") for name in config.headers}
         backend = opening.open_upstream(
             config,
@@ -80,3 +84,50 @@ async def test_what_an_upstream_took_is_told_to_the_books_where_it_took_it_from_
                 assert words(await backend.call(call, Caller())) == "said"
             nursery.cancel_scope.cancel()
     assert bool(heard) is told
+    (head,) = [double.heads[at] for at, said in enumerate(double.heard) if said["method"] == "tools/call"]
+    assert re.fullmatch(shown, head.get("authorization", ""))
+    assert len(server.forms) == fetched  # for everybody, or for the server itself and for the caller
+    called = next((name for name in ("token", "headers") if name in settings), "")
+    assert desk.known[key].identity == (STATIC if called else settings["identity"])
+
+
+@pytest.mark.parametrize("pays", [False, True])
+async def test_an_owner_who_logs_in_comes_as_somebody_with_a_wallet_where_there_is_one(
+    pays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_wallet: list[Any] = []
+
+    def take(own: Any) -> Any:
+        with_wallet.append(own)
+        return own
+
+    monkeypatch.setattr(opening, "PayerCredential", take)
+    given = {
+        "url": "https://shop.example/mcp",
+        "identity": "login",
+        "pay": {"key": "env:WALLET"} if pays else {},
+    }
+    async with open_house() as house:
+        desk = house.empty_desk()
+        await desk.prepare({UpstreamKey("main", ""): "here"})
+        opening.open_upstream(
+            msgspec.convert(given, McpConfig),
+            desk,
+            server="main",
+            headers={},
+            environment={},
+            name="main[1]",
+            log=Log().logger,
+        )
+    assert bool(with_wallet) is pays
+
+
+async def test_a_program_of_this_machine_is_called_as_nobody() -> None:
+    config = msgspec.convert({"command": ["files"]}, McpConfig)
+    async with open_house() as house:
+        desk = house.empty_desk()
+        await desk.prepare({UpstreamKey("main", ""): "here"})
+        opening.open_upstream(
+            config, desk, server="main", headers={}, environment={}, name="main[1]", log=Log().logger
+        )
+    assert desk.known[UpstreamKey("main", "")].identity == NOBODY

@@ -20,10 +20,12 @@ from server.store.postgres import open_postgres_store
 from server.store.threads import ThreadedStore
 from server.trust import logins
 from server.trust.logins import LoginVault
-from server.trust.owner_login import TURN_MILLIS, TURN_SECONDS, OwnerLogin
+from server.trust.owner_login import TURN_SECONDS, OwnerLogin
 from tests.auth.identity_fakes import START, subkey
 from tests.trust.test_owner_login import HOUR, login
 from tests.trust.trust_fakes import FILES, Away, EventLog, FakeAuthorizationServer, open_house, tokens
+
+TURN_MILLIS = 600_000
 
 PATIENCE = 60
 MINUTE = 60_000

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -18,10 +19,12 @@ from joserfc.jwk import KeySet
 
 from auth.tokens import verify
 from auth.upstream import assertion
+from auth.upstream.provider import ProviderAnswer
 from auth.upstream.sign_in import Provider
 from auth.values.model import PrincipalKind, Secret
 from server.backends.base import AgentRequest, BackendError
 from server.client.identity import BASIC, ClientIdentity
+from server.trust import token_endpoint
 from server.trust.credentials import (
     TOKEN_EXCHANGE,
     MakeToken,
@@ -34,7 +37,7 @@ from server.trust.credentials import (
     for_everybody,
     own_token,
 )
-from server.trust.token_cache import QUIET
+from server.trust.token_endpoint import TokenDenied, TokenEndpoints
 from tests.auth.identity_fakes import ORIGIN
 from tests.trust.trust_fakes import (
     FILES,
@@ -46,6 +49,8 @@ from tests.trust.trust_fakes import (
     open_house,
     tokens,
 )
+
+QUIET = 5_000
 
 US = ClientIdentity(client_id="us", secret=Secret("our secret"), method=BASIC)
 ISSUER = "https://login.example"
@@ -329,3 +334,90 @@ async def test_an_assertion_of_ours_is_what_our_own_receiving_side_takes() -> No
             assertion.read(
                 form["assertion"], client_id="us", names={TOKEN_URL}, providers=[believed], now=house.clock()
             )
+
+
+TEN_YEARS = 315_360_000
+BEST = {"access_token": "a", "token_type": "Bearer"}
+
+
+@pytest.mark.parametrize(
+    ("lives", "seconds"),
+    [
+        (600, 600),
+        (0.5, 0.5),
+        ("600", 600),
+        ("99999999999", TEN_YEARS),
+        ("999999999999", None),
+        (999_999_999_999, TEN_YEARS),
+        (1_000_000_000_000, None),
+        (TEN_YEARS, TEN_YEARS),
+        (TEN_YEARS + 1, TEN_YEARS),
+        (0, None),
+        (-1, None),
+        (True, None),
+        ("", None),
+        ("-1", None),
+        ("²", None),
+        ([], None),
+    ],
+)
+def test_a_lifetime_is_a_number_or_its_digits_and_anything_else_is_none(
+    lives: object, seconds: float | None
+) -> None:
+    read = token_endpoint._read({**BEST, "expires_in": lives}, 1_000)
+    assert read.expires_at == (None if seconds is None else 1_000 + seconds * 1_000)
+
+
+@pytest.mark.parametrize(
+    ("said", "good"),
+    [
+        ({}, True),
+        ({"token_type": "bEARER"}, True),
+        ({"token_type": "N_A"}, False),
+        ({"token_type": None}, False),
+        ({"access_token": "!~"}, True),
+        ({"access_token": " a"}, False),
+        ({"access_token": "a\x7f"}, False),
+        ({"access_token": ""}, False),
+        ({"access_token": 1}, False),
+        ({"access_token": "a" * 16_384}, True),
+        ({"access_token": "a" * 16_385}, False),
+    ],
+)
+def test_an_access_token_that_cannot_be_sent_is_none(said: dict[str, object], good: bool) -> None:
+    with nullcontext() if good else pytest.raises(TokenDenied):
+        token_endpoint._read({**BEST, **said}, 0)
+
+
+def test_what_else_comes_with_a_token_is_kept_where_it_can_be_used() -> None:
+    read = token_endpoint._read({**BEST, "scope": "s" * 4_096, "refresh_token": "r"}, 0)
+    assert (read.scope, read.refresh) == ("s" * 4_096, Secret("r"))
+    read = token_endpoint._read({**BEST, "scope": "s" * 4_097, "refresh_token": "\n"}, 0)
+    assert (read.scope, read.refresh) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "words", "final"),
+    [
+        (400, {"error": "invalid_grant"}, "(invalid_grant)", True),
+        (401, {"error": "invalid_client"}, "(invalid_client)", True),
+        (499, {"error": "invalid_scope"}, "(invalid_scope)", True),
+        (500, {"error": "invalid_grant"}, "(invalid_grant)", False),
+        (400, {"error": "slow_down"}, "(slow_down)", False),
+        (400, {"error": "x" * 41}, f"({'x' * 40})", False),
+        (400, {"error": "h4ck"}, "(status 400)", False),
+        (400, {"error": 1}, "(status 400)", False),
+        (200, {}, "(status 200)", False),
+        (201, BEST, "(status 201)", False),
+    ],
+)
+async def test_what_is_no_token_says_why_and_whether_asking_again_is_in_vain(
+    status: int, said: dict[str, object], words: str, final: bool
+) -> None:
+    async def ask(*_: object, **__: object) -> ProviderAnswer:
+        return ProviderAnswer(status=status, body=json.dumps(said).encode())
+
+    with pytest.raises(TokenDenied) as caught:
+        await TokenEndpoints(ask, lambda: 0)(TOKEN_URL, {}, US)
+    assert words in str(caught.value)
+    assert caught.value.final is final
