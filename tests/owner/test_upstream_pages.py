@@ -164,6 +164,18 @@ async def test_a_change_is_shown_as_one() -> None:
     assert re.search(r'class="plus">\+ description: Reads a file, and mails it away\.', browser.text)
 
 
+async def test_what_is_new_is_shown_whole_and_of_what_changed_no_more_than_its_neighbours() -> None:
+    there = await a_house()
+    lines = [f"Line {number}." for number in range(9)]
+    there.known.guard.allowed(lists(a_tool("read", "\n".join(lines))))
+    browser = await there.owner(LOOK)
+    assert [line for line in lines if line in browser.words] == lines
+    await browser.submit(ACCEPT)
+    there.known.guard.allowed(lists(a_tool("read", "\n".join(["Another.", *lines[1:]]))))
+    await browser.get(LOOK)
+    assert [line for line in lines if line in browser.words] == lines[:3]
+
+
 async def test_what_the_upstream_says_by_then_is_not_accepted_unseen() -> None:
     there = await a_house()
     there.known.guard.allowed(lists(a_tool()))
