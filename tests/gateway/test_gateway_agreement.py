@@ -1,4 +1,4 @@
-"""What is agreed on with an upstream (server/gateway/agreement.py): which era its answers tell of, and what each request declares."""
+"""Agreements with upstreams (server/gateway/agreement.py): the era that their answers tell of, and the declarations of each request."""
 
 from __future__ import annotations
 
