@@ -175,9 +175,8 @@ class Copy:
             status = self._running.wait(seconds)
             since = 0.0
         except subprocess.TimeoutExpired:
-            since = (
-                time.time() - self._watch.stat().st_mtime
-            )  # before its end, of which pytest may write, too
+            # Before its end, of which pytest may write, too.
+            since = time.time() - self._watch.stat().st_mtime
             _end(self._running)
         if self._over:
             raise Over

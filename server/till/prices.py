@@ -82,8 +82,6 @@ class Prices:
         authored = written is None
         if written is None:
             written = self._authors(tool)
-        if (written is None or written == FREE) and not own.price_for:
-            return None
         prices = {
             kind: self._understood(own.price_for.get(kind, FREE if written is None else written))
             for kind in KIND_OF.values()

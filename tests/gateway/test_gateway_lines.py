@@ -6,7 +6,21 @@ from typing import Any
 
 import pytest
 import trio
-from upstreams import CAN_ALL, MODERN, Caller, Double, Refused, Turn, gate, over_tcp, soon, text, tool, words
+from upstreams import (
+    CAN_ALL,
+    MODERN,
+    Caller,
+    Double,
+    Refused,
+    Turn,
+    gate,
+    over_http,
+    over_tcp,
+    soon,
+    text,
+    tool,
+    words,
+)
 
 from server.backends.base import (
     BackendError,
@@ -393,6 +407,15 @@ async def test_a_log_message_is_the_callers_where_it_is_alone(somebody_else: dic
         assert caller.events == [LogMessage(level="warning", data="hot", logger="stove")]
         assert other.events == []
         assert double.of("logging/setLevel")[0]["params"] == {"level": "info"}
+
+
+@pytest.mark.parametrize("over", [over_tcp, over_http])
+async def test_a_session_is_told_a_level_where_it_is_lower_than_any_before(over: Any) -> None:
+    double = Double(capabilities={"tools": {}, "logging": {}})
+    async with over(double) as at, gate(**{"tcp" if over is over_tcp else "url": at}) as door:
+        for level in ("warning", "warning", "error", "info", "info", None, "warning"):
+            await door.say("hello", log_level=level)
+    assert [each["params"]["level"] for each in double.of("logging/setLevel")] == ["warning", "info"]
 
 
 async def test_changed_lists_are_read_again_and_announced() -> None:

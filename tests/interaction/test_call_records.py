@@ -69,7 +69,7 @@ def line_of(made: House) -> dict[str, Any]:
 
 @pytest.fixture
 def moment(monkeypatch: pytest.MonkeyPatch) -> int:
-    """The time by the clock of calls, in milliseconds."""
+    """Stop the clock of calls; return its time in milliseconds."""
     monkeypatch.setattr(perform, "time_ns", lambda: 1_800_000_000_123_999_999)
     return 1_800_000_000_123
 

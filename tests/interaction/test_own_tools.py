@@ -200,7 +200,7 @@ LONGEST = 8192
 
 
 class Personal(Library):
-    """With something to read for each caller alone."""
+    """A library with something to read for each caller alone."""
 
     def resources(self) -> Sequence[Resource]:
         return [Resource(uri="data://".ljust(size, "x"), name="words") for size in (LONGEST, LONGEST + 1)]

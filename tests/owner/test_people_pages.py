@@ -247,6 +247,27 @@ async def test_what_is_wrong_with_an_invitation_is_said_at_its_field_and_what_wa
     assert house.rows("one_time_links") == []
 
 
+@pytest.mark.parametrize(("wait", "days"), [("1", 1), ("30", 30), ("2", 3), ("x", 3)])
+async def test_a_link_works_for_as_long_as_was_chosen_or_else_for_the_usual_time(
+    wait: str, days: int
+) -> None:
+    house = household()
+    browser = await owner(house, NEW)
+    await browser.submit(NEW, name="dora", scope=("mcp:tools",), wait=wait)
+    assert house.rows("one_time_links")[-1]["expires_at"] == house.time + days * DAY
+
+
+@pytest.mark.parametrize(("state", "told"), [("enabled", "over"), ("disabled", "disabled")])
+async def test_an_account_whose_time_has_come_is_told_as_over_unless_more_is_wrong(
+    state: str, told: str
+) -> None:
+    house = household()
+    sql = "UPDATE users SET state = ?, expires_at = ? WHERE name = 'bob'"
+    house.store.db.execute(sql, state, house.time)
+    browser = await owner(house)
+    assert re.findall(r"<bdi>bob</bdi>.*?<span class=\"tag[^>]*>(\w+)<", browser.text, re.DOTALL) == [told]
+
+
 @pytest.mark.parametrize(
     ("days", "problem"),
     [(0, "has begun already"), (1, ""), (CENTURY_DAYS, ""), (CENTURY_DAYS + 1, "no day that")],

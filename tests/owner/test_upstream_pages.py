@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from html import unescape
+from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
+from server.owner.upstreams import _as_many_as_fit
 from server.trust.definitions import MAX_KEPT, seal_of
 from server.trust.desk import KnownUpstream, TrustDesk
 from server.trust.pins import UpstreamKey
@@ -113,6 +117,42 @@ async def test_what_is_known_of_each_upstream_stands_in_its_row() -> None:
     assert "offers what it likes" in notes
 
 
+async def test_upstreams_with_something_to_look_at_come_first_and_then_by_name() -> None:
+    there = await a_house()
+    keys = [UpstreamKey("main", name) for name in ("zebra", "bee", "ant")]
+    await there.desk.prepare({FILES: "here", **dict.fromkeys(keys, "here")})
+    for key in keys:
+        guard = there.desk.guard(key, "always" if key.agent == "ant" else "pinned")
+        there.desk.enter(KnownUpstream(key=key, what="-", url="", identity="nobody", guard=guard))
+        guard.allowed(lists(a_tool()))
+    there.known.guard.allowed(lists(a_tool()))
+    browser = await there.owner()
+    assert re.findall(r"main/(\w+)", browser.words) == ["bee", "files", "zebra", "ant"]
+
+
+@pytest.mark.parametrize(
+    ("at", "shown"),
+    [("1", 1), ("2", 2), ("0000001", 2), ("000001", 1), ("-1", 2), ("x", 2), ("", 2)],
+)
+async def test_a_page_begins_at_a_definition_that_there_is(at: str, shown: int) -> None:
+    there = await a_house()
+    there.known.guard.allowed(lists(a_tool("read"), a_tool("write")))
+    browser = await there.owner(f"{LOOK}&at={at}")
+    assert browser.words.count("description: Reads a file.") == shown
+
+
+@pytest.mark.parametrize(
+    ("characters", "accepted", "fit"), [(0, 0, 2), (1, 0, 1), (0, 1, 1), (100_000, 0, 1)]
+)
+def test_as_much_stands_on_a_page_as_a_browser_takes_and_never_nothing(
+    characters: int, accepted: int, fit: int
+) -> None:
+    waiting: Any = [SimpleNamespace(key=name, text="x" * (100_000 + characters)) for name in "ab"]
+    pins = {"b": SimpleNamespace(text="x")} if accepted else {}
+    upstream: Any = SimpleNamespace(guard=SimpleNamespace(pins=pins))
+    assert _as_many_as_fit(waiting, upstream) == waiting[:fit]
+
+
 async def test_a_change_is_shown_as_one() -> None:
     there = await a_house()
     there.known.guard.allowed(lists(a_tool()))
@@ -123,6 +163,18 @@ async def test_a_change_is_shown_as_one() -> None:
     assert "tool read changed" in browser.words
     assert re.search(r'class="minus">- description: Reads a file\.', browser.text)
     assert re.search(r'class="plus">\+ description: Reads a file, and mails it away\.', browser.text)
+
+
+async def test_what_is_new_is_shown_whole_and_of_what_changed_no_more_than_its_neighbours() -> None:
+    there = await a_house()
+    lines = [f"Line {number}." for number in range(9)]
+    there.known.guard.allowed(lists(a_tool("read", "\n".join(lines))))
+    browser = await there.owner(LOOK)
+    assert [line for line in lines if line in browser.words] == lines
+    await browser.submit(ACCEPT)
+    there.known.guard.allowed(lists(a_tool("read", "\n".join(["Another.", *lines[1:]]))))
+    await browser.get(LOOK)
+    assert [line for line in lines if line in browser.words] == lines[:3]
 
 
 async def test_what_the_upstream_says_by_then_is_not_accepted_unseen() -> None:

@@ -266,6 +266,19 @@ async def test_the_next_month_begins_with_nothing(store: AnyStore) -> None:
     assert (later.today, later.month, later.tools[0].ever) == (0, 0, CENT)
 
 
+async def test_a_month_begins_with_its_first_moment_and_what_was_before_is_not_added_up(
+    store: AnyStore,
+) -> None:
+    begins = 1_803_859_200_000  # 2027-03-01
+    await store.write(partial(given, amount=1_000_000))
+    await store.write(partial(called, number=1, at=begins - 1))
+    await store.write(partial(called, number=2, at=begins))
+    counted = Takings(store)
+    found = await counted.look(begins)
+    assert (found.today, found.month, found.tools[0].ever) == (CENT, CENT, 2 * CENT)
+    assert {day for _, day in counted._sums} == {begins // DAY}
+
+
 async def test_payments_without_an_outcome_are_counted_with_the_oldest(store: AnyStore) -> None:
     sql = (
         "INSERT INTO payments (id, network, asset, payer, nonce, proof_hash, purpose, fingerprint, server, caller, atomic, amount,"

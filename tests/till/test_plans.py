@@ -146,7 +146,17 @@ async def test_whoever_is_on_several_plans_is_covered_by_any_and_pays_the_least(
     ]
     assert found[-1].amount == 4_000
     assert (await cover(store, an_offer(2_000), now=NOW + 2)).amount == 2_000  # a plan never makes it dearer
+    same = await cover(store, an_offer(4_000), now=NOW + 2)
+    assert (same.how, same.amount, same.plan, same.version) == ("due", 4_000, "", "v1")
     assert (await cover(store, an_offer(server="other"), now=NOW + 2)).how == "pass"
+
+
+async def test_of_plans_with_one_price_the_one_that_began_first_counts(store: InlineStore) -> None:
+    plans = Plans([PlanConfig(name=name, prices={"*": "$0.004"}) for name in ("b", "a")])
+    await on(store, "b")
+    await on(store, "a", now=NOW + 1)
+    for offer in (an_offer(), an_offer(plan_only=True)):
+        assert (await cover(store, offer, now=NOW + 2, plans=plans)).plan == "b"
 
 
 async def test_free_calls_are_for_each_month_and_a_trial_is_once(store: InlineStore) -> None:

@@ -293,6 +293,31 @@ def test_a_price_that_could_be_said_of_no_call_is_found_when_the_tool_is(
     assert fine.price(tool, Mute()) is not None
 
 
+@pytest.mark.parametrize("properties", [None, [], {}, TAKES_TEXT["properties"]])
+def test_what_a_tool_takes_is_held_against_an_expression_where_it_is_said(properties: object) -> None:
+    tool = Tool(name="search", input_schema={"type": "object", "properties": properties})
+    rules = prices(None, {"search": ToolConfig(price=PriceTable(expression="0.01 * len(text)"))})
+    assert rules.price(tool, Mute()) is not None
+    assert prices("$0.01").price(tool, Mute()) is not None
+
+
+def test_an_author_may_name_a_function_and_nothing_else_in_a_table() -> None:
+    found = prices().price(a_tool(meta={PRICE_META: {"function": "f"}}), Seller())
+    assert found is not None and found.depends(USER)
+
+
+def test_whose_word_a_price_is_is_known_for_each_kind_of_caller() -> None:
+    written = a_tool(meta={PRICE_META: "$0.03"})
+    for rules, authored in (
+        (prices(), {"user", "payer", "api_key"}),
+        (prices(None, {"search": ToolConfig(price_for={"payer": "$0.01"})}), {"user", "api_key"}),
+        (prices("$0.03"), set[str]()),
+    ):
+        found = rules.price(written, Mute())
+        assert found is not None
+        assert found.authored & {"user", "payer", "api_key"} == authored
+
+
 def test_an_agent_whose_price_is_none_cannot_be_offered() -> None:
     backend = Mute(a_tool(meta={PRICE_META: "cheap"}))
     with pytest.raises(CatalogError, match="its price"):
