@@ -178,7 +178,8 @@ def test_a_stateless_request_says_for_whom_it_is_and_what_they_wish() -> None:
     assert meta(quiet) == {wishes: tasks, f"{agreement.PREFIX}/logLevel": "error"}
     assert meta(None, token=0) == {wishes: {}, "progressToken": 0}
     assert meta(None, traceparent="t") == {wishes: {}, "traceparent": "t"}
-    assert meta(None, **{wishes: "theirs"}) == {wishes: {}}
+    theirs: dict[str, Any] = {wishes: "theirs"}
+    assert meta(None, **theirs) == {wishes: {}}
 
 
 def test_in_the_handshake_era_a_request_says_where_progress_goes_and_no_more() -> None:

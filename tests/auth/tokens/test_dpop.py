@@ -36,7 +36,6 @@ from tests.auth.dpop_fakes import (
     redeeming,
     refreshing,
     sent,
-    told,
     with_proof,
 )
 from tests.auth.identity_fakes import (
@@ -52,6 +51,7 @@ from tests.auth.identity_fakes import (
     logged_in,
     open_identity,
     post,
+    told,
 )
 from tests.auth.token_fakes import RING, claims, signed
 
