@@ -300,9 +300,10 @@ class PostgresConnection(PostgresTransactions):
 
     def _join(self, connection: WireConnection) -> None:
         """Write together with others, once nobody is alone with the schema. Raises `LockNotAvailable`."""
-        until = time.monotonic() + (_PREDECESSOR_MILLIS / 1000 if self._schema else _START_SECONDS)
+        tries, seconds = 0, _PREDECESSOR_MILLIS / 1000 if self._schema else _START_SECONDS
         while connection.execute(TRY_TOGETHER, binary=True).fetchone() != (True,):
-            if time.monotonic() > until:
+            tries += 1
+            if tries * _SCHEMA_PAUSE_SECONDS > seconds:
                 raise LockNotAvailable
             time.sleep(_SCHEMA_PAUSE_SECONDS)
 

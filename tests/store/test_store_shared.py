@@ -5,7 +5,6 @@ Each has a store of its own here; only what they do to the database tells them a
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
@@ -349,23 +348,27 @@ async def test_two_that_start_on_a_bare_database_bring_it_up_once(postgres_serve
         assert opened == [len(packaged_migrations())] * 3
 
 
-async def test_whoever_starts_waits_for_another_who_brings_the_schema_up(
+async def test_whoever_starts_waits_for_another_who_brings_the_schema_up_but_not_for_ever(
     postgres_database: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_connection, "_PREDECESSOR_MILLIS", 1)
     looked: list[float] = []
     with attacker(postgres_database) as alone:
         alone.execute(postgres_connection.ALONE)
+        monkeypatch.setattr(postgres_connection, "time", SimpleNamespace(sleep=looked.append))
+        with pytest.raises(CannotOpen, match="in use by another process"):
+            async with open_postgres_store(postgres_database, clock=lambda: NOW):
+                pass
+        assert round(sum(looked)) == 15
 
         def pause(seconds: float) -> None:
             looked.append(seconds)
-            if len(looked) == 3:
+            if len(looked) == 50:
                 alone.execute(postgres_connection.NOT_ALONE)
 
-        clock = SimpleNamespace(sleep=pause, monotonic=time.monotonic)
-        monkeypatch.setattr(postgres_connection, "time", clock)
+        looked.clear()
+        monkeypatch.setattr(postgres_connection, "time", SimpleNamespace(sleep=pause))
         async with open_postgres_store(postgres_database, clock=lambda: NOW):
-            assert len(looked) == 3
+            assert len(looked) == 50, "longer than for one who was killed"
 
 
 async def test_the_schema_is_not_changed_while_others_use_it_and_nobody_goes_on_with_another_one(
