@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -130,6 +131,23 @@ def test_no_more_run_at_once_than_the_cores_have_work_for_but_each_runs(
     ended: list[Any] = []
     programs["schedule"].Schedule(entries, tmp_path, {}, 2).run(ended.append)
     assert [each.status for each in ended] == [0] * 4
+
+
+@pytest.mark.parametrize(("tries", "status"), [(2, 0), (1, -signal.SIGKILL)])
+def test_a_step_that_hangs_is_ended_and_begun_anew_where_it_may_be(
+    programs: dict[str, Any], tmp_path: Path, tries: int, status: int
+) -> None:
+    hung = tmp_path / "hung"
+    program = f"import os, signal; os.path.exists({str(hung)!r}) or (os.mkdir({str(hung)!r}), signal.pause())"
+    entries = [
+        entry(programs, "download", program, most=9.0, tries=tries),
+        entry(programs, "next", "", "download"),
+    ]
+    ended: list[Any] = []
+    schedule = programs["schedule"].Schedule(entries, tmp_path, {}, 2, now=lambda: 10.0 * hung.exists())
+    schedule.run(ended.append)
+    assert [(each.entry.name, each.status) for each in ended] == [("download", status), ("next", 0)]
+    assert ("took more than 9 s" in ended[0].said.read_text("utf-8")) == (tries == 1)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,8 @@ class Entry(NamedTuple):
     seconds: float = 60.0
     load: float = 1.0  # of cores, on the average
     store: str | None = None  # of tests: what they run on
+    most: float = 2400.0  # seconds, after which it is ended
+    tries: int = 1  # of one that is ended so
 
 
 class Cost(NamedTuple):
@@ -65,13 +67,18 @@ def commands() -> list[Entry]:
     What takes a core for itself is put down as half of one, or groups of tests would find room before it until the end.
     """
     return [
-        *(Entry(name, ("scripts/peers", name), seconds=60, load=0.2) for name in PEERS),
-        Entry("runtime", ("scripts/env", "runtime"), seconds=15, load=0.4),
+        *(_download(name, ("scripts/peers", name), load=0.2) for name in PEERS),
+        _download("runtime", ("scripts/env", "runtime"), load=0.4),
         Entry("build", ("scripts/build",), frozenset({"runtime"}), seconds=60, load=0.5),
         Entry("wheel", ("scripts/wheel",), frozenset({"build"}), seconds=10, load=0.5),  # which empties dist/
         Entry("check", ("scripts/check",), frozenset({"node"}), seconds=240, load=0.5),
         Entry("conformance", ("scripts/conformance",), frozenset({"node"}), seconds=50, load=0.5),
     ]
+
+
+def _download(name: str, command: Sequence[str], *, load: float) -> Entry:
+    """Describe a step that installs: an answer that never comes to its end holds npm for good, and comes when it is asked for anew."""
+    return Entry(name, command, seconds=60, load=load, most=400, tries=3)
 
 
 def tests(costs: Mapping[str, Cost]) -> list[Entry]:

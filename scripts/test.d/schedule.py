@@ -36,7 +36,12 @@ class Schedule:
     """Runs each entry once what it needs has ended, well or not: a step that fails does not hide what the next ones would say."""
 
     def __init__(
-        self, entries: Sequence[Entry], folder: Path, environment: Mapping[str, str], cores: int
+        self,
+        entries: Sequence[Entry],
+        folder: Path,
+        environment: Mapping[str, str],
+        cores: int,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         # What others wait for comes first.
         needed = frozenset[str]().union(*(entry.needs for entry in entries))
@@ -46,6 +51,7 @@ class Schedule:
         self._folder = folder
         self._environment = dict(environment)
         self._most = cores + SLACK
+        self._now = now
 
     def run(self, ended: Callable[[Ended], None]) -> None:
         """Tell of each as it ends. Nothing that was begun outlives this."""
@@ -53,16 +59,31 @@ class Schedule:
             while self._waiting or self._running:
                 self._begin()
                 time.sleep(POLL_SECONDS)
-                for each in [each for each in self._running if each.process.poll() is not None]:
+                for each in list(self._running):
+                    late = self._now() - each.began > each.entry.most
+                    if late and each.process.poll() is None:
+                        self._kill(each)
+                    if each.process.poll() is None:
+                        continue
                     self._running.remove(each)
+                    if late and each.entry.tries > 1:
+                        print(f"── {each.entry.name}: no end after {each.entry.most:.0f} s, begun anew")
+                        self._waiting.insert(0, each.entry._replace(tries=each.entry.tries - 1))
+                        continue
                     self._unfinished.discard(each.entry.name)
-                    took = time.monotonic() - each.began
+                    took = self._now() - each.began
                     ended(Ended(each.entry, each.process.returncode, took, each.said))
         finally:
             for each in self._running:
                 os.killpg(each.process.pid, signal.SIGTERM)
             for each in self._running:
                 each.process.wait()
+
+    def _kill(self, late: _Running) -> None:
+        with late.said.open("ab") as said:
+            said.write(f"\nended: it took more than {late.entry.most:.0f} s\n".encode())
+        os.killpg(late.process.pid, signal.SIGKILL)
+        late.process.wait()
 
     def _begin(self) -> None:
         for entry in list(self._waiting):
@@ -83,6 +104,6 @@ class Schedule:
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                 )
-            self._running.append(_Running(entry, process, time.monotonic(), said))
+            self._running.append(_Running(entry, process, self._now(), said))
             print(f"── {entry.name} …", flush=True)
             sys.stdout.flush()
