@@ -138,46 +138,46 @@ def _without_password(found: re.Match[str]) -> tuple[int, str] | None:
 SETS: Final[Mapping[str, tuple[Blot, ...]]] = MappingProxyType(
     {
         "secrets": (
-            _secret(20_100, r"eyJ(?<![\w-]eyJ)[\w-]{8,4000}+(?:\.[\w-]{1,16000}+){1,2}+"),
-            _secret(450, r"rt[0-9]{1,6}+\.[\w-]{1,200}+\.[0-9]{1,20}+\.[\w-]{1,200}+"),
-            _secret(300, r"ost_(?<!\wost_)[\w.-]{16,250}+"),
-            _secret(4100, r"(?i:bearer)\s{1,10}+[\w.~+/=-]{8,4000}+"),
-            _secret(300, r"sk-(?<!\wsk-)[\w-]{20,250}+"),
-            _secret(300, r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,250}+"),
-            _secret(300, r"gh[oprsu]_[A-Za-z0-9]{36,250}+"),
-            _secret(300, r"github_pat_\w{22,250}+"),
-            _secret(300, r"glpat-[\w-]{20,250}+"),
-            _secret(300, r"hooks\.slack\.com/[\w/-]{10,250}+"),
+            _secret(36_011, r"eyJ(?<![\w-]eyJ)[\w-]{8,4000}+(?:\.[\w-]{1,16000}+){1,2}+"),
+            _secret(433, r"rt[0-9]{1,6}+\.[\w-]{1,200}+\.[0-9]{1,20}+\.[\w-]{1,200}+"),
+            _secret(261, r"ost_(?<!\wost_)[\w.-]{16,250}+"),
+            _secret(4018, r"(?i:bearer)\s{1,10}+[\w.~+/=-]{8,4000}+"),
+            _secret(259, r"sk-(?<!\wsk-)[\w-]{20,250}+"),
+            _secret(260, r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,250}+"),
+            _secret(256, r"gh[oprsu]_[A-Za-z0-9]{36,250}+"),
+            _secret(263, r"github_pat_\w{22,250}+"),
+            _secret(258, r"glpat-[\w-]{20,250}+"),
+            _secret(268, r"hooks\.slack\.com/[\w/-]{10,250}+"),
             # The password of an address; what is before and behind it stays.
             plain(
-                SafePattern(re.compile(r"://[^\s/?#:@\"'<>]{0,200}+:[^\s/?#\"'<>]{1,500}@"), 710),
+                SafePattern(re.compile(r"://[^\s/?#:@\"'<>]{0,200}+:[^\s/?#\"'<>]{1,500}@"), 707),
                 f"://{SECRET_MARK}@",
             ),
             # One that is not written as an address wants it, with a / ? or # of its own; a port that a path follows is none.
             plain(
                 SafePattern(
-                    re.compile(r"://[^\s/?#:@\[\"'<>]{0,200}+:(?!\d{1,5}+[/?#])[^\s\"'<>]{1,500}@"), 710
+                    re.compile(r"://[^\s/?#:@\[\"'<>]{0,200}+:(?!\d{1,5}+[/?#])[^\s\"'<>]{1,500}@"), 713
                 ),
                 f"://{SECRET_MARK}@",
             ),
             Blot(
-                SafePattern(re.compile(r"(?i:basic)\s{1,10}+([\w+/-]{4,4000}+={0,2}+)", re.ASCII), 4100),
+                SafePattern(re.compile(r"(?i:basic)\s{1,10}+([\w+/-]{4,4000}+={0,2}+)", re.ASCII), 4019),
                 _without_password,
             ),
-            _secret(80, rf"(?i:{_KEY_NAME})[\s\"':=>]{{1,12}}+{_KEY_OF_AWS}"),
-            _secret(300, r"xox[abeprs]-[\w-]{10,250}+"),
-            _secret(60, r"A(?:KIA|SIA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
-            _secret(60, r"AIza[\w-]{35}"),
-            _secret(60, r"npm_[A-Za-z0-9]{36}"),
+            _secret(72, rf"(?i:{_KEY_NAME})[\s\"':=>]{{1,12}}+{_KEY_OF_AWS}"),
+            _secret(257, r"xox[abeprs]-[\w-]{10,250}+"),
+            _secret(23, r"A(?:KIA|SIA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
+            _secret(41, r"AIza[\w-]{35}"),
+            _secret(42, r"npm_[A-Za-z0-9]{36}"),
             _secret(
-                16_200,
+                16_137,
                 r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]|-(?!----)){0,16000}+(?:-----END[A-Z -]{0,60}+)?",
             ),
         ),
         "emails": (
             _of(
                 "email redacted",
-                900,
+                796,
                 r"(?<![\w.%+-])[\w.%+-]{1,256}+@(?:\w[\w-]{0,62}+\.){1,8}[^\W\d_]{2,24}+",
             ),
         ),
@@ -188,7 +188,7 @@ SETS: Final[Mapping[str, tuple[Blot, ...]]] = MappingProxyType(
                     re.compile(
                         rf"[^\D01789](?<!\d.)(?=(?:[ -]?+\d){{12}}+|{_GROUPED})(?=((?:{_CARD_MARK}{{0,6}}+\d){{12,18}}+))"
                     ),
-                    140,
+                    164,
                 ),
                 _without_card,
             ),

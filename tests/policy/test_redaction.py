@@ -79,8 +79,8 @@ async def test_a_pattern_that_is_taken_is_blotted_out(pattern: str, text: str, e
     assert await redactor(pattern).text(text) == expected
 
 
-# Sixteen pieces, and several times what the widest pattern reaches: what holds for these holds for a hundred.
-LONG = 16 * WINDOW
+# Twenty pieces, and several times what the widest pattern reaches: what holds for these holds for a hundred.
+LONG = 20 * WINDOW
 HOSTILE = [
     unit * (LONG // len(unit))
     for unit in (
@@ -202,6 +202,16 @@ def test_what_the_sets_know_is_looked_at_twice_at_most_from_wherever_it_might_be
             read_pattern(blot.pattern.compiled.pattern)
 
 
+def test_of_each_pattern_of_the_sets_it_is_known_how_far_it_may_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "LONGEST", 40_000)
+    monkeypatch.setattr(patterns, "MOST_STEPS", 80_000)
+    for blot in (blot for blots in SETS.values() for blot in blots):
+        text = blot.pattern.compiled.pattern
+        # Of one its two ways count as if they came behind each other.
+        reach = read_pattern(text).reach if "PRIVATE KEY" not in text else 16_000 + 137
+        assert blot.pattern.reach == reach, text
+
+
 # ── the sets ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -300,6 +310,12 @@ async def test_what_begins_in_one_piece_and_ends_in_the_next_is_found() -> None:
     for at in range(WINDOW - len(KEY) - 2, WINDOW + 2):
         text = "." * at + KEY + "." * WINDOW + " ann@example.org"
         assert await Redactor([ALL]).text(text) == "." * at + SECRET + "." * WINDOW + f" {MAIL}"
+
+
+async def test_a_token_that_is_longer_than_a_piece_is_blotted_out_to_its_end() -> None:
+    token = ".".join(("eyJ" + "a" * 4000, "b" * 16_000, "c" * 16_000))
+    text = " " * (WINDOW - 1) + token
+    assert await Redactor([ALL]).text(text) == " " * (WINDOW - 1) + SECRET
 
 
 # ── where it is looked for ───────────────────────────────────────────────────────────────────────────────────────────
