@@ -30,8 +30,8 @@ _SITES: Final = 4096
 class GateRules(msgspec.Struct, frozen=True, kw_only=True):
     """What is no rate."""
 
-    calls_at_once: int = 0  # 0: as many as there are
-    loopback: bool = False  # whether callers on this machine are counted as well
+    calls_at_once: int  # 0: as many as there are
+    loopback: bool  # whether callers on this machine are counted as well
 
 
 def site_of(address: str, loopback: bool = True) -> str:

@@ -430,7 +430,8 @@ async def test_what_cannot_be_burned_is_not_made(monkeypatch: pytest.MonkeyPatch
     ):
         issued = (await one.call("pay", {"n": 5})).result["_meta"][POLICY]["previewId"]
         monkeypatch.setattr(made.store, "write", fails)
-        assert reason(await one.call("pay", {"n": 5, "confirm": True, "preview_id": issued})) == "not_counted"
+        refused = (await one.call("pay", {"n": 5, "confirm": True, "preview_id": issued})).result
+        assert refused["_meta"][POLICY] == {"reason": "not_counted", "retryAfter": 5}
         assert bank.paid == []
 
 

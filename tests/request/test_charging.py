@@ -17,11 +17,12 @@ from server.backends.outlets import Nobody, Withheld
 from server.mcp.errors import AgentTooSlow
 from server.mcp.inbound import Route
 from server.mcp.messages import TextContent, Tool
-from server.mcp.params import CallToolParams
+from server.mcp.params import NO_META, CallToolParams, RequestMeta
 from server.mcp.results import ToolResult
 from server.mcp.versions import LATEST
 from server.repeats.answers import MAX_ANSWER_BYTES
 from server.request.ahead import let_go_of
+from server.request.brought import version_in_header
 from server.request.charging import charged
 from server.request.request import Request
 from server.request.tools import TOOL_CALL
@@ -161,11 +162,29 @@ async def test_progress_is_heard_without_its_words_and_logs_not_at_all(joins: bo
     assert heard.events == [Progress(progress=1, total=3)]
 
 
+def _a_request(endpoint: Any, meta: RequestMeta = NO_META, headers: Any = None) -> Request:
+    params = CallToolParams(name="search", arguments={"q": "x"}, meta=meta)
+    return Request(
+        endpoint=endpoint, principal=USER, call_id="call_1", idempotency_key="k", headers=headers,
+        route=Route(TOOL_CALL, 1, params, LATEST, None, 0), priced=True,
+    )  # fmt: skip
+
+
 class Shop:
     """A tool that costs something, called as `_run_priced` calls it."""
 
     def __init__(self, at: OpenTill) -> None:
-        names = ("server", "fingerprint", "begin", "release", "finish", "answered", "unpaid")
+        names = (
+            "server",
+            "fingerprint",
+            "begin",
+            "release",
+            "finish",
+            "answered",
+            "unpaid",
+            "interrupt",
+            "interruption_told",
+        )
         self.till: Any = SimpleNamespace(**{name: getattr(at.till, name) for name in names}, offer=self.offer)
         self.tool: Any = SimpleNamespace(
             tool=Tool(name="search", input_schema={"type": "object"}),
@@ -174,25 +193,56 @@ class Shop:
         )
         self.endpoint: Any = SimpleNamespace(log=at.log)
         self.unpriced: Exception | None = None
+        self.upfront = False
+        self.fails = False
         self.runs = 0
 
     async def offer(self, *_: Any) -> Any:
         if self.unpriced is not None:
             raise self.unpriced
-        return an_offer()
+        return an_offer(upfront=self.upfront)
 
-    async def call(self) -> tuple[ToolResult, str]:
-        params = CallToolParams(name="search", arguments={"q": "x"})
-        request = Request(
-            endpoint=self.endpoint, principal=USER, call_id="call_1", idempotency_key="k",
-            route=Route(TOOL_CALL, 1, params, LATEST, None, 0), priced=True,
-        )  # fmt: skip
+    async def call(self, request: Request | None = None) -> tuple[ToolResult, str]:
+        request = request or _a_request(self.endpoint)
 
         async def run(_withheld: bool) -> tuple[ToolResult, str]:
             self.runs += 1
+            request.reached = True
+            if self.fails:
+                raise BackendError("the agent has ended")
             return ANSWER, "ok"
 
         return await charged(request, self.tool, self.till, {"q": "x"}, run)
+
+
+async def test_a_call_that_was_paid_beforehand_and_cut_off_runs_again_once_its_caller_was_told() -> None:
+    async with open_till() as at:
+        purse = wallets.wallet_of(USER)
+        assert purse is not None
+        await at.give(50_000, purse)
+        shop = Shop(at)
+        shop.tool.terms.idempotent, shop.upfront, shop.fails = False, True, True
+        with pytest.raises(BackendError):
+            await shop.call()
+        request = _a_request(shop.endpoint)
+        answer, _ = await shop.call(request)
+        told: Any = answer.meta
+        assert told["io.ostiary/payment"]["reason"] == "interrupted" and shop.runs == 1
+        assert request.when_written is not None
+        request.when_written()
+        shop.fails = False
+        again, _ = await shop.call()
+        assert not again.is_error and shop.runs == 2
+        assert (await at.wallet(purse))["balance"] == 40_000
+
+
+def test_only_what_was_paid_by_a_header_is_confirmed_in_one() -> None:
+    shown: Any = SimpleNamespace(payment=SimpleNamespace(version=2))
+    in_meta = RequestMeta(payment={"x402Version": 2})
+    assert version_in_header(_a_request(None, headers={}), shown) == 2
+    assert version_in_header(_a_request(None, headers={}), Shown()) == 0
+    assert version_in_header(_a_request(None, in_meta, headers={}), shown) == 0
+    assert version_in_header(_a_request(None), shown) == 0
 
 
 @pytest.mark.parametrize(("lost", "runs"), [("offer", 0), ("claim", 0), ("finish", 1)])

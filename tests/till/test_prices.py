@@ -316,6 +316,10 @@ def test_whose_word_a_price_is_is_known_for_each_kind_of_caller() -> None:
         found = rules.price(written, Mute())
         assert found is not None
         assert found.authored & {"user", "payer", "api_key"} == authored
+        assert {KIND_OF[kind] for kind in KIND_OF if found.as_agent_says(kind)} == found.authored
+    asked = prices("$0.03", {"search": ToolConfig(price=PriceTable(function="f"))})
+    found = asked.price(a_tool(), Seller())
+    assert found is not None and found.as_agent_says(USER)
 
 
 def test_an_agent_whose_price_is_none_cannot_be_offered() -> None:
