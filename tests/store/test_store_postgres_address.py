@@ -138,6 +138,10 @@ def test_without_a_way_to_insist_a_password_goes_over_the_socket_only(
     assert "require_auth" not in parameters_of("postgresql://u:p@/x?host=/run/postgresql")
 
 
+def test_an_address_without_a_host_means_the_socket_of_this_machine() -> None:
+    assert parameters_of("postgresql:///x") == {"dbname": "x", "host": "/var/run/postgresql"}
+
+
 @pytest.fixture
 def by_password() -> Generator[str]:
     """The address of a server of this machine that asks for a password, and has it in neither way."""

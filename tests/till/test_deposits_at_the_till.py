@@ -32,6 +32,17 @@ async def test_a_payment_whose_time_is_over_is_told_that_it_was_deposited() -> N
         assert (await at.wallet())["balance"] == AMOUNT
 
 
+@pytest.mark.parametrize("caller", [ANN, ""])
+async def test_a_deposit_is_on_record_with_who_made_it_or_else_with_who_paid(caller: str) -> None:
+    async with open_till() as at:
+        payment = at.payment(OFFER, below="")
+        taken = await at.deposits().take(AMOUNT, payment, Depositor(wallet=WALLET, caller=caller))
+        assert isinstance(taken, Deposited)
+        [row] = await at.rows("payments")
+        payer = f"payer:{row['network']}:{row['payer']}"
+        assert (row["wallet"], row["caller"]) == (WALLET, caller or payer)
+
+
 async def test_one_of_long_ago_tells_nobody_who_reads_it_on_the_chain_a_balance() -> None:
     async with open_till() as at:
         deposits, payment = at.deposits(), at.payment(OFFER, below="")
