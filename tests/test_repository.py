@@ -200,6 +200,7 @@ def test_only_what_is_about_the_tree_is_loose_among_the_tests() -> None:
     loose = {path.stem for path in below_tests() if path.parent == Path() and path.name.startswith("test_")}
     assert loose == {
         "test_architecture",
+        "test_constants",
         "test_docs",
         "test_documented_blocks",
         "test_identity_manifest",

@@ -12,6 +12,8 @@ from entries import ON_POSTGRES
 
 # What a client sees of everything.
 OUTSIDE: Final = "tests/interaction"
+# Looks into every module.
+NUMBERS: Final = "tests/test_constants.py"
 # Modules for PostgreSQL that no test of a package names; what they do shows in rows that others keep.
 ROWS_ON_POSTGRES: Final = ("tests/letters", "tests/limits", "tests/repeats")
 
@@ -32,6 +34,7 @@ def stages(root: Path, file: str) -> list[Stage]:
     far = sorted(named - set(near), key=lambda name: len(texts[name]))
     outside = [OUTSIDE] if (root / OUTSIDE).exists() and folder != OUTSIDE else []
     found = [
+        Stage([NUMBERS] if (root / NUMBERS).exists() else []),
         Stage([name for name in near if name in named]),
         Stage([name for name in near if name not in named]),
         Stage(far),

@@ -35,7 +35,7 @@ CHECKED: Final = "tests/test_architecture.py"
 
 _FOREIGN: Final = re.compile(r"\bmark\.peers\b")
 _BROWSER: Final = re.compile(r"\bmark\.browser\b")
-_PAYING: Final = re.compile(r"\b(chain|counter|houses|reference_facilitator)\b")
+_PAYING: Final = re.compile(r"\b(chain|counter|dollar|houses|reference_facilitator)\b")
 _BUILT: Final = re.compile(r'\bmark\.binary\b|\bROOT / "dist"')
 
 
