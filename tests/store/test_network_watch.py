@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
+from psycopg.waiting import Ready, Wait
 
 from server.store import network_watch
 from server.store.network_watch import KNOCK_SECONDS, PAUSE_SECONDS, SILENT_SECONDS, NetworkWatch
+from server.store.postgres_wire import WireConnection
 
 
 class Clock:
@@ -50,6 +52,29 @@ class Door:
                 self._stack.enter_context(self.socket.accept()[0])
             except TimeoutError:
                 return
+
+
+class Told:
+    """A watch that remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda: self.calls.append(name)
+
+
+def test_a_connection_is_watched_for_as_long_as_it_waits() -> None:
+    def asking() -> Generator[Wait, Ready, str]:
+        yield Wait.R
+        return "answer"
+
+    told: Any = Told()
+    watched: Any = WireConnection._watched(cast("Any", None), asking(), told)  # pyright: ignore[reportPrivateUsage]
+    next(watched)
+    with pytest.raises(StopIteration) as ended:
+        watched.send(Ready.R)
+    assert (ended.value.value, told.calls) == ("answer", ["begin", "end"])
 
 
 @pytest.fixture
