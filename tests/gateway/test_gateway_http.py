@@ -232,15 +232,17 @@ async def test_a_call_over_http_waits_for_a_caller_who_comes_back() -> None:
 
 async def test_a_credential_is_sent_and_never_shown() -> None:
     async def leak(turn: Turn) -> Any:
-        keys = f"{turn.headers['authorization']} {turn.headers['x-key']}"
+        keys = " ".join(turn.headers[name] for name in ("authorization", "x-key", "x-pin", "x-mode"))
         raise Refused(4711, f"bad key {keys}", {"keys": keys})
 
     double = Double(handlers={"leak": leak}, lists={"tools": [tool("leak")]}, let_in="Bearer hush-hush-hush")
-    credential = StaticCredential({"X-Key": Secret("another-secret")}, Secret("hush-hush-hush"))
+    short, word = "8letters", "letters"  # what is as short as a word of every text is no credential
+    others = {"X-Key": Secret("another-secret"), "X-Pin": Secret(short), "X-Mode": Secret(word)}
+    credential = StaticCredential(others, Secret("hush-hush-hush"))
     async with over_http(double) as url, gate(url=url, credential=credential) as door:
         with pytest.raises(BackendError) as caught:
             await door.call("leak")
-        assert str(caught.value) == "bad key *** ***"
+        assert str(caught.value) == f"bad key *** *** *** {word}"
         assert isinstance(caught.value, ProtocolFailure)
         assert caught.value.data is None
         assert "hush" not in str(door.log.events) + repr(credential)
