@@ -26,6 +26,7 @@ from upstreams import (
 )
 
 from server.backends.base import BackendError, CannotAsk, Paused, Progress
+from server.gateway.channel import ChannelLink
 from server.gateway.parked_elsewhere import ParkedElsewhere
 from server.letters.letters import MAX_BODY
 from tests.letters.neighbours import Street, street
@@ -170,6 +171,20 @@ async def test_a_caller_who_cannot_be_asked_there_is_no_end_of_the_call() -> Non
         kept = await made.parked()
         with trio.fail_after(PATIENCE):
             assert words(await made.b.call("ask", Caller(refuse), can=CAN_ALL, resumed=kept)) == "without"
+
+
+async def test_what_goes_wrong_there_ends_one_call_and_others_are_followed_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with doors(ask=asks) as made:
+        kept = await made.parked()
+        with trio.fail_after(PATIENCE):
+            with monkeypatch.context() as broken:
+                broken.setattr(ChannelLink, "follow", lambda *_: 1 / 0)
+                with pytest.raises(BackendError, match="make it again"):
+                    await made.b.call("ask", Caller(accept), can=CAN_ALL, resumed=kept)
+            kept = await made.parked()
+            assert words(await made.b.call("ask", Caller(accept), can=CAN_ALL, resumed=kept)) == "accept"
 
 
 async def test_that_the_upstream_is_lost_there_is_said_to_the_caller_here() -> None:
