@@ -1,10 +1,15 @@
-"""Every number that has a name in the rooms that decide: a bound that changes is seen in one line."""
+"""Every number that has a name in the rooms that decide, defaults too: one that changes is seen in one line."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
+
+import msgspec
 
 from tests.snapshots import Snapshot
 
@@ -13,13 +18,27 @@ ROOMS = ("gateway", "limits", "owner", "policy", "request", "store", "till", "tr
 
 
 def _numbers(module: ModuleType) -> list[str]:
-    """Return those which it defines itself: an annotation says so."""
+    """Return those which it defines itself, as an annotation says, and what its functions and classes take where nothing is said."""
     found = {name: getattr(module, name, None) for name in getattr(module, "__annotations__", {})}
+    for made in vars(module).values():
+        if getattr(made, "__module__", "") == module.__name__ and isinstance(made, type | FunctionType):
+            found |= {f"{made.__name__}.{name}": value for name, value in _defaults(made)}
     return [
         f"{name} = {value!r}"
         for name, value in sorted(found.items())
         if isinstance(value, int | float) and not isinstance(value, bool)
     ]
+
+
+def _defaults(made: Callable[..., object]) -> Iterator[tuple[str, object]]:
+    if isinstance(
+        made, msgspec.StructMeta
+    ):  # its signature wants names that are there for type checkers only
+        yield from zip(reversed(made.__struct_fields__), reversed(made.__struct_defaults__), strict=False)
+        return
+    with suppress(ValueError):  # a class of which nothing is known
+        for name, parameter in signature(made).parameters.items():
+            yield name, parameter.default
 
 
 def test_the_numbers_that_bound_what_is_done(snapshot: Snapshot) -> None:

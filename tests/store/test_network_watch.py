@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, ClassVar, cast
 
 import pytest
+from psycopg.abc import PQGen
 from psycopg.waiting import Ready, Wait
 
 from server.store import network_watch
@@ -65,7 +66,7 @@ class Told:
 
 
 def test_a_connection_is_watched_for_as_long_as_it_waits() -> None:
-    def asking() -> Generator[Wait, Ready, str]:
+    def asking() -> PQGen[str]:
         yield Wait.R
         return "answer"
 
