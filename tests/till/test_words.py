@@ -73,8 +73,13 @@ ALL: dict[str, Refusal] = {
 }
 
 
+def _for_programs(said: Refusal) -> str:
+    wait = "" if said.retry_after is None else f", again after {said.retry_after} s"
+    return f"{said.status} {said.reason}{', asks for a payment' if said.asks else ''}{wait}"
+
+
 def test_the_words_of_the_till(snapshot: Snapshot) -> None:
-    lines = [f"{name}\n  {said.reason}: {said.text}" for name, said in ALL.items()]
+    lines = [f"{name}\n  {_for_programs(said)}: {said.text}" for name, said in ALL.items()]
     lines += [f"paid, failed, {tries} tries left\n  {words.paid_and_failed(tries)}" for tries in (2, 1, 0)]
     snapshot("till", "\n".join(lines))
 
