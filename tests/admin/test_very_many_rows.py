@@ -136,7 +136,7 @@ async def test_a_person_with_very_many_logins_is_shut_out_in_one_go(way: str) ->
         )
         assert (await sent(identity, refresh)).status == 400
         rows = await store.read(
-            lambda db: db.fetch_all("SELECT reason FROM audit WHERE event = 'grant.revoked'")
+            lambda db: db.fetch_all("SELECT reason FROM audit WHERE event = 'grant.revoked' ORDER BY seq")
         )
         assert len(rows) == 501, "each of some, and one that speaks for the rest"
         assert f"{MANY + 1 - 500} more logins" in rows[-1]["reason"]
@@ -243,6 +243,6 @@ async def test_a_person_has_so_many_logins_and_the_one_that_was_unused_for_longe
         assert [await refreshed(each) for each in made] == [200, 400, 200, 200]
         store: Store = identity.parts.store  # pyright: ignore[reportAssignmentType]
         rows = await store.read(
-            lambda db: db.fetch_all("SELECT reason FROM audit WHERE event = 'grant.revoked'")
+            lambda db: db.fetch_all("SELECT reason FROM audit WHERE event = 'grant.revoked' ORDER BY seq")
         )
         assert [row["reason"] for row in rows] == ["another login took its place"]
