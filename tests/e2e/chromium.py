@@ -1,7 +1,8 @@
 """The pages in a real browser: what the tests that look at them share.
 
 A few lines of http.server stand between Chromium and the page handler, so that those tests see what a browser does with our
-HTML, cookies and headers and nothing of the rest of the server. The browser itself is the fixture `chromium` in conftest.py.
+HTML, cookies and headers and nothing of the rest of the server. The browser itself is the fixture `chromium` in conftest.py; for how
+pages look, it is `chromium_shell`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from tests.auth.browser_fakes import PASSPHRASE, House
 from tests.auth.routed_pages import RoutedPages
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
+# The same engine, from the same package's source, without all that is around a page: a page costs half of it. Enough for how pages look.
+SHELL = os.environ.get("CHROMIUM") or shutil.which("chromium-headless-shell") or CHROMIUM
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -35,7 +38,6 @@ FLAGS = [
 ]
 PICTURES = os.environ.get("SCREENSHOTS")
 SIZES = {"phone": (360, 740), "desk": (1280, 860)}
-LIGHTS = ("light", "dark")
 PATIENCE_MS = 60_000  # a bound, not an expectation
 expect.set_options(timeout=PATIENCE_MS)  # it has one of its own, of five seconds
 
@@ -116,9 +118,9 @@ def serving(**options: Any) -> Generator[Server]:
 
 
 @contextmanager
-def launched() -> Generator[Browser]:
+def launched(executable: str = CHROMIUM) -> Generator[Browser]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
         try:
             yield browser
         finally:

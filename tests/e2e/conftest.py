@@ -61,6 +61,14 @@ def chromium() -> Iterator[Browser]:
         yield browser
 
 
+@pytest.fixture(scope="module")
+def chromium_shell() -> Iterator[Browser]:
+    from tests.e2e.chromium import SHELL, launched
+
+    with launched(SHELL) as browser:
+        yield browser
+
+
 # What the tests of payments share: one chain and one facilitator for all of them, started with the first. Each test takes accounts of its own.
 @pytest.fixture(scope="session")
 def _chain_and_dollar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalChain, TestDollar]]:

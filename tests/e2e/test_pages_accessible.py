@@ -1,7 +1,7 @@
 """Every page in every state, at both sizes and in both lights: axe has nothing to say of it, nothing scrolls sideways, every control
 is large enough for a thumb, and everything is there that a browser and a screen reader need to help.
 
-axe runs beside the page, not in it: our content policy stays in force. `scripts/pictures` keeps a picture of each.
+`scripts/pictures` keeps a picture of each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from auth import pages
 from server.overview.look import RunningParts
 from tests.auth.browser_fakes import House
 from tests.auth.routed_pages import route_of, site_for
-from tests.e2e.chromium import LIGHTS, SIZES, Server, picture, serving, tab
+from tests.e2e.chromium import PICTURES, SIZES, Server, picture, serving, tab
 from tests.e2e.page_states import SERVERS, TOURS, Tour
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.peers]
@@ -30,13 +30,25 @@ TEMPLATES = ROOT / "auth/templates"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 HEAVIEST = 64 * 1024  # an account with 40 logins; all others are below 20 KiB
 STYLE_SHEET = 16 * 1024
+COLOURED = (
+    r"color|background|fill|stroke|opacity|filter|shadow|border(?!-(collapse|spacing))[^:;]*:(?!\s*0\b)|--"
+)
 
-# Colours are all that the light changes: in the dark, axe looks at nothing else.
-ASK_AXE = """async ([tags, colours]) => {
-  const options = {resultTypes: ["violations"], preload: false, runOnly: colours ? ["color-contrast"] : tags};
-  const found = await axe.run(document, options);
+# Of axe's rules, those that ask where something stands and how large it is. All others ask the document and what is shown of it.
+BY_PLACE = ["color-contrast", "link-in-text-block", "scrollable-region-focusable", "skip-link", "target-size"]
+COLOURS = ["color-contrast"]
+
+ASK_AXE = """async rules => {
+  const found = await axe.run(document, {resultTypes: ["violations"], preload: false, runOnly: rules});
   return found.violations.flatMap(rule => rule.nodes.map(node => rule.id + ": " + node.html + " " + node.failureSummary));
 }"""
+
+# Which elements there are for eyes, as one string: those that have a place on the page, and are not hidden there.
+SHOWN = """() => [...document.querySelectorAll("*")].map(each => {
+  const box = each.getBoundingClientRect();
+  const there = box.width && box.height && box.right + scrollX > 0 && box.bottom + scrollY > 0;
+  return there && each.checkVisibility({checkOpacity: true, checkVisibilityCSS: true}) ? 1 : 0;
+}).join("")"""
 
 LOOK = """() => {
   document.getAnimations().forEach(animation => animation.finish());
@@ -63,6 +75,33 @@ LOOK = """() => {
 }"""
 
 
+class Beside:
+    """A world of scripts beside each document of a page, with axe in it: not the page's own, so that our content policy stays in force.
+
+    It is made with the document, because Chromium compiles what begins there once, and what comes later anew for each document.
+    """
+
+    def __init__(self, page: Page) -> None:
+        self._session = page.context.new_cdp_session(page)
+        self._session.send("Page.enable")
+        axe = {"source": AXE.read_text("utf-8"), "worldName": "axe"}
+        self._session.send("Page.addScriptToEvaluateOnNewDocument", axe)
+
+    def ask(self, function: str, *arguments: object) -> Any:
+        frame = self._session.send("Page.getFrameTree")["frameTree"]["frame"]["id"]
+        world = self._session.send("Page.createIsolatedWorld", {"frameId": frame, "worldName": "axe"})
+        call = {
+            "functionDeclaration": function,
+            "arguments": [{"value": each} for each in arguments],
+            "executionContextId": world["executionContextId"],
+            "awaitPromise": True,
+            "returnByValue": True,
+        }
+        said = self._session.send("Runtime.callFunctionOn", call)
+        assert "exceptionDetails" not in said, said["exceptionDetails"]
+        return said["result"]["value"]
+
+
 class Walks:
     """The tours, each gone once, by whichever test comes first."""
 
@@ -79,22 +118,22 @@ class Walks:
         return self.faults[place]
 
     def _walk(self, tour: Tour) -> dict[str, list[str]]:
-        axe = AXE.read_text("utf-8")
         faults: dict[str, list[str]] = {}
         with (
             serving(servers=SERVERS) as server,
             tab(self._browser, size="desk", javascript=True, device_scale_factor=1) as page,
         ):
+            beside = Beside(page)
             for name in tour(server, page):
                 assert name not in faults
-                faults[name] = _look(page, name, axe) + _too_heavy(server)
+                faults[name] = _look(page, beside, name) + _too_heavy(server)
             self.answered |= {(route_of(self.site, each), each.method) for each in server.requests}
         return faults
 
 
 @pytest.fixture(scope="module")
-def walks(chromium: Browser) -> Iterator[Walks]:
-    made = Walks(chromium)
+def walks(chromium_shell: Browser) -> Iterator[Walks]:
+    made = Walks(chromium_shell)
     render = pages.render
 
     def noting(template: str, *args: Any, **more: Any) -> Any:
@@ -138,17 +177,24 @@ def test_every_page_has_a_tour_that_leads_to_it(walks: Walks) -> None:
     assert walks.rendered >= whole, f"no tour in page_states.py shows {sorted(whole - walks.rendered)}"
 
 
-def _look(page: Page, name: str, axe: str) -> list[str]:
+def _look(page: Page, beside: Beside, name: str) -> list[str]:
+    """Ask axe everything at the first size, where letters are smallest. At another it is asked anew whatever can be otherwise there: that is
+    everything where other things are shown. Colours are all that the light changes, and no size changes them."""
     faults: list[str] = []
-    page.evaluate(axe)
+    seen: set[str] = set()
     for size, (width, height) in SIZES.items():
         page.set_viewport_size({"width": width, "height": height})
-        faults += page.evaluate(LOOK)
-        for light in LIGHTS:
-            page.emulate_media(color_scheme="dark" if light == "dark" else "light")
-            faults += page.evaluate(ASK_AXE, [RULES, light == "dark"])
+        faults += beside.ask(LOOK)
+        shown = beside.ask(SHOWN)
+        anew = shown not in seen
+        seen.add(shown)
+        for light, rules in (("light", RULES if anew else BY_PLACE), ("dark", COLOURS if anew else [])):
+            if rules or PICTURES:
+                page.emulate_media(color_scheme="dark" if light == "dark" else "light")
+            if rules:
+                faults += beside.ask(ASK_AXE, rules)
             picture(page, f"pages/{name}-{size}-{light}", full_page=True, caret="initial")
-    page.emulate_media(color_scheme="light")
+        page.emulate_media(color_scheme="light")
     return faults
 
 
@@ -170,3 +216,11 @@ def test_the_style_sheet_stays_small_and_asks_for_nothing_from_outside() -> None
         assert "@import" not in text
         assert "url(http" not in text
         assert 'src="http' not in text
+
+
+def test_no_size_of_the_window_changes_a_colour() -> None:
+    """Which is why the dark is not looked at anew at each size."""
+    for sheet in TEMPLATES.glob("*.css"):
+        for condition, rules in re.findall(r"@media ([^{]+){((?:[^{}]*{[^{}]*})*)", sheet.read_text("utf-8")):
+            if "width" in condition or "height" in condition:
+                assert not re.search(COLOURED, rules), f"{sheet.name}: @media {condition}"
