@@ -16,12 +16,12 @@ from server.store.connect import connect_writer
 from server.store.engine import EngineConnection, StoreEngine
 from server.store.migrate import Migration, migrate, packaged_migrations
 from server.store.postgres import open_postgres_store
-from server.store.postgres_connection import POSTGRES, PostgresConnection
+from server.store.postgres_connection import POSTGRES
 from server.store.postgres_transaction import BEGIN_READ, BEGIN_WRITE
 from server.store.sqlite import open_store
 from server.store.sqlite_engine import SQLITE
 from server.store.threads import ThreadedStore
-from tests.postgres_server import KEY_OF, MADE_AT, ORDER, Loans
+from tests.postgres_server import KEY_OF, MADE_AT, ORDER, ORDERED_TEMPLATE, Loans
 
 # Where rows are: a file, or what libpq needs.
 Place: TypeAlias = "Path | Mapping[str, str]"
@@ -125,7 +125,7 @@ class PostgresOnLoan:
 
     def __init__(self, loans: Loans) -> None:
         self._loans = loans
-        self.connection: PostgresConnection = loans.writer()
+        self.connection = loans.writer(ORDERED_TEMPLATE)
 
     def begin(self) -> None:
         self.connection.execute(BEGIN_WRITE)
@@ -155,7 +155,7 @@ class PostgresOnLoan:
         ]
 
     def reopened(self) -> PostgresOnLoan:
-        self.connection = self._loans.reconnected(self.connection)
+        self.connection.forget()
         return self
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import traceback
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,11 @@ from server.store import inline
 from server.store.inline import InlineStore
 from server.store.migrate import Migration
 from server.store.postgres import open_inline_postgres_store
+from server.store.postgres_connection import POSTGRES
 from server.store.threads import StoreLimits
 from server.store.transactions import JOB_SECONDS
 from tests.engine_under_test import UNDER_TEST, migrate_by_copy
-from tests.postgres_server import Loans, PostgresServer, programs
+from tests.postgres_server import TEMPLATE, Loans, PostgresServer, programs
 
 _KEPT = pytest.StashKey[PostgresServer]()
 
@@ -165,7 +166,7 @@ def _words_given_to(item: pytest.Item) -> list[str]:
 
 
 def _opened_on(loans: Callable[[], Loans]) -> Callable[..., AbstractAsyncContextManager[InlineStore]]:
-    """`open_inline_store`, on a database of PostgreSQL."""
+    """`open_inline_store`, on a database of PostgreSQL; where it is one of nobody else's and of no other version, on a connection that is there."""
 
     @asynccontextmanager
     async def open_inline_store(
@@ -177,15 +178,20 @@ def _opened_on(loans: Callable[[], Loans]) -> Callable[..., AbstractAsyncContext
         job_seconds: float = JOB_SECONDS,
     ) -> AsyncGenerator[InlineStore]:
         del backups  # a database server has its own
-        with ExitStack() as lent:
-            if path is None:
-                parameters = lent.enter_context(loans().server.database())
-            else:
-                parameters = loans().in_place_of(path)
-            limits = StoreLimits(job_seconds=job_seconds)
-            async with open_inline_postgres_store(
-                parameters, clock=clock, migrations=migrations, limits=limits
-            ) as store:
+        if path is None and migrations is None and job_seconds == JOB_SECONDS:
+            writer = loans().writer(TEMPLATE)
+            store = InlineStore(writer, clock=clock, job_seconds=job_seconds, engine=POSTGRES)
+            try:
                 yield store
+            finally:
+                store.close()
+                loans().give_back(writer)
+            return
+        parameters = loans().database() if path is None else loans().in_place_of(path)
+        limits = StoreLimits(job_seconds=job_seconds)
+        async with open_inline_postgres_store(
+            parameters, clock=clock, migrations=migrations, limits=limits
+        ) as store:
+            yield store
 
     return open_inline_store

@@ -21,6 +21,7 @@ from server.store.migrate import packaged_migrations
 from server.store.postgres_connection import PostgresAccess, PostgresConnection
 from server.store.postgres_errors import PostgresRefused
 from server.store.postgres_schema import bring_up
+from server.store.transactions import JOB_SECONDS
 
 USER = "tests"
 TEMPLATE = "ostiary_template"
@@ -147,7 +148,7 @@ class PostgresServer:
         self.settings: dict[str, str] = {}  # further ones, taken with the next start
         self._admin: psycopg.Connection[Any] | None = None
         self._idle: list[tuple[str, psycopg.Connection[Any]]] = []
-        self._idle_writers: list[tuple[PostgresAccess, PostgresConnection]] = []
+        self._idle_writers: dict[str, list[Writer]] = {TEMPLATE: [], ORDERED_TEMPLATE: []}
         self._warden: subprocess.Popen[bytes] | None = None
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
@@ -246,13 +247,11 @@ class PostgresServer:
                 self.settings[name] = own.name
 
     def remove(self) -> None:
-        for connection in (
-            self._admin,
-            *(cleaner for _, cleaner in self._idle),
-            *(writer for _, writer in self._idle_writers),
-        ):
+        for connection in (self._admin, *(cleaner for _, cleaner in self._idle)):
             if connection is not None:
                 connection.close()
+        for writer in (*self._idle_writers[TEMPLATE], *self._idle_writers[ORDERED_TEMPLATE]):
+            writer.end()
         with suppress(RuntimeError):  # it was stopped
             self.stop(how="immediate")
         if self._warden is not None:
@@ -278,22 +277,20 @@ class PostgresServer:
                 cleaner.execute(EMPTIED)
                 self._idle.append((name, cleaner))
 
-    def lend_writer(self) -> tuple[PostgresAccess, PostgresConnection]:
-        """To a database of one's own, too, in which the order of rows is noted; connected already, which takes longer than most tests."""
-        if self._idle_writers:
-            return self._idle_writers.pop()
-        access = PostgresAccess(parameters=self.parameters(self._made(ORDERED_TEMPLATE)), job_seconds=10)
-        return access, _writer(access)
+    def lend_writer(self, template: str) -> Writer:
+        """To a database of one's own, too; connected already, which takes longer than most tests."""
+        if self._idle_writers[template]:
+            return self._idle_writers[template].pop()
+        return Writer(self.parameters(self._made(template)), template)
 
-    def take_back(self, access: PostgresAccess, writer: PostgresConnection) -> None:
+    def take_back(self, writer: Writer) -> None:
         try:
-            if writer.in_transaction:
-                writer.execute("ROLLBACK")
+            writer.forget()
             writer.script(EMPTIED)
         except PostgresRefused:
-            writer.close()
+            writer.end()
         else:
-            self._idle_writers.append((access, writer))
+            self._idle_writers[writer.template].append(writer)
 
     def _made(self, template: str) -> str:
         name = f"test_{next(self._numbers)}"
@@ -339,6 +336,26 @@ class PostgresServer:
             raise RuntimeError(f"{program}: {log.read_text()}")
 
 
+class Writer(PostgresConnection):
+    """A connection that tests use one after the other, each as if it were new. Its transactions may stand still, as a busy machine has a test do."""
+
+    def __init__(self, parameters: Mapping[str, str], template: str) -> None:
+        super().__init__(PostgresAccess(parameters=parameters, job_seconds=JOB_SECONDS), writes=True)
+        self.template = template  # of its database
+        self.execute("SET idle_in_transaction_session_timeout = 0")
+
+    def forget(self) -> None:
+        """Undo what was not committed, as with the end of a process."""
+        if self.in_transaction:
+            self.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """A store closes the connection that it has: this one stays."""
+
+    def end(self) -> None:
+        super().close()
+
+
 class Loans:
     """The databases of one test. What it has not given back by its end is taken back then."""
 
@@ -346,7 +363,7 @@ class Loans:
         self.server = server
         self._lent = ExitStack()
         self._by_file: dict[Path, Mapping[str, str]] = {}
-        self._writers: dict[PostgresConnection, PostgresAccess] = {}
+        self._writers: set[Writer] = set()
 
     def database(self) -> Mapping[str, str]:
         return self._lent.enter_context(self.server.database())
@@ -356,36 +373,21 @@ class Loans:
             self._by_file[file] = self.database()
         return self._by_file[file]
 
-    def writer(self) -> PostgresConnection:
-        access, writer = self.server.lend_writer()
-        self._writers[writer] = access
+    def writer(self, template: str) -> Writer:
+        writer = self.server.lend_writer(template)
+        self._writers.add(writer)
         return writer
 
-    def reconnected(self, writer: PostgresConnection) -> PostgresConnection:
-        """Another one to the same database, in its place."""
-        access = self._writers.pop(writer)
-        writer.close()
-        successor = _writer(access)
-        self._writers[successor] = access
-        return successor
-
-    def give_back(self, writer: PostgresConnection) -> None:
-        access = self._writers.pop(writer, None)
-        if access is not None:  # not yet
-            self.server.take_back(access, writer)
+    def give_back(self, writer: Writer) -> None:
+        if writer in self._writers:  # still
+            self._writers.remove(writer)
+            self.server.take_back(writer)
 
     def end(self) -> None:
         for writer in list(self._writers):
             self.give_back(writer)
         self._by_file.clear()
         self._lent.close()
-
-
-def _writer(access: PostgresAccess) -> PostgresConnection:
-    """Make a writer whose transactions may stand still, as a busy machine has a test do."""
-    writer = PostgresConnection(access, writes=True)
-    writer.execute("SET idle_in_transaction_session_timeout = 0")
-    return writer
 
 
 def _answers(connection: psycopg.Connection[Any]) -> bool:

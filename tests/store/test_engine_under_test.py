@@ -22,6 +22,7 @@ TESTS = """
 import sqlite3
 import pytest
 from server.store import inline
+from server.store.jobs import StoreClosed
 from server.store.postgres_connection import PostgresConnection
 from tests.engine_under_test import PostgresOnLoan, fakes_database, place_of
 
@@ -45,9 +46,16 @@ def test_whose_fixture_opens_sqlite(at_its_end):
 def test_that_says_so():
     sqlite3.connect(":memory:").close()
 
-async def test_of_a_store():
+@pytest.mark.parametrize("end", ["kept", "lost", "new"])
+async def test_of_a_store(end):
     async with inline.open_inline_store(clock=lambda: 1) as store:
         assert isinstance(store._connection, PostgresConnection)
+        assert await store.read(lambda db: db.fetch_one("SELECT value FROM meta WHERE key = 'a'")) is None
+        await store.write(lambda db: db.execute("INSERT INTO meta VALUES ('a', 'left behind')"))
+        if end == "lost":
+            store._connection._connection.close()
+    with pytest.raises(StoreClosed):
+        await store.read(lambda db: None)
 
 async def test_of_a_file(tmp_path):
     for found in (None, {"value": "is kept"}):
@@ -169,7 +177,9 @@ def test_whatever_opens_sqlite_in_a_run_on_postgresql_has_failed_unless_it_says_
         "that_opens_sqlite": "FAILED",
         "that_looks_away_from_what_it_is_told": "FAILED",
         "whose_fixture_opens_sqlite": "ERROR",
-        "of_a_store": "PASSED",
+        "of_a_store[kept]": "PASSED",
+        "of_a_store[lost]": "PASSED",
+        "of_a_store[new]": "PASSED",
         "of_a_file": "PASSED",
         "of_fakes[first]": "PASSED",
         "of_fakes[second]": "PASSED",
