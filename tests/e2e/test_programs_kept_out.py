@@ -101,7 +101,7 @@ def write_here(text: str) -> str:
 
 def settled(home: Path, user: tuple[str, ...]) -> Program:
     """Put everything in its place, for that user."""
-    program = Program(command=(*user, *SOURCE), home=home, alone=True)
+    program = Program(command=(*user, *SOURCE), home=home, serves_alone=True)
     program.environment()  # which makes the folders
     for name in ("data", "keys", "secrets", "agents", "settings"):
         (home / name).mkdir(mode=0o700)
