@@ -11,9 +11,10 @@ import re
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
@@ -21,9 +22,10 @@ from textwrap import dedent
 import pytest
 import trio
 from shell import WAIT_SECONDS, Terminal
-from test_serve_command import serving
 
 from server.cli.asking import HOW_TO_ANSWER
+from tests import forked
+from tests.e2e.programs import SOURCE, Process, Program
 
 ROOT = Path(__file__).parent.parent.parent
 AGENT = """
@@ -148,7 +150,7 @@ FIRST_LINES = f"\n{{host}} (“The restaurant”) asks\n│ Which day?\n{HOW_TO_
 class Screen:
     """What a person sees: stderr, and what they type. Stdout goes elsewhere, as into a pipe."""
 
-    process: subprocess.Popen[bytes]
+    process: Process
     master: int
     output: Path
     seen: str = ""
@@ -202,26 +204,33 @@ class Restaurant:
         return done.code, done.stdout, done.stderr
 
     @asynccontextmanager
-    async def calling(self, *arguments: str, columns: int = 100) -> AsyncGenerator[Screen]:
-        async with self.typed("call", self.url, *arguments, columns=columns) as screen:
-            yield screen
-
-    @asynccontextmanager
-    async def typed(self, *words: str, columns: int = 100) -> AsyncGenerator[Screen]:
+    async def calling(
+        self, *arguments: str, columns: int = 100, controlled: bool = False
+    ) -> AsyncGenerator[Screen]:
+        """`controlled`: by the terminal, from which ctrl-c comes then."""
         master, slave = pty.openpty()
         os.set_blocking(master, False)
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
-        output = self.shell.home / "stdout"
-        command = self.shell.command(words)
+        output, words = self.shell.home / "stdout", ("call", self.url, *arguments)
+        environment = self.shell.environment(TERM="xterm", NO_COLOR="1")
+        process: Process
         with output.open("wb") as stdout:
-            process = subprocess.Popen(
-                [sys.executable, "-c", LAUNCH, *command],
-                stdin=slave,
-                stdout=stdout,
-                stderr=slave,
-                env=self.shell.environment(TERM="xterm", NO_COLOR="1"),
-                start_new_session=True,
-            )
+            if controlled:
+                process = subprocess.Popen(
+                    [sys.executable, "-c", LAUNCH, *self.shell.command(words)],
+                    stdin=slave,
+                    stdout=stdout,
+                    stderr=slave,
+                    env=environment,
+                    start_new_session=True,
+                )
+            else:
+                process = forked.start(
+                    words,
+                    environment=environment,
+                    folder=self.shell.home,
+                    files=(slave, stdout.fileno(), slave),
+                )
         os.close(slave)
         try:
             with trio.fail_after(WAIT_SECONDS):
@@ -232,13 +241,27 @@ class Restaurant:
             os.close(master)
 
 
+@contextmanager
+def serving(home: Path, settings: str) -> Generator[str]:
+    """Serve what lies there; the address."""
+    (home / "ostiary.toml").write_text(settings, "utf-8")
+    program = Program(command=SOURCE, home=home)
+    with program.serving("--auth", "none", "--config", str(home / "ostiary.toml")) as server:
+        yield server.endpoint
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """The restaurant's, which all tests share."""
+    with tempfile.TemporaryDirectory(prefix="ostiary-", ignore_cleanup_errors=True) as folder:
+        (Path(folder) / "agent.py").write_text(dedent(AGENT), "utf-8")
+        with serving(Path(folder), dedent(SETTINGS)) as url:
+            yield url
+
+
 @pytest.fixture
-async def restaurant(shell: Terminal) -> AsyncIterator[Restaurant]:
-    (shell.home / "agent.py").write_text(dedent(AGENT), "utf-8")
-    settings = shell.home / "ostiary.toml"
-    settings.write_text(dedent(SETTINGS), "utf-8")
-    async with serving(shell, "--config", str(settings)) as server:
-        yield Restaurant(shell, f"{server.origin}/mcp")
+def restaurant(shell: Terminal, url: str) -> Restaurant:
+    return Restaurant(shell, url)
 
 
 async def test_a_question_is_put_to_the_person_and_the_answer_is_the_tools(restaurant: Restaurant) -> None:
@@ -333,10 +356,10 @@ async def test_the_documents_show_the_readmes_agent_as_the_terminal_does(shell: 
     shown = re.search(r"```text\n\$ ostiary call (\S+) (book guests=3)\n(.*?)```", clients, re.DOTALL)
     assert agent and shown
     (shell.home / "restaurant.py").write_text(agent[1], "utf-8")
-    settings = shell.home / "ostiary.toml"
-    settings.write_text('[[server]]\n[[server.agent]]\nkind = "python"\nfile = "restaurant.py"\n', "utf-8")
-    async with serving(shell, "--config", str(settings)) as server:
-        restaurant = Restaurant(shell, f"{server.origin}/mcp")
+    with serving(
+        shell.home, '[[server]]\n[[server.agent]]\nkind = "python"\nfile = "restaurant.py"\n'
+    ) as url:
+        restaurant = Restaurant(shell, url)
         async with restaurant.calling(*shown[2].split(" ")) as screen:
             await screen.answers("date, as in 2026-12-24: ", "2026-12-24")
             await screen.answers("send this [Y/n/again]: ", "")
@@ -347,7 +370,7 @@ async def test_the_documents_show_the_readmes_agent_as_the_terminal_does(shell: 
 
 
 async def test_ctrl_c_at_a_question_ends_the_call_quietly(restaurant: Restaurant) -> None:
-    async with restaurant.calling("book", "guests=3") as screen:
+    async with restaurant.calling("book", "guests=3", controlled=True) as screen:
         await screen.shows("date, as in 2026-12-24: ")
         screen.types("\x03")
         assert await screen.ends() == (130, "")

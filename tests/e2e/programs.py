@@ -98,6 +98,7 @@ class Program:
     home: Path
     script: Path | None = None  # around the program, in its place where it is the source
     alone: bool = False  # each command starts Python, as a user's does; else it is forked
+    serves_alone: bool = False  # `serve` does, and no other command
     said: list[str] = field(default_factory=list[str])  # on stderr, by every command that ended
     settings: dict[str, str] = field(default_factory=dict[str, str])  # in the environment of every command
 
@@ -125,16 +126,16 @@ class Program:
             **more,
         }
 
-    @property
-    def _forks(self) -> bool:
-        forks = self.command == SOURCE and not self.alone
+    def _forks(self, name: str) -> bool:
+        alone = self.alone or (self.serves_alone and name == "serve")
+        forks = self.command == SOURCE and not alone
         assert forks or self.script is None, "a script around the program is forked, and nothing else"
         return forks
 
     def run(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         """One command to its end. Which exit code is right is part of what is tested."""
         environment = self.environment()
-        if self._forks:
+        if self._forks(arguments[0]):
             ran = forked.run(
                 arguments,
                 environment=environment,
@@ -176,7 +177,7 @@ class Program:
         log = self.home / f"log-{len(list(self.home.glob('log-*')))}"
         process: Process
         with log.open("wb") as output, open(os.devnull, "rb") as nothing:
-            if self._forks and command is None:
+            if command is None and self._forks(arguments[0]):
                 process = forked.start(
                     arguments,
                     environment=self.environment(),

@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import socketserver
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,9 +22,12 @@ from typing import Any
 import pytest
 from programs import NODE_BIN, ROOT, needed
 
+from tests.conformance.client_driver import live
+
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
 SUITE = NODE_BIN.parent / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+KNOCK = ROOT / "tests" / "conformance" / "client_knock.py"
 NEWEST = "2026-07-28"
 # Not on the time line of the specification.
 EXTENSIONS = ("dpop", "dpop-nonce")
@@ -55,7 +60,7 @@ NOT_FOR_PEOPLE = frozenset(
         "wif-jwt-bearer",
     }
 )
-# Each is three programs, one after the other.
+# Each waits for what it has started.
 ABREAST = 2
 # A bound on a suite that hangs: it gives the client 30 seconds.
 SECONDS = 180.0
@@ -87,15 +92,49 @@ def command(*arguments: str) -> list[str]:
     return [str(node), str(suite), *arguments]
 
 
-def carry_out(run: Run, results: Path) -> Ended:
+class Door(socketserver.ThreadingUnixStreamServer):
+    """Where a client that the suite starts has this process live through its scenario."""
+
+    daemon_threads = True
+
+    class RequestHandlerClass(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            asked = json.loads(self.rfile.readline())
+            self.wfile.write(json.dumps(live(**asked)).encode())
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path), self.RequestHandlerClass)
+
+
+@pytest.fixture(scope="module")
+def door(shared_home: Path) -> Iterator[Path]:
+    """Its address."""
+    path = shared_home / "door"
+    with Door(path) as door:
+        beside = threading.Thread(target=door.serve_forever)
+        beside.start()
+        try:
+            yield path
+        finally:
+            door.shutdown()
+            beside.join()
+
+
+def carry_out(run: Run, results: Path, door: Path) -> Ended:
     # The suite splits the command at blanks, and hands what it gets to a shell.
-    client = f"{sys.executable} -m tests.conformance.client_driver"
+    client = f"{sys.executable} -I -S {KNOCK} {door}"
     arguments = ["client", "--command", client, "--scenario", f"auth/{run.scenario}", "-o", str(results)]
     revision = ["--spec-version", run.revision] if run.revision else []
     done = subprocess.run(
         command(*arguments, *revision),
         cwd=ROOT,
-        env={"PATH": os.environ["PATH"], "HOME": str(results), "LANG": "C.UTF-8", "NO_COLOR": "1"},
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(results),
+            "LANG": "C.UTF-8",
+            "NO_COLOR": "1",
+            "NODE_COMPILE_CACHE": str(door.parent / "compiled"),
+        },
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -114,14 +153,14 @@ def carry_out(run: Run, results: Path) -> Ended:
 
 @pytest.fixture(scope="module")
 def runs(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, door: Path
 ) -> Iterator[Mapping[Run, Future[Ended]]]:
     """All that were selected, begun at once: most of a scenario is programs that start."""
     calls = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
     wanted = [call.params["run"] for call in calls if call is not None]
     pool = ThreadPoolExecutor(ABREAST)
     try:
-        yield {run: pool.submit(carry_out, run, tmp_path_factory.mktemp("suite")) for run in wanted}
+        yield {run: pool.submit(carry_out, run, tmp_path_factory.mktemp("suite"), door) for run in wanted}
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -134,10 +173,10 @@ def test_the_suite_has_nothing_against_the_terminal(run: Run, runs: Mapping[Run,
     assert ended.code == 0, ended.said
 
 
-def test_where_nothing_says_how_to_log_in_nothing_is_guessed(tmp_path: Path) -> None:
+def test_where_nothing_says_how_to_log_in_nothing_is_guessed(tmp_path: Path, door: Path) -> None:
     # 2025-03-26 wanted /authorize, /token and /register to be tried. Since 2025-11-25 a client must see in metadata that
     # logins are protected with PKCE before it begins one, and must not begin where there is no metadata.
-    ended = carry_out(Run(scenario=GUESSED, revision="2025-03-26"), tmp_path)
+    ended = carry_out(Run(scenario=GUESSED, revision="2025-03-26"), tmp_path, door)
     assert {check["id"] for check in ended.checks if check["status"] == "FAILURE"} == {
         "client-registration",
         "authorization-request",

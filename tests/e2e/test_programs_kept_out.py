@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import NODE_BIN, SOURCE, House, Program, until
+from mcp_calls import call_tool
+from programs import NODE_BIN, SOURCE, House, Program, Server, until
 
 from server.backends.landlock import landlock_abi
 
@@ -100,7 +101,7 @@ def write_here(text: str) -> str:
 
 def settled(home: Path, user: tuple[str, ...]) -> Program:
     """Put everything in its place, for that user."""
-    program = Program(command=(*user, *SOURCE), home=home, alone=True)
+    program = Program(command=(*user, *SOURCE), home=home, serves_alone=True)
     program.environment()  # which makes the folders
     for name in ("data", "keys", "secrets", "agents", "settings"):
         (home / name).mkdir(mode=0o700)
@@ -143,12 +144,10 @@ def key_names(ostiary: Program) -> list[str]:
     return [each["name"] for each in ostiary.at_machine("api-keys", "list")]
 
 
-def called(ostiary: Program, endpoint: str, tool: str, *arguments: str) -> Any:
-    """What a tool answers whose own name is that."""
-    (name,) = (
-        each["name"] for each in ostiary.ask("tools", endpoint)["tools"] if each["name"].endswith(tool)
-    )
-    answer = ostiary.ask("call", endpoint, name, *arguments)
+def called(server: Server, tool: str, **arguments: Any) -> Any:
+    """Return what a tool answers, which has no error to tell."""
+    answer = call_tool(server.endpoint, tool, arguments)
+    assert not answer.get("isError"), answer
     return answer.get("structuredContent", answer["content"][0]["text"])
 
 
@@ -161,7 +160,7 @@ def secrets_of(home: Path) -> list[Path]:
 
 def test_a_program_that_looks_for_its_servers_keys_finds_none_and_makes_none(served: House) -> None:
     ostiary = served.program
-    found = called(ostiary, served.server.endpoint, "take_over")
+    found = called(served.server, "up__take_over")
     assert found["data_dir"] == str(ostiary.data_dir)
     assert set(found["files"].values()) == {"PermissionError"}
     assert found["socket"], "it found no socket to try"
@@ -170,8 +169,7 @@ def test_a_program_that_looks_for_its_servers_keys_finds_none_and_makes_none(ser
 
 
 def test_a_program_that_changes_what_it_says_cannot_accept_that_itself(served: House) -> None:
-    ostiary = served.program
-    found = called(ostiary, served.server.endpoint, "change")
+    found = called(served.server, "up__change")
     assert found["socket"], "it found no socket to try"
     assert all("server started" in way["error"] for way in found["socket"].values())
 
@@ -179,18 +177,18 @@ def test_a_program_that_changes_what_it_says_cannot_accept_that_itself(served: H
 def test_no_kind_of_agent_opens_what_is_the_servers(served: House) -> None:
     ostiary = served.program
     for path in secrets_of(ostiary.home):
-        assert called(ostiary, served.server.endpoint, "read_by_python", f"path={path}") == "PermissionError"
-        told = ostiary.run("call", served.server.endpoint, "read_it", f"path={path}", "--json", code=1)
-        assert path.read_bytes()[:8].decode("latin-1") not in told.stdout
+        assert called(served.server, "read_by_python", path=str(path)) == "PermissionError"
+        told = call_tool(served.server.endpoint, "read_it", {"path": str(path)})
+        assert told["isError"] and path.read_bytes()[:8].decode("latin-1") not in str(told)
 
 
 def test_no_program_changes_a_hook(served: House) -> None:
     ostiary = served.program
-    tried = called(ostiary, served.server.endpoint, "rewrite")
+    tried = called(served.server, "up__rewrite")
     assert set(tried.values()) <= {"PermissionError", "FileNotFoundError"}, tried
     assert (ostiary.home / "hooks-by-a-link").is_symlink()
-    told = ostiary.run("call", served.server.endpoint, "denied", "--json", code=1)
-    assert "never" in told.stdout + told.stderr
+    told = call_tool(served.server.endpoint, "denied", {})
+    assert told["isError"] and "never" in str(told)
 
 
 def test_programs_read_what_is_put_beside_a_hook_later(served: House) -> None:
@@ -198,19 +196,19 @@ def test_programs_read_what_is_put_beside_a_hook_later(served: House) -> None:
     (ostiary.home / "hooks" / "later.txt").write_text("of today", "utf-8")
     later = ostiary.home / "hooks" / "later.txt"
     later.chmod(0o644)
-    assert called(ostiary, served.server.endpoint, "read_by_python", f"path={later}") == "of today"
+    assert called(served.server, "read_by_python", path=str(later)) == "of today"
 
 
 def test_an_agent_reads_and_writes_what_is_its_own(served: House) -> None:
     ostiary = served.program
-    assert called(ostiary, served.server.endpoint, "write_here", "text=hello") == "hello"
+    assert called(served.server, "write_here", text="hello") == "hello"
     assert (ostiary.home / "agents" / "notes.txt").read_text("utf-8") == "hello"
 
 
 def test_what_a_killed_server_left_behind_is_no_owner_of_the_next(ostiary: Program) -> None:
     settings = str(ostiary.home / "settings" / "ostiary.toml")
     with ostiary.serving("--config", settings) as server:
-        left = called(ostiary, server.endpoint, "linger")["pid"]
+        left = called(server, "up__linger")["pid"]
         server.end(signal.SIGKILL)
     try:
         with ostiary.serving("--config", settings):
@@ -230,7 +228,7 @@ def test_what_a_killed_server_left_behind_is_no_owner_of_the_next(ostiary: Progr
 def test_a_stop_ends_what_programs_have_left_behind(ostiary: Program) -> None:
     settings = str(ostiary.home / "settings" / "ostiary.toml")
     with ostiary.serving("--config", settings) as server:
-        left = called(ostiary, server.endpoint, "linger")["pid"]
+        left = called(server, "up__linger")["pid"]
         assert Path(f"/proc/{left}").exists()
         assert server.end(signal.SIGTERM) == 0
         assert not Path(f"/proc/{left}").exists()
@@ -285,7 +283,7 @@ def test_where_a_container_gives_nobody_new_privileges_its_owner_is_let_in_and_p
     with container.serving("--config", settings) as server:
         (inside,) = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
         try:
-            assert called(ostiary, server.endpoint, "linger")["pid"]
+            assert called(server, "up__linger")["pid"]
             (ostiary.home / "tmp" / "go").touch()
             told = ostiary.home / "tmp" / "told"
             until("what it was told", lambda: True if told.exists() else None)
@@ -301,8 +299,8 @@ def test_where_a_container_gives_nobody_new_privileges_its_owner_is_let_in_and_p
 @pytest.mark.parametrize("served", [()], indirect=True, ids=["as-it-is"])
 def test_a_command_that_an_agent_types_is_refused_and_its_owners_is_not(served: House) -> None:
     ostiary = served.program
-    program = json.dumps([*SOURCE, "api-keys", "create", "typed", "--data-dir", str(ostiary.data_dir)])
-    told = called(ostiary, served.server.endpoint, "type_it", f"words={program}")
+    words = [*SOURCE, "api-keys", "create", "typed", "--data-dir", str(ostiary.data_dir)]
+    told = called(served.server, "type_it", words=words)
     assert "server started" in told
     assert "typed" not in key_names(ostiary)
     assert ostiary.at_machine("api-keys", "create", "typed")["name"] == "typed"
@@ -324,8 +322,8 @@ def test_a_program_that_a_worker_started_is_kept_out_of_its_parents_socket_and_f
         lines = [json.loads(line) for line in server.said().splitlines() if '"event":"worker.ready"' in line]
         workers = {line["pid"] for line in lines}
         assert len(workers) == 2
-        for tool in ("take_over", "change"):
-            found = called(ostiary, server.endpoint, tool)
+        for tool in ("up__take_over", "up__change"):
+            found = called(server, tool)
             assert found["parent"] in workers
             assert found["socket"], "it found no socket to try"
             assert all("server started" in way["error"] for way in found["socket"].values())
@@ -334,7 +332,7 @@ def test_a_program_that_a_worker_started_is_kept_out_of_its_parents_socket_and_f
         kept += [store, *(path for path in ostiary.data_dir.iterdir() if path.is_file())]
         kept += [Path(f"/proc/{pid}/environ") for pid in (server.process.pid, *workers)]
         for path in kept:
-            assert called(ostiary, server.endpoint, "read_by_python", f"path={path}") == "PermissionError"
+            assert called(server, "read_by_python", path=str(path)) == "PermissionError"
         assert ostiary.at_machine("api-keys", "list") == []
         assert ostiary.at_machine("api-keys", "create", "mine")["name"] == "mine"
         assert server.end(signal.SIGTERM) == 0
@@ -343,7 +341,7 @@ def test_a_program_that_a_worker_started_is_kept_out_of_its_parents_socket_and_f
 @pytest.mark.parametrize("ostiary", [()], indirect=True, ids=["as-it-is"])
 def test_orphans_of_an_agent_leave_nothing_behind(ostiary: Program) -> None:
     with ostiary.serving("--config", str(ostiary.home / "settings" / "ostiary.toml")) as server:
-        orphan = int(called(ostiary, server.endpoint, "leave_an_orphan"))
+        orphan = int(called(server, "leave_an_orphan"))
         until("the end of an orphan", lambda: None if Path(f"/proc/{orphan}").exists() else True)
         assert server.end(signal.SIGTERM) == 0
 
@@ -356,7 +354,7 @@ def test_an_agent_that_is_unconfined_opens_what_its_user_may_and_is_named(ostiar
     )
     with ostiary.serving("--config", str(settings)) as server:
         secret = ostiary.home / "secrets" / "upstream"
-        assert called(ostiary, server.endpoint, "read_by_python", f"path={secret}") == "of-another-agent"
+        assert called(server, "read_by_python", path=str(secret)) == "of-another-agent"
         assert "agents/agent.py" in server.await_words(r'"reason":"(unconfined[^"]*)"')[1]
         told = ostiary.ask("doctor", "--config", str(settings), "--data-dir", str(ostiary.data_dir))
         assert any(
@@ -370,6 +368,6 @@ def test_npx_begins_its_cache_in_a_home_that_has_none_and_holds_the_data(ostiary
     npx = ("npx", "--offline", "--no-install", "--prefix", str(NODE_BIN.parent.parent))
     command = (*npx, "mcp-server-filesystem", str(ostiary.home / "agents"))
     with ostiary.serving("--auth", "none", "--", *command) as server:
-        listed = called(ostiary, server.endpoint, "list_directory", f"path={ostiary.home / 'agents'}")
+        listed = called(server, "list_directory", path=str(ostiary.home / "agents"))
         assert "agent.py" in str(listed)
     assert (ostiary.home / ".npm").is_dir()

@@ -10,7 +10,7 @@ import re
 import shutil
 import signal
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -225,6 +225,25 @@ def log_in(places: Places, at: str) -> str:
     return places.placed(call, public)
 
 
+@contextmanager
+def hello(places: Places, call: str) -> Generator[Callable[[], None]]:
+    """Make the call as it is typed, and then, as often as wanted, by HTTP with the login that is there."""
+    assert places.machines.type("laptop", call) == "hello\n"
+    token = places.machines.type("laptop", f"ostiary token {places.issuer}").strip()
+    headers, body = request_of("echo", {"text": "hello"}, {}, modern=True)
+    headers["Authorization"] = f"Bearer {token}"
+    with httpx2.Client(
+        verify=trusting(places.certificate), trust_env=False, timeout=WAIT_SECONDS, headers=headers
+    ) as web:
+
+        def once() -> None:
+            answer = web.post(f"{places.issuer}/mcp", content=body)
+            assert answer.status_code == 200, answer.text
+            assert '"text":"hello"' in answer.text
+
+        yield once
+
+
 def calls_of(node: Background) -> int:
     return node.said().count('"event":"tool.called"')
 
@@ -254,9 +273,9 @@ def test_the_recipe_leads_to_two_nodes_behind_nginx_of_which_either_may_be_lost(
         come_along(places, TWO)
         two = stack.enter_context(places.serving(TWO))
         config = stack.enter_context(nginx(places))
-        call = log_in(places, at=TWO)
+        say_hello = stack.enter_context(hello(places, log_in(places, at=TWO)))
         for _ in range(4):
-            assert machines.type("laptop", call) == "hello\n"
+            say_hello()
         until("some of them to be at each, without anybody having chosen", lambda: both_called(one, two))
         until("both to know of each other", lambda: "2 ready" in status_of(places, ONE) or None)
         check_shown(as_here(places, "nodes_status"), status_of(places, ONE))
@@ -267,7 +286,7 @@ def test_the_recipe_leads_to_two_nodes_behind_nginx_of_which_either_may_be_lost(
         one.wait()
         before = calls_of(two)
         for _ in range(3):
-            assert machines.type("laptop", call) == "hello\n"
+            say_hello()
         until("all of them to be at the other one", lambda: calls_of(two) >= before + 3 or None)
         until("it to be missed", lambda: "1 of 2 ready" in status_of(places, TWO) or None)
         check_shown(as_here(places, "nodes_silent"), status_of(places, TWO))
@@ -286,7 +305,7 @@ def test_the_recipe_leads_to_two_nodes_behind_nginx_of_which_either_may_be_lost(
         os.kill(int((config.parent / "nginx.pid").read_text()), signal.SIGHUP)
 
         def reached() -> bool | None:
-            assert machines.type("laptop", call) == "hello\n"
+            say_hello()
             return calls_of(three) > 0 or None
 
         until("a call at the third", reached)
@@ -294,7 +313,7 @@ def test_the_recipe_leads_to_two_nodes_behind_nginx_of_which_either_may_be_lost(
         assert two.end() == 0
         before = calls_of(three)
         for _ in range(3):
-            assert machines.type("laptop", call) == "hello\n"
+            say_hello()
         until("all of them to be at the third", lambda: calls_of(three) >= before + 3 or None)
         seen = status_of(places, THREE)
         assert "1 of 2 ready" in seen
@@ -308,9 +327,9 @@ def test_behind_caddy_a_node_that_hangs_is_sent_nobody(places: Places) -> None:
         come_along(places, TWO)
         two = stack.enter_context(places.serving(TWO))
         stack.enter_context(caddy(places))
-        call = log_in(places, at=ONE)
+        say_hello = stack.enter_context(hello(places, log_in(places, at=ONE)))
         for _ in range(4):
-            assert places.machines.type("laptop", call) == "hello\n"
+            say_hello()
         until("some of them to be at each", lambda: both_called(one, two))
         check_streams(places)
         one.process.send_signal(signal.SIGSTOP)
@@ -330,7 +349,7 @@ def test_behind_caddy_a_node_that_hangs_is_sent_nobody(places: Places) -> None:
             # Nothing tells who calls that it hangs: whoever asks it for its health finds out.
             until("it to be left out", answered)
             for _ in range(4):
-                assert places.machines.type("laptop", call) == "hello\n"
+                say_hello()
         finally:
             one.process.send_signal(signal.SIGCONT)
 

@@ -50,8 +50,10 @@ def environment(wheel: Path) -> Iterator[Path]:
         (install,) = re.findall(
             r"^pip install .*$", (ROOT / "docs/install.md").read_text("utf-8"), re.MULTILINE
         )
+        uv = f"'{Path(sys.executable).with_name('uv')}' pip install --quiet --python '{home}/bin/python' --compile-bytecode"
         for command, more in (
-            (f"pip install --require-hashes --only-binary :all: --requirement '{LOCK}'", {}),
+            # As scripts/env does; a tenth of the work that it is to pip.
+            (f"{uv} --require-hashes --only-binary :all: --requirement '{LOCK}'", {}),
             (install, {"PIP_NO_INDEX": "1"}),
             ("pip check", {}),
         ):

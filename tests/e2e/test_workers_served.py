@@ -25,27 +25,28 @@ from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.slow
 
-COUNT = 3
+COUNT = 2  # of those that a test starts for itself
+SHARED_COUNT = 3
 
 
-def with_workers(home: Path, where: Mapping[str, str]) -> Program:
+def with_workers(home: Path, where: Mapping[str, str], count: int) -> Program:
     (home / "address").write_text(
         f"postgresql://{where['user']}:hunter2@/{where['dbname']}?host={where['host']}\n", "utf-8"
     )
-    (home / "ostiary.toml").write_text(f'store = "file:address"\nworkers = {COUNT}\n', "utf-8")
-    return Program(command=SOURCE, home=home, alone=True)
+    (home / "ostiary.toml").write_text(f'store = "file:address"\nworkers = {count}\n', "utf-8")
+    return Program(command=SOURCE, home=home, serves_alone=True)
 
 
 @pytest.fixture
 def program(home: Path, postgres_database: dict[str, str]) -> Program:
-    return with_workers(home, postgres_database)
+    return with_workers(home, postgres_database, COUNT)
 
 
 @pytest.fixture(scope="module")
 def house(shared_home: Path, postgres_server: PostgresServer) -> Iterator[House]:
     """The program and the server that all tests share which leave its workers alive."""
     with postgres_server.database() as database:
-        program = with_workers(shared_home, database)
+        program = with_workers(shared_home, database, SHARED_COUNT)
         with serving(program) as server:
             yield House(program=program, server=server)
 
@@ -244,10 +245,10 @@ def test_a_login_made_at_one_of_them_is_good_at_all_and_its_end_is_an_end_at_all
         with closing(client):
             return client.works(token)
 
-    assert all(works() for _ in range(4 * COUNT))
+    assert all(works() for _ in range(4 * SHARED_COUNT))
     assert program.at_machine("verify")["broken"] is None
     program.at_machine("revoke", "--all", "--yes")
-    until("its end at all", lambda: not any(works() for _ in range(4 * COUNT)) or None)
+    until("its end at all", lambda: not any(works() for _ in range(4 * SHARED_COUNT)) or None)
     said = house.server.said() + "".join(program.said)
     assert "hunter2" not in said
     assert token not in said
@@ -340,7 +341,7 @@ def said_by(stderr: str) -> list[str]:
 
 
 def test_a_file_is_one_processs_and_that_is_said_with_what_to_do(home: Path) -> None:
-    program = Program(command=SOURCE, home=home, alone=True)
+    program = Program(command=SOURCE, home=home, serves_alone=True)
     refused = program.run("serve", "--workers", "2", "--port", "0", code=2)
     assert "2 processes cannot share a database that is a file" in refused.stderr
     assert "`store`" in refused.stderr
@@ -349,7 +350,7 @@ def test_a_file_is_one_processs_and_that_is_said_with_what_to_do(home: Path) -> 
 
 
 def test_the_variable_of_a_worker_makes_none_of_whoever_sets_it(home: Path) -> None:
-    program = Program(command=SOURCE, home=home, alone=True, settings={"OSTIARY_WORKER": "2"})
+    program = Program(command=SOURCE, home=home, serves_alone=True, settings={"OSTIARY_WORKER": "2"})
     refused = program.run("serve", "--port", "0", code=2)
     assert "OSTIARY_WORKER is set by a server for its own workers" in refused.stderr
 
@@ -370,10 +371,10 @@ def test_each_line_of_the_log_is_whole_and_says_whose_it_is(house: House) -> Non
         caller.join()
     calls = until("all calls", lambda: at_least(400, events(house.server, "tool.called")[before:]))
     assert len(calls) == 400
-    assert {line["worker"] for line in calls} <= set(range(1, COUNT + 1))
+    assert {line["worker"] for line in calls} <= set(range(1, SHARED_COUNT + 1))
     lines = [json.loads(line) for line in log_lines(house.server) if not line.startswith("Listening on")]
     ready = [line["worker"] for line in lines if line["event"] == "worker.ready"]
-    assert sorted(ready) == list(range(1, COUNT + 1))
+    assert sorted(ready) == list(range(1, SHARED_COUNT + 1))
     assert "worker" not in next(line for line in lines if line["event"] == "server.started")
 
 
@@ -383,7 +384,7 @@ def at_least(count: int, found: list[dict[str, Any]]) -> list[dict[str, Any]] | 
 
 def test_one_admin_socket_and_one_admin_port_answer_for_all_of_them(house: House) -> None:
     program, server = house.program, house.server
-    each_of_them = rf"(?:node \S+:\d+, {COUNT - 1} others alive\n){{{COUNT}}}"
+    each_of_them = rf"(?:node \S+:\d+, {SHARED_COUNT - 1} others alive\n){{{SHARED_COUNT}}}"
     assert re.fullmatch(rf"ready\n{each_of_them}", seen(server, "/readyz"))
     assert seen(server, "/healthz") == "ok\n"
     # Each request is counted by whoever answered it, and nobody else.
@@ -392,16 +393,18 @@ def test_one_admin_socket_and_one_admin_port_answer_for_all_of_them(house: House
     assert tokens_given(server) == before + 1
     families = {each.name: each for each in text_string_to_metric_families(seen(server, "/metrics"))}
     assert {each.labels["worker"] for each in families["ostiary_info"].samples} == {"1", "2", "3"}
-    assert [each.value for each in families["ostiary_workers"].samples] == [COUNT]
-    assert [each.value for each in families["ostiary_worker_restarts"].samples] == [0] * COUNT
+    assert [each.value for each in families["ostiary_workers"].samples] == [SHARED_COUNT]
+    assert [each.value for each in families["ostiary_worker_restarts"].samples] == [0] * SHARED_COUNT
 
     status = program.at_machine("status")["server"]
     assert [(each["worker"], each["state"], each["answers"]) for each in status["workers"]] == [
-        (number, "serving", True) for number in range(1, COUNT + 1)
+        (number, "serving", True) for number in range(1, SHARED_COUNT + 1)
     ]
-    assert {each["pid"] for each in status["workers"]} == {pid_of(server, n) for n in range(1, COUNT + 1)}
+    assert {each["pid"] for each in status["workers"]} == {
+        pid_of(server, n) for n in range(1, SHARED_COUNT + 1)
+    }
     shown = program.run("status", "--data-dir", str(program.data_dir)).stdout
-    assert f"{COUNT} processes serve" in shown
+    assert f"{SHARED_COUNT} processes serve" in shown
     assert program.run("status", "--ready", "--data-dir", str(program.data_dir)).stdout == "ready\n"
 
     # One that is stopped hangs: it is left out, and said to be.

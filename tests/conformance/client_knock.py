@@ -1,0 +1,23 @@
+"""What the official suite's client scenarios start: `python client_knock.py SOCKET URL`. It has the test that began the suite live through the
+scenario (client_driver.py), and ends as that came out. To import what a client needs takes longer than a scenario, so that nothing of it is here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+
+with socket.socket(socket.AF_UNIX) as door:
+    door.connect(sys.argv[1])
+    asked = {
+        "url": sys.argv[2],
+        "scenario": os.environ["MCP_CONFORMANCE_SCENARIO"],
+        "context": json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}")),
+    }
+    door.sendall(json.dumps(asked).encode() + b"\n")
+    with door.makefile("rb") as answer:
+        code, said = json.load(answer)
+sys.stderr.write(said)  # the suite keeps it beside its results
+sys.exit(code)
