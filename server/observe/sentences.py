@@ -55,6 +55,7 @@ SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
         "library.reported": "{library}: {said}",
         "limits.not_counted": "a call of {tool} was not counted: {reason}",
         "log.dropped": "{count} lines of this log are missing: whoever reads it was too slow",
+        "log.more": "{count} requests have no line of their own; most come from {most_from} ({of_it})",
         "openapi.left_out": "{agent}: {count} operations are left out: {operations}",
         "payment.cashed_elsewhere": "the payment {payment} is refused: a facilitator carried it out before it was sent from here ({transaction}), for the payer or for another server that takes money at this address",
         "payment.facilitator_down": "the facilitator cannot be reached: {reason}",

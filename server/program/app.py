@@ -291,6 +291,7 @@ def _look_after(services: Services, home: DataDirectory, background: trio.Nurser
     config, store, log = services.resolved.config, services.store, services.log
     begin = background.start_soon
     begin(services.trail.run)
+    begin(services.bounded_log.run)
     if services.correspondence is not None:
         begin(services.correspondence.run)
         begin(services.limits.keep_giving_back)
