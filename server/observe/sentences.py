@@ -88,6 +88,8 @@ SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
         "store.database_missing": "no database beside the key: {hint}",
         "store.not_checked": "the database could not be checked: {reason}",
         "store.not_swept": "nothing was swept from the database: {reason}",
+        "store.quick_again": "the database confirms writes in time again",
+        "store.slow": "{reason}",
         "store.stopped": "the database had to stop: {reason}",
         "store.unavailable": "the database cannot take this now: {reason}",
         "task.ended": "{tool} has ended as a task: {outcome}",

@@ -195,6 +195,7 @@ async def serve(
                         resolved, home.path, store, membership, subkeys(key), log
                     )
                 _look_after(services, home, background)
+                background.start_soon(store_watch.keep_telling_of_slowness, store, log)
                 if not config.store:
                     background.start_soon(store_watch.look_through_large_file, store, home.database, log)
                 services.metrics.counter(
