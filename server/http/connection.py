@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, cast
 
 import trio
@@ -33,7 +33,9 @@ class Connection:
 
     __slots__ = (
         "_answers_late",
+        "_cycle",
         "_kind",
+        "_last_word",
         "_lot",
         "_scope",
         "_served",
@@ -91,6 +93,8 @@ class Connection:
         self._served = False
         self._answers_late = False  # when the deadline passes: 408, or a silent close
         self._timed_out = False
+        self._cycle: ConnectionCycle | None = None  # the request in progress, or the one before
+        self._last_word: Callable[[], Awaitable[None]] | None = None  # of one that was cut off
         self._writing = False
         self._size = 0  # of what is being written, if that takes several pieces
         self._lot: trio.lowlevel.ParkingLot | None = None
@@ -104,6 +108,10 @@ class Connection:
                 self._scope = trio.CancelScope()
                 with self._scope:
                     await self._refuse(RequestRefused(408, "the request took too long to arrive"))
+            elif self._last_word is not None and not self.gone:
+                self._scope = trio.CancelScope()
+                with self._scope:
+                    await self._last_word()
         except Exception:
             self._crashed()
         except BaseExceptionGroup as group:
@@ -115,6 +123,8 @@ class Connection:
                 self._crashed(rest)
             raise cast("BaseExceptionGroup[BaseException]", group.split(trio.Cancelled)[0]) from None
         finally:
+            if self._cycle is not None:
+                self._cycle.last_word = None  # which leads back to it
             if self.cut:
                 self._wire.abort()
             else:
@@ -147,6 +157,13 @@ class Connection:
             self.at_drain()
         elif self.deadline < math.inf:
             self.deadline = min(self.deadline, self.serving.owed_by)
+
+    def cut_off(self) -> None:
+        """The drain is over, and the server does not wait for the request in progress: it ends, and its caller is told so, where
+        there is a word for that."""
+        if self._cycle is not None and self._cycle.last_word is not None:
+            self._last_word = self._cycle.last_word
+            self._scope.cancel()
 
     def abandon(self) -> None:
         self.gone = True
@@ -255,9 +272,9 @@ class Connection:
                 raw, self.buffer = self.buffer[: end + 4], self.buffer[end + 4 :]
                 head = known.get(raw) or serving.heads.read(raw)
                 handler: Handler | None = head.handlers.get(self._kind)
-                cycle = ConnectionCycle(self, head, handler or self._find_handler(head))
+                cycle = self._cycle = ConnectionCycle(self, head, handler or self._find_handler(head))
                 alive = await cycle.run()
-                self.at_drain = None
+                self.at_drain = cycle.last_word = None
                 if not alive:
                     if cycle.peer_may_be_sending and not self.gone:
                         await self._linger()

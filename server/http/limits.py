@@ -59,7 +59,9 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     # How long work in flight may go on after the drain began.
     drain_seconds: float = 10.0
-    # From then on, what a peer has for whatever it owes: the rest of a head or body, the reading of a refusal. Honest ones are
+    # After that, for the answers to what was cut off then. Nothing that is no call has any.
+    last_word_seconds: float = 0.0
+    # From the drain's beginning on, what a peer has for whatever it owes: the rest of a head or body, the reading of a refusal. Honest ones are
     # about to have done it, and from the others nothing will ever come.
     drain_owed_seconds: float = 1.0
     # And a reader has stopped reading when it has taken nothing for so long.

@@ -91,7 +91,9 @@ async def serve(
                     listening.cancel_scope.cancel()
                 sockets.close()
                 roster.begin_drain()
-                connections.cancel_scope.deadline = trio.current_time() + limits.drain_seconds
+                over = trio.current_time() + limits.drain_seconds
+                reaper.start_soon(roster.cut_off_at, over)
+                connections.cancel_scope.deadline = over + limits.last_word_seconds
             reaper.cancel_scope.cancel()
 
 

@@ -78,6 +78,11 @@ class Roster:
         for connection in tuple(self._live):
             connection.begin_drain()
 
+    async def cut_off_at(self, moment: float) -> None:
+        await trio.sleep_until(moment)
+        for connection in tuple(self._live):
+            connection.cut_off()
+
     async def reap(self) -> None:
         """For ever, every tick: end the connections whose peers are too late, and give companions to requests that last."""
         serving = self._serving

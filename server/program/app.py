@@ -72,6 +72,8 @@ from server.store.retention import Retention
 
 # How often signing keys are looked at: their times are days, and an hour's delay is in their margin.
 KEYS_SECONDS: Final = 3600
+# For the answers to calls that the drain has cut off: they are short, and only a client that does not read leaves them unread.
+LAST_WORD_SECONDS: Final = 1.0
 # What happens below the application, by its name in `serving.Counters`.
 CONNECTION_COUNTS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -268,6 +270,7 @@ async def serve(
                         membership.look_now()
                         store.hurry()
                         services.servers.begin_draining()
+                        background.start_soon(_cut_off, services, drained_by)
                         place.draining(config.drain_seconds, log)
                     with trio.move_on_at(drained_by):
                         await services.crew.wait_idle()
@@ -316,6 +319,12 @@ def _look_after(services: Services, home: DataDirectory, background: trio.Nurser
     begin(services.crew.run)
     for sessions in services.servers.sessions.values():
         begin(sessions.run)
+
+
+async def _cut_off(services: Services, moment: float) -> None:
+    """What runs then is told so while its connection is still there."""
+    await trio.sleep_until(moment)
+    services.servers.cut_off()
 
 
 def _settle_memory() -> None:
@@ -392,6 +401,7 @@ async def _serve_public(
         connections=config.max_connections,
         connections_per_ip=config.max_connections_per_ip,
         drain_seconds=config.drain_seconds,
+        last_word_seconds=LAST_WORD_SECONDS,
     )
     settings = listen.ListenSettings(
         binds=bound.binds,
