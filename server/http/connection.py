@@ -43,6 +43,7 @@ class Connection:
         "_stream",
         "_timed_out",
         "_tls",
+        "_vital",
         "_wire",
         "_writing",
         "at_drain",
@@ -69,8 +70,10 @@ class Connection:
         client: Address | None = None,
         server: Address | None = None,
         proxied: bool = False,
+        vital: bool = False,
     ) -> None:
-        """`proxied`: its peer may say who calls, so what answers is found anew for each request."""
+        """`proxied`: its peer may say who calls, so what answers is found anew for each request. `vital`: there is no room, and it may
+        ask once for what is answered all the same."""
         self.serving = serving
         self.client = client
         self.server = server
@@ -91,6 +94,7 @@ class Connection:
         self._stream: PeerStream | SecureStream = wire if tls is None else tls
         self._scope = trio.CancelScope()
         self._served = False
+        self._vital = vital
         self._answers_late = False  # when the deadline passes: 408, or a silent close
         self._timed_out = False
         self._cycle: ConnectionCycle | None = None  # the request in progress, or the one before
@@ -104,7 +108,7 @@ class Connection:
         try:
             with self._scope:
                 await self._serve()
-            if self._timed_out and self._answers_late and not self.sent and not self.gone:
+            if self._timed_out and self._answers_late and not (self.sent or self.gone or self._vital):
                 self._scope = trio.CancelScope()
                 with self._scope:
                     await self._refuse(RequestRefused(408, "the request took too long to arrive"))
@@ -230,15 +234,18 @@ class Connection:
         """One loop, not several functions: whatever waits for the peer here is woken for every request."""
         serving = self.serving
         known = serving.heads.known
+        limits = serving.limits
+        for_head = limits.vital_seconds if self._vital else limits.head_seconds
+        for_handshake = limits.vital_seconds if self._vital else limits.handshake_seconds
         if self._tls is not None:
-            self.due_in(serving.limits.handshake_seconds)
+            self.due_in(for_handshake)
             self.idle = True
             try:
                 await self._tls.do_handshake()
             except trio.BrokenResourceError:
                 return
             self.idle = False
-        self.due_in(serving.limits.head_seconds)
+        self.due_in(for_head)
         try:
             while True:
                 self.sent = False
@@ -271,6 +278,9 @@ class Connection:
                     heard_of()
                 raw, self.buffer = self.buffer[: end + 4], self.buffer[end + 4 :]
                 head = known.get(raw) or serving.heads.read(raw)
+                if self._vital:
+                    await self._answer_vital(head)
+                    break
                 handler: Handler | None = head.handlers.get(self._kind)
                 cycle = self._cycle = ConnectionCycle(self, head, handler or self._find_handler(head))
                 alive = await cycle.run()
@@ -284,9 +294,19 @@ class Connection:
             if not self.sent:
                 await self._refuse(refusal)
         if self._tls is not None and not self.gone:
-            self.due_in(serving.limits.handshake_seconds)
+            self.due_in(min(for_handshake, serving.limits.handshake_seconds))  # shorter while it drains
             with contextlib.suppress(trio.BrokenResourceError):
                 await self._tls.aclose()
+
+    async def _answer_vital(self, head: Head) -> None:
+        """One short answer, in the time that there is for it; and nothing is read any more for the sake of a peer that goes on sending."""
+        if head.path not in self.serving.vital_paths:
+            self.serving.counters.over_cap += 1
+            with contextlib.suppress(Disconnected):
+                await self.write(response.refusal(503, "too many connections"))
+            return
+        self.due_in(self.serving.limits.vital_seconds)
+        await ConnectionCycle(self, head, self._find_handler(head)).run()
 
     def _find_handler(self, head: Head) -> Handler:
         try:
@@ -332,7 +352,8 @@ class Connection:
             await self.write(response.refusal(refusal.status, refusal.reason))
         except Disconnected:
             return
-        await self._linger()
+        if not self._vital:
+            await self._linger()
 
     async def _linger(self) -> None:
         """RFC 9112 §9.6: say that no more will come, then read on until the peer has had its answer. Closing at once would

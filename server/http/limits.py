@@ -52,6 +52,10 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     connections: int = 4096
     # One browser opens 6, one busy gateway some dozens. Loopback and trusted proxies stand for many callers: exempt.
     connections_per_ip: int = 256
+    # Beyond them, for those who ask whether the server lives: whoever is refused that ends a process that is well.
+    vital_connections: int = 8
+    # Each is free again after so long, whatever its peer does.
+    vital_seconds: float = 2.0
     # Files, outgoing connections and child processes, next to the connections served.
     spare_descriptors: int = 512
     # The kernel's queue of connections not yet accepted: a burst of clients that all reconnect after a restart.

@@ -37,7 +37,7 @@ from server.observe.log import Logger
 from server.observe.metrics import CONTENT_TYPE
 from server.program import first_words, store_watch, trail
 from server.program.allocator import give_large_blocks_back
-from server.program.answering import lazy_pages, public_router
+from server.program.answering import READY, lazy_pages, public_router
 from server.program.backups import BackupPlan, keep_backing_up
 from server.program.certificates import (
     ServedCertificate,
@@ -72,6 +72,8 @@ from server.store.retention import Retention
 
 # How often signing keys are looked at: their times are days, and an hour's delay is in their margin.
 KEYS_SECONDS: Final = 3600
+# What supervisors and balancers ask, who end a process that refuses them.
+VITAL_PATHS: Final = frozenset({"/healthz", READY})
 # For the answers to calls that the drain has cut off: they are short, and only a client that does not read leaves them unread.
 LAST_WORD_SECONDS: Final = 1.0
 # What happens below the application, by its name in `serving.Counters`.
@@ -410,6 +412,7 @@ async def _serve_public(
         limits=limits,
         trusted_proxies=services.resolved.trusted_proxies,
         shared=place.number > 0,
+        vital_paths=VITAL_PATHS,
     )
     for name, help_text in CONNECTION_COUNTS.items():
         services.metrics.counter(f"connections_{name}", help_text, partial(getattr, settings.counters, name))
