@@ -28,6 +28,7 @@ class AsgiCycle:
         self.request_id: str = scope["state"]["request_id"]
         self.client: Address | None = scope.get("client")
         self.draining: trio.Event = scope["state"]["draining"]
+        self.last_word: Callable[[], Awaitable[None]] | None = None
         self.status = 0
         self._receive = receive
         self.running = trio.CancelScope()

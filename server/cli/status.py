@@ -247,6 +247,7 @@ def _stored(store: dict[str, Any]) -> str:
     told = store["problem"] or (
         "well" if ago is None else f"well, last written to {terminal.duration(ago)} ago"
     )
+    warned = f"; {store['warning']}" if store.get("warning") else ""  # one of before has none
     waits = (
         f", {store['waiting']} waiting for {store['oldest_waits_seconds']:.0f} s" if store["waiting"] else ""
     )
@@ -254,7 +255,7 @@ def _stored(store: dict[str, Any]) -> str:
     failed = f", {refused} write{'' if refused == 1 else 's'} refused since the start" if refused else ""
     # The room of a database is its server's to know.
     where = "" if store.get("confirmed_seconds_ago") is None else " in the data directory"
-    return f"{told}{waits}{failed}, {terminal.size(store['free_bytes'])} free{where}"
+    return f"{told}{waits}{failed}, {terminal.size(store['free_bytes'])} free{where}{warned}"
 
 
 def _backed_up(backups: dict[str, Any]) -> str:

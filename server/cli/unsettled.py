@@ -6,14 +6,17 @@ import sys
 import time
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from server.cli import local, terminal, unserved_store
 from server.money.amounts import shown
 
-HEADINGS = ("payment", "state", "since", "amount", "payer", "tries", "ends in", "why")
+# That two clocks differ is none of being set.
+_CLOCKS_SECONDS: Final = 60
+
+HEADINGS = ("payment", "state", "since", "amount", "payer", "tries", "next look", "ends in", "why")
 
 
 @click.command("unsettled")
@@ -76,7 +79,9 @@ def resolve(
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     when = datetime.fromtimestamp(row["created_at"] / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    age = terminal.duration(time.time() - row["created_at"] / 1000)
+    seconds = time.time() - row["created_at"] / 1000
+    age = terminal.duration(seconds) if seconds > -_CLOCKS_SECONDS else "the clock was set back since"
+    looked_at = "under way" if row["state"] == "settling" else local.left(row["next_try_at"])
     texts = (
         row["id"],
         row["state"],
@@ -84,6 +89,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         shown(row["amount"], row["currency"]),
         row["payer"],
         str(row["tries"]),
+        looked_at,
         local.left(row["ends_at"]) if row.get("ends_at") else "-",
         row["problem"] or "-",
     )

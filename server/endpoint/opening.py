@@ -161,6 +161,11 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
         for sessions in self.sessions.values():
             sessions.begin_draining()
 
+    def cut_off(self) -> None:
+        """The drain is over: what still runs in sessions ends, and each caller is told so. What runs in none is the connections'."""
+        for sessions in self.sessions.values():
+            sessions.cut_off()
+
 
 def now_millis() -> Millis:
     return time.time_ns() // 1_000_000

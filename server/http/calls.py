@@ -121,7 +121,14 @@ class ToolCalls:
         if arguments is None:
             return None
         request = self._request(tool, visit, arguments)
-        result = await answer_in_place(partial(_call, request), visit.reply, visit.cycle, cancels=True)
+        reply = visit.reply
+        result = await answer_in_place(
+            partial(_call, request),
+            reply,
+            visit.cycle,
+            cancels=True,
+            last_word=partial(reply.tell_stopping, None),
+        )
         return await self._answer(request, visit, result)
 
     async def _answer_visitor(self, tool: str, visit: PlainVisit) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, cast
 
 import trio
@@ -33,7 +33,9 @@ class Connection:
 
     __slots__ = (
         "_answers_late",
+        "_cycle",
         "_kind",
+        "_last_word",
         "_lot",
         "_scope",
         "_served",
@@ -41,6 +43,7 @@ class Connection:
         "_stream",
         "_timed_out",
         "_tls",
+        "_vital",
         "_wire",
         "_writing",
         "at_drain",
@@ -67,8 +70,10 @@ class Connection:
         client: Address | None = None,
         server: Address | None = None,
         proxied: bool = False,
+        vital: bool = False,
     ) -> None:
-        """`proxied`: its peer may say who calls, so what answers is found anew for each request."""
+        """`proxied`: its peer may say who calls, so what answers is found anew for each request. `vital`: there is no room, and it may
+        ask once for what is answered all the same."""
         self.serving = serving
         self.client = client
         self.server = server
@@ -89,8 +94,11 @@ class Connection:
         self._stream: PeerStream | SecureStream = wire if tls is None else tls
         self._scope = trio.CancelScope()
         self._served = False
+        self._vital = vital
         self._answers_late = False  # when the deadline passes: 408, or a silent close
         self._timed_out = False
+        self._cycle: ConnectionCycle | None = None  # the request in progress, or the one before
+        self._last_word: Callable[[], Awaitable[None]] | None = None  # of one that was cut off
         self._writing = False
         self._size = 0  # of what is being written, if that takes several pieces
         self._lot: trio.lowlevel.ParkingLot | None = None
@@ -100,10 +108,14 @@ class Connection:
         try:
             with self._scope:
                 await self._serve()
-            if self._timed_out and self._answers_late and not self.sent and not self.gone:
+            if self._timed_out and self._answers_late and not (self.sent or self.gone or self._vital):
                 self._scope = trio.CancelScope()
                 with self._scope:
                     await self._refuse(RequestRefused(408, "the request took too long to arrive"))
+            elif self._last_word is not None and not self.gone:
+                self._scope = trio.CancelScope()
+                with self._scope:
+                    await self._last_word()
         except Exception:
             self._crashed()
         except BaseExceptionGroup as group:
@@ -115,6 +127,8 @@ class Connection:
                 self._crashed(rest)
             raise cast("BaseExceptionGroup[BaseException]", group.split(trio.Cancelled)[0]) from None
         finally:
+            if self._cycle is not None:
+                self._cycle.last_word = None  # which leads back to it
             if self.cut:
                 self._wire.abort()
             else:
@@ -147,6 +161,13 @@ class Connection:
             self.at_drain()
         elif self.deadline < math.inf:
             self.deadline = min(self.deadline, self.serving.owed_by)
+
+    def cut_off(self) -> None:
+        """The drain is over, and the server does not wait for the request in progress: it ends, and its caller is told so, where
+        there is a word for that."""
+        if self._cycle is not None and self._cycle.last_word is not None:
+            self._last_word = self._cycle.last_word
+            self._scope.cancel()
 
     def abandon(self) -> None:
         self.gone = True
@@ -213,15 +234,18 @@ class Connection:
         """One loop, not several functions: whatever waits for the peer here is woken for every request."""
         serving = self.serving
         known = serving.heads.known
+        limits = serving.limits
+        for_head = limits.vital_seconds if self._vital else limits.head_seconds
+        for_handshake = limits.vital_seconds if self._vital else limits.handshake_seconds
         if self._tls is not None:
-            self.due_in(serving.limits.handshake_seconds)
+            self.due_in(for_handshake)
             self.idle = True
             try:
                 await self._tls.do_handshake()
             except trio.BrokenResourceError:
                 return
             self.idle = False
-        self.due_in(serving.limits.head_seconds)
+        self.due_in(for_head)
         try:
             while True:
                 self.sent = False
@@ -254,10 +278,13 @@ class Connection:
                     heard_of()
                 raw, self.buffer = self.buffer[: end + 4], self.buffer[end + 4 :]
                 head = known.get(raw) or serving.heads.read(raw)
+                if self._vital:
+                    await self._answer_vital(head)
+                    break
                 handler: Handler | None = head.handlers.get(self._kind)
-                cycle = ConnectionCycle(self, head, handler or self._find_handler(head))
+                cycle = self._cycle = ConnectionCycle(self, head, handler or self._find_handler(head))
                 alive = await cycle.run()
-                self.at_drain = None
+                self.at_drain = cycle.last_word = None
                 if not alive:
                     if cycle.peer_may_be_sending and not self.gone:
                         await self._linger()
@@ -267,9 +294,19 @@ class Connection:
             if not self.sent:
                 await self._refuse(refusal)
         if self._tls is not None and not self.gone:
-            self.due_in(serving.limits.handshake_seconds)
+            self.due_in(min(for_handshake, serving.limits.handshake_seconds))  # shorter while it drains
             with contextlib.suppress(trio.BrokenResourceError):
                 await self._tls.aclose()
+
+    async def _answer_vital(self, head: Head) -> None:
+        """One short answer, in the time that there is for it; and nothing is read any more for the sake of a peer that goes on sending."""
+        if head.path not in self.serving.vital_paths:
+            self.serving.counters.over_cap += 1
+            with contextlib.suppress(Disconnected):
+                await self.write(response.refusal(503, "too many connections"))
+            return
+        self.due_in(self.serving.limits.vital_seconds)
+        await ConnectionCycle(self, head, self._find_handler(head)).run()
 
     def _find_handler(self, head: Head) -> Handler:
         try:
@@ -315,7 +352,8 @@ class Connection:
             await self.write(response.refusal(refusal.status, refusal.reason))
         except Disconnected:
             return
-        await self._linger()
+        if not self._vital:
+            await self._linger()
 
     async def _linger(self) -> None:
         """RFC 9112 §9.6: say that no more will come, then read on until the peer has had its answer. Closing at once would

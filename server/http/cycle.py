@@ -8,7 +8,7 @@ of the pages is hosted too (asgi.py). The body is read only when somebody asks. 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from time import perf_counter
 from typing import Any, Final, Protocol, cast
 
@@ -76,7 +76,7 @@ class ConnectionCycle:
 
     __slots__ = (
         "_body_due", "_body_ended", "_chunks", "_connection", "_ended", "_given", "_handler", "_head", "_held_back",
-        "_keep_alive", "_left", "_received", "_refusal", "_response", "_wants_continue", "client", "request_id", "status",
+        "_keep_alive", "_left", "_received", "_refusal", "_response", "_wants_continue", "client", "last_word", "request_id", "status",
     )  # fmt: skip
 
     def __init__(self, connection: CycleConnection, head: Head, handler: Handler) -> None:
@@ -102,6 +102,7 @@ class ConnectionCycle:
         self._keep_alive = False
         self.request_id: Final = f"{serving.boot_id}-{serving.sequence():x}"
         self.client: Final[Address | None] = handler.client or connection.client
+        self.last_word: Callable[[], Awaitable[None]] | None = None
         self.status = 0  # of the response, once there is one
 
     @property

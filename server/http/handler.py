@@ -42,6 +42,9 @@ class Cycle(Protocol):
         """On trio's clock; may be late by a tick of the reaper."""
         ...
 
+    # Said in place of an answer that the server does not wait for at the end of its drain; None: it has none.
+    last_word: Callable[[], Awaitable[None]] | None
+
     @property
     def draining(self) -> trio.Event:
         """The server is about to go."""

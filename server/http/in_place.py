@@ -75,14 +75,19 @@ async def answer_in_place(
     cancels: bool,
     pings: bool = True,
     on_left: Callable[[], None] | None = None,
+    last_word: Callable[[], Awaitable[None]] | None = None,
 ) -> T:
     """What `produce` returns; what it sends before goes out as it comes. `cancels`: it is cancelled when the client has left, and so is
-    the task that runs this; else `on_left` is called then. `pings`: signs of life are given; else it gives them itself."""
+    the task that runs this; else `on_left` is called then. `pings`: signs of life are given; else it gives them itself. `last_word`: of a
+    server that stops, to whoever still waits."""
     line = ReplyLine(reply, cycle, cancels=cancels, on_left=on_left)
     companion = Companion(line, watches=cancels or on_left is not None, pings=pings)
+    cycle.last_word = last_word
     cycle.attend(companion)
     try:
-        return await produce(line)
+        made = await produce(line)
+        cycle.last_word = None
+        return made
     finally:
         await cycle.part(companion)
         line.on_left = None  # who is to hear of that has this line: they would hold each other

@@ -52,6 +52,10 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     connections: int = 4096
     # One browser opens 6, one busy gateway some dozens. Loopback and trusted proxies stand for many callers: exempt.
     connections_per_ip: int = 256
+    # Beyond them, for those who ask whether the server lives: whoever is refused that ends a process that is well.
+    vital_connections: int = 8
+    # Each is free again after so long, whatever its peer does.
+    vital_seconds: float = 2.0
     # Files, outgoing connections and child processes, next to the connections served.
     spare_descriptors: int = 512
     # The kernel's queue of connections not yet accepted: a burst of clients that all reconnect after a restart.
@@ -59,7 +63,9 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     # How long work in flight may go on after the drain began.
     drain_seconds: float = 10.0
-    # From then on, what a peer has for whatever it owes: the rest of a head or body, the reading of a refusal. Honest ones are
+    # After that, for the answers to what was cut off then. Nothing that is no call has any.
+    last_word_seconds: float = 0.0
+    # From the drain's beginning on, what a peer has for whatever it owes: the rest of a head or body, the reading of a refusal. Honest ones are
     # about to have done it, and from the others nothing will ever come.
     drain_owed_seconds: float = 1.0
     # And a reader has stopped reading when it has taken nothing for so long.

@@ -46,6 +46,7 @@ class ListenSettings(msgspec.Struct, frozen=True, kw_only=True):
     trusted_proxies: Sequence[Network] = ()  # exempt from the cap per IP: each stands for many callers
     counters: Counters = msgspec.field(default_factory=Counters)
     shared: bool = False  # other processes accept at the same sockets
+    vital_paths: frozenset[str] = frozenset()  # answered also where there is no room for anything else
 
 
 async def serve(
@@ -66,6 +67,7 @@ async def serve(
         limits=limits,
         log=settings.log,
         draining=draining,
+        vital_paths=settings.vital_paths,
         now=trio.current_time(),
         closing=draining.is_set(),
         counters=settings.counters,
@@ -91,7 +93,9 @@ async def serve(
                     listening.cancel_scope.cancel()
                 sockets.close()
                 roster.begin_drain()
-                connections.cancel_scope.deadline = trio.current_time() + limits.drain_seconds
+                over = trio.current_time() + limits.drain_seconds
+                reaper.start_soon(roster.cut_off_at, over)
+                connections.cancel_scope.deadline = over + limits.last_word_seconds
             reaper.cancel_scope.cancel()
 
 
@@ -152,7 +156,8 @@ def _admit(
     server = _address(sock.family, sock.getsockname())
     wire = PeerStream(sock)
     admission, place = roster.admit(client and client[0])
-    if admission is not ConnectionPlace.GRANTED:
+    vital = admission is ConnectionPlace.VITAL
+    if admission is not ConnectionPlace.GRANTED and not vital:
         if tls is None:
             with contextlib.suppress(OSError):
                 sock.send(refusal(503, "too many connections"))
@@ -167,9 +172,10 @@ def _admit(
         server=server,
         # Without an address, it came by a Unix socket, behind which a proxy may be as well.
         proxied=client is None or roster.is_proxy(client[0]),
+        vital=vital,
     )
     roster.add(connection)
-    connection.at_end = partial(roster.remove, connection, place)
+    connection.at_end = partial(roster.remove, connection, place, vital=vital)
     connections.start_soon(connection.run)
 
 

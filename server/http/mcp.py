@@ -180,7 +180,12 @@ class McpEndpoint:
         if route.method.streams:
             cycle.at_drain(request.end)
         outcome = await answer_in_place(
-            partial(run, request), reply, cycle, cancels=True, pings=not route.method.streams
+            partial(run, request),
+            reply,
+            cycle,
+            cancels=True,
+            pings=not route.method.streams,
+            last_word=partial(reply.tell_stopping, route.id),
         )
         return await visit.finish(outcome)
 
@@ -221,7 +226,14 @@ class McpEndpoint:
             return await visit.reply.refuse(error, request_id)
         self._alone[caller] += count
         try:
-            outcome = await answer_in_place(produce, visit.reply, visit.cycle, cancels=False, on_left=on_left)
+            outcome = await answer_in_place(
+                produce,
+                visit.reply,
+                visit.cycle,
+                cancels=False,
+                on_left=on_left,
+                last_word=partial(visit.reply.tell_stopping, request_id),
+            )
         finally:
             self._alone[caller] -= count
             if not self._alone[caller]:

@@ -26,7 +26,7 @@ from server.http.visit import (
     McpVisit,
     slow_down,
 )
-from server.mcp.errors import WIRE, InternalError, InvalidRequest, McpError
+from server.mcp.errors import WIRE, InternalError, InvalidRequest, McpError, ServerStopping
 from server.mcp.messages import RequestId
 from server.mcp.versions import LATEST
 from server.repeats.keys import IDEMPOTENCY_HEADER
@@ -80,6 +80,9 @@ class PlainReply(McpReply):
             "server_error" if status >= 500 else "too_many_requests" if status == 429 else "invalid_request"
         )
         await self.say(status, word, str(error), extra)
+
+    async def tell_stopping(self, request_id: RequestId | None) -> None:
+        await self.refuse(ServerStopping(), status=503, extra=RETRY_LATER)
 
     async def demand(
         self, unpaid: Unpaid, *, version: int = 2, status: int = 0, extra: Pairs = (), **more: Any

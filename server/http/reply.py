@@ -12,7 +12,7 @@ from typing import Final
 
 from server.http.handler import Cycle, Pairs
 from server.http.sse import KEEP_ALIVE, frame
-from server.mcp.errors import WIRE, McpError
+from server.mcp.errors import WIRE, McpError, ServerStopping
 from server.mcp.messages import RequestId
 from server.mcp.results import encode_error
 from server.mcp.versions import REVISIONS, Revision
@@ -151,6 +151,10 @@ class McpReply:
         """A JSON-RPC error; its status is the table's, unless HTTP has its own for it."""
         body = encode_error(request_id, error, self.revision)
         await self.finish(status or status_of(error, self.revision), body, extra)
+
+    async def tell_stopping(self, request_id: RequestId | None) -> None:
+        """The server goes, and does not wait for what would be the answer."""
+        await self.refuse(ServerStopping(), request_id)
 
     async def event(self, message: bytes) -> None:
         """Dropped for a client that takes no streams."""

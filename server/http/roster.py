@@ -23,6 +23,7 @@ _IPV6_SITE_BITS: Final = 64
 
 class ConnectionPlace(Enum):
     GRANTED = auto()
+    VITAL = auto()  # for one question whether the server lives
     OVER_CAP = auto()
     OVER_IP_CAP = auto()
 
@@ -36,19 +37,24 @@ class Roster:
         self._live: set[Connection] = set()
         self._places: dict[str, int] = {}
         self._taken = 0
+        self._vital: list[str | None] = []
 
     def __len__(self) -> int:
         return self._taken
 
     def admit(self, ip: str | None) -> tuple[ConnectionPlace, str | None]:
-        """→ (the decision, the key to give back to `leave`). A place is taken when granted."""
+        """→ (the decision, the key to give back to `leave`). A place is taken when granted, or vital: of these an address has one."""
         limits = self._serving.limits
         counters = self._serving.counters
         counters.accepted += 1
+        key = None if ip is None else self._key(ip)
         if self._taken >= limits.connections:
+            free = self._serving.vital_paths and len(self._vital) < limits.vital_connections
+            if free and (key is None or key not in self._vital):
+                self._vital.append(key)
+                return ConnectionPlace.VITAL, key
             counters.over_cap += 1
             return ConnectionPlace.OVER_CAP, None
-        key = None if ip is None else self._key(ip)
         if key is not None:
             held = self._places.get(key, 0)
             if held >= limits.connections_per_ip:
@@ -70,13 +76,21 @@ class Roster:
     def add(self, connection: Connection) -> None:
         self._live.add(connection)
 
-    def remove(self, connection: Connection, place: str | None) -> None:
+    def remove(self, connection: Connection, place: str | None, *, vital: bool = False) -> None:
         self._live.discard(connection)
-        self.leave(place)
+        if vital:
+            self._vital.remove(place)
+        else:
+            self.leave(place)
 
     def begin_drain(self) -> None:
         for connection in tuple(self._live):
             connection.begin_drain()
+
+    async def cut_off_at(self, moment: float) -> None:
+        await trio.sleep_until(moment)
+        for connection in tuple(self._live):
+            connection.cut_off()
 
     async def reap(self) -> None:
         """For ever, every tick: end the connections whose peers are too late, and give companions to requests that last."""

@@ -41,6 +41,8 @@ class Serving:
     limits: HttpLimits
     log: Logger
     draining: trio.Event
+    # Answered also where there is no room for anything else, on places of their own.
+    vital_paths: frozenset[str] = frozenset()
     # The reaper's clock, up to a tick (or a stall of the loop) behind: good enough for a deadline far away, and free.
     now: float
     closing: bool = False  # the drain has begun: no further requests on a connection

@@ -67,7 +67,8 @@ async def _listen(visit: McpVisit, session: Session) -> None:
     with stream.read(after) as reader, connected:
         if stream is session.unsolicited:
             await session.shared()
-        await _write(visit, session, reader)
+        # The stream of a request ends with its answer, also if the server is about to go.
+        await _write(visit, session, reader, until_drain=stream is session.unsolicited)
     return None
 
 
@@ -85,11 +86,11 @@ async def _listen_elsewhere(visit: McpVisit, session: Session, last_id: str) -> 
     return await visit.reply.refuse(error)
 
 
-async def _write(visit: McpVisit, session: Session, reader: EventSource) -> None:
+async def _write(visit: McpVisit, session: Session, reader: EventSource, *, until_drain: bool = True) -> None:
     try:
         await visit.reply.ping()  # so that the client sees that it is connected
     except OSError:
         return
-    parting = await follow(visit, reader, until_drain=True)
+    parting = await follow(visit, reader, until_drain=until_drain)
     if parting is not Parting.GONE:
         await visit.reply.close(farewell(parting, session.revision))

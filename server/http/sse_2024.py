@@ -51,6 +51,25 @@ class _Wire:
         self.stream: Final = self.log.open()
         self.session: Session | None = None
         self._begun = trio.Event()
+        self._running = 0
+        self._leaving = False
+
+    def drain(self) -> None:
+        """The server is about to go: the stream ends with the last answer that is owed on it."""
+        self._leaving = True
+        self._end_if_idle()
+
+    def began(self) -> None:
+        """A request whose answer is owed."""
+        self._running += 1
+
+    def ended(self) -> None:
+        self._running -= 1
+        self._end_if_idle()
+
+    def _end_if_idle(self) -> None:
+        if self._leaving and not self._running:
+            self.stream.end()
 
     def begin(self, session: Session) -> None:
         self.session = session
@@ -118,7 +137,8 @@ class SseEndpoint:
                 await visit.reply.ping()
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(wire.tell_changes)
-                    parting = await follow(visit, reader, until_drain=True, framed=_as_message)
+                    visit.cycle.at_drain(wire.drain)
+                    parting = await follow(visit, reader, framed=_as_message)
                     nursery.cancel_scope.cancel()
             if parting is not Parting.GONE:
                 await visit.reply.close()
@@ -160,6 +180,7 @@ class SseEndpoint:
         elif verdict.method.params is InitializeParams:
             await self._initialize(visit, wire, verdict)
         else:
+            wire.began()
             self._crew.start(partial(self._run, visit, wire, verdict), visit.load)
         return await reply.empty(202)
 
@@ -175,13 +196,18 @@ class SseEndpoint:
     async def _run(self, visit: McpVisit, wire: _Wire, route: Route) -> None:
         session = wire.session
         request = self._made(visit, route, session)
-        outcome = await (run(request, wire) if session is None else run_in_session(session, request, wire))
-        if outcome is not None:
-            wire.stream.append(outcome.body)
-            if outcome.when_written is not None:
-                await wire.stream.taken()
-                if self._wires.get(wire.id) is wire:
-                    outcome.written()
+        try:
+            outcome = await (
+                run(request, wire) if session is None else run_in_session(session, request, wire)
+            )
+            if outcome is not None:
+                wire.stream.append(outcome.body)
+                if outcome.when_written is not None:
+                    await wire.stream.taken()
+                    if self._wires.get(wire.id) is wire:
+                        outcome.written()
+        finally:
+            wire.ended()
 
     def _made(self, visit: McpVisit, route: Route, session: Session | None) -> Request:
         return make_request(

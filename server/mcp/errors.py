@@ -199,6 +199,15 @@ class AgentReplaced(BackendFailed):
     """The agent was put aside for a newer one while the call ran."""
 
 
+class ServerStopping(BackendFailed):
+    """The server goes, and does not wait for the request any longer."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the server is stopping, and has cut this off: what was asked for may have been done"
+        )
+
+
 class InternalError(McpError):
     """A bug of ours. The log has the rest, under the request id."""
 
@@ -247,6 +256,7 @@ WIRE: Final[Mapping[type[McpError], Wire]] = MappingProxyType({
     BackendFailed:        Wire(-32603, 200, 200),
     AgentReplaced:        Wire(-32603, 200, 200),
     AgentTooSlow:         Wire(-32603, 200, 200),
+    ServerStopping:       Wire(-32603, 200, 200),
     InternalError:        Wire(-32603, 200, 200),
     AgentError:           Wire(-32603, 200, 200),  # or its own
     WasmTaskNotFound:     Wire(-32010, 200, 200),

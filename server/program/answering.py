@@ -126,7 +126,7 @@ def public_router(services: Services, pages: App, *, expect_page: Callable[[], N
         is_form=_is_for_programs,
         pages=pages,
         guard=door,
-        log=services.log,
+        log=services.bounded_log,
         proxies=Proxies(networks=resolved.trusted_proxies) if resolved.trusted_proxies else None,
         observe=services.metrics.counting_requests(routes),
         tells_all=config.log_level == "debug",
@@ -152,7 +152,7 @@ def _pages_app(services: Services, place: ProcessPlace, certificate: ServedCerti
 
     return site.make_site(
         services.identity.parts,
-        services.log,
+        services.bounded_log,
         trying=_try_pages(services),
         overview=_overview_pages(services, place, certificate) if services.resolved.needs_login else None,
         owning=_owner_pages(services) if services.resolved.needs_login else None,
@@ -238,7 +238,7 @@ def _mcp_endpoint(services: Services, name: str, door: guard.Guard) -> McpEndpoi
             name=name,
             guard=door.admit,
             doorkeeper=admission,
-            log=services.log,
+            log=services.bounded_log,
             max_body_bytes=services.resolved.config.max_body_kib * 1024,
             loads=services.loads,
             storefront=_storefront(services, name),
@@ -401,7 +401,7 @@ def _answer_for(
                 if reply is not None and reply.status >= 400 and landing.is_navigated(request):
                     return landing.for_programs(request, reply, entropy=secrets.token_bytes)
         except Exception as error:
-            return landing.failed(error, request.path[:LOGGED_PATH_CHARACTERS], None, services.log)
+            return landing.failed(error, request.path[:LOGGED_PATH_CHARACTERS], None, services.bounded_log)
         if reply is not None:
             return reply
         if request.path == "/healthz":

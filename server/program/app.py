@@ -37,7 +37,7 @@ from server.observe.log import Logger
 from server.observe.metrics import CONTENT_TYPE
 from server.program import first_words, store_watch, trail
 from server.program.allocator import give_large_blocks_back
-from server.program.answering import lazy_pages, public_router
+from server.program.answering import READY, lazy_pages, public_router
 from server.program.backups import BackupPlan, keep_backing_up
 from server.program.certificates import (
     ServedCertificate,
@@ -72,6 +72,10 @@ from server.store.retention import Retention
 
 # How often signing keys are looked at: their times are days, and an hour's delay is in their margin.
 KEYS_SECONDS: Final = 3600
+# What supervisors and balancers ask, who end a process that refuses them.
+VITAL_PATHS: Final = frozenset({"/healthz", READY})
+# For the answers to calls that the drain has cut off: they are short, and only a client that does not read leaves them unread.
+LAST_WORD_SECONDS: Final = 1.0
 # What happens below the application, by its name in `serving.Counters`.
 CONNECTION_COUNTS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -195,6 +199,7 @@ async def serve(
                         resolved, home.path, store, membership, subkeys(key), log
                     )
                 _look_after(services, home, background)
+                background.start_soon(store_watch.keep_telling_of_slowness, store, log)
                 if not config.store:
                     background.start_soon(store_watch.look_through_large_file, store, home.database, log)
                 services.metrics.counter(
@@ -267,6 +272,7 @@ async def serve(
                         membership.look_now()
                         store.hurry()
                         services.servers.begin_draining()
+                        background.start_soon(_cut_off, services, drained_by)
                         place.draining(config.drain_seconds, log)
                     with trio.move_on_at(drained_by):
                         await services.crew.wait_idle()
@@ -291,6 +297,7 @@ def _look_after(services: Services, home: DataDirectory, background: trio.Nurser
     config, store, log = services.resolved.config, services.store, services.log
     begin = background.start_soon
     begin(services.trail.run)
+    begin(services.bounded_log.run)
     if services.correspondence is not None:
         begin(services.correspondence.run)
         begin(services.limits.keep_giving_back)
@@ -314,6 +321,12 @@ def _look_after(services: Services, home: DataDirectory, background: trio.Nurser
     begin(services.crew.run)
     for sessions in services.servers.sessions.values():
         begin(sessions.run)
+
+
+async def _cut_off(services: Services, moment: float) -> None:
+    """What runs then is told so while its connection is still there."""
+    await trio.sleep_until(moment)
+    services.servers.cut_off()
 
 
 def _settle_memory() -> None:
@@ -390,6 +403,7 @@ async def _serve_public(
         connections=config.max_connections,
         connections_per_ip=config.max_connections_per_ip,
         drain_seconds=config.drain_seconds,
+        last_word_seconds=LAST_WORD_SECONDS,
     )
     settings = listen.ListenSettings(
         binds=bound.binds,
@@ -398,6 +412,7 @@ async def _serve_public(
         limits=limits,
         trusted_proxies=services.resolved.trusted_proxies,
         shared=place.number > 0,
+        vital_paths=VITAL_PATHS,
     )
     for name, help_text in CONNECTION_COUNTS.items():
         services.metrics.counter(f"connections_{name}", help_text, partial(getattr, settings.counters, name))

@@ -34,6 +34,7 @@ from server.endpoint.endpoint import Endpoint
 from server.endpoint.me import Me, TellsMoney
 from server.endpoint.opening import CannotStart, OpenServers, now_millis, open_servers, subkeys
 from server.loads import Loads
+from server.observe.bounded_log import BoundedLog
 from server.observe.log import Logger
 from server.observe.metrics import Metrics
 from server.outgoing.documents import open_documents
@@ -79,6 +80,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 
     resolved: Resolved
     log: Logger
+    bounded_log: BoundedLog  # for what anybody on the network can cause
     metrics: Metrics
     store: Store
     identity: Identity
@@ -289,6 +291,7 @@ async def build(
     return Services(
         resolved=resolved,
         log=log,
+        bounded_log=BoundedLog(log, everything=config.log_level == "debug"),
         metrics=metrics,
         store=store,
         identity=identity,

@@ -21,6 +21,7 @@ from server.store.probe import ReportingStore, StoreProbe
 
 # What was lent is mostly taken back at once; the rest when there is room again.
 BALLAST_SECONDS: Final = 600.0
+SLOW_LOOK_SECONDS: Final = 30.0
 
 
 async def why_not_ready(probe: StoreProbe) -> str:
@@ -79,6 +80,19 @@ def tell_of_damage(store: ReportingStore, log: Logger) -> None:
         log.error("store.damaged", reason=str(damage), hint=damage.hint)
 
     store.health.tell_of_damage = tell
+
+
+async def keep_telling_of_slowness(store: ReportingStore, log: Logger) -> None:
+    """Until cancelled: say once when writes begin to be confirmed late, and when that is over."""
+    slow = False
+    while True:
+        await trio.sleep(SLOW_LOOK_SECONDS)
+        words = store.health.slowness
+        if words and not slow:
+            log.warning("store.slow", reason=words)
+        elif slow and not words:
+            log.warning("store.quick_again")
+        slow = bool(words)
 
 
 async def keep_ballast(ballast: Ballast, log: Logger) -> None:

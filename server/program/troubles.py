@@ -28,7 +28,7 @@ from server.store.jobs import Store, StoreError
 LOOK_SECONDS: Final = 1.0
 # One that works again and fails again within this time never worked.
 SETTLED_SECONDS: Final = 5.0
-# How often one that cannot be reached is tried, so that its end is seen without anybody's call.
+# How often one that cannot be reached is tried after the start, so that its end is seen without anybody's call.
 TRY_SECONDS: Final = 15.0
 
 
@@ -126,6 +126,10 @@ class OutageWatch:
             return AgentHit()
 
     async def _keep_trying(self) -> None:
+        """All of them at the start: one that died before, or while nobody watched, is known before somebody's call fails."""
+        async with trio.open_nursery() as nursery:
+            for endpoint in self._endpoints.values():
+                nursery.start_soon(endpoint.catalog.reach_all)
         while True:
             await trio.sleep(TRY_SECONDS)
             for server in {known.server for known in self._known.values()}:

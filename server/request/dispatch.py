@@ -16,7 +16,7 @@ from server.backends.base import UseKind
 from server.endpoint.endpoint import Endpoint
 from server.limits.gate import Gate
 from server.loads import Load
-from server.mcp.errors import McpError, TooManyRunning
+from server.mcp.errors import McpError, ServerStopping, TooManyRunning
 from server.mcp.inbound import Acknowledged, Headers, Rejection, Route, classify_item
 from server.mcp.messages import Batch, Notification, ResponseMessage
 from server.mcp.params import CallToolParams, InitializeParams
@@ -124,7 +124,9 @@ async def run_in_session(session: Session, request: Request, line: Line) -> Outc
     try:
         with session.running(request.id) as running:
             outcome = await run(request, line)
-        return None if running.cancelled else outcome
+        if running.cancelled:
+            return None
+        return refused(request, ServerStopping()) if outcome is None and running.cut else outcome
     except McpError as error:
         return refused(request, error)
 

@@ -1,4 +1,5 @@
-"""A request while it runs, as far as its client can end it: `notifications/cancelled` (basic/utilities/cancellation)."""
+"""A request while it runs, as far as somebody else can end it: its client by `notifications/cancelled` (basic/utilities/cancellation), or
+the server that stops."""
 
 from __future__ import annotations
 
@@ -13,16 +14,21 @@ CANCELLED: Final = "notifications/cancelled"
 
 
 class RunningRequest:
-    """`cancelled`: its client has ended it, and is then not answered."""
+    """`cancelled`: its client has ended it, and is then not answered. `cut`: the server has, and its client is told so."""
 
-    __slots__ = ("cancelled", "scope")
+    __slots__ = ("cancelled", "cut", "scope")
 
     def __init__(self) -> None:
         self.scope: Final = trio.CancelScope()
         self.cancelled = False
+        self.cut = False
 
     def cancel(self) -> None:
         self.cancelled = True
+        self.scope.cancel()
+
+    def cut_off(self) -> None:
+        self.cut = True
         self.scope.cancel()
 
 

@@ -360,6 +360,11 @@ class Session:
         """The server is about to stop, and takes no connection any more by which an answer could come."""
         self._outstanding.close("the server is stopping: ask again")
 
+    def cut_off(self) -> None:
+        """The server does not wait for its requests any longer."""
+        for running in list(self._running.values()):
+            running.cut_off()
+
     # ── its end ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def close(self) -> None:

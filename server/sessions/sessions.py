@@ -184,6 +184,10 @@ class Sessions:
         for session in self._all.values():
             session.stop_asking()
 
+    def cut_off(self) -> None:
+        for session in self._all.values():
+            session.cut_off()
+
     def publish(self, kind: str) -> None:
         """Tell every session that one of the lists has changed: `tools`, `prompts` or `resources`."""
         method, message = list_changed(kind)

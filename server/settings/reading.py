@@ -95,6 +95,9 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     lines: Callable[[], Mapping[str, int]]  # of what stands in the file, and counts
     agents: Sequence[tuple[str, msgspec.Struct]]  # where each is written, and what it says
     in_file: bool  # whether something is wrong there
+    given: Mapping[
+        str, str
+    ]  # settings that the environment or a flag says, and the variable's or the flag's name
 
 
 class ConfigInvalid(Exception):
@@ -195,13 +198,15 @@ def draft(
     for key, value in table.items():
         _take(key, value, hints, settings, problems, key)
     in_file = bool(problems or about_servers)
-    for name, given in environment.items():
+    given: dict[str, str] = {}
+    for name, value in environment.items():
         key = name.removeprefix(ENVIRONMENT_PREFIX).lower()
         if name.startswith(ENVIRONMENT_PREFIX) and key in hints:
-            _take(key, _from_text(given, hints[key]), hints, settings, problems, name)
+            given[key] = name
+            _take(key, _from_text(value, hints[key]), hints, settings, problems, name)
     for key, value in flags.items():
         if value is not None:
-            shown = "--" + key.replace("_", "-")
+            given[key] = shown = "--" + key.replace("_", "-")
             _take(
                 key,
                 _from_text(value, hints[key]) if isinstance(value, str) else value,
@@ -212,10 +217,7 @@ def draft(
             )
 
     problems += about_servers
-    over_file = {name.removeprefix(ENVIRONMENT_PREFIX).lower() for name in environment} | {
-        key for key, value in flags.items() if value is not None
-    }
-    lines = partial(_lines, text, over_file)
+    lines = partial(_lines, text, given.keys())
     return Draft(
         loaded=LoadedSettings(
             config=msgspec.convert(settings, Config),
@@ -235,6 +237,7 @@ def draft(
         lines=lines,
         agents=agents,
         in_file=in_file,
+        given=given,
     )
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from server.settings.kept_out import kept_out_paths
 from server.settings.present import absences
 from server.settings.reading import ConfigInvalid, LoadedSettings, SettingsProblem, draft, located
@@ -49,17 +51,20 @@ def read_whole(
     agents = found.agents if loaded is found.loaded else ()
     resolved, unresolved = resolve_all(loaded)
     bad = {_root(problem.key) for problem in found.problems}
-    wrong = [*found.problems, *(problem for problem in unresolved if not _rests_on(problem, bad))]
+    wrong = [problem for problem in unresolved if not _rests_on(problem, bad)]
     servers = () if "server" in bad or not agents else loaded.servers  # without gaps
     upstreams = () if "upstream" in bad else loaded.upstreams
     lacking = absences(
         loaded, servers=servers, upstreams=upstreams, agents=agents, kept_paths=kept_out_paths(resolved)
     )
-    if wrong or lacking:
-        kind = ConfigInvalid if wrong else NotHere
-        in_file = found.in_file or (not found.problems and file is not None)
-        problems = located([*wrong, *lacking], found.lines)
-        raise kind(problems, str(file) if in_file else "the settings")
+    if found.problems or wrong or lacking:
+        kind = ConfigInvalid if found.problems or wrong else NotHere
+        meant = [*wrong, *lacking]
+        in_file = found.in_file or any(each.key not in found.given for each in meant)
+        # By the name under which it was given: a flag is not looked for in the file.
+        meant = [msgspec.structs.replace(each, key=found.given.get(each.key, each.key)) for each in meant]
+        problems = located([*found.problems, *meant], found.lines)
+        raise kind(problems, str(file) if file is not None and in_file else "the settings")
     return resolved
 
 

@@ -18,14 +18,22 @@ import trio
 from auth.values.model import Principal
 from server.client.lines import Read, TooLong, Write, read_lines
 from server.endpoint.endpoint import Endpoint
-from server.mcp.errors import InvalidRequest, TooManySessions
+from server.mcp.errors import InvalidRequest, ServerStopping, TooManySessions
 from server.mcp.inbound import Acknowledged, Rejection, Route, check_batch, classify_line
 from server.mcp.messages import Batch, Notification, RequestId, ResponseMessage, decode
 from server.mcp.older import as_older
 from server.mcp.params import InitializeParams
 from server.mcp.results import encode_error, encode_notification
 from server.mcp.versions import LATEST
-from server.request.dispatch import answer_batch, begin_session, make_request, run, settle_again, take_batch
+from server.request.dispatch import (
+    answer_batch,
+    begin_session,
+    make_request,
+    refused,
+    run,
+    settle_again,
+    take_batch,
+)
 from server.request.line import Line
 from server.request.request import Outcome, Request
 from server.sessions.running import CANCELLED, RunningRequest, cancelled_by
@@ -43,6 +51,8 @@ ROOM_SECONDS: Final = 5.0
 WRITTEN_AT_ONCE: Final = 64 * 1024
 # When all is over the last lines still go out, if anybody takes them.
 FAREWELL_SECONDS: Final = 2.0
+# And the answers to what the drain has cut off.
+LAST_WORD_SECONDS: Final = 1.0
 
 
 class Outbox:
@@ -140,10 +150,13 @@ class PipeConversation:
 
             writing.start_soon(write_out)
             with trio.CancelScope() as working:
-                async with trio.open_nursery() as requests:
-                    await self._read_in(read, requests, stopping)
-                    self._end_what_waits()
-                    working.deadline = trio.current_time() + self._drain_seconds
+                async with trio.open_nursery() as drain:
+                    async with trio.open_nursery() as requests:
+                        await self._read_in(read, requests, stopping)
+                        self._end_what_waits()
+                        drain.start_soon(self._cut_off, trio.current_time() + self._drain_seconds)
+                        working.deadline = trio.current_time() + self._drain_seconds + LAST_WORD_SECONDS
+                    drain.cancel_scope.cancel()
             self._outbox.close()
             writing.cancel_scope.deadline = trio.current_time() + FAREWELL_SECONDS
 
@@ -168,6 +181,12 @@ class PipeConversation:
             running.request.end()
         if self._session is not None:
             self._sessions.put_away(self._session)
+
+    async def _cut_off(self, moment: float) -> None:
+        """What runs then is told so, if anybody still reads."""
+        await trio.sleep_until(moment)
+        for running in list(self._running.values()):
+            running.cut_off()
 
     async def _take_line(self, line: bytes | TooLong, requests: trio.Nursery) -> None:
         agreed = None if self._session is None else self._session.revision
@@ -295,7 +314,9 @@ class PipeConversation:
                     outcome = await run(running.request, self._line)
         finally:
             del self._running[running.request.id]
-        return None if running.cancelled else outcome
+        if running.cancelled:
+            return None
+        return refused(running.request, ServerStopping()) if outcome is None and running.cut else outcome
 
     def _registered(self, request: Request) -> _Held:
         running = self._running[request.id] = _Held(request)

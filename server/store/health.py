@@ -26,8 +26,15 @@ from server.store.jobs import (
 # Longer, and whoever waits for a write has a reason to ask why.
 WAITS_TOO_LONG_SECONDS: Final = 5.0
 
+# A good disk confirms a write in some milliseconds, one that many share in tens.
+SLOW_SECONDS: Final = 0.1
+# How much the newest commit counts among those before it: a single one that is slow says nothing.
+_NEWEST: Final = 1 / 32
+
 # Of a write that waits: where the rows are in a file, and where they are in a database that others use.
 STUCK_DISK: Final = "the disk may be stuck"
+SLOW_DISK: Final = "the disk is slow (iostat -x 1 shows what it has to do)"
+SLOW_SERVER: Final = "the database server, or the network to it, is slow"
 STUCK_SERVER: Final = "the database server may be slow, or something else may hold its rows: look at its load, and at pg_stat_activity"
 
 # A closed set: they are labels of a metric.
@@ -72,18 +79,21 @@ class StoreHealth:
     __slots__ = (
         "commit_seconds",
         "commits",
+        "confirm_seconds",
         "damage",
         "failure",
         "refused",
+        "slow",
         "stuck",
         "tell_of_damage",
         "warning",
         "wrote_at",
     )
 
-    def __init__(self, *, stuck: str = STUCK_DISK) -> None:
-        """`stuck`: what a write may be waiting for."""
+    def __init__(self, *, stuck: str = STUCK_DISK, slow: str = SLOW_DISK) -> None:
+        """`stuck`: what a write may be waiting for; `slow`: why it is confirmed late."""
         self.stuck: Final = stuck
+        self.slow: Final = slow
         self.refused: dict[str, int] = dict.fromkeys(REASONS.values(), 0)
         self.failure: StoreUnavailable | None = None  # of the last write, if it failed
         self.damage: StoreDamaged | None = None  # once found, it does not go away by itself
@@ -91,7 +101,21 @@ class StoreHealth:
         self.warning = ""
         self.commits = 0
         self.commit_seconds = 0.0
+        self.confirm_seconds = 0.0  # of late, on average
         self.tell_of_damage: Callable[[StoreDamaged], None] = lambda damage: None
+
+    def note_commit(self, seconds: float, *, confirmed: float) -> None:
+        """`confirmed`: how much of them the store took, and not the jobs."""
+        self.commits += 1
+        self.commit_seconds += seconds
+        self.confirm_seconds += (confirmed - self.confirm_seconds) * _NEWEST
+
+    @property
+    def slowness(self) -> str:
+        """A sentence; "" while writes are confirmed in time."""
+        if self.confirm_seconds < SLOW_SECONDS:
+            return ""
+        return f"a write is confirmed after {self.confirm_seconds * 1000:.0f} ms: {self.slow}"
 
     def note_refused(self, error: StoreUnavailable) -> None:
         reason = REASONS.get(type(error), "broken")
@@ -126,7 +150,7 @@ class StoreHealth:
         return StoreReport(
             problem=problem,
             hint=hint,
-            warning=self.warning,
+            warning="; ".join(filter(None, (self.warning, self.slowness))),
             wrote_seconds_ago=None if self.wrote_at is None else now - self.wrote_at,
             waiting=waiting,
             oldest_waits_seconds=waits,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
-from server.store.health import STUCK_DISK, STUCK_SERVER, StoreHealth, StoreReport
+from server.store.health import SLOW_SERVER, STUCK_SERVER, StoreHealth, StoreReport
 from server.store.jobs import (
     Change,
     Effect,
@@ -202,7 +202,8 @@ class ThreadedStore:
         self._napping = trio.CancelScope()
         self._write_seconds = limits.write_seconds
         self.fault: BaseException | None = None
-        self.health = StoreHealth(stuck=STUCK_DISK if writer.out_of_reach is None else STUCK_SERVER)
+        is_file = writer.out_of_reach is None
+        self.health = StoreHealth() if is_file else StoreHealth(stuck=STUCK_SERVER, slow=SLOW_SERVER)
         self._writer = _Thread("store-writer", self._serve_writes, writer, self._in_trio)
         self._readers = [
             _Thread(f"store-reader-{number}", self._serve_reads, reader, self._in_trio)
@@ -356,8 +357,7 @@ class ThreadedStore:
             try:
                 if group:
                     effects = writer.run_batch(group, at=self._clock())
-                    self.health.commits += 1
-                    self.health.commit_seconds += time.monotonic() - began
+                    self.health.note_commit(time.monotonic() - began, confirmed=writer.turn_seconds)
             except BaseException as error:
                 self._give_up(group, error)
             self._in_trio(self._answer_writes, group.taken, effects)

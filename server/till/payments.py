@@ -27,6 +27,10 @@ _INSERT: Final = (
 PIECE: Final = 200
 # How far this machine's clock, and a node's last block, may be from the time.
 CLOCKS_SECONDS: Final = 30
+# The longest between two looks for an outcome, and longer than any turn.
+LONGEST_MS: Final = 600_000
+# With `now` and `now + LONGEST_MS`: what is to be looked at later than that was written before the clock was set back.
+_DUE: Final = "state IN ('settling', 'unknown') AND (next_try_at <= ? OR next_try_at > ?)"
 
 
 class PaymentRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,11 +182,11 @@ def tried_again(db: StoreDb, payment_id: str, *, next_try_at: int, now: int) -> 
     """False: it has an outcome, or somebody else tries it."""
     return (
         db.execute(
-            "UPDATE payments SET tries = tries + 1, next_try_at = ?"
-            " WHERE id = ? AND state IN ('settling', 'unknown') AND next_try_at <= ?",
+            f"UPDATE payments SET tries = tries + 1, next_try_at = ? WHERE id = ? AND {_DUE}",
             next_try_at,
             payment_id,
             now,
+            now + LONGEST_MS,
         )
         == 1
     )
@@ -290,8 +294,9 @@ def refused(
 def due(db: StoreDb, *, now: int, at_most: int) -> list[PaymentRow]:
     """Those whose outcome is to be looked for now."""
     rows = db.fetch_all(
-        "SELECT * FROM payments WHERE state IN ('settling', 'unknown') AND next_try_at <= ? ORDER BY next_try_at LIMIT ?",
+        f"SELECT * FROM payments WHERE {_DUE} ORDER BY next_try_at LIMIT ?",
         now,
+        now + LONGEST_MS,
         at_most,
     )
     return [PaymentRow.of(row) for row in rows]

@@ -33,9 +33,10 @@ class Penalties:
         name = _name(caller, address)
         count, last = self._failures.get(name, (0, 0))
         beyond = count - (FREE_OF_A_CALLER if caller else FREE)
-        if beyond <= 0:
+        now = self._clock()
+        if beyond <= 0 or now < last:  # the clock was set back: nobody waits until it comes to where it was
             return 0
-        wait = last + min(1000 << min(beyond - 1, 20), LONGEST_MS) - self._clock()
+        wait = last + min(1000 << min(beyond - 1, 20), LONGEST_MS) - now
         return max(0, -(-wait // 1000))
 
     def failed(self, caller: str, address: str) -> None:

@@ -28,7 +28,7 @@ from server.till.calls import Earlier
 from server.till.counts import TillCounts
 from server.till.ledger import Books
 from server.till.marks import Mark, apply_marks
-from server.till.payments import PaymentRow
+from server.till.payments import LONGEST_MS, PaymentRow
 from server.till.takings import unsettled
 from server.x402.chain import Chain, ChainUnreachable, Transfer
 from server.x402.facilitators import FacilitatorDown, Facilitators
@@ -37,9 +37,8 @@ from server.x402.reasons import PERHAPS_CARRIED_OUT
 from server.x402.requirements import PaidResource, Requirements, read_requirements
 from server.x402.settlements import AlreadyUsed, Rejected, Settled, SettleOutcome, Unknown
 
-# The first look after an answer that did not come, and the longest between two later ones.
+# The first look after an answer that did not come.
 FIRST_LOOK_MS: Final = 2_000
-LONGEST_MS: Final = 600_000
 # A settlement may be at work for so long, with the longest time that the settings allow; nobody else tries meanwhile.
 SENT_MS: Final = 420_000
 LOOK_SECONDS: Final = 1.0

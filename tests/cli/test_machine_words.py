@@ -359,6 +359,7 @@ def test_what_status_says(made_up: MadeUpMachine, snapshot: Snapshot) -> None:
             "oldest_waits_seconds": 4.0,
         },
         {"refused": {"full": 1}, "confirmed_seconds_ago": 0.1},
+        {"warning": "a write is confirmed after 400 ms: the disk is slow"},
     ):
         note("a store", store={**STORE, **store})
     failed = BackupOutcome(

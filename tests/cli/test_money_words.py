@@ -88,10 +88,11 @@ def _unsettled(made_up: MadeUpMachine) -> None:
     made_up.note("none is unsettled", "ledger unsettled", **{"ledger.unsettled": []})
     payment = {
         "id": "pay_1", "state": "unknown", "created_at": NOW - 3_600_000, "amount": 20_000, "currency": "USD", "payer": "0xab", "tries": 2,
-        "ends_at": None, "problem": "",
+        "next_try_at": NOW + 600_000, "ends_at": None, "problem": "",
     }  # fmt: skip
     later = {**payment, "id": "pay_2", "ends_at": NOW + 3_600_000, "problem": "did not answer"}
-    made_up.note("some are", "ledger unsettled", **{"ledger.unsettled": [payment, later]})
+    sent = {**payment, "id": "pay_3", "state": "settling", "created_at": NOW + 3_600_000}
+    made_up.note("some are", "ledger unsettled", **{"ledger.unsettled": [payment, later, sent]})
     resolved = {"id": "pay_1", "state": "settled", "amount": 20_000, "currency": "USD"}
     made_up.note("resolved", "ledger resolve pay_1 --settled 0xab --yes", **{"ledger.resolve": resolved})
     made_up.note("resolved both ways", "ledger resolve pay_1 --settled 0xab --refused", **SOUND)

@@ -23,7 +23,7 @@ TABLES = {
     "pending": [("program", "computer, as claimed", "from", "server", "asked at", "ends in")],
     "plans": [("id", "name", "plan", "since", "ends in")],
     "status": [("logged in at", "name", "state"), ("logged in at", "state")],
-    "unsettled": [("payment", "state", "since", "amount", "payer", "tries", "ends in", "why")],
+    "unsettled": [("payment", "state", "since", "amount", "payer", "tries", "next look", "ends in", "why")],
     "users": [("name", "role", "state", "logins", "last seen", "ends in")],
     "whoami": [("logged in at", "you are", "state", "scope")],
 }

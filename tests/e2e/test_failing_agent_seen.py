@@ -8,7 +8,7 @@ import re
 import sys
 import threading
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from html.parser import HTMLParser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -150,7 +150,9 @@ def test_whoever_looks_at_the_overview_knows_which_agent_fails_why_since_when_an
     )
     program, person = Program(command=SOURCE, home=home), Person()
     data = ("--data-dir", str(program.data_dir))
-    with program.serving("--config", "ostiary.toml", "--admin-port", "0") as server:
+    agent = ExitStack()
+    agent.enter_context(an_agent(port))  # before the server: at its start it is tried
+    with agent, program.serving("--config", "ostiary.toml", "--admin-port", "0") as server:
         person.claim(program, server)
         program.log_in(server)
         admin = server.await_words(r'admin"?[:=] ?"?(http://127[0-9.:]+)')[1]
@@ -161,11 +163,11 @@ def test_whoever_looks_at_the_overview_knows_which_agent_fails_why_since_when_an
         def ask_agent(code: int) -> None:
             program.run("call", server.endpoint, "chat_with_agent", "message=hi", code=code)
 
-        with an_agent(port):
-            ask_agent(0)
-            seen = overview_of(person, server)
-            assert "Every agent is in order" in seen["Needs you"]
-            assert readyz() == "ready\n"
+        ask_agent(0)
+        seen = overview_of(person, server)
+        assert "Every agent is in order" in seen["Needs you"]
+        assert readyz() == "ready\n"
+        agent.close()
 
         # Its port is closed now, and somebody calls.
         ask_agent(1)

@@ -31,10 +31,13 @@ def test_its_operator_and_its_health_are_served_while_callers_hold_all_connectio
         refused = 0
         for _ in range(2 * ALLOWED):
             connected = stack.enter_context(socket.create_connection((host, int(port)), timeout=60))
-            connected.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            connected.sendall(b"GET /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             answer = connected.recv(4096)
             refused += answer.startswith(b"HTTP/1.1 503")
         assert refused == 2 * ALLOWED - SERVED
+        for path in ("healthz", "readyz"):  # a probe at the public port would else end what is well
+            asked = httpx2.get(f"{server.url}/{path}", trust_env=False, timeout=WAIT_SECONDS)
+            assert asked.status_code == 200, asked.text
         for _ in range(3):
             assert (
                 httpx2.get(f"http://127.0.0.1:{admin}/readyz", trust_env=False, timeout=WAIT_SECONDS).text

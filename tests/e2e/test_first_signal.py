@@ -36,20 +36,27 @@ def long() -> str:
 AGAIN = "ask again"
 DRAIN_SECONDS = 600
 CAN = {"elicitation": {}}
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
 
 
 class SessionTalk:
     """One connection of a session."""
 
-    def __init__(self, host: str, port: int, named: str = "") -> None:
+    def __init__(self, host: str, port: int, named: str = "", path: str = "/mcp") -> None:
         self.socket = socket.create_connection((host, port), timeout=60)
         self.named = named
+        self.path = path
 
     def send(self, method: str, params: object, request_id: int | None = 1) -> None:
         message = {"jsonrpc": "2.0", "method": method, "params": params}
-        body = encode(message if request_id is None else {**message, "id": request_id})
+        self.post(encode(message if request_id is None else {**message, "id": request_id}))
+
+    def post(self, body: bytes) -> None:
         lines = (
-            "POST /mcp HTTP/1.1",
+            f"POST {self.path} HTTP/1.1",
             "Host: 127.0.0.1",
             f"Accept: {ACCEPT_BOTH}",
             "Content-Type: application/json",
@@ -125,6 +132,48 @@ def test_it_ends_soon_whatever_cannot_end_and_tells_those_who_wait(tmp_path: Pat
         assert AGAIN in asks.rest()
         assert "retry:" in reads_on.rest()
         assert slow.rest().startswith("HTTP/1.1 408")
+        assert server.process.wait(60) == 0
+
+
+def test_each_call_that_is_cut_off_at_the_end_is_told_so(tmp_path: Path) -> None:
+    """Of both eras on `/mcp`, with a session and without, and by plain HTTP."""
+    agent, settings = tmp_path / "agent.py", tmp_path / "ostiary.toml"
+    agent.write_text(AGENT, "utf-8")
+    settings.write_text(
+        'auth = "none"\nhost = "127.0.0.1"\ndrain_seconds = 0\n\n[[server]]\nname = "main"\n\n'
+        f"[[server.agent]]\nkind = \"python\"\nfile = '{agent}'\npython = '{sys.executable}'\n",
+        "utf-8",
+    )
+    folder = tmp_path / "marks"
+    folder.mkdir()
+    marks = [folder / name for name in ("modern", "session", "alone", "plain")]
+    with (
+        Program(command=SOURCE, home=tmp_path, alone=True).serving("--config", str(settings)) as server,
+        ExitStack() as stack,
+    ):
+        host, _, port = server.url.removeprefix("http://").rpartition(":")
+
+        def talk(*named: str, path: str = "/mcp") -> SessionTalk:
+            opened = SessionTalk(host, int(port), "\r\n".join(named), path)
+            stack.callback(opened.socket.close)
+            return opened
+
+        first = talk()
+        first.send("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}})
+        session = next(line for line in first.more().splitlines() if line.startswith("mcp-session-id"))
+        arguments = [{"marker": str(mark)} for mark in marks]
+        modern = talk("MCP-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: sleep")
+        in_session, alone, plain = talk(session), talk(), talk(path="/main/call/sleep")
+        modern.send("tools/call", {"name": "sleep", "arguments": arguments[0], "_meta": META})
+        in_session.send("tools/call", {"name": "sleep", "arguments": arguments[1]})
+        alone.send("tools/call", {"name": "sleep", "arguments": arguments[2]})
+        plain.post(encode(arguments[3]))
+        until("all to begin", lambda: all(mark.exists() for mark in marks) or None)
+        server.process.send_signal(signal.SIGTERM)
+        for each in (modern, in_session, alone, plain):
+            heard = each.rest()
+            assert "stopping" in heard, heard
+            assert heard.startswith("HTTP/1.1 503" if each is plain else "HTTP/1.1 200")
         assert server.process.wait(60) == 0
 
 

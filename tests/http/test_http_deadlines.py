@@ -157,6 +157,52 @@ async def test_an_honest_slow_reader_of_a_large_answer_gets_all_of_it(
         assert server.counters.stalled == 0
 
 
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+VITAL = frozenset({"/healthz"})
+
+
+async def test_whether_it_lives_is_answered_though_there_is_no_room_for_anything_else() -> None:
+    async with (
+        running(Echo(), HttpLimits(connections=1), vital_paths=VITAL) as server,
+        await server.connect() as holding,
+    ):
+        assert (await holding.ask(GOOD)).status == 200
+        for _ in range(3):  # each place is free again with its answer
+            async with await server.connect() as probe:
+                assert (await probe.ask(HEALTH)).status == 200
+                assert not await probe.more()
+            async with await server.connect() as other:
+                assert (await other.ask(GOOD)).status == 503
+                assert not await other.more()
+            async with await server.connect() as odd:
+                assert (await odd.ask(b"GET / HTTP/9\r\n\r\n")).status == 400
+                assert not await odd.more()
+        assert server.counters.over_cap == 3
+        assert (await holding.ask(GOOD)).status == 200
+
+
+async def test_places_for_the_question_whether_it_lives_are_few_and_are_held_for_a_moment(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    limits = HttpLimits(connections=1, vital_connections=2)
+    async with (
+        running(Echo(), limits, vital_paths=VITAL) as server,
+        await server.connect() as holding,
+        await server.connect() as silent,
+        await server.connect() as dripping,
+    ):
+        assert (await holding.ask(GOOD)).status == 200
+        await dripping.send(HEALTH[:20])
+        await trio.testing.wait_all_tasks_blocked()
+        async with await server.connect() as late:
+            assert (await late.answer()).status == 503
+        async with time_passes(mock_clock):
+            for each in (silent, dripping):
+                assert not await each.more()
+        async with await server.connect() as probe:
+            assert (await probe.ask(HEALTH)).status == 200
+
+
 async def test_connections_over_the_cap_are_told_so_and_closed_and_a_place_given_back_is_used_again() -> None:
     async with running(Echo(), HttpLimits(connections=3)) as server:
         peers = [await server.connect() for _ in range(3)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import trio
 import trio.testing
 from loopback_server import GOOD, Echo, Running, respond, running, time_passes
 
+from server.http.handler import Cycle
 from server.http.limits import HttpLimits
 
 
@@ -91,6 +94,53 @@ async def test_what_will_not_end_is_cancelled_at_the_deadline_and_can_clean_up()
             await server.ended.wait()
         assert cleaned.is_set()
         assert server.events() == []
+
+
+class Waiting:
+    """What never has an answer, and a word in its place."""
+
+    client = None
+
+    def __init__(self, word: Callable[[Cycle], Awaitable[None]]) -> None:
+        self.started = trio.Event()
+        self.stopped = trio.Event()
+        self._word = word
+
+    async def answer(self, cycle: Cycle) -> None:
+        cycle.last_word = partial(self._word, cycle)
+        self.started.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            self.stopped.set()
+
+    def done(self, cycle: Cycle, seconds: float) -> None:
+        """Nobody wants to know."""
+
+
+async def test_what_is_not_waited_for_any_longer_ends_with_its_last_word() -> None:
+    waiting = Waiting(lambda cycle: cycle.answer(503, (), b"not now"))
+    limits = HttpLimits(drain_seconds=0, last_word_seconds=3600)
+    async with running(resolve=lambda _: waiting, limits=limits) as server, await server.connect() as peer:
+        await peer.send(GOOD)
+        with trio.fail_after(60):
+            await waiting.started.wait()
+            server.draining.set()
+            answer = await peer.answer()
+            assert (answer.status, answer.body, answer.headers["connection"]) == (503, b"not now", "close")
+            assert waiting.stopped.is_set()
+            await server.ended.wait()
+
+
+async def test_a_last_word_that_nobody_hears_does_not_hold_the_drain() -> None:
+    waiting = Waiting(lambda _: trio.sleep_forever())
+    limits = HttpLimits(drain_seconds=0, last_word_seconds=0.1)
+    async with running(resolve=lambda _: waiting, limits=limits) as server, await server.connect() as peer:
+        await peer.send(GOOD)
+        with trio.fail_after(60):
+            await waiting.started.wait()
+            server.draining.set()
+            await server.ended.wait()
 
 
 async def test_a_client_that_refuses_to_read_cannot_hold_the_drain_and_a_good_one_beside_it_is_answered(

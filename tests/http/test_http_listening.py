@@ -195,12 +195,29 @@ async def test_accept_errors_do_not_end_the_listener(monkeypatch: pytest.MonkeyP
         assert server.events() == ["http.accept_failed"]  # once, not at every try
 
 
-def make_roster(**limits: Any) -> Roster:
+def make_roster(*vital_paths: str, **limits: Any) -> Roster:
     log, _ = capturing()
     serving = Serving(
-        resolve=hosting(Echo()), limits=HttpLimits(**limits), log=log, draining=trio.Event(), now=0.0
+        resolve=hosting(Echo()),
+        limits=HttpLimits(**limits),
+        log=log,
+        draining=trio.Event(),
+        vital_paths=frozenset(vital_paths),
+        now=0.0,
     )
     return Roster(serving)
+
+
+def test_an_address_has_one_of_the_places_for_the_question_whether_the_server_lives() -> None:
+    roster = make_roster("/healthz", connections=1, vital_connections=2)
+    asked = [roster.admit(ip)[0] for ip in ("192.0.2.1", "192.0.2.2", "192.0.2.2", "192.0.2.3", "192.0.2.4")]
+    assert asked == [
+        ConnectionPlace.GRANTED,
+        ConnectionPlace.VITAL,
+        ConnectionPlace.OVER_CAP,
+        ConnectionPlace.VITAL,
+        ConnectionPlace.OVER_CAP,
+    ]
 
 
 def test_the_cap_per_ip_counts_an_address_and_not_its_neighbours() -> None:

@@ -245,6 +245,26 @@ async def test_a_client_that_leaves_can_have_the_rest_by_the_last_id_it_got() ->
         assert made.house.measured == [("work", "ok")]
 
 
+async def test_who_came_back_for_an_answer_stays_for_it_while_the_server_waits_for_calls() -> None:
+    steps = Steps()
+    async with living(agent(work=steps)) as made:
+        one = await talk(made.pair)
+        with trio.fail_after(60):
+            async with one.opens("tools/call", {"name": "work", **PROGRESS}, request_id="w") as call:
+                steps.report()
+                await next_frame(call)
+                got = await next_frame(call)
+                call.hang_up()
+                await call.ended.wait()
+            async with one.listens(got.id) as rest:
+                await rest.started.wait()
+                made.pair.draining.set()
+                await trio.testing.wait_all_tasks_blocked()
+                made.sessions.cut_off()
+                (last,) = messages((await rest.answer()).body)
+                assert (last["id"], last["error"]["code"]) == ("w", -32603)
+
+
 async def test_work_goes_on_when_its_connection_is_torn_down() -> None:
     steps = Steps()
     async with living(agent(work=steps)) as made:

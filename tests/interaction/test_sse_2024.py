@@ -170,6 +170,29 @@ async def test_the_end_of_the_session_is_the_end_of_nothing_else_when_the_server
         assert made.living.sessions.count() == 0
 
 
+@pytest.mark.parametrize("in_time", [True, False])
+async def test_a_stream_stays_for_the_answers_that_are_owed_while_the_server_waits_for_calls(
+    in_time: bool,
+) -> None:
+    steps = Steps()
+    async with old(agent(work=steps)) as made:
+        with trio.fail_after(60):
+            async with made.stream() as stream:
+                address = await hello(made, stream)
+                await made.post(address, request("tools/call", {"name": "work"}, 2))
+                await steps.begun.wait()
+                made.pair.draining.set()
+                await trio.testing.wait_all_tasks_blocked()
+                if in_time:
+                    steps.finish()
+                else:
+                    made.living.sessions.cut_off()
+                last = await next_message(stream)
+                assert last["id"] == 2
+                assert ("result" in last) == in_time
+                assert await stream.read() == b"", "and ends with the last of them"
+
+
 @pytest.mark.requirement("sse2024.bound")
 async def test_an_address_is_of_use_to_its_caller_only() -> None:
     async with old(tokens=TOKENS) as made:

@@ -260,6 +260,7 @@ OTHER: dict[Any, st.SearchStrategy[tuple[Any, ...]]] = {
     errors.MissingCapability: st.tuples(objects, text),
     errors.AgentError: st.tuples(whole, text, st.none() | objects),
     errors.UnknownTask: st.just(()),
+    errors.ServerStopping: st.just(()),
     errors.AgentTooSlow: st.tuples(text, st.floats(min_value=0, max_value=1e6)),
     errors.TooOften: st.tuples(text, st.integers(1, 86_400)),
     errors.UnsupportedVersion: st.tuples(text, st.lists(text, max_size=2)),

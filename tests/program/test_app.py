@@ -123,15 +123,16 @@ async def test_an_agent_that_cannot_be_reached_is_named_to_its_owner_and_nobody_
         kind = "demo"
     """
     async with running(tmp_path, text, auth="none", admin_port=0) as server:
-        assert (await server.get("/readyz", admin=True)).text == "ready\n"
-        answer = await server.call("chat_with_agent", {"message": "hi"})
-        assert "127.0.0.1" not in json.dumps(answer)
-        assert (await server.call("echo", {"text": "hello"}))["result"]["content"][0]["text"] == "hello"
-        ready = (await server.get("/readyz", admin=True)).text
+        with trio.fail_after(PATIENCE):  # from the start, though nobody has called
+            while (ready := (await server.get("/readyz", admin=True)).text) == "ready\n":
+                pass
         assert re.fullmatch(
             r"ready\nout of order: main\[1\] \(chat\): it cannot be reached: connection refused \(for \d+ seconds?\)\n",
             ready,
         )
+        answer = await server.call("chat_with_agent", {"message": "hi"})
+        assert "127.0.0.1" not in json.dumps(answer)
+        assert (await server.call("echo", {"text": "hello"}))["result"]["content"][0]["text"] == "hello"
         metrics = (await server.get("/metrics", admin=True)).text
         assert 'ostiary_agent_out_of_order{agent="main[1] (chat)"} 1.0' in metrics
         status = await trio.to_thread.run_sync(partial(control.ask, tmp_path / "data"), "status")

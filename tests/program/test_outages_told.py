@@ -11,7 +11,7 @@ import trio.testing
 
 from server.backends.base import Trouble
 from server.observe.log import Logger
-from server.program.troubles import LOOK_SECONDS, SETTLED_SECONDS, TRY_SECONDS, OutageWatch
+from server.program.troubles import LOOK_SECONDS, SETTLED_SECONDS, TRY_SECONDS, OutageWatch, nothing_recorded
 from server.store.inline import open_inline_store
 from server.store.jobs import Store
 from tests.overview.overview_fakes import FailingCatalog, broken, endpoints_of, keep
@@ -107,3 +107,20 @@ async def test_what_only_waits_for_its_owner_or_has_not_begun_is_no_failure(stor
     watch = OutageWatch(endpoints_of(main=catalog), store, as_log(log), write_down)
     await watch.look()
     assert log.said == []
+
+
+async def test_an_agent_that_is_dead_at_the_start_is_known_before_anybody_calls(
+    store: Store, autojump_clock: trio.testing.MockClock
+) -> None:
+    first, second, log = FailingCatalog(), FailingCatalog(), Lines()
+    first.behind = [broken(REFUSED, "echo")]
+    watch = OutageWatch(
+        endpoints_of(main=first, other=second), store, as_log(log), nothing_recorded, now=lambda: NOW
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch.run)
+        await trio.sleep(LOOK_SECONDS + 0.1)
+        assert [(line["event"], line["reason"]) for line in log.said] == [
+            ("agent.out_of_order", REFUSED.words)
+        ]
+        nursery.cancel_scope.cancel()

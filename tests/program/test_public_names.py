@@ -8,6 +8,8 @@ from pathlib import Path
 import httpx2
 from test_app import Running, running
 
+from server.observe.bounded_log import LINES_PER_NETWORK
+
 ISSUER = "https://agent.example.org"
 PROXY = {"x-forwarded-proto": "https", "x-forwarded-for": "203.0.113.9"}
 METADATA = "/.well-known/oauth-protected-resource/mcp"
@@ -99,3 +101,15 @@ async def test_a_balancer_is_told_whether_to_send_callers_by_whatever_name_it_as
             for line in server.log.getvalue().splitlines()
             if '"/readyz"' in line and '"status":200' in line
         ] == []
+
+
+async def test_a_stranger_fills_only_so_much_of_the_log_and_it_says_how_much_was_left_out(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as server, httpx2.AsyncClient(trust_env=False, timeout=60) as client:
+        for _ in range(LINES_PER_NETWORK + 5):
+            for path, status in (("/nothing/here", 404), ("/mcp", 401)):
+                assert (await client.get(server.started.origin + path)).status_code == status
+    lines = [json.loads(line) for line in server.log.getvalue().splitlines()]
+    assert len(addresses(server)) == LINES_PER_NETWORK
+    assert [line["count"] for line in lines if line["event"] == "log.more"] == [LINES_PER_NETWORK + 10]

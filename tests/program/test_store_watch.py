@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import trio
 import trio.testing
+from structlog.testing import CapturingLogger
 
-from server.program.store_watch import why_not_ready
+from server.program.store_watch import SLOW_LOOK_SECONDS, keep_telling_of_slowness, why_not_ready
 from server.store.health import StoreHealth, StoreReport
 from server.store.jobs import StoreUnreachable
 
@@ -43,3 +44,23 @@ async def test_before_that_is_known_it_is_asked_and_what_it_says_is_told(
 ) -> None:
     assert await why_not_ready(CutOff()) == "the database does not answer"  # type: ignore[arg-type]
     assert trio.current_time() == 6
+
+
+async def test_a_slow_disk_is_told_of_when_it_begins_and_when_it_is_over(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    log, store = CapturingLogger(), CutOff()
+
+    async def pass_by(confirmed: float) -> list[str]:
+        for _ in range(500):
+            store.health.note_commit(1.0, confirmed=confirmed)
+        await trio.sleep(2 * SLOW_LOOK_SECONDS)
+        return [call.args[0] for call in log.calls]
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keep_telling_of_slowness, store, log)
+        assert await pass_by(0.01) == []
+        assert await pass_by(0.2) == ["store.slow"]
+        assert "200 ms" in log.calls[0].kwargs["reason"]
+        assert await pass_by(0.01) == ["store.slow", "store.quick_again"]
+        nursery.cancel_scope.cancel()

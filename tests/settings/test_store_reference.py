@@ -14,7 +14,7 @@ def told(store: str) -> str:
     with pytest.raises(ConfigInvalid) as caught:
         read_whole(None, {}, {"store": store})
     (problem,) = caught.value.problems
-    assert problem.key == "store"
+    assert problem.key == "--store"
     return str(problem)
 
 
@@ -81,7 +81,7 @@ def test_a_reference_that_leads_nowhere_is_found_before_the_start(
     ):
         with pytest.raises(NotHere) as caught:
             read_whole(None, {}, {"store": store})
-        assert [str(problem) for problem in caught.value.problems] == [f"store: {what}"]
+        assert [str(problem) for problem in caught.value.problems] == [f"--store: {what}"]
 
 
 def test_what_is_a_reference_is_left_as_it_is(tmp_path: Path) -> None:

@@ -142,7 +142,27 @@ def test_nothing_is_told_that_would_not_be_wrong_without_another_mistake(
 def test_a_line_of_the_file_is_not_named_where_the_environment_says_otherwise(tmp_path: Path) -> None:
     assert problems(tmp_path, 'issuer = "https://a.example.org"\n' + DEMO, OSTIARY_ISSUER="ftp://x")[
         0
-    ].startswith('issuer: "ftp://x"')
+    ].startswith('OSTIARY_ISSUER: "ftp://x"')
+
+
+@pytest.mark.parametrize(
+    ("written", "environment", "flags", "named"),
+    [
+        ("port = 8431\nadmin_port = 8431\n", {}, {}, "admin_port"),
+        ("port = 8431\n", {"OSTIARY_ADMIN_PORT": "8431"}, {}, "OSTIARY_ADMIN_PORT"),
+        ("port = 8431\nadmin_port = 8432\n", {}, {"admin_port": 8431}, "--admin-port"),
+        ("port = 8431\n", {"OSTIARY_ADMIN_PORT": "8432"}, {"admin_port": 8431}, "--admin-port"),
+    ],
+)
+def test_what_a_flag_or_the_environment_says_is_not_blamed_on_the_file(
+    tmp_path: Path, written: str, environment: dict[str, str], flags: dict[str, object], named: str
+) -> None:
+    file = tmp_path / "o.toml"
+    file.write_text(written + DEMO, "utf-8")
+    with pytest.raises(ConfigInvalid) as caught:
+        read_whole(file, environment, flags)
+    assert [problem.key for problem in caught.value.problems] == [named]
+    assert (str(file) in str(caught.value)) == (named == "admin_port")
 
 
 def test_what_the_machine_lacks_alone_may_come_by_itself(

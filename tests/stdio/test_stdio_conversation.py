@@ -610,14 +610,15 @@ async def test_what_runs_at_the_end_is_answered_if_it_ends_in_time(
         assert client.stopping.is_set()
 
 
-async def test_what_does_not_end_in_time_is_cancelled(autojump_clock: MockClock) -> None:
+async def test_what_does_not_end_in_time_is_cancelled_and_told_so(autojump_clock: MockClock) -> None:
     agent = Everything({})
     async with begun(modern, agent) as client:
         await client.say(modern("tools/call", call("hangs")))
         await wait_all_tasks_blocked()
         began = trio.current_time()
         await client.hang_up()
-        assert await client.rest() == []
+        (answer,) = await client.rest()
+        assert (answer["id"], answer["error"]["code"]) == (1, -32603)
         await client.over.wait()
         assert trio.current_time() - began == pytest.approx(DRAIN_SECONDS)
         assert agent.stopped == 1

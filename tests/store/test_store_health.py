@@ -44,6 +44,7 @@ async def test_a_write_that_failed_is_the_problem_until_one_succeeds(store: Thre
     assert report.wrote_seconds_ago is not None
     assert store.health.commits >= 1
     assert store.health.commit_seconds > 0
+    assert store.health.confirm_seconds > 0
 
 
 async def test_a_job_that_refuses_says_nothing_about_the_store(store: ThreadedStore) -> None:
@@ -83,6 +84,28 @@ def test_a_write_that_waits_too_long_is_a_problem(monkeypatch: pytest.MonkeyPatc
     assert stuck.hint == health.STUCK_DISK
 
 
+def test_a_disk_that_confirms_late_time_after_time_is_said_to_be_slow() -> None:
+    state = StoreHealth()
+
+    def warning() -> str:
+        found = state.report(waiting=0, oldest_asked_at=None)
+        assert found.problem == ""
+        return found.warning
+
+    state.note_commit(5.0, confirmed=2.0)
+    assert warning() == ""
+    for _ in range(500):
+        state.note_commit(0.3, confirmed=0.2)
+    assert " 200 ms: " in warning()
+    assert health.SLOW_DISK in warning()
+    state.warning = "it is not durable"
+    assert warning().startswith("it is not durable; ")
+    state.warning = ""
+    for _ in range(500):
+        state.note_commit(9.0, confirmed=0.01)
+    assert warning() == ""
+
+
 def test_what_others_changed_not_being_confirmed_for_five_seconds_is_a_problem() -> None:
     state = StoreHealth()
     for seconds in (None, 0.0, 4.9):
@@ -104,6 +127,10 @@ async def test_of_a_database_server_no_disk_of_this_machine_is_suspected(
     async with open_postgres_store(postgres_database, clock=lambda: NOW) as store:
         monkeypatch.setattr(health.time, "monotonic", lambda: 1000.0)
         stuck = store.health.report(waiting=1, oldest_asked_at=990.0)
+        store.health.note_commit(60.0, confirmed=60.0)
+        slow = store.health.slowness
+    assert slow
+    assert "disk" not in slow
     assert stuck.problem == "a write has been waiting for 10 s"
     assert "pg_stat_activity" in stuck.hint
     assert "disk" not in stuck.hint

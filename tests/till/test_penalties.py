@@ -46,3 +46,13 @@ def test_a_caller_may_try_out_what_can_be_wrong_with_a_payment_before_waiting_fo
         assert penalties.wait_seconds("ann", "192.0.2.1") == 0
     penalties.failed("ann", "198.51.100.7")
     assert penalties.wait_seconds("ann", "192.0.2.1") == 1
+
+
+def test_nobody_waits_until_a_clock_that_was_set_back_comes_to_where_it_was() -> None:
+    now = 7_200_000
+    penalties = Penalties(lambda: now)
+    for _ in range(9):
+        penalties.failed("", "192.0.2.1")
+    assert penalties.wait_seconds("", "192.0.2.1") > 0
+    now = 0
+    assert penalties.wait_seconds("", "192.0.2.1") == 0

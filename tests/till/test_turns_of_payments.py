@@ -167,3 +167,25 @@ async def test_of_two_payments_for_one_call_that_was_begun_stays_under_way_until
         assert became[1].charge_id == begun.id
         assert list(under_way._running) == []
         assert at.facilitators.verified == 2
+
+
+@pytest.mark.parametrize("hours", [1, 48])
+async def test_a_clock_that_is_set_back_keeps_no_payment_waiting(hours: int) -> None:
+    async with open_till() as at:
+        at.facilitators.outcomes = [Unknown(problem="no answer")]
+        assert isinstance(await paid(at), Refusal)
+        at.now -= hours * 3_600_000
+        await at.look()
+        (payment,) = await at.rows("payments")
+        assert (payment["state"], payment["tries"]) == ("settled", 2)
+
+
+async def test_a_little_that_a_clock_is_set_back_delays_a_payment_by_that_at_most() -> None:
+    async with open_till() as at:
+        at.facilitators.outcomes = [Unknown(problem="no answer")]
+        assert isinstance(await paid(at), Refusal)
+        at.now -= 60_000
+        await looks(at, 0, 30)
+        assert [row["tries"] for row in await at.rows("payments")] == [1]
+        await looks(at, 32)
+        assert [row["state"] for row in await at.rows("payments")] == ["settled"]
