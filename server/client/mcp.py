@@ -24,6 +24,7 @@ from server.client.questions import MAX_ROUNDS, Answerer, capabilities, read_que
 from server.client.rpc import OnMessage, RpcEndpoint, RpcReply
 from server.client.server_info import ServerInfo
 from server.client.wire import decode_object, host_of
+from server.counted import counted
 
 if TYPE_CHECKING:
     from server.paying.payer import PaidCall
@@ -370,7 +371,7 @@ class McpClient:
 
     def _too_slow(self, seconds: float) -> Unreachable:
         return Unreachable(
-            f"{host_of(self._endpoint.url)} gave no result within {seconds:g} seconds",
+            f"{host_of(self._endpoint.url)} gave no result within {counted(seconds, 'second')}",
             hint="allow more with --timeout",
         )
 

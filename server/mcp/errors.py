@@ -12,6 +12,8 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from server.counted import counted
+
 # Of what an agent says about a failure: a message, not a dump.
 MAX_SAID: Final = 2000
 
@@ -192,7 +194,7 @@ class AgentTooSlow(BackendFailed):
     """The agent was stopped because its time was over."""
 
     def __init__(self, name: str, seconds: float) -> None:
-        super().__init__(f"{name} did not answer within {seconds:g} seconds")
+        super().__init__(f"{name} did not answer within {counted(seconds, 'second')}")
 
 
 class AgentReplaced(BackendFailed):

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from server.counted import counted
 from server.money.amounts import Micros, shown
 from server.till.calls import Refusal
 from server.till.charges import Charge
@@ -144,7 +145,7 @@ def not_without_login() -> Refusal:
 def too_many_failures(seconds: int) -> Refusal:
     return Refusal(
         reason="too_many_failures",
-        text=f"Your last payments were not good. Wait {seconds} seconds before the next one; nothing was taken.",
+        text=f"Your last payments were not good. Wait {counted(seconds, 'second')} before the next one; nothing was taken.",
         retry_after=seconds,
         status=429,
     )
