@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import msgspec
 
@@ -42,8 +42,8 @@ class InvalidRequest(McpError):
 
 
 class MethodNotFound(McpError):
-    def __init__(self, method: str) -> None:
-        super().__init__(f"method not found: {method[:100]}")
+    def __init__(self, method: str, why: str = "") -> None:
+        super().__init__(f"method not found: {method[:100]}{why}")
 
 
 class BadEnvelope(McpError):
@@ -94,8 +94,17 @@ class MissingCapability(McpError):
     """The client did not declare what this needs; `required` is a `ClientCapabilities` object."""
 
     def __init__(self, required: Mapping[str, Any], text: str = "") -> None:
-        super().__init__(text or "the client lacks a capability that this needs")
+        super().__init__(text or f"the client did not declare {_names(required)}, which this needs")
         self.data = {"requiredCapabilities": dict(required)}
+
+
+def _names(required: Mapping[str, Any]) -> str:
+    """Return capabilities as a person names them: `elicitation`, or an extension by its own name."""
+    return ", ".join(
+        name
+        for key, value in required.items()
+        for name in (cast("Mapping[str, Any]", value) if key == "extensions" else (key,))
+    )
 
 
 class AgentError(McpError):

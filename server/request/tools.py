@@ -417,6 +417,7 @@ async def _use_or_order(
     how = manner(
         face,
         tool.tool.execution,
+        tool=tool.tool.name,
         declared=request.declares_tasks,
         asked=isinstance(wish, dict),
         sync_timeout_seconds=rules.sync_timeout_seconds,

@@ -35,6 +35,7 @@ from server.trust.guard import PinGuard
 from tests.auth.identity_fakes import ORIGIN, logged_in, open_identity
 from tests.interaction.agents import USER, Agent, House, agent, house, says
 from tests.interaction.everything import NUMBER, plain
+from tests.interaction.test_era_tasks import task_tool
 from tests.interaction.test_governed_calls import ABLE, WHERE, Shop, answered, ask, deny, server
 from tests.interaction.test_limited_calls import NOON, limits_of
 from tests.interaction.wires import client
@@ -96,6 +97,7 @@ async def test_what_clients_are_told_whose_calls_are_refused(
     await _unconfirmed(book)
     await _withheld(book)
     await _by_agents(book)
+    await _as_no_task(book)
     await _unpaid(book)
     snapshot("refused_calls", book.text)
 
@@ -356,6 +358,23 @@ async def _by_agents(book: RefusedCalls) -> None:
     )
     for tool in ("stays", "lies"):
         book.answered(f"one that {tool}", await called(made, tool))
+
+
+async def _as_no_task(book: RefusedCalls) -> None:
+    book.begin("a tool that runs as a task")
+    source = agent(listed=task_tool("must", "required"), must=plain, plain=plain)
+    async with client(WHERE[0], source, tasks=True) as one:
+        for what, reply in {
+            "by a client without tasks": await one.call("must"),
+            "how a task stands": await one.ask("tasks/get", {"taskId": "none"}),
+        }.items():
+            book.told(what, reply.message, reply.status)
+    async with client(WHERE[2], source, tasks=True) as one:
+        for what, reply in {
+            "in a session, without a task": await one.call("must"),
+            "in a session, another with one": await one.call("plain", task={}),
+        }.items():
+            book.told(what, reply.message, reply.status)
 
 
 async def _unpaid(book: RefusedCalls) -> None:
