@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from trio.testing import MockClock
 from fake_server import TOOLS, FakeServer, Response, Seen, as_json
 from test_answering_client import DONE, WHO, Person
+from trio.testing import MockClock
 
 from server.client.errors import BadAnswer, CallRefused
 from server.client.mcp import McpClient
