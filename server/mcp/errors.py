@@ -199,6 +199,10 @@ class BackendFailed(McpError):
     """The tool could not be run; its own failures are results, not errors."""
 
 
+class AgentUnreached(BackendFailed):
+    """Nobody answers where the agent is, so the call was not made."""
+
+
 class AgentTooSlow(BackendFailed):
     """The agent was stopped because its time was over."""
 
@@ -257,6 +261,7 @@ WIRE: Final[Mapping[type[McpError], Wire]] = MappingProxyType({
     InvalidArguments:     Wire(-32602, 200, 200),
     BackendFailed:        Wire(-32603, 200, 200),
     AgentReplaced:        Wire(-32603, 200, 200),
+    AgentUnreached:       Wire(-32603, 200, 200),
     AgentTooSlow:         Wire(-32603, 200, 200),
     InternalError:        Wire(-32603, 200, 200),
     AgentError:           Wire(-32603, 200, 200),  # or its own

@@ -16,7 +16,16 @@ from trio.testing import MockClock
 
 from auth.values.model import PrincipalKind
 from server.admission.bearer import Admission
-from server.backends.base import BackendError, Busy, CannotAsk, Outlet, Replaced, ToolCall, ToolCrashed
+from server.backends.base import (
+    BackendError,
+    Busy,
+    CannotAsk,
+    Outlet,
+    Replaced,
+    ToolCall,
+    ToolCrashed,
+    Unreached,
+)
 from server.backends.catalog import Catalog, Source
 from server.backends.terms import CallTerms
 from server.http.guard import Guard
@@ -333,6 +342,7 @@ async def _by_agents(book: RefusedCalls) -> None:
     for error in (
         BackendError("agent endpoint 502: bad gateway"),
         ToolCrashed("division by zero"),
+        Unreached("the upstream files cannot be reached: connection refused"),
         Busy("it has its hands full"),
         Replaced("the agent was replaced by a newer version"),
         CannotAsk("nobody can be asked", {"elicitation": {}}),
