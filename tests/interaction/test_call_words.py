@@ -399,5 +399,7 @@ async def _unpaid(book: RefusedCalls) -> None:
             endpoint, ordinary=("mcp",), address="https://shop.example/call/", prices="https://shop.example/prices", setup={}
         )  # fmt: skip
         made.pair = Pair(app=asgi(McpEndpoint(endpoint, threshold, made.mcp.crew).resolve))
-        book.answered("with nothing", await called(made, "search"))
+        unpaid = await called(made, "search")
+        book.answered("with nothing", unpaid)
+        book.note("with nothing, in the challenge", f"  {unpaid.json['result']['structuredContent']['error']}")
         book.answered("with a payment that is none", await called(made, "search", payment_signature="x"))
