@@ -87,7 +87,7 @@ def _page(
     named = next(server for server in servers if server.name == (chosen or site.default))
     ways: tuple[ConnectWay, ...] = ()
     if parts.offerings is not None:
-        ways = tuple(parts.offerings.ways(named.name, origin))
+        ways = tuple(parts.offerings.ways(named.name, origin, site.program))
     several = len(servers) > 1
     return pages.render(
         "front.html",

@@ -35,7 +35,8 @@ SERVER_WIDE: Final = Limit(tries=60, window=MINUTE)
 
 # One sentence for unknown, expired and used: it must not tell which guesses were close.
 NO_SUCH_CODE: Final = "No login is waiting under this code. It may be mistyped, expired, or used already."
-NO_CODE_AT_ALL: Final = f"A code has {device.CODE_LENGTH} letters, like BCDF-GHJK."
+NO_CODE_AT_ALL: Final = f"A code has {device.CODE_LENGTH} letters, like BCDF-GHJK"
+TYPED: Final = 32  # of what is put back into the field
 
 
 def path_with(code: str | None) -> str:
@@ -75,7 +76,7 @@ async def enter(visit: PageVisit) -> WireReply:
     if not visit.shows("device"):
         return visit.stale_form()
     if code is None:
-        return _form(visit, None, problem=NO_CODE_AT_ALL)
+        return _form(visit, None, problem=_why_none(typed), typed=typed[:TYPED])
     return await _look(visit, session, code)
 
 
@@ -125,12 +126,21 @@ def look_up(
     return found
 
 
-def _form(visit: PageVisit, code: str | None, *, problem: str) -> WireReply:
+def _why_none(typed: str) -> str:
+    """Return what is wrong with what cannot be a code."""
+    signs = [sign for sign in typed[: 2 * TYPED].upper() if sign.isalnum()]
+    strange = list(dict.fromkeys(sign for sign in signs if sign not in device.ALPHABET))
+    if strange:
+        return f"{NO_CODE_AT_ALL}, and none of them is {' or '.join(strange[:3])}. Look at it again."
+    return f"{NO_CODE_AT_ALL}; this has {len(signs)}."
+
+
+def _form(visit: PageVisit, code: str | None, *, problem: str, typed: str = "") -> WireReply:
     return visit.page(
         "device.html",
         title="Enter the code",
         status=400 if problem else 200,
         form_token=visit.token("device"),
-        user_code="" if code is None else device.display(code),
+        user_code=typed if code is None else device.display(code),
         problem=problem,
     )

@@ -22,7 +22,7 @@ from auth.people.users import User
 from auth.values import scopes
 from auth.values.db import Db
 from auth.values.model import Millis
-from auth.values.network import same_network
+from auth.values.network import is_loopback, same_network
 from auth.values.policy import SECOND
 from auth.values.wire import WireReply
 from auth.visit import PageVisit
@@ -85,6 +85,7 @@ async def page(
         user_code=device.display(code),
         spelled=" ".join(code),
         near=same_network(ask.ip, visit.request.ip),
+        here=is_loopback(ask.ip) and is_loopback(visit.request.ip),
         approver_ip=visit.request.ip,
         proof=asked,
         asked_ago=ago(ask.created_at, visit.now),

@@ -219,7 +219,8 @@ def _done(visit: PageVisit, ask: DeviceRequest, *, granted: tuple[str, ...]) -> 
         "done.html",
         title="Approved" if granted else "Denied",
         approved=bool(granted),
-        device=clean(ask.hostname or ask.client_name or ask.registered_name, device.HOSTNAME_LENGTH),
+        program=ask.client_name or ask.registered_name,
+        device=clean(ask.hostname, device.HOSTNAME_LENGTH),
         opened=opened.server_of(visit, ask.server),
         granted=opened.scope_words(visit, ask.server, granted),
     )

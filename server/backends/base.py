@@ -188,6 +188,10 @@ class BackendError(Exception):
     """The call could not be carried out; `str(error)` is written for the caller and holds no secret."""
 
 
+class Unreached(BackendError):
+    """Nobody answers where the agent is: nothing of the call was sent."""
+
+
 class CannotAsk(BackendError):
     """The caller's client cannot be asked; `required` is what it would have to declare (`ClientCapabilities`)."""
 

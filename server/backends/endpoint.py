@@ -17,7 +17,7 @@ import msgspec
 import trio
 from msgspec import Meta
 
-from server.backends.base import AgentRequest, BackendError, Busy
+from server.backends.base import AgentRequest, BackendError, Busy, Unreached
 from server.backends.troubles import TroubleWatch, is_trouble
 from server.backends.wallet import PayConfig, pay_problems
 from server.limits.turns import TURN_SECONDS, NoTurn, Turns
@@ -333,7 +333,8 @@ class AgentEndpoint:
 
     def _unreached(self, error: FetchFailed) -> BackendError:
         self.trouble.begins(f"it {error}", unreached=isinstance(error, NotConnected))
-        return BackendError(f"agent endpoint {error}")
+        kind = Unreached if isinstance(error, NotConnected) else BackendError
+        return kind(f"agent endpoint {error}")
 
     def clean(self, text: str) -> str:
         """At most 200 printable characters on one line, without our credentials: some endpoints repeat them."""

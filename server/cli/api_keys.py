@@ -122,7 +122,7 @@ def _may(key: dict[str, Any]) -> str:
 def _last_use(key: dict[str, Any]) -> str:
     if not key["last_used_at"]:
         return "never used"
-    return f"used {local.ago(key['last_used_at'])} from {key['last_used_ip'] or '-'}"
+    return f"used {local.lately(key['last_used_at'])} from {key['last_used_ip'] or '-'}"
 
 
 def _end(key: dict[str, Any]) -> str:

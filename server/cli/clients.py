@@ -75,7 +75,7 @@ def _show(client: Mapping[str, Any]) -> None:
         terminal.out(f"  sends browsers back to {', '.join(hosts)}")
     origin = KINDS.get(client["kind"], client["kind"])
     where = f" from {terminal.clean(client['network'])}" if client["network"] else ""
-    used = f"used {local.ago(client['last_used_at'])}" if client["last_used_at"] else "never used"
+    used = f"used {local.lately(client['last_used_at'], 'hour')}" if client["last_used_at"] else "never used"
     terminal.out(f"  {origin}{where} {local.ago(client['created_at'])}, {used}")
 
 

@@ -88,7 +88,7 @@ def command(url: str, no_login: bool, pay: bool) -> None:
                 purse = Purse(payer, address.url, say_line)
                 nameless = NamelessEntry(client, address.url, taken=lambda: say_line(NAMELESS))
             carrier = Carrier(client, address.url, door, nameless=nameless)
-            bridge = Bridge(carrier, door, say=say_line, purse=purse)
+            bridge = Bridge(carrier, door, say=say_line, spelled=terminal.as_started, purse=purse)
             await bridge.run(reader(sys.stdin.fileno()), writer(out))
 
     if terminal.is_terminal(sys.stdin):

@@ -142,16 +142,23 @@ def _examine_machine(
     except settings.ConfigInvalid as invalid:
         report.add(_invalid(invalid, "put right what is listed"))
         return None
+    status = _ask_status(resolved.data_dir)
     if lacking is None:
-        source = str(resolved.source) if resolved.source else "none written, the built-in ones are used"
-        report.add(CheckStep(name="settings", state="ok", detail=source))
+        # The server that runs may have been told of another file.
+        none = (
+            "none found, the built-in ones are looked at: --config FILE for those that the server was started with"
+            if isinstance(status, dict)
+            else "none written, the built-in ones are used"
+        )
+        report.add(
+            CheckStep(name="settings", state="ok", detail=str(resolved.source) if resolved.source else none)
+        )
     else:  # which a server that runs already may have, or may have had
         report.add(
             _invalid(lacking, "put right what is listed; a variable must be set where the server is started")
         )
     for step in _programs(resolved):
         report.add(step)
-    status = _ask_status(resolved.data_dir)
     report.add(_data_directory(resolved.data_dir, status))
     if isinstance(status, dict):
         report.add(_self_test(resolved.data_dir))

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 import click
 
@@ -146,6 +146,15 @@ def invalid_settings(invalid: Any) -> terminal.CliError:
 
 def ago(millis: int) -> str:
     return f"{terminal.duration(time.time() - millis / 1000)} ago"
+
+
+def lately(millis: int, every: Literal["minute", "hour"] = "minute", *, now: float | None = None) -> str:
+    """Return when something was last used that is noted once in so long at most: not to the second, for it may have been used since."""
+    seconds = 60 if every == "minute" else 3600
+    passed = (time.time() if now is None else now) - millis / 1000
+    if passed >= 2 * seconds:
+        return f"{terminal.duration(passed)} ago"
+    return f"in the last {every}" if passed < seconds else f"in the last 2 {every}s"
 
 
 def left(millis: int) -> str:

@@ -81,7 +81,7 @@ def _used(login: Mapping[str, Any]) -> str:
     """By its last call: a program refreshes its login also when nobody uses it."""
     if "called_at" not in login:  # a server of another version
         return f"used {local.ago(login['last_used_at'])}"
-    return "no call yet" if login["called_at"] is None else f"last call {local.ago(login['called_at'])}"
+    return "no call yet" if login["called_at"] is None else f"last call {local.lately(login['called_at'])}"
 
 
 def _show_browser(browser: Mapping[str, Any]) -> None:
@@ -90,7 +90,7 @@ def _show_browser(browser: Mapping[str, Any]) -> None:
         browser_name(browser["user_agent"]) if browser["user_agent"] else "a browser that does not say which"
     )
     terminal.out(
-        f"    {terminal.clean(name)}; used {local.ago(browser['last_used_at'])}, ends in {local.left(browser['expires_at'])} if it is not used"
+        f"    {terminal.clean(name)}; used {local.lately(browser['last_used_at'])}, ends in {local.left(browser['expires_at'])} if it is not used"
     )
 
 

@@ -153,7 +153,7 @@ def _account(me: Mapping[str, Any]) -> list[tuple[str, str]]:
     if isinstance(called_at := me.get("called_at"), int):
         from server.cli import local
 
-        pairs.append(("last call", local.ago(called_at)))
+        pairs.append(("last call", local.lately(called_at)))
     if me.get("tools"):
         pairs.append(("tools", str(me["tools"])))
     if isinstance(plan, str) and plan:

@@ -52,9 +52,11 @@ def complete(typed: str) -> Address:
     if parts.fragment:
         raise BadAddress("that URL has a fragment (#…)", hint="leave it out")
     if parts.scheme == "http" and not _is_loopback_host(parts.hostname):
+        near = 8420 if (parts.port or 80) < 1024 else parts.port  # ports below are for root alone
         raise BadAddress(
             f"http to {parts.hostname} would send tokens in the clear",
-            hint=f"use https://{parts.netloc}{parts.path}, or reach it through `ssh -L 8420:127.0.0.1:8420`",
+            hint=f"use https://{parts.netloc}{parts.path}, or a tunnel: `ssh -L {near}:127.0.0.1:{parts.port or 80} USER@{parts.hostname}`,"
+            f" then http://127.0.0.1:{near}{parts.path}",
         )
     url = _canonical(parts._replace(path=parts.path if parts.path.strip("/") else "/mcp"))
     return Address(url=url, completed=url != canonical(typed.strip()))

@@ -70,14 +70,16 @@ class Bridge:
         door: Door,
         *,
         say: Callable[[str], None],
+        spelled: Callable[[str], str] = str,
         patience: Patience | None = None,
         max_line: int = MAX_LINE,
         sleep: Callable[[float], Awaitable[object]] = trio.sleep,
         purse: Purse | None = None,
     ) -> None:
-        """Without `purse` a price goes to the client as it came."""
+        """Without `purse` a price goes to the client as it came. `spelled`: a text with our commands as they have to be typed here."""
         self._door = door
         self._say_line = say
+        self._spelled = spelled
         self._said = ""
         self._patience = patience or Patience()
         self._max_line = max_line
@@ -256,7 +258,7 @@ class Bridge:
 
     async def _fail(self, asking: BridgedRequest, error: ClientError) -> None:
         if asking.left:
-            await self._lines.send(failures(asking, error))
+            await self._lines.send(failures(asking, error, self._spelled))
 
     def _say(self, text: str) -> None:
         """One line for a person. The same again says nothing new, and nobody may be reading."""

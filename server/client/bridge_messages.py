@@ -6,7 +6,7 @@ Pure. A message is carried as the bytes that came; only what has to be changed i
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeGuard, cast
 
@@ -186,10 +186,11 @@ def error_answer(request_id: Id | None, code: int, text: str, data: Mapping[str,
     return msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "error": error})
 
 
-def failures(message: BridgedRequest, error: ClientError) -> bytes:
-    """The error, for everything in `message` that has no answer."""
-    data = {"hint": error.hint} if error.hint else None
-    return answer_rest(message, mapping(decode(error_answer(None, INTERNAL_ERROR, with_hint(error), data))))
+def failures(message: BridgedRequest, error: ClientError, spelled: Callable[[str], str] = str) -> bytes:
+    """The error, for everything in `message` that has no answer; its commands as `spelled` has them."""
+    data = {"hint": spelled(error.hint)} if error.hint else None
+    text = spelled(with_hint(error))
+    return answer_rest(message, mapping(decode(error_answer(None, INTERNAL_ERROR, text, data))))
 
 
 def answer_rest(message: BridgedRequest, answer: Mapping[str, Any]) -> bytes:

@@ -15,6 +15,7 @@ import msgspec
 Mark: TypeAlias = Literal["done", "refused", "lost"]
 # Of a name that a server gives itself.
 NAME_CHARACTERS: Final = 80
+WHY_CHARACTERS: Final = 300
 
 
 class CallbackPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,11 +29,6 @@ ARRIVED: Final = CallbackPage(
     text="Your terminal goes on from here, and says how it ends. You can close this page.",
     mark="done",
 )
-REFUSED: Final = CallbackPage(
-    title="You were not logged in",
-    text="The terminal says why. You can close this page and go back to it.",
-    mark="refused",
-)
 NOT_OURS: Final = CallbackPage(
     title="This answer belongs to no login here",
     text="Perhaps it is one of an earlier try. Go back to your terminal.",
@@ -40,14 +36,28 @@ NOT_OURS: Final = CallbackPage(
 NOT_HERE: Final = CallbackPage(title="There is nothing here", text="Go back to your terminal.")
 
 
-def logged_in(name: str) -> CallbackPage:
-    """`name`: of the server, as it says."""
-    shown = "".join(c for c in name[: 4 * NAME_CHARACTERS] if c.isprintable())[:NAME_CHARACTERS]
+def logged_in(name: str, host: str) -> CallbackPage:
+    """Return the page of a login at `host` that has ended well. `name`: of the server, as it says."""
+    shown = _printable(name, NAME_CHARACTERS) or host
     return CallbackPage(
         title=f"You are logged in to {shown}",
-        text="You can close this page and go back to the terminal.",
+        text=f"That is the server at {host}. You can close this page and go back to the terminal.",
         mark="done",
     )
+
+
+def refused(why: str, host: str) -> CallbackPage:
+    """Return the page of a login at `host` that came to nothing."""
+    said = _printable(why, WHY_CHARACTERS) or "the terminal says why"
+    return CallbackPage(
+        title=f"You were not logged in to {host}",
+        text=f"{said[0].upper()}{said[1:]}. You can close this page and go back to the terminal.",
+        mark="refused",
+    )
+
+
+def _printable(text: str, most: int) -> str:
+    return "".join(c for c in text[: 4 * most] if c.isprintable())[:most]
 
 
 _MARKS: Final[dict[Mark, str]] = {

@@ -13,9 +13,9 @@ from typing import Final
 
 import httpx2
 
-from server.client.challenge import Challenge, read_challenge
+from server.client.challenge import Challenge, read_challenge, scope_needed
 from server.client.door import Entrance
-from server.client.errors import BadAnswer, ClientError, NotLoggedIn, ScopeNeeded, Unreachable
+from server.client.errors import BadAnswer, ClientError, NotLoggedIn, Unreachable
 from server.client.proof_key import headers_of, only_wants_nonce
 from server.client.rpc import MAX_ANSWER
 from server.client.seller import NamelessEntry
@@ -124,16 +124,8 @@ class Carrier:
         """What an HTTP error means that says nothing in JSON-RPC."""
         status = response.status_code
         challenge = challenge_of(response)
-        if lacks_scope(response):
-            scope = (challenge.scope if challenge else None) or ""
-            return ScopeNeeded(
-                f"this needs the scopes {scope}, which the login does not have"
-                if scope
-                else "this needs scopes that the login does not have",
-                hint=f"ostiary login {quote(self.url)} --scope {quote(scope)}"
-                if scope
-                else f"ostiary login {quote(self.url)}",
-            )
+        if challenge is not None and lacks_scope(response):
+            return scope_needed(challenge, self.url)
         if status in (429, 503):
             return busy(f"{self.host} is busy", response.headers)
         if 300 <= status < 400:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from shlex import quote
 
 import msgspec
+
+from server.client.errors import ScopeNeeded
 
 # token68 forms (Negotiate, …) carry no parameters that matter here; they are skipped like any other scheme.
 _PART = re.compile(
@@ -16,6 +19,8 @@ _PART = re.compile(
 _BETWEEN = re.compile(r"[\s,]*")
 # The header is read once per refusal; a longer one is not worth the time.
 MAX_HEADER = 8 * 1024
+# Of what a server says of its refusal.
+MAX_SAID = 300
 
 
 class Challenge(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +57,21 @@ def read_challenge(headers: Iterable[str], *, scheme: str = "bearer") -> Challen
                 description=found.get("error_description"),
             )
     return None
+
+
+def scope_needed(challenge: Challenge, url: str) -> ScopeNeeded:
+    """Return a refusal for want of scopes, in the server's own words if it has some: the scopes that it names are all that a new login is to
+    ask for, not those that this one lacks."""
+    scope = challenge.scope or ""
+    said = " ".join((challenge.description or "").split())[:MAX_SAID]
+    if not said:
+        said = (
+            f"this needs a login with the scopes {scope}"
+            if scope
+            else "this needs more than the login may do"
+        )
+    more = f" --scope {quote(scope)}" if scope else ""
+    return ScopeNeeded(said, hint=f"ostiary login {quote(url)}{more}", scope=scope)
 
 
 def _parts(header: str) -> Iterator[re.Match[str]]:

@@ -18,7 +18,7 @@ import trio
 from server.client import callback_page
 from server.client.beside import beside
 from server.client.browser_login import StrangeCallback
-from server.client.callback_page import ARRIVED, NOT_HERE, NOT_OURS, REFUSED, CallbackPage
+from server.client.callback_page import ARRIVED, NOT_HERE, NOT_OURS, CallbackPage
 from server.client.errors import ClientError
 from server.settings.secret import Secret
 
@@ -47,10 +47,11 @@ class Callback:
         self._answer: list[Secret] = []
         self._error: ClientError | None = None
         self._read: Callable[[str], Secret] | None = None
+        self._host = ""
 
-    def expect(self, read: Callable[[str], Secret]) -> None:
-        """From now on calls are answers. Whatever came before belonged to nothing."""
-        self._read = read
+    def expect(self, read: Callable[[str], Secret], host: str) -> None:
+        """From now on calls are answers, about a login at `host`. Whatever came before belonged to nothing."""
+        self._read, self._host = read, host
 
     async def answer(self) -> Secret:
         await self._heard.wait()
@@ -61,10 +62,13 @@ class Callback:
     @contextmanager
     def redeeming(self, name: str) -> Generator[None, None, None]:
         """What is done with the answer: the page says how that ended. `name`: of the server that one is logged in to then."""
-        self._outcome = REFUSED
+        self._outcome = callback_page.refused("", self._host)
         try:
             yield
-            self._outcome = callback_page.logged_in(name)
+            self._outcome = callback_page.logged_in(name, self._host)
+        except ClientError as error:
+            self._outcome = callback_page.refused(str(error), self._host)
+            raise
         finally:
             self._ended.set()
 
@@ -91,7 +95,7 @@ class Callback:
         except ClientError as error:
             self._error = error
         self._heard.set()
-        return (200, ARRIVED) if self._error is None else (200, REFUSED)
+        return 200, ARRIVED if self._error is None else callback_page.refused(str(self._error), self._host)
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """One connection, one request. Nothing that a caller sends can end the wait but an answer."""

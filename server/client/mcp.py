@@ -1,13 +1,14 @@
 """An MCP client for one endpoint: settle the era, list tools, call them. The newest revision is tried first; a server
 that does not know it is spoken to with the handshake of 2025-11-25 and older (MCP versioning, "dual-era clients").
 
-A server may ask back while a tool runs if `call` is given somebody who answers, and is of the newest revision. Nothing
-else is declared: it cannot be sampled or given tasks, so a server has no reason to try.
+A server may ask back while a tool runs if `call` is given somebody who answers, and is of the newest revision. Tasks are
+declared where a tool cannot be called otherwise (tasks.py). Nothing else is: it cannot be sampled, so a server has no reason to try.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from shlex import quote
 from types import MappingProxyType
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import trio
 
 from server import __version__
+from server.client import tasks
 from server.client.discovery import MODERN
 from server.client.errors import BadAnswer, CallRefused, ClientError, Unreachable
 from server.client.headers import header_value, parameter_headers
@@ -24,6 +26,7 @@ from server.client.questions import MAX_ROUNDS, Answerer, capabilities, read_que
 from server.client.rpc import OnMessage, RpcEndpoint, RpcReply
 from server.client.server_info import ServerInfo
 from server.client.wire import decode_object, host_of
+from server.counted import counted
 
 if TYPE_CHECKING:
     from server.paying.payer import PaidCall
@@ -117,7 +120,11 @@ class McpClient:
         raises what `paid` raises."""
         name = str(tool["name"])
         headers = {"Mcp-Name": header_value(name), **parameter_headers(tool.get("inputSchema"), arguments)}
-        params: dict[str, Any] = {"name": name, "arguments": dict(arguments)}
+        modern = self.server.era == "modern"
+        whole: dict[str, Any] = {"name": name, "arguments": dict(arguments)}
+        # An older server is asked for a task; a newer one decides, for clients that say that they know tasks.
+        whole |= {"task": {}} if not modern and tasks.always_a_task(tool) else {}
+        params, declared = whole, capabilities(answerer)
 
         async def request() -> dict[str, Any]:
             return await self._request(
@@ -126,26 +133,68 @@ class McpClient:
                 seconds=seconds,
                 modern_headers=headers,
                 progress=progress,
-                declared=capabilities(answerer),
+                declared=declared,
                 meta={} if paid is None else paid.meta,
             )
 
         if paid is not None:
             await paid.begin()
         for _ in range(MAX_ROUNDS):
-            result = await request() if paid is None else await paying(request, paid)
+            try:
+                result = await request() if paid is None else await paying(request, paid)
+            except CallRefused as error:
+                if not tasks.needs_task(error) or "extensions" in declared:
+                    raise
+                declared |= tasks.CAPABILITY
+                continue
+            if (task_id := tasks.task_id_of(result)) is not None:
+                wire = _TaskWire(self, task_id, name, declared, progress, answerer)
+                ended = await tasks.wait_for(wire, modern=modern, seconds=seconds)
+                if ended is None:
+                    raise self._too_slow(seconds)
+                if paid is not None and await paid.again(ended):
+                    params = whole
+                    continue
+                return ended
             kind = result.get("resultType", "complete")
             if kind == "complete":
                 return result
-            if kind != "input_required" or self._server is None or self._server.era == "legacy":
+            if kind != "input_required" or not modern:
                 raise BadAnswer(f"{host_of(self._endpoint.url)} answered with an unknown kind of result")
             # Only what belongs to the last answer goes along, and a state exactly as it came.
-            params = {"name": name, "arguments": dict(arguments)}
-            params |= await self._answered(self._server, name, result, answerer)
+            params = {**whole, **await self._answered(name, result, answerer)}
         raise BadAnswer(f"{name} does not come to the end of its questions")
 
+    async def ask(
+        self,
+        method: str,
+        task_id: str,
+        more: Mapping[str, Any],
+        declared: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Return the answer to a request about a task. The one for its result waits as long as it takes."""
+        seconds = math.inf if method == "tasks/result" else DEFAULT_SECONDS
+        return await self._request(
+            method,
+            {"taskId": task_id, **more},
+            seconds=seconds,
+            modern_headers={"Mcp-Name": header_value(task_id)},
+            declared=declared,
+        )
+
+    async def answers(
+        self, name: str, questions: Mapping[str, Any], answerer: Answerer | None
+    ) -> Mapping[str, Any]:
+        """Return what is said to the questions of a task."""
+        if answerer is None:
+            raise BadAnswer(
+                f"{name} has a question, though nobody was there to be asked",
+                hint="call it on a terminal, or give --answer FIELD=VALUE",
+            )
+        return await answerer(self.server, read_questions(questions, answerer.modes))
+
     async def _answered(
-        self, server: ServerInfo, name: str, result: Mapping[str, Any], answerer: Answerer | None
+        self, name: str, result: Mapping[str, Any], answerer: Answerer | None
     ) -> dict[str, Any]:
         """What a request is sent again with: the answers, and the state of the server."""
         requests, state = result.get("inputRequests"), result.get("requestState")
@@ -154,10 +203,7 @@ class McpClient:
         again: dict[str, Any] = {"requestState": state} if isinstance(state, str) else {}
         if not requests:
             return again
-        if answerer is None:
-            raise BadAnswer(f"{name} has a question, though nobody was there to be asked")
-        questions = read_questions(requests, answerer.modes)
-        return {**again, "inputResponses": dict(await answerer(server, questions))}
+        return {**again, "inputResponses": dict(await self.answers(name, requests, answerer))}
 
     async def contents(self, uri: str) -> list[dict[str, Any]]:
         """Of a resource; none where there is no such thing (MCP, "Reading Resources")."""
@@ -370,9 +416,39 @@ class McpClient:
 
     def _too_slow(self, seconds: float) -> Unreachable:
         return Unreachable(
-            f"{host_of(self._endpoint.url)} gave no result within {seconds:g} seconds",
+            f"{host_of(self._endpoint.url)} gave no result within {counted(seconds, 'second')}",
             hint="allow more with --timeout",
         )
+
+
+class _TaskWire:
+    """The requests about one task, and what is done with what it says."""
+
+    def __init__(
+        self,
+        client: McpClient,
+        task_id: str,
+        tool: str,
+        declared: Mapping[str, Any],
+        progress: Progress | None,
+        answerer: Answerer | None,
+    ) -> None:
+        self._client = client
+        self._task_id = task_id
+        self._tool = tool
+        self._declared = declared
+        self._progress = progress
+        self._answerer = answerer
+
+    async def request(self, method: str, more: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._client.ask(method, self._task_id, more, self._declared)
+
+    async def answer(self, questions: Mapping[str, Any]) -> Mapping[str, Any]:
+        return await self._client.answers(self._tool, questions, self._answerer)
+
+    def tell(self, words: str) -> None:
+        if self._progress is not None:
+            self._progress(0.0, None, words)
 
 
 def _progress_to(progress: Progress | None) -> OnMessage:

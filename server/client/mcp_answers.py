@@ -32,7 +32,8 @@ async def paying(request: Callable[[], Awaitable[dict[str, Any]]], paid: PaidCal
             if paid.paying:
                 error.hint = SHOWN_AGAIN
             raise
-        if not await paid.again(result):
+        # A task is no answer yet.
+        if result.get("resultType") == "task" or not await paid.again(result):
             return result
 
 

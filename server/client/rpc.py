@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import httpx2
 import msgspec
 
-from server.client.challenge import Challenge, read_challenge
-from server.client.errors import BadAnswer, CallRefused, ClientError, NotLoggedIn, ScopeNeeded
+from server.client.challenge import Challenge, read_challenge, scope_needed
+from server.client.errors import BadAnswer, CallRefused, ClientError, NotLoggedIn
 from server.client.proof_key import headers_of, only_wants_nonce
 from server.client.seller import NamelessEntry
 from server.client.sse import EventDecoder
@@ -193,16 +193,7 @@ class RemoteEndpoint:
         status = response.status_code
         host = host_of(self.url)
         if status == 403 and challenge is not None and challenge.error == "insufficient_scope":
-            scope = challenge.scope or ""
-            raise ScopeNeeded(
-                f"this needs the scope {scope}, which the login does not have"
-                if scope
-                else "this needs more scopes",
-                hint=f"ostiary login {quote(self.url)} --scope {quote(scope)}"
-                if scope
-                else f"ostiary login {quote(self.url)}",
-                scope=scope,
-            )
+            raise scope_needed(challenge, self.url)
         if status == 402:
             raise ClientError(
                 "this has a price that is asked for over HTTP, and calls are paid inside MCP here",

@@ -204,7 +204,9 @@ async def _by_browser(
         if known is not None and known.registered:
             await _check_known(client, place, identity, uri, scope)
         attempt = browser_login.begin(place, identity, redirect_uri=uri, scope=scope, key=wish.key)
-        callback.expect(lambda query: browser_login.read_answer(query, attempt, place, identity))
+        callback.expect(
+            lambda query: browser_login.read_answer(query, attempt, place, identity), host_of(place.url)
+        )
 
         def paste(text: str) -> str:
             query = browser_login.query_of(text)
@@ -215,7 +217,7 @@ async def _by_browser(
         async with screen.link(attempt.link, BROWSER_SECONDS, paste):
             with trio.move_on_after(BROWSER_SECONDS):
                 code = await callback.answer()
-                with callback.redeeming(place.title or host_of(place.url)):
+                with callback.redeeming(place.title):
                     tokens = await browser_login.redeem(
                         client, place, attempt, code, identity, key=wish.key, now=wall_clock()
                     )

@@ -16,6 +16,7 @@ import trio
 from server import __version__
 from server.client.address import is_loopback
 from server.client.errors import BadAnswer, ServerBusy, Unreachable
+from server.counted import counted
 from server.surrogates import decode_mended
 
 USER_AGENT = f"ostiary/{__version__}"
@@ -99,7 +100,7 @@ async def exchange(
         ) as response:
             return await read(response, limit=limit)
     assert deadline.cancelled_caught
-    raise Unreachable(f"{host_of(url)} did not finish its answer within {seconds:g} seconds")
+    raise Unreachable(f"{host_of(url)} did not finish its answer within {counted(seconds, 'second')}")
 
 
 async def peek(

@@ -16,6 +16,7 @@ from auth.values.model import Principal
 from server.backends.base import Outlet, ToolCall
 from server.backends.catalog import AnyEntry, Source, ToolEntry
 from server.backends.terms import PRICE_META, CallTerms
+from server.counted import counted
 from server.mcp.messages import TextContent, Tool, ToolAnnotations
 from server.mcp.results import ToolResult
 from server.rights.standing import Standing
@@ -117,7 +118,11 @@ def _line(endpoint: Endpoint, entry: ToolEntry, standing: Standing) -> str:
 
 def _quota(endpoint: Endpoint) -> str:
     bounds = None if endpoint.limits is None else endpoint.limits.bounds
-    return "" if bounds is None or not bounds.quota else f"All tools together: {bounds.quota} calls a day."
+    return (
+        ""
+        if bounds is None or not bounds.quota
+        else f"All tools together: {counted(bounds.quota, 'call')} a day."
+    )
 
 
 def _first_sentence(text: str | object) -> str:

@@ -23,6 +23,7 @@ from server.backends.base import (
     ResourceRead,
     ToolCall,
     Trouble,
+    Unreached,
     Watched,
 )
 from server.backends.outlets import Nobody
@@ -37,7 +38,7 @@ from server.gateway.credentials import AccountNeeded, Credential
 from server.gateway.guard import OfferGuard
 from server.gateway.http import name_header
 from server.gateway.link import NO_HEADERS, Link
-from server.gateway.messages import UpstreamFailure, UpstreamRefusal
+from server.gateway.messages import UpstreamAway, UpstreamFailure, UpstreamRefusal
 from server.gateway.names import NamedLists, theirs_of
 from server.gateway.question_source import QuestionSource, SourcedOutlet
 from server.gateway.rounds import use
@@ -440,7 +441,8 @@ class McpBackend:
 
     def _told(self, failure: UpstreamFailure) -> BackendError:
         self._upstream.refuse(failure)
-        return BackendError(f"{self._called} {failure}")
+        kind = Unreached if isinstance(failure, UpstreamAway) else BackendError
+        return kind(f"{self._called} {failure}")
 
     @asynccontextmanager
     async def _link(self, call: AgentRequest) -> AsyncGenerator[Link]:

@@ -19,6 +19,7 @@ from server.gateway.credentials import Credential
 from server.gateway.messages import (
     MESSAGE_BYTES,
     Answered,
+    UpstreamAway,
     UpstreamFailure,
     UpstreamGone,
     UpstreamRefusal,
@@ -179,7 +180,7 @@ class HttpWire:
         return UpstreamNotLetIn("does not accept the credential that it is shown")
 
 
-class NotReached(UpstreamGone):
+class NotReached(UpstreamAway):
     """Nothing was sent."""
 
     def __init__(self, text: str, *, busy: bool = False) -> None:

@@ -55,6 +55,10 @@ class UpstreamGone(UpstreamFailure):
     """There is no connection to it now, or there was none long enough to hear the answer."""
 
 
+class UpstreamAway(UpstreamGone):
+    """There is no connection, so nothing was sent."""
+
+
 class NotAnUpstream(UpstreamFailure):
     """Whatever answers there does not speak MCP, or no version of it that is known here."""
 

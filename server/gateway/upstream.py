@@ -25,7 +25,13 @@ from server.gateway.http import HttpLink
 from server.gateway.http_wire import HttpUpstream, HttpWire
 from server.gateway.link import Link, UpstreamTells
 from server.gateway.lists import read_lists
-from server.gateway.messages import NotAnUpstream, UpstreamFailure, UpstreamGone, UpstreamRefusal
+from server.gateway.messages import (
+    NotAnUpstream,
+    UpstreamAway,
+    UpstreamFailure,
+    UpstreamGone,
+    UpstreamRefusal,
+)
 from server.gateway.names import NO_NAMED_LISTS, NamedLists, chosen
 from server.gateway.parking import Parking
 from server.gateway.settings import McpConfig
@@ -137,7 +143,7 @@ class Upstream:
                 self._wanted.set()
                 await self._arrived.wait()
             return link
-        raise UpstreamGone(self._told or "cannot be reached")
+        raise UpstreamAway(self._told or "cannot be reached")
 
     @property
     def callers(self) -> CallerLinks | None:
@@ -397,7 +403,7 @@ class Upstream:
                 working_dir=self._config.working_dir,
             )
         except OSError as error:
-            raise UpstreamGone(f"cannot be started: {error.strerror}") from error
+            raise UpstreamAway(f"cannot be started: {error.strerror}") from error
         return LineStream(child)
 
     async def _dial(self) -> LineStream:
@@ -406,7 +412,7 @@ class Upstream:
             with trio.fail_after(CONNECT_SECONDS):
                 stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
         except (OSError, trio.TooSlowError) as error:
-            raise UpstreamGone("cannot be reached: nobody answers there") from error
+            raise UpstreamAway("cannot be reached: nobody answers there") from error
         return LineStream(TcpPeer(stream))
 
 

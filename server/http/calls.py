@@ -26,6 +26,7 @@ from server.mcp.errors import (
     AgentError,
     AgentReplaced,
     AgentTooSlow,
+    AgentUnreached,
     BackendFailed,
     BadParams,
     BadState,
@@ -63,6 +64,7 @@ STATUS: Final[Mapping[type[McpError], int]] = MappingProxyType(
         InternalError: 500,
         BackendFailed: 502,
         AgentReplaced: 503,
+        AgentUnreached: 502,
         AgentTooSlow: 504,
     }
 )

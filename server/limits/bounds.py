@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from server.counted import counted
 from server.limits.quotas import Quotas
 from server.limits.rates import parse_quota, parse_rate, whole_seconds
 from server.limits.restraint import LimitKind, Restraint
@@ -84,7 +85,16 @@ class ToolBounds:
             return ""
         rates = [(bound.rate, ""), (bound.rate_of_all, " by all callers together")]
         said = [f"{rate.rate.text}{whom}" for rate, whom in rates if rate is not None]
-        return ", ".join([*said, *([f"{bound.quota} times a day"] if bound.quota else [])])
+        return ", ".join(
+            [
+                *said,
+                *(
+                    ["once a day" if bound.quota == 1 else f"{bound.quota} times a day"]
+                    if bound.quota
+                    else []
+                ),
+            ]
+        )
 
     def holds(self, tool: str) -> bool:
         """Whether there is any bound for it."""
@@ -176,11 +186,14 @@ def _too_many_callers(tool: str, allowed: str, seconds: int) -> Denied:
 
 
 def _used_up(of_what: str, limit: int, seconds: int) -> Denied:
-    text = (
-        f"This call was not made: your {limit} calls a day {of_what} are used up. There are new ones at 00:00 UTC,"
-        f" in {told(seconds)}; calling again before that does not help."
-    )
+    text = f"This call was not made: your {used_up(limit, f'a day {of_what}', seconds)}; calling again before that does not help."
     return Denied(limit="quota", seconds=seconds, text=text, allowed=f"{limit}/day")
+
+
+def used_up(limit: int, of_what: str, seconds: int) -> str:
+    """Return that so many calls were made and when there are more, as the end of a sentence."""
+    are, new = ("is", "is a new one") if limit == 1 else ("are", "are new ones")
+    return f"{counted(limit, 'call')} {of_what} {are} used up. There {new} at 00:00 UTC, in {told(seconds)}"
 
 
 def told(seconds: int) -> str:
@@ -189,4 +202,4 @@ def told(seconds: int) -> str:
         if seconds > 2 * size:
             count = -(-seconds // size)
             return f"{count} {word}s"
-    return f"{seconds} second{'' if seconds == 1 else 's'}"
+    return counted(seconds, "second")

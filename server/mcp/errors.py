@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import msgspec
+
+from server.counted import counted
 
 # Of what an agent says about a failure: a message, not a dump.
 MAX_SAID: Final = 2000
@@ -40,8 +42,8 @@ class InvalidRequest(McpError):
 
 
 class MethodNotFound(McpError):
-    def __init__(self, method: str) -> None:
-        super().__init__(f"method not found: {method[:100]}")
+    def __init__(self, method: str, why: str = "") -> None:
+        super().__init__(f"method not found: {method[:100]}{why}")
 
 
 class BadEnvelope(McpError):
@@ -92,8 +94,17 @@ class MissingCapability(McpError):
     """The client did not declare what this needs; `required` is a `ClientCapabilities` object."""
 
     def __init__(self, required: Mapping[str, Any], text: str = "") -> None:
-        super().__init__(text or "the client lacks a capability that this needs")
+        super().__init__(text or f"the client did not declare {_names(required)}, which this needs")
         self.data = {"requiredCapabilities": dict(required)}
+
+
+def _names(required: Mapping[str, Any]) -> str:
+    """Return capabilities as a person names them: `elicitation`, or an extension by its own name."""
+    return ", ".join(
+        name
+        for key, value in required.items()
+        for name in (cast("Mapping[str, Any]", value) if key == "extensions" else (key,))
+    )
 
 
 class AgentError(McpError):
@@ -188,11 +199,15 @@ class BackendFailed(McpError):
     """The tool could not be run; its own failures are results, not errors."""
 
 
+class AgentUnreached(BackendFailed):
+    """Nobody answers where the agent is, so the call was not made."""
+
+
 class AgentTooSlow(BackendFailed):
     """The agent was stopped because its time was over."""
 
     def __init__(self, name: str, seconds: float) -> None:
-        super().__init__(f"{name} did not answer within {seconds:g} seconds")
+        super().__init__(f"{name} did not answer within {counted(seconds, 'second')}")
 
 
 class AgentReplaced(BackendFailed):
@@ -255,6 +270,7 @@ WIRE: Final[Mapping[type[McpError], Wire]] = MappingProxyType({
     InvalidArguments:     Wire(-32602, 200, 200),
     BackendFailed:        Wire(-32603, 200, 200),
     AgentReplaced:        Wire(-32603, 200, 200),
+    AgentUnreached:       Wire(-32603, 200, 200),
     AgentTooSlow:         Wire(-32603, 200, 200),
     ServerStopping:       Wire(-32603, 200, 200),
     InternalError:        Wire(-32603, 200, 200),

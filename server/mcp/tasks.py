@@ -120,6 +120,7 @@ def manner(
     face: Face | None,
     execution: ToolExecution | UnsetType,
     *,
+    tool: str = "this tool",
     declared: bool = False,
     asked: bool = False,
     sync_timeout_seconds: float = SYNC_TIMEOUT_SECONDS,
@@ -134,20 +135,26 @@ def manner(
             if support == "forbidden":
                 return Sync()
             if not declared:
-                return (
-                    TaskRefusal(MissingCapability(REQUIRED_CAPABILITY)) if support == "required" else Sync()
-                )
+                return TaskRefusal(_needs_tasks(tool)) if support == "required" else Sync()
             return ByHand() if by_hand else AtOnce(or_waits=support == "optional")
         case Face.CORE:
             if asked:
-                return TaskRefusal(MethodNotFound("tools/call with a task, for this tool")) if support == "forbidden" else AtOnce()  # fmt: skip
-            return TaskRefusal(MethodNotFound("tools/call without a task, for this tool")) if support == "required" else Sync()  # fmt: skip
+                return TaskRefusal(MethodNotFound("tools/call with a task", f": {tool} runs as none, so send no `task` in params")) if support == "forbidden" else AtOnce()  # fmt: skip
+            return TaskRefusal(MethodNotFound("tools/call without a task", f": {tool} runs as one, so send `task` in params")) if support == "required" else Sync()  # fmt: skip
         case Face.WASMAGENT:
             if support == "required" or sync_timeout_seconds <= 0:
                 return AtOnce(or_waits=support != "required")
             return ByHand(sync_timeout_seconds)
         case None:
             return Sync()
+
+
+def _needs_tasks(tool: str) -> MissingCapability:
+    return MissingCapability(
+        REQUIRED_CAPABILITY,
+        f"This call was not made: {tool} runs as a task, and this client does not take tasks (it does not declare"
+        f" {EXTENSION_NAME}). Calling again does not help: use a client that does, such as `ostiary call`.",
+    )
 
 
 def wasmagent_tool(tool: Tool) -> Tool:

@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec import UNSET
 
+from server.counted import counted
 from server.mcp.messages import (
     AudioContent,
     Content,
@@ -72,7 +73,7 @@ def failure_of(status: int, retry_after: str, masked: str) -> ToolResult:
     if 300 <= status < 400:
         first += " and sends callers elsewhere, which is not followed"
     elif retry_after.isascii() and retry_after.isdigit() and len(retry_after) < 7:
-        first += f"; try again in {retry_after} seconds"
+        first += f"; try again in {counted(int(retry_after), 'second')}"
     return failed(f"{first}: {text}" if text else f"{first}.")
 
 

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote, urlsplit
 import msgspec
 import trio
 
-from server.backends.base import Announce, BackendError, Millis, Outlet, ToolCall, Trouble
+from server.backends.base import Announce, BackendError, Millis, Outlet, ToolCall, Trouble, Unreached
 from server.backends.endpoint import REACH_SECONDS, read_headers
 from server.backends.troubles import TroubleWatch
 from server.mcp.messages import Tool
@@ -107,7 +107,7 @@ class OpenApiBackend:
             )
         except NotConnected as problem:
             self._watch.begins(f"it {problem}", unreached=True)
-            raise BackendError(f"the API {problem}") from problem
+            raise Unreached(f"the API {problem}") from problem
         except FetchFailed as problem:
             self._watch.begins(f"it {problem}")
             return failed(f"The API {problem}. It may have done what was asked.")

@@ -13,6 +13,7 @@ from typing import Final
 
 import trio
 
+from server.counted import counted
 from server.outgoing.connection import UpstreamConnection
 from server.outgoing.failures import NotConnected, TooManyConnections
 
@@ -76,7 +77,9 @@ class ConnectionPool:
         with trio.move_on_after(self._slot_seconds) as wait:
             await self._slots.acquire()
         if wait.cancelled_caught:
-            raise TooManyConnections(f"is busy: {self._connections} calls are running")
+            raise TooManyConnections(
+                f"is busy: {counted(self._connections, 'call')} {'is' if self._connections == 1 else 'are'} running"
+            )
         if self._closed:
             self._slots.release()
             raise _stopping()

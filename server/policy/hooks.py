@@ -22,6 +22,7 @@ from server.backends.outlets import Nobody
 from server.backends.replies import tool_answer
 from server.backends.troubles import TroubleWatch
 from server.backends.turns import SharedPlaces
+from server.counted import counted
 from server.mcp.messages import Tool
 from server.mcp.results import ToolResult
 from server.observe.log import Logger
@@ -109,7 +110,7 @@ class Hook:
     async def _answer(self, given: Mapping[str, Any], caller: HookCaller) -> bytes:
         with trio.move_on_after(self._seconds):
             return await self._runner.ask(self._function, given, caller)
-        raise HookFailed(f"it took longer than {self._seconds:g} seconds")
+        raise HookFailed(f"it took longer than {counted(self._seconds, 'second')}")
 
 
 def read_answer(said: bytes, place: Literal["before", "after"]) -> HookSaid:

@@ -60,7 +60,7 @@ class ShownServers:
         catalog = self._endpoints[server].catalog
         return catalog.awaits_more or any(entry.terms.tier == "financial" for entry in catalog.entries())
 
-    def ways(self, server: str, origin: str) -> Sequence[ConnectWay]:
+    def ways(self, server: str, origin: str, program: str) -> Sequence[ConnectWay]:
         from server.client.programs.ways import name_for, ways  # with the first page that shows them
 
         url = origin + self._paths[server]
@@ -68,7 +68,7 @@ class ShownServers:
         name = "" if server == next(iter(self._paths)) else f"{name_for(url)}-{server}"
         return [
             ConnectWay(program=way.program, how=way.how, text=way.text, link=way.link, then=way.then)
-            for way in ways(url, name)
+            for way in ways(url, name, program)
         ]
 
     def _is_ours(self, address: str) -> bool:

@@ -269,6 +269,8 @@ def refused(request: Request, unpaid: Unpaid) -> ToolResult:
         _for_headers(request, refusal.settlement)
     if challenge is None:
         return ToolResult(content=(TextContent(text=refusal.text),), is_error=True, meta=meta)
+    # The whole text is said beside it, and need not be said twice.
+    challenge = {**challenge, "error": refusal.brief or refusal.text}
     meta[ERROR_KEY] = challenge
     return ToolResult(
         content=(TextContent(text=msgspec.json.encode(challenge).decode()), TextContent(text=refusal.text)),

@@ -115,6 +115,8 @@ def gate_of(request: Request) -> Gate | None:
 
 
 def too_many_running(gate: Gate) -> TooManyRunning:
+    if gate.calls_at_once == 1:
+        return TooManyRunning("a request of yours is running: wait for it to end")
     return TooManyRunning(f"{gate.calls_at_once} requests of yours are running: wait for one of them to end")
 
 

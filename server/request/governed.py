@@ -17,7 +17,7 @@ import trio
 
 from server.backends.base import BackendError, CannotAsk, NotAnswered, Outlet, Paused
 from server.backends.catalog import ToolEntry
-from server.limits.bounds import told
+from server.limits.bounds import used_up
 from server.mcp.errors import McpError
 from server.mcp.questions import Question
 from server.mcp.results import ToolResult
@@ -202,8 +202,8 @@ async def _taken(request: Request, policy: ToolPolicy, decision: PolicyDecision)
     request.retry_after = taken.seconds
     which = "of this session" if session else "a day"
     text = (
-        f"This call was not made: the {decision.max_calls} calls {which} that you may make here are used up. There are new ones"
-        f" at 00:00 UTC, in {told(taken.seconds)}; calling again before that does not help."
+        f"This call was not made: the {used_up(decision.max_calls, f'{which} that you may make here', taken.seconds)};"
+        " calling again before that does not help."
     )
     if decision.reason:
         text = f"{text} {decision.reason}"

@@ -17,7 +17,7 @@ from server.request.prompts import complete, get_prompt
 from server.request.request import Outcome, Request
 from server.request.resources import read_resource, subscribe, unsubscribe
 from server.request.skills import get_skill, list_skills
-from server.request.tools import call_tool
+from server.request.tools import answer_call
 from server.store.jobs import StoreUnavailable
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Result]]
@@ -36,7 +36,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         "ping": lists.ping,
         "server/discover": lists.discover,
         "tools/list": lists.list_tools,
-        "tools/call": call_tool,
+        "tools/call": answer_call,
         "resources/list": lists.list_resources,
         "resources/templates/list": lists.list_templates,
         "resources/read": read_resource,

@@ -23,6 +23,7 @@ from server.backends.base import (
     Paused,
     ProtocolFailure,
     Replaced,
+    Unreached,
 )
 from server.backends.outlets import Nobody, Unhurried
 from server.backends.terms import CallTerms
@@ -30,6 +31,7 @@ from server.mcp.errors import (
     AgentError,
     AgentReplaced,
     AgentTooSlow,
+    AgentUnreached,
     BackendFailed,
     BadParams,
     InternalError,
@@ -111,7 +113,7 @@ def told(error: BackendError) -> McpError:
         return AgentReplaced(str(error))
     if isinstance(error, ProtocolFailure):
         return AgentError(error.code, str(error), error.data)
-    return BackendFailed(str(error))
+    return (AgentUnreached if isinstance(error, Unreached) else BackendFailed)(str(error))
 
 
 def _tell(request: Request, name: str, outcome: str, seconds: float, said: object) -> None:

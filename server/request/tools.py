@@ -23,6 +23,7 @@ from server.endpoint.endpoint import Endpoint, TaskRules
 from server.mcp.errors import (
     AgentError,
     AgentTooSlow,
+    AgentUnreached,
     BackendFailed,
     BadParams,
     InsufficientScope,
@@ -72,6 +73,16 @@ TOOL_CALL: Final = METHODS["tools/call"]
 # A task that a restart interrupted may be there before its agent is.
 AWAITED_SECONDS: Final = 15 * 60.0
 AWAITED_PAUSE_SECONDS: Final = 1.0
+
+
+async def answer_call(request: Request) -> ToolResult | RawResult | InputRequiredResult:
+    """Return what `call_tool` does; where nobody answers in the agent's place, the model is told whether to try again."""
+    try:
+        return await call_tool(request)
+    except AgentUnreached as error:
+        return _failed(
+            f"This call was not made: {error}. Call it again in a minute; if it stays so, tell whoever runs this server."
+        )
 
 
 async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredResult:
@@ -417,6 +428,7 @@ async def _use_or_order(
     how = manner(
         face,
         tool.tool.execution,
+        tool=tool.tool.name,
         declared=request.declares_tasks,
         asked=isinstance(wish, dict),
         sync_timeout_seconds=rules.sync_timeout_seconds,

@@ -235,7 +235,12 @@ class Sessions:
     ) -> Session:
         own = self._by_caller.get(caller, {})
         if len(own) >= self._per_caller:
-            self._make_room(own.values(), f"all {len(own)} sessions that you may have are in use")
+            self._make_room(
+                own.values(),
+                "the one session that you may have is in use"
+                if len(own) == 1
+                else f"all {len(own)} sessions that you may have are in use",
+            )
         if len(self._all) >= self._overall:
             # Its own first: one caller must not live at the expense of the others for longer than it has to.
             unused = [session for session in own.values() if not session.busy]

@@ -107,7 +107,7 @@ class Beginning:
                 if charge.reason == NOT_FETCHED and (room := await self._room.make(call.caller)):
                     continue
                 payable = self._showcase.takes_payments and not offer.plan_only
-                return words.not_covered(offer, charge, payable=payable)
+                return words.not_covered(offer, charge, page=self._showcase.money_page, payable=payable)
             earlier = await self._repeats.of_charge(charge, call, offer)
             if earlier is not None:
                 return earlier
@@ -191,7 +191,7 @@ class Beginning:
                 await self._let_go(row.id)
             self._under_way.end(row.id)
         if isinstance(charge, Uncovered):
-            return words.not_covered(offer, charge, payable=False)
+            return words.not_covered(offer, charge, page=self._showcase.money_page, payable=False)
         if not claimed:
             earlier = await self._repeats.of_charge(charge, call, offer)
             return earlier or await self._with_payment(call, offer, payment, key)

@@ -86,6 +86,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
     reason: str  # a word for programs
     text: str  # for whoever reads: a person, or a model
+    brief: str = ""  # the beginning of `text`, that a person needs, for where all of it is said besides
     asks: bool = False
     retry_after: int | None = None  # seconds
     status: int = 402  # over plain HTTP

@@ -26,6 +26,7 @@ from auth.values.db import Db
 from auth.values.entropy import Entropy
 from auth.values.model import Millis, Principal, PrincipalKind
 from server.backends.catalog import Catalog
+from server.counted import counted
 from server.money.amounts import BadAmount, Micros, parse, shown
 from server.store.jobs import Store, StoreDb
 from server.till import caps, vouchers, wallets
@@ -279,8 +280,8 @@ def _plan_line(held: HeldPlan) -> MoneyLine:
     if plan.unlimited:
         said.append("every call is covered")
     if plan.calls:
-        said.append(f"{plan.left} of {plan.calls} calls left this month")
-    said += [f"{left} calls of {tool} left this month" for tool, left in plan.tools_left.items()]
+        said.append(f"{plan.left} of {counted(plan.calls, 'call')} left this month")
+    said += [f"{counted(left, 'call')} of {tool} left this month" for tool, left in plan.tools_left.items()]
     return MoneyLine(name=f"Plan {plan.name}", words="; ".join(said))
 
 

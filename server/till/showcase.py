@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, cast
+from urllib.parse import urljoin
 
 from server.money.amounts import BadAmount, to_atomic
 from server.settings.sales import AcceptedAsset
@@ -50,6 +51,11 @@ class Showcase:
         self._timeout = max_timeout_seconds
         self._describe = describe or {}
         self._signs = signs  # offers; None: they are not signed
+
+    @property
+    def money_page(self) -> str:
+        """Where somebody with an account here puts money on their balance."""
+        return urljoin(self._base, "/account/you")
 
     @property
     def takes_payments(self) -> bool:

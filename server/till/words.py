@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from server.counted import counted
 from server.money.amounts import Micros, shown
 from server.till.calls import Refusal
 from server.till.charges import Charge
@@ -37,10 +38,11 @@ def cost(offer: Offer, due: Micros | None = None) -> str:
 
 def asks_payment(offer: Offer, *, used_up: str = "") -> Refusal:
     """It is paid for by itself, and nothing was. `used_up`: what would have covered it."""
+    brief = f"{f'{used_up} ' if used_up else ''}{cost(offer)}."
     return Refusal(
         reason="payment_required",
-        text=f'{f"{used_up} " if used_up else ""}{cost(offer)}. Pay with x402: sign one of the payments in "accepts", and make the call again with it in'
-        f" {WHERE}. {SAME_KEY}",
+        text=f'{brief} Pay with x402: sign one of the payments in "accepts", and make the call again with it in {WHERE}. {SAME_KEY}',
+        brief=brief,
         asks=True,
         facts={"price": shown(offer.amount, CURRENCY)},
     )
@@ -53,22 +55,21 @@ _UNCOVERED: Final[Mapping[str, str]] = {
 }
 
 
-def not_covered(offer: Offer, why: Uncovered, *, payable: bool) -> Refusal:
-    """A known caller, whose plan or balance does not do for it. `payable`: paying for the call itself would."""
+def not_covered(offer: Offer, why: Uncovered, *, page: str, payable: bool) -> Refusal:
+    """A known caller, whose plan or balance does not do for it. `page`: where they put money on it. `payable`: paying for the call itself
+    would do as well."""
     price = shown(why.due, CURRENCY)
     used_up = _UNCOVERED.get(why.used_up, "")
     if why.reason == "balance_too_low":
         balance = shown(why.balance, CURRENCY)
-        way = (
-            f'Pay for this call with x402 (one of the payments in "accepts", sent in {WHERE}), or put money on your'
-            " balance and make the call again."
-            if payable
-            else "Ask whoever runs this server for a voucher, and make the call again."
-        )
         said = f"{cost(offer, why.due)}, and your balance is {balance}."
+        way = f"Put money on it at {page}, with a voucher from whoever runs this server, and make the call again."
+        brief = " ".join(part for part in (used_up, said, way) if part)
+        or_pay = f' Or pay for this call with x402: one of the payments in "accepts", sent in {WHERE}.'
         return Refusal(
             reason=why.reason,
-            text=" ".join(part for part in (used_up, said, way, SAME_KEY) if part),
+            text=f"{brief}{or_pay if payable else ''} {SAME_KEY}",
+            brief=brief,
             asks=payable,
             facts={"price": price, "balance": balance},
         )
@@ -144,7 +145,7 @@ def not_without_login() -> Refusal:
 def too_many_failures(seconds: int) -> Refusal:
     return Refusal(
         reason="too_many_failures",
-        text=f"Your last payments were not good. Wait {seconds} seconds before the next one; nothing was taken.",
+        text=f"Your last payments were not good. Wait {counted(seconds, 'second')} before the next one; nothing was taken.",
         retry_after=seconds,
         status=429,
     )

@@ -53,11 +53,12 @@ class Offered:
     def moves_money(self, server: str) -> bool:
         return any(tool(name).moves_money for name in self.all_tools.get(server, ()))
 
-    def ways(self, server: str, origin: str) -> Sequence[ConnectWay]:
+    def ways(self, server: str, origin: str, program: str) -> Sequence[ConnectWay]:
         return [
             ConnectWay(program=way.program, how=way.how, text=way.text, link=way.link, then=way.then)
             for way in ways(
-                f"{origin}/mcp" if server == next(iter(self.servers)) else f"{origin}/{server}/mcp"
+                f"{origin}/mcp" if server == next(iter(self.servers)) else f"{origin}/{server}/mcp",
+                ostiary=program,
             )
         ]
 

@@ -106,9 +106,12 @@ def connecting(command: list[str], environment: dict[str, str], folder: Path) ->
                     pass
 
 
-def connect(program: Program, server: Server, *options: str) -> AbstractContextManager[Connected]:
+def connect(
+    program: Program, server: Server, *options: str, started_as: str = "ostiary"
+) -> AbstractContextManager[Connected]:
     command = [*program.command, "connect", server.endpoint, *options]
-    return connecting(command, program.environment(), program.home)
+    environment = {**program.environment(), "OSTIARY_PROGRAM": started_as}
+    return connecting(command, environment, program.home)
 
 
 @pytest.fixture
@@ -224,13 +227,14 @@ def test_a_login_is_shown_on_stderr_while_the_first_request_waits_and_is_refresh
 def test_without_login_a_request_fails_at_once_and_says_how_to_log_in(
     program: Program, server: Server
 ) -> None:
-    with connect(program, server, "--no-login") as bridge:
+    started = "/opt/o/scripts/ostiary"
+    with connect(program, server, "--no-login", started_as=started) as bridge:
         answer = bridge.ask(1, "tools/list", modern=True)
-        text = f"not logged in at {server.endpoint}; run ostiary login {server.endpoint}"
+        text = f"not logged in at {server.endpoint}; run {started} login {server.endpoint}"
         assert answer["error"] == {
             "code": -32603,
             "message": text,
-            "data": {"hint": f"ostiary login {server.endpoint}"},
+            "data": {"hint": f"{started} login {server.endpoint}"},
         }
         until("its words", lambda: bridge.log.read_text() == f"{text}\n" or None)
         program.log_in(server)

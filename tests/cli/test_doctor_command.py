@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
+import trio
 from shell import Terminal
+
+from server.admin import control_socket
+from server.observe.logs import make_logger
 
 # Nobody listens on port 1, whatever else runs on this machine.
 SILENT = "✗ connection      nothing answers on port 1 of 127.0.0.1\n"
@@ -64,6 +70,21 @@ async def test_a_data_directory_that_no_server_holds_is_told(shell: Terminal) ->
     done = await shell.run("doctor", "--data-dir", str(data), OSTIARY_PORT="1")
     assert f"✗ data directory  no server is running on {data}\n" in done.stdout
     assert SILENT in done.stdout
+
+
+async def test_the_settings_of_a_server_that_runs_are_not_taken_for_those_found_here(
+    shell: Terminal, nursery: trio.Nursery
+) -> None:
+    async def nothing(arguments: Mapping[str, Any], actor: str) -> dict[str, Any]:
+        return {"problems": [], "origin": "http://127.0.0.1:1"}
+
+    data = shell.home / "data"
+    data.mkdir(mode=0o700)
+    log = make_logger(level="error", style="json")
+    answers = {"status": nothing, "self_test": nothing}
+    await nursery.start(control_socket.serve, data, lambda: answers, log)
+    done = await shell.run("doctor", "--data-dir", str(data))
+    assert "none found" in done.stdout and "--config FILE" in done.stdout
 
 
 async def test_where_no_server_runs_each_agent_is_tried_and_left_as_it_was(shell: Terminal) -> None:

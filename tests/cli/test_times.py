@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Literal
 
 import pytest
 
-from server.cli import run, spans
+from server.cli import local, run, spans
 from server.cli.audit import moment
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -99,3 +100,20 @@ def test_a_wait_is_told_in_seconds_or_with_a_unit(text: str, seconds: float) -> 
 def test_a_wait_out_of_bounds_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["call", "x", "y", "--timeout", text]) == 2
     assert f"{text!r} is not from 0.1 to 86400 seconds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("every", "passed", "said"),
+    [
+        ("minute", 38, "in the last minute"),
+        ("minute", 64, "in the last 2 minutes"),
+        ("minute", 125, "2 minutes ago"),
+        ("hour", 125, "in the last hour"),
+        ("hour", 3700, "in the last 2 hours"),
+        ("hour", 90_000, "1 day ago"),
+    ],
+)
+def test_a_last_use_is_told_no_more_exactly_than_it_is_noted(
+    every: Literal["minute", "hour"], passed: int, said: str
+) -> None:
+    assert local.lately(NOW - passed * 1000, every, now=NOW / 1000) == said

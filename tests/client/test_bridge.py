@@ -105,9 +105,11 @@ async def test_half_a_character_is_carried_as_it_came_and_so_is_the_answer(
             Response(
                 403,
                 b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"scope"}}',
-                {"WWW-Authenticate": 'Bearer error="insufficient_scope", scope="mcp admin"'},
+                {
+                    "WWW-Authenticate": 'Bearer error="insufficient_scope", scope="mcp admin", error_description="the login lacks admin"'
+                },
             ),
-            "needs the scopes mcp admin, which the login does not have; run ostiary login",
+            "the login lacks admin; run ostiary login",
         ),
     ],
 )

@@ -186,13 +186,23 @@ async def test_without_a_login_an_open_server_is_used_and_a_closed_one_explained
                 {}, 403, WWW_Authenticate='Bearer error="insufficient_scope", scope="mcp admin"'
             ),
             ScopeNeeded,
-            "scope mcp admin",
+            "scopes mcp admin",
+            "--scope 'mcp admin'",
+        ),
+        (
+            as_json(
+                {},
+                403,
+                WWW_Authenticate='Bearer error="insufficient_scope", scope="mcp admin", error_description="the login lacks admin"',
+            ),
+            ScopeNeeded,
+            "^the login lacks admin$",
             "--scope 'mcp admin'",
         ),
         (
             as_json({}, 403, WWW_Authenticate="Bearer error=\"insufficient_scope\", scope=\"x';id;'\""),
             ScopeNeeded,
-            f"scope {STRANGE_SCOPE}",
+            f"scopes {STRANGE_SCOPE}",
             f"--scope {shlex.quote(STRANGE_SCOPE)}",
         ),
         (Response(403), CallRefused, "refuses this client", "doctor"),

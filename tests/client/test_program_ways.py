@@ -16,8 +16,8 @@ URL = "https://agent.example.org/mcp"
 HERE = "http://127.0.0.1:8420/mcp"
 
 
-def way(program: str, url: str = URL, name: str = "") -> ProgramWay:
-    return next(each for each in ways(url, name) if each.program == program)
+def way(program: str, url: str = URL, name: str = "", ostiary: str = "ostiary") -> ProgramWay:
+    return next(each for each in ways(url, name, ostiary) if each.program == program)
 
 
 def test_a_link_holds_what_install_would_write() -> None:
@@ -49,7 +49,8 @@ def test_a_line_can_be_pasted_into_a_shell_whatever_the_address_is(program: str)
 def test_what_comes_from_the_internet_is_told_of_public_addresses_alone() -> None:
     assert way("claude.ai and Claude Desktop").text == URL
     assert way("ChatGPT").text == URL
-    assert way("Claude Desktop", HERE).text == f"ostiary install claude-desktop {HERE}"
+    started = "~/ostiary/scripts/ostiary"
+    assert way("Claude Desktop", HERE, ostiary=started).text == f"{started} install claude-desktop {HERE}"
     assert (way("ChatGPT", HERE).text, way("ChatGPT", HERE).link) == ("", "")
     assert "public https address" in way("ChatGPT", "http://agent.example.org/mcp").how
 

@@ -16,7 +16,16 @@ from trio.testing import MockClock
 
 from auth.values.model import PrincipalKind
 from server.admission.bearer import Admission
-from server.backends.base import BackendError, Busy, CannotAsk, Outlet, Replaced, ToolCall, ToolCrashed
+from server.backends.base import (
+    BackendError,
+    Busy,
+    CannotAsk,
+    Outlet,
+    Replaced,
+    ToolCall,
+    ToolCrashed,
+    Unreached,
+)
 from server.backends.catalog import Catalog, Source
 from server.backends.terms import CallTerms
 from server.http.guard import Guard
@@ -35,6 +44,7 @@ from server.trust.guard import PinGuard
 from tests.auth.identity_fakes import ORIGIN, logged_in, open_identity
 from tests.interaction.agents import USER, Agent, House, agent, house, says
 from tests.interaction.everything import NUMBER, plain
+from tests.interaction.test_era_tasks import task_tool
 from tests.interaction.test_governed_calls import ABLE, WHERE, Shop, answered, ask, deny, server
 from tests.interaction.test_limited_calls import NOON, limits_of
 from tests.interaction.wires import client
@@ -96,6 +106,7 @@ async def test_what_clients_are_told_whose_calls_are_refused(
     await _unconfirmed(book)
     await _withheld(book)
     await _by_agents(book)
+    await _as_no_task(book)
     await _unpaid(book)
     snapshot("refused_calls", book.text)
 
@@ -331,6 +342,7 @@ async def _by_agents(book: RefusedCalls) -> None:
     for error in (
         BackendError("agent endpoint 502: bad gateway"),
         ToolCrashed("division by zero"),
+        Unreached("the upstream files cannot be reached: connection refused"),
         Busy("it has its hands full"),
         Replaced("the agent was replaced by a newer version"),
         CannotAsk("nobody can be asked", {"elicitation": {}}),
@@ -358,6 +370,23 @@ async def _by_agents(book: RefusedCalls) -> None:
         book.answered(f"one that {tool}", await called(made, tool))
 
 
+async def _as_no_task(book: RefusedCalls) -> None:
+    book.begin("a tool that runs as a task")
+    source = agent(listed=task_tool("must", "required"), must=plain, plain=plain)
+    async with client(WHERE[0], source, tasks=True) as one:
+        for what, reply in {
+            "by a client without tasks": await one.call("must"),
+            "how a task stands": await one.ask("tasks/get", {"taskId": "none"}),
+        }.items():
+            book.told(what, reply.message, reply.status)
+    async with client(WHERE[2], source, tasks=True) as one:
+        for what, reply in {
+            "in a session, without a task": await one.call("must"),
+            "in a session, another with one": await one.call("plain", task={}),
+        }.items():
+            book.told(what, reply.message, reply.status)
+
+
 async def _unpaid(book: RefusedCalls) -> None:
     book.begin("not paid for")
     source = Source(name="agent", backend=Seller(a_tool("search"), a_tool("look")))
@@ -370,5 +399,7 @@ async def _unpaid(book: RefusedCalls) -> None:
             endpoint, ordinary=("mcp",), address="https://shop.example/call/", prices="https://shop.example/prices", setup={}
         )  # fmt: skip
         made.pair = Pair(app=asgi(McpEndpoint(endpoint, threshold, made.mcp.crew).resolve))
-        book.answered("with nothing", await called(made, "search"))
+        unpaid = await called(made, "search")
+        book.answered("with nothing", unpaid)
+        book.note("with nothing, in the challenge", f"  {unpaid.json['result']['structuredContent']['error']}")
         book.answered("with a payment that is none", await called(made, "search", payment_signature="x"))

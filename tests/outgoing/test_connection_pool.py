@@ -134,7 +134,7 @@ async def test_waiting_for_a_place_ends_and_takes_none_along() -> None:
     upstream = FakeUpstream()
     pool = upstream.pool(connections=1, slot_seconds=0.01)
     held = await pool.take()
-    with pytest.raises(TooManyConnections, match=r"^is busy: 1 calls are running$"):
+    with pytest.raises(TooManyConnections, match=r"^is busy: 1 call is running$"):
         await pool.take()
     with trio.move_on_after(0.001):
         await pool.take()

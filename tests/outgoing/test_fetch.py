@@ -116,7 +116,7 @@ async def test_a_call_waits_for_a_free_connection_but_not_for_ever() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(post, under_test)
             await silent.came.wait()
-            with pytest.raises(TooManyConnections, match=r"^is busy: 1 calls are running$"):
+            with pytest.raises(TooManyConnections, match=r"^is busy: 1 call is running$"):
                 await post(under_test)
             nursery.cancel_scope.cancel()
         agent.handler = says(b"ok")

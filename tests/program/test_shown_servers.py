@@ -104,7 +104,7 @@ def test_what_changes_something_and_what_moves_money_is_said() -> None:
 def test_each_server_of_a_host_has_a_name_of_its_own_in_somebodys_program() -> None:
     found = shown()
     first, second = (
-        next(way for way in found.ways(server, ISSUER) if way.program == "Claude Code").text
+        next(way for way in found.ways(server, ISSUER, "ostiary") if way.program == "Claude Code").text
         for server in ("main", "second")
     )
     assert first.endswith(" agent-example-org https://agent.example.org/mcp")

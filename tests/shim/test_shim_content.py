@@ -52,6 +52,8 @@ def image() -> Image: return Image(PNG)
 @tool
 def said_image(): return Image(base64.b64encode(b"x").decode(), "image/x-icon", annotations={"audience": ["user"], "priority": 0.5, "last_modified": "2026-01-01T00:00:00Z"}, meta={"a": 1})
 @tool
+def formatted(): return [Image(data=b"?", format="PNG"), Audio(b"?", format="wav"), File(data=b"\\xff", name="a", format="pdf")]
+@tool
 def audio(): return Audio(b"RIFF0000WAVEfmt ")
 @tool
 def embedded(): return Embedded("test://e", text="inside", mime_type="text/plain", annotations={"priority": 1})
@@ -134,6 +136,11 @@ RESULTS: dict[str, dict[str, Any]] = {
     "number": {"content": [text_block("1.5")]},
     "yes": {"content": [text_block("true")]},
     "image": {"content": [{"type": "image", "data": PNG, "mimeType": "image/png"}]},
+    "formatted": {"content": [
+        {"type": "image", "data": "Pw==", "mimeType": "image/png"},
+        {"type": "audio", "data": "Pw==", "mimeType": "audio/wav"},
+        {"type": "resource", "resource": {"uri": "file:///a", "mimeType": "application/pdf", "blob": "/w=="}},
+    ]},
     "said_image": {"content": [{
         "type": "image", "data": "eA==", "mimeType": "image/x-icon", "_meta": {"a": 1},
         "annotations": {"audience": ["user"], "priority": 0.5, "lastModified": "2026-01-01T00:00:00Z"},

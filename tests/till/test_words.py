@@ -21,6 +21,7 @@ PAID = PaymentRow(
     caller="", wallet=None, atomic="20000", amount=20_000, currency="USD", pay_to="0x3", valid_before=0, requirements="", created_at=0,
     expires_at=0,
 )  # fmt: skip
+PAGE = "https://shop.example/account/you"
 HELD = Charge(
     id="chg_1", call_key="", fingerprint="", keyed=True, state="interrupted", paid=False, how="balance", server="main", tool="search",
     call_id="", caller="", client_id=None, grant_id=None, wallet=None, amount=20_000, currency="USD", price="", spent="[]",
@@ -32,8 +33,8 @@ POOR = Uncovered(reason="balance_too_low", due=20_000, balance=0)
 # After these the very same call is to come again: with what it was paid with.
 TRY_AGAIN = {
     "asks_payment": words.asks_payment(OFFER),
-    "balance, payable": words.not_covered(OFFER, POOR, payable=True),
-    "balance, not payable": words.not_covered(OFFER, POOR, payable=False),
+    "balance, payable": words.not_covered(OFFER, POOR, page=PAGE, payable=True),
+    "balance, not payable": words.not_covered(OFFER, POOR, page=PAGE, payable=False),
     "facilitator_down": words.facilitator_down(),
     "unknown_outcome": words.unknown_outcome("pay_1"),
     "unknown_outcome, with its end": words.unknown_outcome("pay_1", 1_795_000_000_000),
@@ -54,7 +55,7 @@ ALL: dict[str, Refusal] = {
     "tried_often_enough": words.tried_often_enough(),
     "too_many_failures": words.too_many_failures(4),
     "bad_payment": words.bad_payment(OFFER, "invalid_network", "Not on that network."),
-    "answers_not_fetched": words.not_covered(OFFER, Uncovered(reason=NOT_FETCHED), payable=True),
+    "answers_not_fetched": words.not_covered(OFFER, Uncovered(reason=NOT_FETCHED), page=PAGE, payable=True),
     "no price": words.no_price("the tool's price was not computed"),
     "no price for arguments": words.no_price_for_arguments("that has no price"),
     "login required": words.not_without_login(),
@@ -64,12 +65,12 @@ ALL: dict[str, Refusal] = {
     "answer too large": words.answer_too_large(1 << 20, None),
     "answer too large, paid": words.answer_too_large(1 << 20, "chg_1"),
     "spend cap": words.not_covered(
-        OFFER, Uncovered(reason="spend_cap_exceeded", words="the cap"), payable=True
+        OFFER, Uncovered(reason="spend_cap_exceeded", words="the cap"), page=PAGE, payable=True
     ),
-    "quota": words.not_covered(OFFER, Uncovered(reason="quota_exhausted"), payable=True),
-    "plan required": words.not_covered(OFFER, Uncovered(reason="plan_required"), payable=True),
-    "used up, payable": words.not_covered(OFFER, USED_UP, payable=True),
-    "used up": words.not_covered(OFFER, Uncovered(reason="trial_exhausted"), payable=True),
+    "quota": words.not_covered(OFFER, Uncovered(reason="quota_exhausted"), page=PAGE, payable=True),
+    "plan required": words.not_covered(OFFER, Uncovered(reason="plan_required"), page=PAGE, payable=True),
+    "used up, payable": words.not_covered(OFFER, USED_UP, page=PAGE, payable=True),
+    "used up": words.not_covered(OFFER, Uncovered(reason="trial_exhausted"), page=PAGE, payable=True),
 }
 
 

@@ -32,10 +32,10 @@ class ProgramWay(msgspec.Struct, frozen=True, kw_only=True):
     then: str = ""
 
 
-def ways(url: str, name: str = "") -> Sequence[ProgramWay]:
-    """`name`: what programs are to call it; "": as `ostiary install` would."""
+def ways(url: str, name: str = "", ostiary: str = "ostiary") -> Sequence[ProgramWay]:
+    """`name`: what programs are to call it; "": as `ostiary install` would. `ostiary`: how this program is started on this machine."""
     named = name or name_for(url)
-    return [_way(each, url, named) for each in ORDER]
+    return [_way(each, url, named, ostiary) for each in ORDER]
 
 
 def name_for(url: str) -> str:
@@ -46,14 +46,14 @@ def name_for(url: str) -> str:
     return host[:48].strip("-") or "ostiary"
 
 
-def _way(program: str, url: str, name: str) -> ProgramWay:
+def _way(program: str, url: str, name: str, ostiary: str) -> ProgramWay:
     if program == "claude":
         return _in_settings(
             "claude.ai and Claude Desktop", "Customize → Connectors → Add custom connector", url
         ) or ProgramWay(
             program="Claude Desktop",
             how="In a terminal of this machine, type",
-            text=f"ostiary install claude-desktop {quote(url)}",
+            text=f"{ostiary} install claude-desktop {quote(url)}",
             then="claude.ai itself comes from the internet, and reaches only a server with a public https address.",
         )
     if program == "chatgpt":

@@ -46,7 +46,7 @@ class Text(Content):
 
 class _Media(Content):
     """Bytes, text in base64, or a file by its path; the media type is read from the first bytes, then from the file's name, unless it is
-    given."""
+    given, whole or as a format ("png")."""
 
     kind = ""
 
@@ -56,12 +56,13 @@ class _Media(Content):
         mime_type: str | None = None,
         *,
         path: Pathlike | None = None,
+        format: str | None = None,  # noqa: A002
         annotations: Meta | None = None,
         meta: Meta | None = None,
     ) -> None:
         super().__init__(annotations, meta)
         self.data = base64_of(given_data(type(self).__name__, data, path))
-        self.mime_type = mime_type or media_type_of(self.data)
+        self.mime_type = mime_type or _of_format(self.kind, format) or media_type_of(self.data)
         if self.mime_type is None and path is not None:
             named = media_type_named(path)
             self.mime_type = named if named is not None and named.startswith(f"{self.kind}/") else None
@@ -119,12 +120,13 @@ class File(Embedded):
         data: bytes | bytearray | str | None = None,
         name: str | None = None,
         mime_type: str | None = None,
+        format: str | None = None,  # noqa: A002
         annotations: Meta | None = None,
         meta: Meta | None = None,
     ) -> None:
         content = given_data("File", data, path)
         name = name or (os.path.basename(os.fspath(path)) if path is not None else "file")
-        mime_type = mime_type or media_type_named(name)
+        mime_type = mime_type or _of_format("application", format) or media_type_named(name)
         text = content if isinstance(content, str) else _text_of(content, mime_type)
         super().__init__(
             f"file:///{_quoted(name)}",
@@ -234,6 +236,10 @@ def content_of(data: bytes | bytearray) -> Content:
     if kind.startswith("image/"):
         return Image(data)
     return Audio(data) if kind.startswith("audio/") else File(data=data, name="data.bin")
+
+
+def _of_format(kind: str, name: str | None) -> str | None:
+    return f"{kind}/{name.lower()}" if name else None
 
 
 def given_data(

@@ -15,6 +15,7 @@ from typing import Any
 from .answers import failure
 from .errors import CannotAsk, CannotUse, NotFound, ProtocolError, ToolFailure, Unfit
 from .hints import loaded
+from .pipe import LineTooLong
 
 Event = dict[str, Any]
 
@@ -64,6 +65,8 @@ def event_of(error: BaseException, kind: str, *, call_id: str = "", shown: bool 
     if isinstance(error, NotFound):
         return _error("failed", str(error) or "there is no such thing")
     log(error, call_id)
+    if isinstance(error, LineTooLong):
+        return _error("failed", text)
     if shown or _says_what_we_say(error):
         return _error("failed", described(error))
     there = f", under {call_id}" if call_id else ""

@@ -127,8 +127,9 @@ def _take_functions(module: ModuleType, registry: Registry) -> None:
     other = next(filter(None, map(_other_framework, vars(module).values())), None)
     if other is not None:
         raise Misuse(
-            f"this file is written for {other}, whose decorators say nothing here, and functions that nobody offers are not "
-            "served: put @tool, @resource(…) or @prompt (from ostiary import …) over those that are to be"
+            f"this file is written for {other}, whose decorators say nothing here. It is served as it is by "
+            f"`ostiary serve -- python {os.path.basename(module.__file__ or 'FILE')}`; or put @tool, @resource(…) or @prompt "
+            "(from ostiary import …) over what is to be served"
         )
     public: Any = getattr(module, "__all__", None)
     busy = [price.function.call for price in registry.prices.values()]

@@ -43,7 +43,9 @@ def encoded(event: Any) -> bytes:
     text = _ENCODER.encode(event)
     line = utf8(text) + b"\n"
     if len(line) > MAX_LINE:
-        raise LineTooLong(f"{len(line)} bytes are more than the {MAX_LINE >> 20} MiB that a message may have")
+        raise LineTooLong(
+            f"this is {len(line) / (1 << 20):.1f} MiB, and a message may have {MAX_LINE >> 20} MiB: send less at once"
+        )
     return line
 
 

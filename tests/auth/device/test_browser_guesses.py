@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 
 from auth.device.code_entry import NO_CODE_AT_ALL, NO_SUCH_CODE
@@ -123,6 +124,14 @@ async def test_what_cannot_be_a_code_is_no_guess() -> None:
         assert (await browser.look_at(typed)).status == 400
         assert NO_CODE_AT_ALL in browser.words
     assert not [row for row in house.rows("attempts") if row["bucket"].startswith("entry")]
+
+
+@pytest.mark.parametrize(("typed", "wrong"), [("bcda-ghjk", "none of them is A"), ("BCDF-GHJ", "this has 7")])
+async def test_what_is_wrong_with_a_code_is_said_and_what_was_typed_stays(typed: str, wrong: str) -> None:
+    browser = await signed_in(House().owned())
+    await browser.look_at(typed)
+    assert wrong in browser.words
+    assert dict(browser.fields("/device"))["user_code"] == typed
 
 
 async def test_unknown_expired_denied_approved_and_used_codes_get_one_answer_and_only_who_guesses_is_counted() -> (
