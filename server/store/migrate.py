@@ -21,6 +21,7 @@ import msgspec
 
 from server.store.connect import APPLICATION_ID
 from server.store.jobs import CannotOpen, NewerSchema
+from server.store.meta import KEY_FINGERPRINT
 from server.store.snapshot import BackupFailed, copy_database
 from server.store.sqlite_errors import translate
 
@@ -37,8 +38,9 @@ _ADDITIVE_COLUMN: Final = "ALTER TABLE schema_version ADD COLUMN additive BIGINT
 _ADDITIVE: Final = "-- additive\n"
 
 # The oldest schema that is taken up: nobody can read the audit trail of one before it, which would seem tampered with for ever. No release
-# had any of those. A test has a database of each from here on, made by the program of then.
+# had any of those. A test has a database of each from here on, made by the program of then. On PostgreSQL there never were older ones.
 OLDEST_SCHEMA: Final = 6
+_SERVED: Final = "SELECT 1 FROM meta WHERE key = ?"
 
 
 class OtherSchema(CannotOpen):
@@ -113,9 +115,9 @@ def refuse_newer(found: int, known: int) -> None:
         )
 
 
-def refuse_older(found: int) -> None:
-    """`found`: the newest migration that was applied; 0 for an empty database."""
-    if 0 < found < OLDEST_SCHEMA:
+def _refuse_older(connection: sqlite3.Connection, found: int) -> None:
+    """A database that never served is none of those: a start was cut off while it was being made."""
+    if 0 < found < OLDEST_SCHEMA and connection.execute(_SERVED, (KEY_FINGERPRINT,)).fetchone() is not None:
         raise OlderSchema(
             f"the database was made before the first release (schema {found}; this version takes up {OLDEST_SCHEMA} and later): its audit"
             " trail can no longer be read",
@@ -136,7 +138,7 @@ def migrate(
     if found:
         _check_applied(connection, migrations[:found])
     if len(migrations) >= OLDEST_SCHEMA:
-        refuse_older(found)
+        _refuse_older(connection, found)
     missing = migrations[found:]
     if not missing:
         return None

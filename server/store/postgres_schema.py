@@ -13,7 +13,7 @@ from typing import Final
 
 from server.store.engine import CommitInDoubt
 from server.store.jobs import CannotOpen, ForeignDatabase
-from server.store.migrate import OLDEST_SCHEMA, Migration, OtherSchema, refuse_newer, refuse_older, statements
+from server.store.migrate import Migration, OtherSchema, refuse_newer, statements
 from server.store.postgres_connection import PostgresConnection
 from server.store.postgres_errors import PostgresRefused
 from server.store.postgres_transaction import BEGIN_MIGRATION, BEGIN_WRITE
@@ -55,7 +55,7 @@ def bring_up(connection: PostgresConnection, migrations: Sequence[Migration], *,
     """Apply what is missing, each in a transaction of its own: beside others who write where it only adds to the schema, else while
     nobody does.
 
-    Raises `NewerSchema`, `OtherSchema`, `OlderSchema`, `ForeignDatabase`, or `CannotOpen` when a migration fails, which then left no trace, or when
+    Raises `NewerSchema`, `OtherSchema`, `ForeignDatabase`, or `CannotOpen` when a migration fails, which then left no trace, or when
     others use the database as it is.
     """
     missing = missing_of(connection, migrations)
@@ -81,8 +81,6 @@ def missing_of(connection: PostgresConnection, migrations: Sequence[Migration]) 
                 f"the database was not made by a release: its schema {migration.version} is another than this version's",
                 hint="use the build that made it, or a new database",
             )
-    if len(migrations) >= OLDEST_SCHEMA:
-        refuse_older(max(applied, default=0))
     return [migration for migration in migrations if migration.version not in applied]
 
 
