@@ -46,14 +46,14 @@ def refuse(refusal: OAuthRefusal, *, basic: bool = False) -> WireReply:
     return WireReply(status=refusal.status, headers=headers, body=json_bytes(body))
 
 
-def document(request: WireRequest, body: bytes) -> WireReply:
+def document(request: WireRequest, body: bytes, *, kind: Headers = JSON) -> WireReply:
     """A public document, or 304 to somebody who has it. Allowed to be cached, never refused for being asked too often."""
     tag = etag(body)
     headers = (*CORS, ("Cache-Control", f"public, max-age={DOCUMENT_SECONDS}"), ("ETag", tag))
     held = request.headers.get("if-none-match", "")
     if tag in {one.strip().removeprefix("W/") for one in held.split(",")}:
         return WireReply(status=304, headers=headers)
-    return WireReply(status=200, headers=JSON + headers, body=body)
+    return WireReply(status=200, headers=kind + headers, body=body)
 
 
 def not_found() -> WireReply:

@@ -29,6 +29,8 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "build")]
 import brought_along  # noqa: E402
+import interpreter  # noqa: E402
+import linked  # noqa: E402
 
 LICENCE_FILE = re.compile(r"(licen[cs]e|copying|notice|authors|copyright)", re.IGNORECASE)
 # What a package that has no newer field says in its classifiers, where it says so in one of these only.
@@ -107,6 +109,15 @@ def compiled_in(installed: Distribution, above: str) -> list[dict[str, Any]]:
     return [found[key] for key in sorted(found)]
 
 
+def own_libraries(installed: Distribution) -> list[Path]:
+    """Its compiled files, without those that it brings along."""
+    return [
+        Path(str(installed.locate_file(file)))
+        for file in sorted(installed.files or (), key=str)
+        if ".so" in file.name and not file.parts[0].endswith(".libs")
+    ]
+
+
 def packages(installed: Iterable[Distribution]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for each in installed:
@@ -123,6 +134,9 @@ def packages(installed: Iterable[Distribution]) -> list[dict[str, Any]]:
             inside = [*compiled_in(each, reference), *brought_along.libraries(each, reference)]
         except LookupError as error:
             raise NoOrigin(*error.args) from None
+        said = {(other["name"], other["version"]) for other in inside if "version" in other}
+        found = linked.components(own_libraries(each), reference)
+        inside += [other for other in found if (other["name"], other["version"]) not in said]
         if inside:
             row["components"] = inside
         rows.append(row)
@@ -174,8 +188,56 @@ def system_libraries(binaries: Path) -> tuple[list[dict[str, Any]], dict[str, Pa
             "purl": reference,
             "description": f"of the source package {source}",
             "licenses": [{"license": {"name": f"as LICENSES/{name}-{version}/copyright says"}}],
+            **within(rows.get(name, {}).get("components", []), linked.components([file], reference)),
         }
     return [rows[name] for name in sorted(rows)], licences
+
+
+def within(*rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What is inside of a component, if anything is."""
+    inside = [each for some in rows for each in some]
+    return {"components": inside} if inside else {}
+
+
+def the_interpreter(binaries: Path) -> dict[str, Any]:
+    """Its version, its sum, and each OpenSSL in what is its own."""
+    reference = f"pkg:generic/cpython@{platform.python_version()}"
+    base = Path(sys.base_prefix)
+    own = (
+        [Path(line) for line in binaries.read_text("utf-8").split("\n") if line]
+        if base != Path("/usr")
+        else []
+    )
+    own = [file for file in own if file.is_relative_to(base) and not file.is_relative_to(sys.prefix)]
+    below = interpreter.below_floor(sys.version_info[:3])
+    return {
+        "type": "framework",
+        "bom-ref": reference,
+        "name": "cpython",
+        "version": platform.python_version(),
+        "purl": reference,
+        "licenses": [{"license": {"id": "PSF-2.0"}}],
+        "hashes": [{"alg": "SHA-256", "content": interpreter.digest()}],
+        "properties": [
+            {"name": "ostiary:build", "value": " ".join(sys.version.split())},
+            {"name": "ostiary:file", "value": interpreter.file().name},
+            {"name": "ostiary:below-floor", "value": str(below).lower()},
+        ],
+        **within(linked.components(sorted({*own, interpreter.file()}), reference)),
+    }
+
+
+def every_openssl(components: list[dict[str, Any]], binaries: Path) -> None:
+    """Raises `NoOrigin` at one that is inside, and not among the components."""
+    told = {
+        row.get("version")
+        for each in components
+        for row in (each, *each.get("components", ()))
+        if row["name"] == "openssl" or row.get("description") == "of openssl"
+    }
+    for line in binaries.read_text("utf-8").split("\n"):
+        if line and not told.issuperset(linked.versions(Path(line))):
+            raise NoOrigin(f"{line} has an OpenSSL inside that is in no component")
 
 
 def interpreter_licence() -> Path:
@@ -220,18 +282,10 @@ def main() -> None:
     except PackageNotFoundError:
         raise NoOrigin("pyinstaller, whose launcher is inside, is not installed") from None
     system, system_licences = system_libraries(given.binaries)
-    python = f"pkg:generic/cpython@{platform.python_version()}"
     launcher = f"pkg:pypi/pyinstaller@{bootloader.version}"
     components = [
         *packages(installed),
-        {
-            "type": "framework",
-            "bom-ref": python,
-            "name": "cpython",
-            "version": platform.python_version(),
-            "purl": python,
-            "licenses": [{"license": {"id": "PSF-2.0"}}],
-        },
+        the_interpreter(given.binaries),
         {
             "type": "library",
             "bom-ref": launcher,
@@ -243,6 +297,7 @@ def main() -> None:
         },
         *system,
     ]
+    every_openssl(components, given.binaries)
     program = f"pkg:generic/ostiary@{__version__}"
     bill: dict[str, Any] = {
         "bomFormat": "CycloneDX",

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+import linked
+
 # By the name of the file before its hash: the project, and its licence's name in the list of SPDX.
 _KNOWN: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
@@ -50,12 +52,14 @@ def libraries(installed: Distribution, above: str) -> list[dict[str, Any]]:
         if match is None or match[1] not in _KNOWN:
             raise LookupError(f"{file} is inside, and nobody says under which licence")
         project, licence = _KNOWN[match[1]]
-        content = Path(str(installed.locate_file(file))).read_bytes()
+        path = Path(str(installed.locate_file(file)))
+        content, version = path.read_bytes(), linked.versions(path)
         found.append(
             {
                 "bom-ref": f"{above}/{name}",
                 "type": "library",
                 "name": name,
+                **({"version": version[0]} if version else {}),
                 "description": f"of {project}",
                 "licenses": [{"expression": licence}],
                 "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(content).hexdigest()}],

@@ -15,8 +15,11 @@ from msgspec.structs import asdict, replace
 from auth import audit, audit_names, audit_pages
 from auth.audit_pages import AuditFilter
 from auth.values.db import Row
+from auth.values.model import Millis
+from server.admin import acknowledging
 from server.admin.control import CommandRefused, Handler
 from server.admin.reading import number, text
+from server.store import acknowledged
 from server.store.audit_chain import AuditChain
 from server.store.audit_head import HeadLost
 from server.store.chains import Break, Piece, RowChain
@@ -27,16 +30,24 @@ ROWS_AT_MOST: Final = 2_000
 PIECE: Final = 1_000
 PIECES: Final = 20
 EVENTS: Final = 20
+# What the trail says of it.
+EXAMINED: Final = "audit.examined"
+ACKNOWLEDGED: Final = "audit.acknowledged"
 
 
 class AuditAdmin(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
+    clock: Callable[[], Millis]
     subkey: Callable[[str], bytes]
     committed_head: Callable[[], Position | None]  # of this process
     written_heads: Callable[[], Sequence[Position]]  # of the file outside the database; raises `HeadLost`
 
     def commands(self) -> dict[str, Handler]:
-        return {"audit": self.audit, "audit.verify": self.verify}
+        return {
+            "audit": self.audit,
+            "audit.verify": self.verify,
+            "audit.acknowledge": self.acknowledge,
+        }
 
     async def audit(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """`at` is the `go_on` of the page before."""
@@ -74,7 +85,22 @@ class AuditAdmin(msgspec.Struct, frozen=True, kw_only=True):
             **told(replace(piece, checked=checked, swept=swept)),
             "head_lost": lost,
             "expected": None if expect is None else await self._mac_of(expect),
+            "acknowledged": await self.acknowledged(),
         }
+
+    async def acknowledge(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        """What the trail is told to have wrong is no alarm from here on; see `acknowledging.acknowledge`."""
+        now, chain = self.clock(), AuditChain(self.subkey(audit.KEY_PURPOSE))
+        examine = partial(audit.record, at=now, event=EXAMINED, actor=actor)
+        return await acknowledging.acknowledge(
+            self.store, chain, arguments, event=ACKNOWLEDGED, examine=examine, actor=actor, now=now
+        )
+
+    async def acknowledged(self) -> dict[str, Any] | None:
+        """What of it was acknowledged last, and by whom."""
+        return acknowledged.told(
+            await self.store.read(AuditChain(self.subkey(audit.KEY_PURPOSE)).acknowledged)
+        )
 
     async def noticed(self) -> Break | None:
         """What is known to be wrong without looking at any row."""

@@ -27,7 +27,7 @@ from server.admin.control import CommandRefused, Handler
 from server.admin.people import PeopleAdmin
 from server.admin.status import counted
 from server.rights.selection import SelectableNames
-from server.store import clock_doubt, ledger_chain
+from server.store import acknowledged, clock_doubt, ledger_chain
 from server.store.audit_chain import AuditChain
 from server.store.jobs import Store, StoreDb, StoreUnavailable
 from server.store.ledger_chain import LedgerChain
@@ -99,7 +99,9 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
                 **counted(db, now),
                 "held_back": [{**each, "name": audit_names.named(db, each["who"])} for each in held_back],
                 "trail": None if altered is None else asdict(altered),
+                "trail_acknowledged": acknowledged.told(chain.acknowledged(db)),
                 "ledger": None if booked_otherwise is None else asdict(booked_otherwise),
+                "ledger_acknowledged": acknowledged.told(books.acknowledged(db)),
                 "clock": None if doubt is None else asdict(doubt),
             }
 

@@ -16,12 +16,13 @@ from msgspec.structs import asdict
 
 from auth import audit, audit_names
 from auth.values.model import Millis, Principal, PrincipalKind
+from server.admin import acknowledging
 from server.admin.audit import compared
 from server.admin.control import CommandRefused, Handler, ListPage
 from server.admin.reading import line, number, text
 from server.evm.addresses import ZERO, BadChainAddress, parse_address
 from server.money.amounts import MOST, shown
-from server.store import ledger_chain
+from server.store import acknowledged, ledger_chain
 from server.store.jobs import Position, Store, StoreDb
 from server.store.ledger_chain import LedgerChain
 from server.till import claims, payments, refunds, statements, wallets
@@ -32,6 +33,8 @@ from server.till.refunds import NotRefunded, RefundOrder
 from server.till.statements import Balance, StatementFilter
 
 CURRENCY: Final = "USD"
+# What the trail says when a break was acknowledged.
+ACKNOWLEDGED: Final = "ledger.acknowledged"
 # An answer is a megabyte at most, and a piece of the check takes some hundredths of a second.
 ROWS_AT_MOST: Final = 2_000
 ACCOUNTS_AT_MOST: Final = 1_000
@@ -68,6 +71,7 @@ class LedgerAdmin(msgspec.Struct, frozen=True, kw_only=True):
             "ledger.statement": self.statement,
             "ledger.accounts": self.accounts,
             "ledger.check": self.check,
+            "ledger.acknowledge": self.acknowledge,
             "ledger.refund": self.refund,
             "ledger.grant": self.grant,
             "ledger.unsettled": self.unsettled,
@@ -183,7 +187,28 @@ class LedgerAdmin(msgspec.Struct, frozen=True, kw_only=True):
                 break
             left -= 1 if at.stage == "chain" else OF_BALANCES
         expected = None if expect is None else await self.store.read(partial(mac_of, seq=expect))
-        return {**answer, "at": None if at is None else msgspec.to_builtins(at), "expected": expected}
+        noted = acknowledged.told(
+            await self.store.read(LedgerChain(self.subkey(ledger_chain.KEY_PURPOSE)).acknowledged)
+        )
+        return {
+            **answer,
+            "at": None if at is None else msgspec.to_builtins(at),
+            "expected": expected,
+            "acknowledged": noted,
+        }
+
+    async def acknowledge(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        """What the ledger is told to have wrong is no alarm from here on; see `acknowledging.acknowledge`."""
+        chain = LedgerChain(self.subkey(ledger_chain.KEY_PURPOSE))
+        return await acknowledging.acknowledge(
+            self.store,
+            chain,
+            arguments,
+            event=ACKNOWLEDGED,
+            examine=lambda db: db.begin_ledger(),
+            actor=actor,
+            now=self.clock(),
+        )
 
     async def refund(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """`refers` is the movement; `amount` is less than all that is left of it, `paid_out` says that it is paid by hand."""

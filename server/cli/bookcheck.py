@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +29,8 @@ TROUBLE: Final[Mapping[str, str]] = MappingProxyType(
 # Of what is wrong with balances, what is told; the number of the rest is.
 TOLD: Final = 10
 HEAD_DIGITS: Final = 16
+COMPARE: Final = "compare with a back-up: ostiary verify --file BACKUP"
+WHAT_NOW: Final = f'{COMPARE}; once it is known what it was: ostiary verify --acknowledge "WHY"'
 
 
 def of_server(
@@ -67,6 +70,7 @@ def of_database(
 
     from server.admin.audit import lacking
     from server.admin.ledger import add, mac_of
+    from server.store import acknowledged as noted
     from server.store.audit_head import HeadLost
     from server.store.jobs import StoreDb
     from server.store.ledger_chain import LedgerChain
@@ -87,6 +91,7 @@ def of_database(
         broken = lacking(db, chain, [known]) if piece.head is not None else None
         if expected is not None:
             whole["expected"] = mac_of(db, expected[0])
+        whole["acknowledged"] = noted.told(chain.acknowledged(db))
         add(whole, piece)
         if broken is not None:
             whole["broken"] = asdict(broken)
@@ -100,6 +105,17 @@ def of_database(
             return told(whole, expected)
 
 
+def acknowledged(told: Mapping[str, Any], called: str) -> str:
+    """What somebody knew, and when, in a line."""
+    from auth.audit_actors import shown_actor
+
+    when = datetime.fromtimestamp(told["at"] / 1000).astimezone().strftime("%Y-%m-%d %H:%M")
+    return (
+        f"acknowledged: what was not as it was written up to {called} {told['up_to']}, noticed and acknowledged by"
+        f" {terminal.clean(shown_actor(told['by']))} on {when}: {terminal.clean(told['note'])}"
+    )
+
+
 def told(whole: Mapping[str, Any], expected: tuple[int, str] | None) -> dict[str, Any]:
     problem = _problem(whole, expected)
     head = whole["head"]
@@ -111,6 +127,7 @@ def told(whole: Mapping[str, Any], expected: tuple[int, str] | None) -> dict[str
         "head_lost": whole["head_lost"] or None,
         "broken": whole["broken"],
         "findings": list(whole["findings"]),
+        "acknowledged": whole["acknowledged"],
         "problem": problem,
     }
 
@@ -122,15 +139,16 @@ def tell(result: Mapping[str, Any], speak: Callable[[str], None]) -> None:
             terminal.say(f"  {terminal.clean(finding)}")
         if len(result["findings"]) > TOLD:
             terminal.say(f"  and {len(result['findings']) - TOLD} more")
-        terminal.error(
-            f"the ledger: {result['problem']}", hint="compare with a back-up: ostiary verify --file BACKUP"
-        )
+        chained = result["broken"] is not None
+        terminal.error(f"the ledger: {result['problem']}", hint=WHAT_NOW if chained else COMPARE)
         return
     movements, accounts = result["movements"], result["accounts"]
     speak(
         f"ledger: sound, {movements} movement{'' if movements == 1 else 's'},"
         f" {accounts} balance{'' if accounts == 1 else 's'}"
     )
+    if result["acknowledged"] is not None:
+        speak(acknowledged(result["acknowledged"], "movement"))
     if result["head"] is not None:
         seq, _, mac = result["head"].partition(":")
         speak(f"ledger head:  {seq}:{mac[:HEAD_DIGITS]}")
@@ -157,6 +175,7 @@ def _problem(whole: Mapping[str, Any], expected: tuple[int, str] | None) -> str 
 def _nothing() -> dict[str, Any]:
     return {
         "movements": 0, "accounts": 0, "findings": [], "broken": None, "head": None, "head_lost": "", "expected": None,
+        "acknowledged": None,
     }  # fmt: skip
 
 
@@ -165,3 +184,4 @@ def _add(whole: dict[str, Any], piece: Mapping[str, Any]) -> None:
         whole[name] += piece[name]
     for name in ("broken", "head", "head_lost", "expected"):
         whole[name] = piece[name] or whole[name]
+    whole["acknowledged"] = piece.get("acknowledged")  # of which an older server says nothing

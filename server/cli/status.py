@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from server.cli import local, terminal
+from server.cli import bookcheck, local, terminal
 from server.cli.nodes_told import node_hints, node_lines
 from server.cli.terminal import clean, json_option, out, paint
 
@@ -138,9 +138,13 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
             f"is not as it was written, since row {server['trail']['seq']} at the latest: ostiary verify"
         )
         pairs.append(("audit trail", altered))
+    elif server.get("trail_acknowledged"):
+        pairs.append(("audit trail", bookcheck.acknowledged(server["trail_acknowledged"], "row")))
     if server.get("ledger") is not None:
         altered = f"is not as it was written, since movement {server['ledger']['seq']} at the latest: ostiary verify"
         pairs.append(("ledger", altered))
+    elif server.get("ledger_acknowledged"):
+        pairs.append(("ledger", bookcheck.acknowledged(server["ledger_acknowledged"], "movement")))
     if server.get("money") is not None:
         pairs += _money(server["money"])
     pairs += _settings(server.get("settings"))

@@ -102,7 +102,8 @@ def in_file(file: Path) -> Opening:
         with closing(connect_reader(file)) as connection:
             if not any(row[1] == "seal" for row in connection.execute("PRAGMA table_info(audit)")):
                 raise terminal.CliError(
-                    f"{file} is of an older version", hint="restore it, and start the server once"
+                    f"{file} is of an older version, whose audit trail can no longer be read",
+                    hint="check it with the build that made it",
                 )
             has_ledger = bool(list(connection.execute("PRAGMA table_info(movements)")))
             transactions = Transactions(connection, job_seconds=JOB_SECONDS)

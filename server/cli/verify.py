@@ -44,6 +44,12 @@ PIECE: Final = 1_000
     "--expect", metavar="HEAD", help="a head of the trail from an earlier run: it must be there still"
 )
 @click.option("--expect-ledger", metavar="HEAD", help="the same of the ledger")
+@click.option(
+    "--acknowledge",
+    metavar="WHY",
+    help="what is found is known, and no alarm from here on: it stays on record with the reason, and who said so",
+)
+@click.option("--yes", is_flag=True, help="do not ask before that")
 @local.which_server
 @terminal.json_option
 def command(
@@ -51,6 +57,8 @@ def command(
     store: str | None,
     expect: str | None,
     expect_ledger: str | None,
+    acknowledge: str | None,
+    yes: bool,
     data_dir: str | None,
     config: str | None,
     as_json: bool,
@@ -66,9 +74,16 @@ def command(
     books: dict[str, Any] | None
     if file is not None and store is not None:
         raise terminal.Misuse("--file and --store are two databases", hint="check one after the other")
+    if acknowledge is not None and (file is not None or store is not None):
+        raise terminal.Misuse(
+            "--acknowledge is for the database of a server that runs", hint="ostiary serve, then without it"
+        )
     if file is None and store is None:
-        trail = _walked(_of_server(expected, data_dir=data_dir, config=config), expected)
-        books = bookcheck.of_server(of_ledger, data_dir=data_dir, config=config)
+        trail, books = _both(expected, of_ledger, data_dir=data_dir, config=config)
+        if acknowledge is not None and _acknowledged(
+            acknowledge, trail, books, yes=yes, data_dir=data_dir, config=config
+        ):
+            trail, books = _both(expected, of_ledger, data_dir=data_dir, config=config)
     else:
         opening = (
             unserved_store.in_database(store or "") if file is None else unserved_store.in_file(Path(file))
@@ -95,6 +110,44 @@ def command(
     return 0 if sound else terminal.EXIT_FAILED
 
 
+def _both(
+    expected: tuple[int, str] | None,
+    of_ledger: tuple[int, str] | None,
+    *,
+    data_dir: str | None,
+    config: str | None,
+) -> tuple[tuple[dict[str, Any], dict[str, Any]], dict[str, Any]]:
+    """The trail and the ledger of the running server."""
+    return (
+        _walked(_of_server(expected, data_dir=data_dir, config=config), expected),
+        bookcheck.of_server(of_ledger, data_dir=data_dir, config=config),
+    )
+
+
+def _acknowledged(
+    why: str,
+    trail: tuple[dict[str, Any], dict[str, Any]],
+    books: Mapping[str, Any],
+    *,
+    yes: bool,
+    data_dir: str | None,
+    config: str | None,
+) -> bool:
+    """Whether anything was, after a question. Balances are no chain: they are put right, or stay an alarm."""
+    found = [("the audit trail", "audit.acknowledge", trail[0]), ("the ledger", "ledger.acknowledge", books)]
+    broken = [each for each in found if each[2]["broken"] is not None]
+    if not broken:
+        terminal.say("nothing is there to be acknowledged")
+        return False
+    for called, _, result in broken:
+        terminal.say(f"{called}: {result['problem']}")
+    if not terminal.agreed("Is that known, and no alarm from here on?", yes=yes):
+        return False
+    for _, command, _ in broken:
+        local.ask(command, {"note": why}, data_dir=data_dir, config=config)
+    return True
+
+
 def _walked(
     pieces: Iterator[dict[str, Any]], expected: tuple[int, str] | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -113,6 +166,7 @@ def _walked(
         "swept_at": last["swept_at"] or None,
         "head": None if last["broken"] else f"{last['at']['seq']}:{last['at']['mac']}",
         "broken": last["broken"],
+        "acknowledged": last.get("acknowledged"),
         "problem": problem,
     }, last
 
@@ -124,7 +178,7 @@ def _tell(result: Mapping[str, Any], last: Mapping[str, Any], speak: Callable[[s
         terminal.say(f"of the trail {rows} before it are sound")
         terminal.error(
             f"the audit trail: {result['problem']}",
-            hint="compare with a back-up: ostiary verify --file BACKUP",
+            hint=bookcheck.WHAT_NOW,
         )
         return
     speak(f"sound: {rows}" + (f", up to {last['at']['seq']}" if checked else ""))
@@ -132,6 +186,8 @@ def _tell(result: Mapping[str, Any], last: Mapping[str, Any], speak: Callable[[s
     if swept:
         when = datetime.fromtimestamp(result["swept_at"] / 1000).astimezone().strftime("%Y-%m-%d %H:%M")
         speak(f"swept: {swept} row{'' if swept == 1 else 's'} that were over, the last time on {when}")
+    if result["acknowledged"] is not None:
+        speak(bookcheck.acknowledged(result["acknowledged"], "row"))
     speak(f"head:  {head}")
     if last["head_lost"]:
         terminal.say(f"there was no head outside the database to compare with: {last['head_lost']}")
@@ -177,6 +233,7 @@ def _of_copy(opened: UnservedStore, expected: tuple[int, str] | None) -> Iterato
     from msgspec.structs import replace
 
     from server.admin.audit import lacking, told
+    from server.store import acknowledged
     from server.store.audit_chain import AuditChain
     from server.store.audit_head import HeadLost
     from server.store.jobs import Position, StoreDb
@@ -195,7 +252,12 @@ def _of_copy(opened: UnservedStore, expected: tuple[int, str] | None) -> Iterato
         if piece.done and piece.broken is None:
             piece = replace(piece, broken=lacking(db, chain, [heads]))
         row = expected and db.fetch_one("SELECT mac FROM audit WHERE seq = ?", expected[0])
-        return {**told(piece), "head_lost": lost, "expected": row["mac"] if row else None}
+        return {
+            **told(piece),
+            "head_lost": lost,
+            "expected": row["mac"] if row else None,
+            "acknowledged": acknowledged.told(chain.acknowledged(db)),
+        }
 
     while True:
         work = PendingJob(lambda db, at=at: job(db, at))

@@ -151,7 +151,7 @@ class TrailPages:
         names = await self._parts.store.read(
             partial(audit_names.names_of, entries=[audit_names.entry_of(row) for row in rows])
         )
-        altered = await self._audit.noticed()
+        altered, known = await self._audit.noticed(), await self._audit.acknowledged()
         return wide(visit).page(
             "audit.html",
             title="Audit trail",
@@ -163,6 +163,7 @@ class TrailPages:
             older="" if go_on is None else asked.address(go_on),
             newest=asked.address() if at is not None else "",
             noticed="" if altered is None else f"row {altered.seq}: {altered.what}",
+            acknowledged="" if known is None else _acknowledged(known),
             verdict=self._verdict,
             note=note,
             form_token=visit.token(PURPOSE),
@@ -201,6 +202,11 @@ class TrailPages:
                 )
         words = f"The first {checked:,} rows are as they were written. There are more than are checked here."
         return TrailVerdict(good=True, words=words, at=on, all=False)
+
+
+def _acknowledged(known: Mapping[str, Any]) -> str:
+    who, when = shown_actor(known["by"]), moment_in_full(known["at"])
+    return f"up to row {known['up_to']}; {who} acknowledged that, {when}: {known['note']}"
 
 
 def _actor(db: Db, *, typed: str) -> str | None:

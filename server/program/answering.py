@@ -14,6 +14,7 @@ from auth.values import wire
 from auth.values.paths import AUTHORIZATION_SERVER, DEVICE_AUTHORIZATION, KEY_DOCUMENTS, PAR
 from auth.values.requester import Requester
 from server.admission.bearer import Admission, anybody
+from server.endpoint.opening import now_millis
 from server.http import guard, landing
 from server.http.asgi import hosting
 from server.http.calls import ToolCalls
@@ -32,6 +33,7 @@ from server.rights.standing import Standing
 
 if TYPE_CHECKING:
     from server.http.manifests import Manifests, OfferedTool
+    from server.http.security_txt import SecurityTxt
     from server.overview.pages import OverviewPages
     from server.owner.pages import OwnerPages
     from server.program.certificates import ServedCertificate
@@ -47,6 +49,8 @@ MANIFEST: Final = "/.well-known/mcp.json"
 # What a program asks before it sends its person to a page.
 BEFORE_A_PAGE: Final = frozenset({AUTHORIZATION_SERVER, DEVICE_AUTHORIZATION, PAR})
 CARD: Final = "/.well-known/agent-card.json"
+# Whom to tell of a weakness: security_txt.py, loaded where somebody is named.
+SECURITY_TXT: Final = "/.well-known/security.txt"
 # What a balancer asks, by whatever name it knows this machine: a word that is nobody's secret, so no guard stands before it.
 READY: Final = "/readyz"
 # What a browser is shown at the address of a server: auth/front.py, loaded with the first page.
@@ -364,6 +368,17 @@ def _manifests(services: Services) -> Callable[[wire.WireRequest], wire.WireRepl
     return answer
 
 
+def _security_txt(services: Services) -> SecurityTxt | None:
+    """None: nobody is named."""
+    contacts = services.resolved.config.security_contact
+    if not contacts:
+        return None
+    from server.http import security_txt
+
+    assert security_txt.PATH == SECURITY_TXT
+    return security_txt.SecurityTxt(contacts, services.identity.parts.site.issuer, now_millis)
+
+
 def _offered_to_all(services: Services, name: str) -> list[OfferedTool] | None:
     """The tools of a server that whoever has no login may call; None where that is nobody."""
     if name not in services.resolved.open_servers:
@@ -384,6 +399,7 @@ def _answer_for(
 ) -> Answer:
     """What programs ask for: identity's endpoints and documents, what is sold, and health; else 404."""
     identity, asks = services.identity, services.resolved.needs_login
+    security = _security_txt(services)
 
     async def answer(request: wire.WireRequest) -> wire.WireReply:
         reply: wire.WireReply | None = None
@@ -392,6 +408,8 @@ def _answer_for(
                 reply = await prices(request)
             if reply is None and (MANIFEST in request.path or CARD in request.path):
                 reply = manifests(request)
+            if security is not None and request.path == SECURITY_TXT:
+                reply = security.answer(request)
             # Who sells without a login signs receipts all the same.
             signs = services.money is not None and request.path in KEY_DOCUMENTS
             if reply is None and (asks or signs):

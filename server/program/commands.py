@@ -84,6 +84,7 @@ async def _day(services: Services, now: int) -> Mapping[str, Any] | None:
 def audit_admin(services: Services) -> AuditAdmin:
     return AuditAdmin(
         store=services.store,
+        clock=now_millis,
         subkey=services.identity.parts.subkey,
         committed_head=services.trail.audit.committed,
         written_heads=services.trail.audit.file.read,

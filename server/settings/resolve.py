@@ -36,6 +36,8 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _AUTHORITY: Final = re.compile(r"(?:[0-9a-z._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _ORIGIN: Final = re.compile(rf"https?://{_AUTHORITY.pattern}")
 _HOST: Final = re.compile(r"\*|[0-9A-Za-z._-]+|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]?")
+# RFC 9116 §2.5.3: an address as a URI, of the web only https. What has a blank in it would end the line.
+_CONTACT: Final = re.compile(r"mailto:[!-~]+@[!-~]+|https://[!-~]+|tel:\+[0-9][0-9.-]+")
 MOST_WORKERS: Final = 64
 _DEFAULT_PORTS: Final = MappingProxyType({"http": 80, "https": 443})
 
@@ -405,6 +407,15 @@ def _check_names(config: Config, problems: list[SettingsProblem]) -> None:
         )
         for origin in config.allowed_origins
         if origin != "*" and not _ORIGIN.fullmatch(origin.lower())
+    )
+    problems.extend(
+        SettingsProblem(
+            key="security_contact",
+            what=f'"{contact}" is no address that can be written to',
+            instead='e.g. "mailto:security@example.org", "https://example.org/report" or "tel:+1-201-555-0123"',
+        )
+        for contact in config.security_contact
+        if not _CONTACT.fullmatch(contact)
     )
 
 

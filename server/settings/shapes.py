@@ -117,6 +117,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         int, Meta(ge=1, le=100_000, description="a number from 1 to 100000")
     ] = 256
     max_body_kib: Annotated[int, Meta(ge=1, le=65536, description="KiB from 1 to 65536")] = 2048
+    security_contact: Annotated[
+        tuple[str, ...],
+        Meta(max_length=8, description='a list of addresses, e.g. ["mailto:security@example.org"]'),
+    ] = ()
     releases: Annotated[
         str,
         Meta(max_length=2048, description='an https address, e.g. "https://example.org/ostiary/latest.json"'),

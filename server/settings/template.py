@@ -117,6 +117,10 @@ SECTIONS: Final[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = (
             ("log_format", '"auto" is readable text on a terminal and JSON lines otherwise.'),
             ("log_level", ""),
             (
+                "security_contact",
+                "Whom to tell of a weakness of this server: /.well-known/security.txt names them. Empty: there is none.",
+            ),
+            (
                 "releases",
                 "Where `ostiary upgrade --check` looks for a newer version. Nothing else asks there.",
             ),

@@ -24,6 +24,7 @@ AUDIT: Final = ChainedTable(
     name="audit",
     called="trail",
     record=meta.AUDIT_CHAIN,
+    acknowledged=meta.AUDIT_ACKNOWLEDGED,
     columns=AuditEntry._fields,
     numbers=frozenset({"at"}),
     optional=frozenset({"client_id", "grant_id", "ip", "user_agent"}),

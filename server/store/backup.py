@@ -24,7 +24,7 @@ from server.store.home import DataDirectory
 from server.store.jobs import BEGINNING, CannotOpen, Position, StoreDamaged, StoreError
 from server.store.kept_out import EntryRights, KeptOut, keep_out, standing_in
 from server.store.ledger_chain import LedgerChain
-from server.store.migrate import oldest_served, refuse_newer, schema_version
+from server.store.migrate import OLDEST_SCHEMA, oldest_served, refuse_newer, schema_version
 from server.store.snapshot import BackupFailed, SourceDamaged, copy_database, sync_file
 from server.store.soundness import was_copied_by_hand
 from server.store.sqlite_errors import translate
@@ -191,9 +191,10 @@ def _bring_in(
             raise RestoreRefused(
                 f"{copy} belongs to another key file", hint="put the key file of that time in place first"
             )
-        if not any(row[1] == "mac" for row in connection.execute("PRAGMA table_info(audit)")):
+        if schema < OLDEST_SCHEMA:
             raise RestoreRefused(
-                f"{copy} is of a version whose audit trail was not chained", hint="use a newer back-up"
+                f"{copy} is of schema {schema}, whose audit trail can no longer be read",
+                hint="use a newer back-up",
             )
         # What was open when the copy was made was closed since, as far as anybody knows: none of it comes back to life.
         there = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}

@@ -101,8 +101,7 @@ class Tail:
         # Behind whatever was put there, so that the next row can be written.
         newest = self._chain.newest(db)
         self._seq = max(self._seq, 0 if newest is None else newest["seq"])
-        record = self._found()
-        self._record, self._dirty = replace(record, noticed=record.noticed or self._seq + 1), True
+        self._record, self._dirty = self._chain.noticing(db, self._found(), self._seq), True
         return trouble
 
     def compare(self, db: StoreDb, heads: Sequence[Position]) -> str:
@@ -113,7 +112,7 @@ class Tail:
         )
         if lacking is None:
             return ""
-        self._record, self._dirty = replace(record, noticed=record.noticed or self._seq + 1), True
+        self._record, self._dirty = self._chain.noticing(db, record, self._seq), True
         return f"row {lacking.seq} was written once, and is not in this {self._chain.table.called}"
 
     @property
@@ -239,8 +238,4 @@ class Tail:
 
 def _is_later(record: Record, known: Record) -> bool:
     """Of what only grows nothing is less, and what was noticed once is not forgotten."""
-    return (
-        record.floor >= known.floor
-        and record.beside >= known.beside
-        and (record.noticed > 0 or known.noticed == 0)
-    )
+    return record.floor >= known.floor and record.beside >= known.beside and record.noticed >= known.noticed

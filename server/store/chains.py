@@ -19,8 +19,10 @@ from collections.abc import Sequence
 from typing import ClassVar, Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from server.store import meta
+from server.store import acknowledged, meta
+from server.store.acknowledged import Gap, KnownBreaks
 from server.store.jobs import Position, Row, StoreDb
 
 _ENCODER: Final = msgspec.json.Encoder()
@@ -33,6 +35,7 @@ class ChainedTable(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     called: str  # what people call all of it
     record: str  # where in `meta` its record is
+    acknowledged: str  # and where what somebody has acknowledged
     columns: tuple[str, ...]
     numbers: frozenset[str]
     optional: frozenset[str]
@@ -50,7 +53,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     floor_mac: str = ""
     head: int = 0  # the newest row
     head_mac: str = ""
-    # The row at which this record was first found altered, removed or put back; 0: never. It goes on counting, and never forgets it.
+    # The row at which this record was first found altered, removed or put back, since that was acknowledged last; 0: never. It goes on
+    # counting, and never forgets it.
     noticed: int = 0
     swept_at: int = 0  # when rows were last swept; 0: never
     beside: int = 0  # how many other chains there are, which are younger; those of before knew of none
@@ -94,8 +98,11 @@ class RowChain:
     def has_key(self, key: bytes) -> bool:
         return hmac.compare_digest(self._key, key)
 
-    def walk(self, db: StoreDb, at: Position | None, *, at_most: int) -> Piece:
-        """Check the next rows; with None from the beginning. A chain that grows or is swept meanwhile is still walked whole."""
+    def walk(self, db: StoreDb, at: Position | None, *, at_most: int, known: Sequence[Gap] = ()) -> Piece:
+        """Check the next rows; with None from the beginning. A chain that grows or is swept meanwhile is still walked whole.
+
+        `known`: gaps that are passed over like those that were acknowledged.
+        """
         record = self.record(db)
         if record is None:
             return self._no_record(db)
@@ -105,18 +112,26 @@ class RowChain:
         if at is None or at.seq < record.floor:
             at = Position(seq=record.floor, mac=record.floor_mac)
         checked = 0
+        whole = True
         if broken is None:
             sql = f"SELECT * FROM {self.table.name} WHERE seq > ? ORDER BY seq LIMIT ?"
-            for row in db.fetch_all(sql, at.seq, at_most):
+            rows = db.fetch_all(sql, at.seq, at_most)
+            whole = len(rows) < at_most
+            for row in rows:
                 found = self.step(at, row) if at.seq < record.head else Break(seq=row["seq"], what="added")
-                if isinstance(found, Break):
+                if isinstance(found, Position):
+                    swept += found.seq - at.seq - 1
+                    checked += 1
+                elif (beyond := self._beyond(db, at, row, known)) is not None and found.what != "added":
+                    found = beyond
+                else:
                     broken = found
                     break
-                swept += found.seq - at.seq - 1
-                at, checked = found, checked + 1
-            if broken is None and checked < at_most:
-                broken = _end(at, record) or self.noticed(db)
-        done = broken is not None or checked < at_most
+                at = found
+            if broken is None and whole:
+                at, broken = self._at_end(db, at, record, known)
+                broken = broken or self.noticed(db)
+        done = broken is not None or whole
         return Piece(checked=checked, at=at, done=done, broken=broken, swept=swept, swept_at=record.swept_at)
 
     def holds(self, db: StoreDb, heads: Sequence[Position]) -> Break | None:
@@ -138,7 +153,55 @@ class RowChain:
         record = self.record(db)
         if record is None:
             return self._no_record(db).broken
-        return Break(seq=record.noticed, what="record altered") if record.noticed else None
+        # Only then, so that a sound chain is not asked for more.
+        if not record.noticed or record.noticed <= self.acknowledged(db).noticed:
+            return None
+        return Break(seq=record.noticed, what="record altered")
+
+    def noticing(self, db: StoreDb, record: Record, seq: int) -> Record:
+        """The record, with what was noticed just now, when this was the newest row."""
+        known = self.acknowledged(db).noticed
+        if record.noticed > known:  # that one is told already
+            return record
+        return replace(record, noticed=max(seq, known) + 1)
+
+    def acknowledged(self, db: StoreDb) -> KnownBreaks:
+        """Nothing, where it is not of this key, or not as it was written."""
+        text, _, seal = (meta.get(db, self.table.acknowledged) or "").rpartition(" ")
+        is_ours = text != "" and same(self.seal("acknowledged", text), seal)
+        return acknowledged.decoded(text) if is_ours else acknowledged.NOTHING
+
+    def acknowledge(
+        self, db: StoreDb, gaps: Sequence[Gap], *, by: str, at: int, note: str
+    ) -> KnownBreaks | None:
+        """From here on these gaps and what the record has noticed are no alarm. None: there is nothing of the kind."""
+        before, record = self.acknowledged(db), self.record(db)
+        noticed = 0 if record is None else record.noticed
+        if not gaps and noticed <= before.noticed:
+            return None
+        newest = self.newest(db)
+        now = KnownBreaks(
+            noticed=max(noticed, before.noticed),
+            gaps=before.gaps,
+            by=by,
+            at=at,
+            note=note,
+            up_to=0 if newest is None else newest["seq"],
+        ).with_gaps(gaps)
+        text = acknowledged.encoded(now)
+        meta.put(db, self.table.acknowledged, f"{text} {self.seal('acknowledged', text)}")
+        return now
+
+    def gap(self, db: StoreDb, at: Position) -> Gap | None:
+        """How the walk could go on behind a break at this place; None: in no way, as long as nothing more is written."""
+        record = self.record(db)
+        if record is None:
+            return None
+        end = Position(seq=record.head, mac=record.head_mac)
+        row = db.fetch_one(f"SELECT * FROM {self.table.name} WHERE seq > ? ORDER BY seq LIMIT 1", at.seq)
+        if row is not None and row["seq"] <= record.head:
+            return Gap(after=at, to=_place_of(row), row=self.seal("row", acknowledged.sign_of(row)))
+        return None if at == end or at.seq > end.seq else Gap(after=at, to=end, row="")
 
     def step(self, at: Position, row: Row) -> Position | Break:
         """The row after `at`, if this is it."""
@@ -208,6 +271,29 @@ class RowChain:
             is_same = row is None or row["mac"] == head.mac
         return None if is_same else Break(seq=head.seq, what="another")
 
+    def _beyond(self, db: StoreDb, at: Position, row: Row, more: Sequence[Gap]) -> Position | None:
+        """Where a walk is with this row, which does not follow, if that was acknowledged."""
+        known = self.acknowledged(db).with_gaps(more)
+        gap = known.beyond(at)
+        if gap is not None and not gap.row:  # rows were written behind what was the end then
+            found = self.step(gap.to, row)
+            if isinstance(found, Position):
+                return found
+            gap = known.beyond(gap.to)
+        is_same = gap is not None and gap.row == self.seal("row", acknowledged.sign_of(row))
+        return gap.to if gap is not None and is_same else None
+
+    def _at_end(
+        self, db: StoreDb, at: Position, record: Record, more: Sequence[Gap]
+    ) -> tuple[Position, Break | None]:
+        broken = _end(at, record)
+        if broken is not None:
+            gap = self.acknowledged(db).with_gaps(more).beyond(at)
+            end = Position(seq=record.head, mac=record.head_mac)
+            if gap is not None and not gap.row and gap.to == end:
+                return end, None
+        return at, broken
+
     def _before(self, db: StoreDb, record: Record) -> Break | None:
         """A row among those that were swept, where none can be."""
         sql = f"SELECT seq FROM {self.table.name} WHERE seq <= ? ORDER BY seq LIMIT 1"
@@ -244,6 +330,10 @@ def record_of(text: str) -> Record | None:
 
 def same(mac: str, stored: object) -> bool:
     return isinstance(stored, str) and hmac.compare_digest(mac.encode(), stored.encode())
+
+
+def _place_of(row: Row) -> Position:
+    return Position(seq=row["seq"], mac=row["mac"] if isinstance(row["mac"], str) else "")
 
 
 def _end(at: Position, record: Record) -> Break | None:

@@ -18,6 +18,7 @@ MOVEMENTS: Final = ChainedTable(
     name="movements",
     called="ledger",
     record=meta.LEDGER_CHAIN,
+    acknowledged=meta.LEDGER_ACKNOWLEDGED,
     columns=(
         "at", "kind", "source", "target", "amount", "currency", "principal", "client_id", "grant_id", "server", "tool",
         "call_id", "charge_id", "payment_id", "price", "refers", "note",

@@ -24,6 +24,10 @@ AUDIT_CHAIN: Final = "audit_chain"
 # The same of the movements of money (`ledger_chain.py`).
 LEDGER_CHAIN: Final = "ledger_chain"
 
+# What somebody has acknowledged of their breaks, sealed as well (`acknowledged.py`).
+AUDIT_ACKNOWLEDGED: Final = "audit_acknowledged"
+LEDGER_ACKNOWLEDGED: Final = "ledger_acknowledged"
+
 
 def get(db: StoreDb, key: str) -> str | None:
     row = db.fetch_one("SELECT value FROM meta WHERE key = ?", key)

@@ -21,6 +21,7 @@ import msgspec
 
 from server.store.connect import APPLICATION_ID
 from server.store.jobs import CannotOpen, NewerSchema
+from server.store.meta import KEY_FINGERPRINT
 from server.store.snapshot import BackupFailed, copy_database
 from server.store.sqlite_errors import translate
 
@@ -36,9 +37,20 @@ _CHECKSUM_COLUMN: Final = "ALTER TABLE schema_version ADD COLUMN sha256 TEXT"
 _ADDITIVE_COLUMN: Final = "ALTER TABLE schema_version ADD COLUMN additive BIGINT"
 _ADDITIVE: Final = "-- additive\n"
 
+# The oldest schema that is taken up: nobody can read the audit trail of one before it, which would seem tampered with for ever. No release
+# had any of those. A test has a database of each from here on, made by the program of then. On PostgreSQL there never were older ones.
+OLDEST_SCHEMA: Final = 6
+_SERVED: Final = "SELECT 1 FROM meta WHERE key = ?"
+
 
 class OtherSchema(CannotOpen):
     """The database was made by migrations of the same numbers and another content."""
+
+    lasting = True
+
+
+class OlderSchema(CannotOpen):
+    """The database is of a version whose trail nobody can read any more."""
 
     lasting = True
 
@@ -103,18 +115,30 @@ def refuse_newer(found: int, known: int) -> None:
         )
 
 
+def _refuse_older(connection: sqlite3.Connection, found: int) -> None:
+    """A database that never served is none of those: a start was cut off while it was being made."""
+    if 0 < found < OLDEST_SCHEMA and connection.execute(_SERVED, (KEY_FINGERPRINT,)).fetchone() is not None:
+        raise OlderSchema(
+            f"the database was made before the first release (schema {found}; this version takes up {OLDEST_SCHEMA} and later): its audit"
+            " trail can no longer be read",
+            hint="keep it with the build that made it, and start this one with a new data directory: ostiary serve --data-dir DIR",
+        )
+
+
 def migrate(
     connection: sqlite3.Connection, migrations: Sequence[Migration], *, now: int, backups: Path | None
 ) -> Path | None:
     """Apply what is missing; where the copy made beforehand is, if there was anything to copy.
 
-    Raises `NewerSchema`, `OtherSchema`, or `CannotOpen` when a copy cannot be made or a migration fails, which then left no trace.
+    Raises `NewerSchema`, `OtherSchema`, `OlderSchema`, or `CannotOpen` when a copy cannot be made or a migration fails, which then left no trace.
     The caller holds the data directory's lock, so nobody else migrates. `backups` is None only for databases in memory.
     """
     found = schema_version(connection)
     refuse_newer(oldest_served(connection), len(migrations))
     if found:
         _check_applied(connection, migrations[:found])
+    if len(migrations) >= OLDEST_SCHEMA:
+        _refuse_older(connection, found)
     missing = migrations[found:]
     if not missing:
         return None

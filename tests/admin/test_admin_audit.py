@@ -27,6 +27,7 @@ async def table(clock: Clock | None = None) -> AsyncGenerator[tuple[Identity, Ma
             {
                 **AuditAdmin(
                     store=identity.parts.store,  # type: ignore[arg-type]
+                    clock=identity.parts.clock,
                     subkey=identity.parts.subkey,
                     committed_head=lambda: None,
                     written_heads=lambda: (),

@@ -51,6 +51,7 @@ def owner_pages(parts: Parts, find_desk: Callable[[], TrustDesk | None]) -> Owne
     store = cast("Any", parts.store)
     audit = AuditAdmin(
         store=store,
+        clock=parts.clock,
         subkey=lambda _: AUDIT_KEY,
         committed_head=lambda: None,
         written_heads=lambda: (),

@@ -58,7 +58,7 @@ class MadeUpMachine:
         assert "internal error" not in said.err
         text = said.out + re.sub("(?m)^(?=.)", "! ", said.err)
         text = re.sub(r"until \d+ \w+ \d+ [\d:]+", "until DAY", text)
-        text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "MOMENT", text)
+        text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?", "MOMENT", text)
         rows = re.split(
             r"\n+(?!  hint: )", re.sub(r"(?<=\S)  +|^ {8,}", "  ", text.strip(), flags=re.MULTILINE)
         )

@@ -334,6 +334,8 @@ def test_what_status_says(made_up: MadeUpMachine, snapshot: Snapshot) -> None:
         note(what, certificate=certificate)
     note("a clock that was set", clock={"ahead_ms": 2 * DAY, "waits_ms": DAY})
     note("rows that were altered", trail={"seq": 5}, ledger={"seq": 7})
+    known = {"by": "local:start", "at": NOW, "note": "ticket 7", "up_to": 9}
+    note("rows that were altered, which is known", trail_acknowledged=known, ledger_acknowledged=known)
     unsettled = {"count": 0, "unknown": 0, "oldest_at": None}
     for waiting in (
         unsettled,

@@ -65,6 +65,7 @@ def environment() -> dict[str, str]:
 def context() -> Path:
     done = subprocess.run(
         [ROOT / "scripts" / "container", "--only-files"],
+        env={**os.environ, "OSTIARY_ANY_INTERPRETER": "1"},
         check=True,
         capture_output=True,
         text=True,

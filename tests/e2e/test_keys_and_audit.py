@@ -310,6 +310,34 @@ def test_whoever_writes_into_the_database_is_found_out_while_serving_and_in_the_
     assert words in offline.stderr
 
 
+def test_what_was_found_is_acknowledged_at_the_machine_and_told_as_that(program: Program) -> None:
+    where = ("--data-dir", str(program.data_dir))
+    database, why = program.data_dir / "ostiary.db", "ticket 7"
+    acknowledging = ("verify", "--acknowledge", why, *where)
+    with program.serving() as server:
+        program.log_in(server)
+        assert "sound" in program.run(*acknowledging, "--yes").stdout  # nothing is wrong
+        with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+            connection.execute("DELETE FROM meta WHERE key = 'audit_chain'")
+            connection.execute("UPDATE audit SET reason = 'x' WHERE seq = 3")
+        program.at_machine("keys", "rotate")
+        assert program.run("verify", *where, code=1).stdout == ""
+        assert "--yes" in program.run(*acknowledging, code=2).stderr  # nobody is here to be asked
+        assert not json.loads(program.run("verify", "--json", *where, code=1).stdout)["sound"]
+        assert why in program.run(*acknowledging, "--yes").stdout
+        known = program.at_machine("verify")["acknowledged"]
+        assert (known["by"], known["note"]) == (f"local:{os.getuid()}", why)
+        assert why in program.run("status", *where).stdout
+        assert "audit.acknowledged" in program.run("audit", *where).stdout
+    assert why in program.run("verify", "--file", str(database), *where).stdout
+    assert "--acknowledge" in program.run(*acknowledging, "--file", str(database), code=2).stderr
+    with program.serving():
+        assert program.at_machine("verify")["sound"]
+        with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+            connection.execute("UPDATE audit SET reason = 'y' WHERE seq = 3")
+        program.run("verify", *where, code=1)
+
+
 @pytest.mark.parametrize("way", ["wiped", "written anew", "cut with an older record"])
 @pytest.mark.parametrize("stopped", [False, True])
 def test_who_may_write_the_database_and_has_no_key_leaves_no_sound_trail(

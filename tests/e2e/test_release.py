@@ -68,6 +68,7 @@ def release() -> Iterator[Release]:
         (Path(folder) / "bin").mkdir()
         (Path(folder) / "bin" / "uv").symlink_to(Path(sys.executable).with_name("uv"))
         variables = {**os.environ, "SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct").strip()}
+        variables["OSTIARY_ANY_INTERPRETER"] = "1"
         variables["PATH"] = f"{folder}/bin:{os.environ['PATH']}"
         done = subprocess.run(
             [checkout / "scripts" / "release", "--key", key],
@@ -183,6 +184,11 @@ def test_the_bill_names_every_locked_package_the_interpreter_and_what_was_compil
     assert {"cpython", "pyinstaller"} <= versions.keys()
     by_name = {each["name"]: each for each in bill["components"]}
     assert any("openssl" in each["name"].lower() for each in by_name["cryptography"]["components"])
+    found = [inner for each in bill["components"] for inner in each.get("components", ())]
+    openssls = [each for each in found if each["name"] == "openssl" and "generic" in each["purl"]]
+    assert len({each["version"] for each in openssls}) > 1  # the interpreter's and that of cryptography
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+\w*", each["version"]) for each in openssls)
+    assert by_name["cpython"]["hashes"]
     assert by_name["psycopg-binary"]["licenses"] == [{"expression": "LGPL-3.0-only"}]
     assert any(each["name"].startswith("libpq-") for each in by_name["psycopg-binary"]["components"])
     assert all(each["licenses"] for each in bill["components"])

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 from html import unescape
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
@@ -17,6 +17,7 @@ from auth.audit_words import EVENTS, KINDS, words_of
 from server.admin.audit import AuditAdmin
 from tests.auth.browser_fakes import Browser, House
 from tests.auth.people_fakes import household
+from tests.auth.routed_pages import AUDIT_KEY
 from tests.owner.test_people_pages import BOB, DAY, MINUTE, owner
 
 AUDIT, VERIFY = "/account/audit", "/account/audit/verify"
@@ -247,3 +248,23 @@ def test_every_event_has_a_kind_and_one_without_words_is_still_told() -> None:
     listed = {event for kind in KINDS.values() for event in kind.events}
     assert all(event in listed or event.partition(".")[0] in listed for event in EVENTS)
     assert words_of("something.odd_happened") == "something: odd happened"
+
+
+async def test_a_break_is_told_until_it_is_acknowledged_and_then_by_whom() -> None:
+    house = household()
+    browser = await owner(house)
+    house.store.now(lambda db: db.execute("DELETE FROM meta WHERE key = 'audit_chain'"))
+    write(house, "key.added", "local:0")
+    await browser.get(AUDIT)
+    assert 'class="note error"' in browser.text and "record altered" in browser.text
+    admin = AuditAdmin(
+        store=cast("Any", house.parts.store),
+        clock=lambda: house.time,
+        subkey=lambda _: AUDIT_KEY,
+        committed_head=lambda: None,
+        written_heads=lambda: (),
+    )
+    await admin.acknowledge({"note": "ticket 7"}, "local:0")
+    await browser.get(AUDIT)
+    assert 'class="note error"' not in browser.text
+    assert "ticket 7" in browser.words and "root (at the machine)" in browser.words

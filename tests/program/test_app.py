@@ -182,6 +182,21 @@ async def test_a_server_answers_at_every_way_to_it_and_tokens_are_for_one_addres
         assert [skill["id"] for skill in skills] == ["echo"]
 
 
+@pytest.mark.parametrize("auth", ["oauth", "none"])
+async def test_whom_to_tell_of_a_weakness_is_told_where_somebody_is_named_and_nowhere_else(
+    tmp_path: Path, auth: str
+) -> None:
+    path, contact = "/.well-known/security.txt", "mailto:security@example.org"
+    served = '[[server]]\nname = "main"\n[[server.agent]]\nkind = "demo"\n'
+    async with running(tmp_path, served, auth=auth) as server:
+        assert (await server.get(path)).status_code == 404
+    async with running(tmp_path, f'security_contact = ["{contact}"]\n{served}', auth=auth) as server:
+        told = await server.get(path)
+        assert (told.status_code, told.headers["content-type"]) == (200, "text/plain; charset=utf-8")
+        assert f"Contact: {contact}" in told.text.splitlines()
+        assert "Expires: " in told.text
+
+
 async def test_a_tool_to_be_exposed_that_no_agent_offers_is_refused_at_the_start(tmp_path: Path) -> None:
     text = '[[server]]\nname = "main"\nexpose = ["ecko"]\n[[server.agent]]\nkind = "demo"\n'
     problem = await trio.to_thread.run_sync(start_refused, tmp_path, text)

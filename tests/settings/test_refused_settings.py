@@ -48,6 +48,8 @@ REFUSED: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
         ('host = "0.0.0.0"\nissuer = "https://agent.example.org"\nauth = "none"', "auth"),
         ('host = "127.0.0.1:8000"\nallowed_hosts = ["http://a.example/x"]\nallowed_origins = ["a.example"]',
          "host allowed_hosts allowed_origins"),
+        ('security_contact = ["security@a.example", "http://a.example", "mailto:a@b c", "tel:5"]',
+         "security_contact security_contact security_contact security_contact"),
         ('issuer = "https://a/path"', "issuer"),
         ('issuer = "https://me:pw@a.example"', "issuer"),
         ('issuer = "https://a.example:443"', "issuer"),

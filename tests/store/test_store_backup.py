@@ -21,7 +21,7 @@ from server.store.backup import RestoreRefused, back_up, restore
 from server.store.chains import Record
 from server.store.connect import APPLICATION_ID, connect_writer
 from server.store.inline import open_inline_store
-from server.store.migrate import migrate, packaged_migrations
+from server.store.migrate import OLDEST_SCHEMA, migrate, packaged_migrations
 from server.store.snapshot import BackupFailed
 from server.store.sqlite import open_store
 
@@ -292,12 +292,12 @@ async def test_a_restored_database_verifies_and_its_last_row_tells_who_restored_
     assert rows[3] == {"event": "store.restored", "actor": "local:7", "at": NOW}
 
 
-def test_a_copy_whose_trail_is_no_chain_is_refused(directory: Path) -> None:
+def test_a_copy_whose_trail_cannot_be_read_any_more_is_refused(directory: Path) -> None:
     old, database = directory / "old.db", directory / "ostiary.db"
     with closing(connect_writer(old)) as connection:
-        migrate(connection, packaged_migrations()[:2], now=NOW, backups=None)
+        migrate(connection, packaged_migrations()[: OLDEST_SCHEMA - 1], now=NOW, backups=None)
         connection.execute("INSERT INTO meta (key, value) VALUES (?, ?)", (meta.KEY_FINGERPRINT, FINGERPRINT))
-    with pytest.raises(RestoreRefused, match="chained"):
+    with pytest.raises(RestoreRefused, match=f"schema {OLDEST_SCHEMA - 1}"):
         restore_known(old, database, copied=True)
     assert not database.exists()
 

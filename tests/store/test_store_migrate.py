@@ -13,8 +13,11 @@ import pytest
 from server.store.connect import connect_writer
 from server.store.inline import open_inline_store
 from server.store.jobs import CannotOpen, ForeignDatabase, NewerSchema
+from server.store.meta import KEY_FINGERPRINT
 from server.store.migrate import (
+    OLDEST_SCHEMA,
     Migration,
+    OlderSchema,
     OtherSchema,
     check_numbering,
     migrate,
@@ -123,6 +126,30 @@ def test_a_newer_schema_is_refused_and_left_alone(connection: sqlite3.Connection
         migrate(connection, [FIRST], now=NOW, backups=directory / "backups")
     assert caught.value.hint is not None
     assert schema_version(connection) == 2
+
+
+@pytest.mark.parametrize("found", range(1, OLDEST_SCHEMA))
+def test_a_schema_whose_trail_nobody_can_read_any_more_is_refused_and_left_alone(
+    connection: sqlite3.Connection, directory: Path, found: int
+) -> None:
+    known = packaged_migrations()
+    migrate(connection, known[:found], now=NOW, backups=directory / "backups")
+    connection.execute("INSERT INTO meta (key, value) VALUES (?, 'of a key')", (KEY_FINGERPRINT,))
+    with pytest.raises(OlderSchema, match=rf"schema {found}; .* {OLDEST_SCHEMA} ") as refused:
+        migrate(connection, known, now=NOW, backups=directory / "backups")
+    assert "--data-dir" in (refused.value.hint or "")
+    assert schema_version(connection) == found
+    assert list((directory / "backups").iterdir()) == []
+
+
+@pytest.mark.parametrize("found", range(1, OLDEST_SCHEMA))
+def test_a_database_whose_first_start_was_cut_off_is_made_to_its_end(
+    connection: sqlite3.Connection, directory: Path, found: int
+) -> None:
+    known = packaged_migrations()
+    migrate(connection, known[:found], now=NOW, backups=directory / "backups")
+    migrate(connection, known, now=NOW, backups=directory / "backups")
+    assert schema_version(connection) == len(known)
 
 
 def test_a_migration_that_was_edited_after_it_was_applied_is_refused_and_nothing_is_touched(

@@ -1,5 +1,5 @@
--- ostiary-key-1:91e2931a1024:W6rBoTnQGpc0ReH6WmvOwvq6ipfXxD6zhyJS3t7dz50
--- ost_Ei6M18xfe6e0Aq3Z7yBT1vziYrKWJUwNSoNQzEL88x60FGn5d
+-- ostiary-key-1:beef753a1087:ZeIQ39enwH0U6KZq7Y0FxCKUWZp1_VOJDOneuSx380g
+-- ost_lDS9TLrY76MXxsPengHv1VgmI8t0uAcHtfc2y4o81uk3JJfOV
 PRAGMA application_id = 1330861145;
 BEGIN TRANSACTION;
 CREATE TABLE accounts (                        -- the books' other side: what movements brought, less what they took
@@ -7,6 +7,7 @@ CREATE TABLE accounts (                        -- the books' other side: what mo
   currency TEXT NOT NULL,
   balance  BIGINT NOT NULL
 );
+INSERT INTO "accounts" VALUES('granted','USD',-1000000);
 CREATE TABLE api_keys (
   id           TEXT PRIMARY KEY,               -- key_…; for Basic also the user name
   name         TEXT NOT NULL,
@@ -23,15 +24,15 @@ CREATE TABLE api_keys (
   last_used_ip TEXT,
   revoked_at   BIGINT
 );
-INSERT INTO "api_keys" VALUES('key_jyf4oke6qygn4x63fppy','for-tests','usr_jjzaz4tmxvaquvadatkc','55dac09449e4d8abdadaeb52c57305e92688e3ca50b265554550c16b9ace8dda','Gn5d',NULL,'mcp','','local:0',1795401624657,NULL,NULL,NULL,NULL);
+INSERT INTO "api_keys" VALUES('key_qv7qadcgay275cmlppno','for-tests','usr_dtat3hpcpbbnkuhgzexu','ca7dfd589ab7fe564e59f4fdaacc87177009c639bbadddf290d88aef85282b4b','JfOV',NULL,'mcp','','local:0',1795872295425,NULL,NULL,NULL,NULL);
 CREATE TABLE attempts (                        -- failed or counted tries, for throttling
   bucket   TEXT NOT NULL,                      -- e.g. signin:user:usr_1, entry:session:…; never a secret
   at       BIGINT NOT NULL,
   sequence INTEGER NOT NULL,                   -- tells tries of one millisecond apart
   PRIMARY KEY (bucket, at, sequence)
 );
-INSERT INTO "attempts" VALUES('device:around 127.0.0.0/24',1795401625214,0);
-INSERT INTO "attempts" VALUES('device:around 127.0.0.0/24',1795401630506,0);
+INSERT INTO "attempts" VALUES('device:around 127.0.0.0/24',1795872298930,0);
+INSERT INTO "attempts" VALUES('device:around 127.0.0.0/24',1795872304805,0);
 CREATE TABLE audit (
   seq        INTEGER PRIMARY KEY AUTOINCREMENT,
   at         BIGINT NOT NULL,
@@ -44,18 +45,19 @@ CREATE TABLE audit (
   outcome    TEXT NOT NULL,                    -- ok | refused
   reason     TEXT NOT NULL DEFAULT ''
 , mac TEXT NOT NULL DEFAULT '', first BIGINT, seal  TEXT);
-INSERT INTO "audit" VALUES(1,1795401623963,'user.added','local:setup',NULL,NULL,NULL,NULL,'ok','usr_jjzaz4tmxvaquvadatkc owner, unclaimed','4615abd26ae9bce799e07181e8188da46e3a5807a66a26bee0b5553dea168499',NULL,NULL);
-INSERT INTO "audit" VALUES(2,1795401623963,'client.added','local:setup','ostiary-cli',NULL,NULL,NULL,'ok','built in','4edce8a8bea89b6f6cc7e7734d0abaa27846b96b43062fb28b8d7052a73e12a0',NULL,NULL);
-INSERT INTO "audit" VALUES(3,1795401623963,'key.added','local:setup',NULL,NULL,NULL,NULL,'ok','haUvHjDuZ8KrVYfcDmc2l1djsagQ55AzUdvs8hOaGr4','7eac85bc545ed373b5083b82c8f7f98f9ef3953edd1e4ba6e2fc0eb82f881e7b',NULL,NULL);
-INSERT INTO "audit" VALUES(4,1795401623963,'key.added','local:setup',NULL,NULL,NULL,NULL,'ok','rt1','265f551e9bf7dc84fd6a1185cb3d2535159922c5e46d2e2e29a135a87bb65816',NULL,NULL);
-INSERT INTO "audit" VALUES(5,1795401624197,'client.added','local:0','a-program',NULL,NULL,NULL,'ok','','7bd5d7499ea13d93d305ca58a065a55d44330b5727334b76b981112e607b2b44',NULL,NULL);
-INSERT INTO "audit" VALUES(6,1795401624429,'invite.link_made','local:0',NULL,NULL,NULL,NULL,'ok','usr_6chyistrld2n3crxilz5','050fdbd3a0fa7c4939db8b06357f96184a641e23a4ca3e501fa87daba1ddba28',NULL,NULL);
-INSERT INTO "audit" VALUES(7,1795401624429,'user.invited','local:0',NULL,NULL,NULL,NULL,'ok','usr_6chyistrld2n3crxilz5 ada','b6e42cbc742f7dafe003073fab1642aff0c1853b003f5c3fd0d57f707a6c453d',NULL,NULL);
-INSERT INTO "audit" VALUES(8,1795401624657,'api_key.created','local:0',NULL,'key_jyf4oke6qygn4x63fppy',NULL,NULL,'ok','','62034be11fe0e77c26b1b20560006c6a451d287de3654fe21fcf1a4dfdfde4ef',NULL,NULL);
-INSERT INTO "audit" VALUES(9,1795401625214,'device.requested','client:ostiary-cli','ostiary-cli',NULL,'127.0.0.1','ostiary/0.1.0','ok','dev_pate3renqhsvrzhfos3g','5852609561443503ccbc68fbe223d0975052b9d4235addc0f0a44264604f264f',NULL,NULL);
-INSERT INTO "audit" VALUES(10,1795401625516,'device.approved','local:0','ostiary-cli',NULL,'127.0.0.1','ostiary/0.1.0','ok','dev_pate3renqhsvrzhfos3g','55af13456608b057a5647fb5815a68c2bbbb0a164ef0e239d29386ec33667efe',NULL,NULL);
-INSERT INTO "audit" VALUES(11,1795401630260,'device.redeemed','client:ostiary-cli','ostiary-cli','grt_tj6ympl326zfyhvq7eru','127.0.0.1','ostiary/0.1.0','ok','dev_pate3renqhsvrzhfos3g','65de05c8be03d14870f2204702a62bbad0c53fc8ae710aaf062b6917878cd233',NULL,NULL);
-INSERT INTO "audit" VALUES(12,1795401630506,'device.requested','client:ostiary-cli','ostiary-cli',NULL,'127.0.0.1','python-httpx2/2.16.2','ok','dev_srijd6h43zemccxcrvnm','a1400a8655540373011d59c18b708b192fc90d5ec8d038cb878eb43c83804693',NULL,NULL);
+INSERT INTO "audit" VALUES(1,1795872292648,'user.added','local:setup',NULL,NULL,NULL,NULL,'ok','usr_dtat3hpcpbbnkuhgzexu owner, unclaimed','ae71b621ae58f39c0e7c1013247b2dfb25acd46b22c2227856f2b44b954e841e',NULL,NULL);
+INSERT INTO "audit" VALUES(2,1795872292648,'client.added','local:setup','ostiary-cli',NULL,NULL,NULL,'ok','built in','1244b034fb5881cffcb70a845ba52f509f6fd6e9e3b440393e4d0f54d33634dc',NULL,NULL);
+INSERT INTO "audit" VALUES(3,1795872292648,'key.added','local:setup',NULL,NULL,NULL,NULL,'ok','F8D8tkV2Nf4BvdVS5RCr6iFoIv0GM0JnyCw9-e0e3D8','501eaac7943762d2335eeb2b02317a93bfe5eb116e25b8519d838b9ec4351d6d',NULL,NULL);
+INSERT INTO "audit" VALUES(4,1795872292648,'key.added','local:setup',NULL,NULL,NULL,NULL,'ok','rt1','7780aa544dd93e07e344a24c2f659de07b85149faa0b848438691a10ba46ee8d',NULL,NULL);
+INSERT INTO "audit" VALUES(5,1795872293724,'client.added','local:0','a-program',NULL,NULL,NULL,'ok','','38fa0708add6dac3ff63fd405f837614068e94fdd57c3f8adb354841459396d7',NULL,NULL);
+INSERT INTO "audit" VALUES(6,1795872294704,'invite.link_made','local:0',NULL,NULL,NULL,NULL,'ok','usr_vov6li3qaxisb3dkvqug','95d34f21b8d5aae913a87b45c3c494f191d16a4b2933a183fd6ff4299b8dccde',NULL,NULL);
+INSERT INTO "audit" VALUES(7,1795872294704,'user.invited','local:0',NULL,NULL,NULL,NULL,'ok','usr_vov6li3qaxisb3dkvqug ada','fb647cccfddf83ae48ab6cb4d84145cec77b0af712647d4fd8b01ae1d66a9ee6',NULL,NULL);
+INSERT INTO "audit" VALUES(8,1795872295425,'api_key.created','local:0',NULL,'key_qv7qadcgay275cmlppno',NULL,NULL,'ok','','bf56244a2475dfacd277e724b14d888a81e2d2d630c2c9ee9ad392fb404aa147',NULL,NULL);
+INSERT INTO "audit" VALUES(9,1795872296504,'ledger.granted','local:0',NULL,NULL,NULL,NULL,'ok','movement 1 gives user:usr_dtat3hpcpbbnkuhgzexu $1.00','133016ed4774f88d49adc33b199f3ff6d87262ca86f190cb57849306809c5130',NULL,NULL);
+INSERT INTO "audit" VALUES(10,1795872298930,'device.requested','client:ostiary-cli','ostiary-cli',NULL,'127.0.0.1','ostiary/0.1.0','ok','dev_vus3xj4u7i5mtjidtpap','32e05450b45ea0ad210410cc548fb49d1e868e884a765b652a2507146924e590',NULL,NULL);
+INSERT INTO "audit" VALUES(11,1795872300752,'device.approved','local:0','ostiary-cli',NULL,'127.0.0.1','ostiary/0.1.0','ok','dev_vus3xj4u7i5mtjidtpap','4d8c00eeb93a4a7291f40c7d94134c8195daac8cbe7e0a413376d8729d9d93e8',NULL,NULL);
+INSERT INTO "audit" VALUES(12,1795872304056,'device.redeemed','client:ostiary-cli','ostiary-cli','grt_wtoo5fhlbizxso6baatw','127.0.0.1','ostiary/0.1.0','ok','dev_vus3xj4u7i5mtjidtpap','f55879e2c7942ff26c8c37325395d2cd8eedfd5941b873ff47753176a911a2c5',NULL,NULL);
+INSERT INTO "audit" VALUES(13,1795872304805,'device.requested','client:ostiary-cli','ostiary-cli',NULL,'127.0.0.1','python-httpx2/2.16.2','ok','dev_6ycyilhvdbsl4vihvett','ad3091d9b1c1ddf0de44b9b001d1eb6b3a061ae7f96a6d116b8866ff74a87e56',NULL,NULL);
 CREATE TABLE authorization_codes (
   id           TEXT PRIMARY KEY,
   code_hash    TEXT NOT NULL UNIQUE,           -- SHA-256
@@ -131,9 +133,9 @@ CREATE TABLE changes (                         -- what other processes must forg
   kind      TEXT NOT NULL,                     -- grant | user | client | key
   entity_id TEXT NOT NULL
 );
-INSERT INTO "changes" VALUES(1,1795401623964,'key','haUvHjDuZ8KrVYfcDmc2l1djsagQ55AzUdvs8hOaGr4');
-INSERT INTO "changes" VALUES(2,1795401623964,'key','rt1');
-INSERT INTO "changes" VALUES(3,1795401624657,'api_key','key_jyf4oke6qygn4x63fppy');
+INSERT INTO "changes" VALUES(1,1795872292651,'key','F8D8tkV2Nf4BvdVS5RCr6iFoIv0GM0JnyCw9-e0e3D8');
+INSERT INTO "changes" VALUES(2,1795872292651,'key','rt1');
+INSERT INTO "changes" VALUES(3,1795872295425,'api_key','key_qv7qadcgay275cmlppno');
 CREATE TABLE charges (                         -- one priced call, whichever way it is paid for
   id           TEXT PRIMARY KEY,               -- chg_…
   call_key     TEXT NOT NULL,                  -- HMAC of caller, server, tool, and the idempotency key or else the arguments
@@ -170,7 +172,7 @@ CREATE TABLE chores (                          -- maintenance: whoever holds the
   fence       BIGINT NOT NULL,
   last_run_at BIGINT
 );
-INSERT INTO "chores" VALUES('sweep',NULL,0,1,1795401624003);
+INSERT INTO "chores" VALUES('sweep',NULL,0,1,1795872292704);
 CREATE TABLE client_assertions (               -- private_key_jwt: each assertion counts once
   client_id  TEXT NOT NULL,
   jti_hash   TEXT NOT NULL,                    -- SHA-256
@@ -199,8 +201,8 @@ CREATE TABLE clients (
   created_at    BIGINT NOT NULL,
   last_used_at  BIGINT
 , client_uri TEXT NOT NULL DEFAULT '', jwks TEXT, jwks_uri TEXT, metadata TEXT NOT NULL DEFAULT '{}', registration_hash TEXT, network TEXT, authorized_at BIGINT, server TEXT, introspects INTEGER NOT NULL DEFAULT 0);
-INSERT INTO "clients" VALUES('ostiary-cli','builtin','Ostiary in a terminal',NULL,'none','urn:ietf:params:oauth:grant-type:device_code authorization_code refresh_token','http://127.0.0.1/callback','*','enabled',1795401623963,1795401630260,'',NULL,NULL,'{}',NULL,NULL,1795401630260,NULL,0);
-INSERT INTO "clients" VALUES('a-program','registered','a program',NULL,'none','urn:ietf:params:oauth:grant-type:device_code','','*','enabled',1795401624197,NULL,'',NULL,NULL,'{}',NULL,NULL,NULL,NULL,0);
+INSERT INTO "clients" VALUES('ostiary-cli','builtin','Ostiary in a terminal',NULL,'none','urn:ietf:params:oauth:grant-type:device_code authorization_code refresh_token','http://127.0.0.1/callback','*','enabled',1795872292648,1795872304056,'',NULL,NULL,'{}',NULL,NULL,1795872304056,NULL,0);
+INSERT INTO "clients" VALUES('a-program','registered','a program',NULL,'none','urn:ietf:params:oauth:grant-type:device_code','','*','enabled',1795872293724,NULL,'',NULL,NULL,'{}',NULL,NULL,NULL,NULL,0);
 CREATE TABLE consents (                        -- what a person said yes to, so that the same is not asked every day
   user_id       TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,
   client_id     TEXT NOT NULL REFERENCES clients (id) ON DELETE CASCADE,
@@ -236,8 +238,8 @@ CREATE TABLE device_codes (
   granted_scope    TEXT,
   grant_id         TEXT                        -- set when used
 );
-INSERT INTO "device_codes" VALUES('dev_pate3renqhsvrzhfos3g','a9554cd8f01025ae96a86ae5735facf8f70ba0fd462ca85946523b44c08b1790','4f3f376023bd7d3bb931284ca4452c2fded2c12b2ae0196d7a6aa861be5c28de','ostiary-cli','ostiary 0.1.0','vm','main','http://127.0.0.1:41403','mcp','127.0.0.1','127.0.0.1','ostiary/0.1.0','used',5,NULL,1795401625214,1795402225214,1795401625516,'local:0','usr_jjzaz4tmxvaquvadatkc','mcp','grt_tj6ympl326zfyhvq7eru');
-INSERT INTO "device_codes" VALUES('dev_srijd6h43zemccxcrvnm','a1789077edf6006e788e5744d89acd65cd17c9148c92592070dcc1745f73b57b','d73151ce62762c5fb43f3486a81159c71d949a19c810064940813de5ea99af36','ostiary-cli','','','main','http://127.0.0.1:41403','mcp mcp:tools mcp:resources','127.0.0.1','127.0.0.1','python-httpx2/2.16.2','pending',5,NULL,1795401630506,1795402230506,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "device_codes" VALUES('dev_vus3xj4u7i5mtjidtpap','0e5c41457f1137686581db969dacc4477cc8d2251997f353b3b668b3039ab6f3','d147d74293bfe352cc35ee074ee67acf3cd3dca52eac36b56b66819295abf820','ostiary-cli','ostiary 0.1.0','vm','main','http://127.0.0.1:41569','mcp','127.0.0.1','127.0.0.1','ostiary/0.1.0','used',5,NULL,1795872298930,1795872898930,1795872300752,'local:0','usr_dtat3hpcpbbnkuhgzexu','mcp','grt_wtoo5fhlbizxso6baatw');
+INSERT INTO "device_codes" VALUES('dev_6ycyilhvdbsl4vihvett','cddb5fcdf0ebafcd2418d62998177be2bb3febdcccf3ce3a10dc92d9fc64d5d7','25821b4754144b1cfd23357749f4d06bc79e63eb72229815e6bf48bbf0ec061d','ostiary-cli','','','main','http://127.0.0.1:41569','mcp mcp:tools mcp:resources','127.0.0.1','127.0.0.1','python-httpx2/2.16.2','pending',5,NULL,1795872304805,1795872904805,NULL,NULL,NULL,NULL,NULL);
 CREATE TABLE ended_sessions (
   id_hash    TEXT PRIMARY KEY,                 -- SHA-256
   expires_at BIGINT NOT NULL                   -- when the id opens nothing any more anyway
@@ -266,15 +268,15 @@ CREATE TABLE grants (                          -- one row per login; its refresh
   revoked_at     BIGINT,
   revoked_reason TEXT
 , how TEXT NOT NULL DEFAULT 'device', redirect_host TEXT NOT NULL DEFAULT '', last_ip TEXT NOT NULL DEFAULT '', jkt TEXT);
-INSERT INTO "grants" VALUES('grt_tj6ympl326zfyhvq7eru','user','usr_jjzaz4tmxvaquvadatkc','ostiary-cli','ostiary 0.1.0','vm','main','http://127.0.0.1:41403','mcp','127.0.0.1','ostiary/0.1.0','local:0',1795401625516,1795401630260,1,'epo_vjxefqmdpid4dbmb6b2m',1795401630260,1795401630260,1797993630260,1797993630260,NULL,NULL,'device','','127.0.0.1',NULL);
+INSERT INTO "grants" VALUES('grt_wtoo5fhlbizxso6baatw','user','usr_dtat3hpcpbbnkuhgzexu','ostiary-cli','ostiary 0.1.0','vm','main','http://127.0.0.1:41569','mcp','127.0.0.1','ostiary/0.1.0','local:0',1795872300752,1795872304056,1,'epo_ltgswkjack32l5rohtbl',1795872304056,1795872304056,1798464304056,1798464304056,NULL,NULL,'device','','127.0.0.1',NULL);
 CREATE TABLE meta (
   key   TEXT PRIMARY KEY,
   value TEXT NOT NULL
 );
-INSERT INTO "meta" VALUES('key_fingerprint','91e2931a1024:39df6e9339255e491b30bfd3a369b456');
-INSERT INTO "meta" VALUES('audit_chain','3:1:0::12:a1400a8655540373011d59c18b708b192fc90d5ec8d038cb878eb43c83804693:0:0 a182f389e647ee119ca04d895d3dea5d05e1030a476421afb4e15ca6970680ba');
-INSERT INTO "meta" VALUES('ledger_chain','3:0:0::0::0:0 81418eb1a507428456f4b7ab91945a6a4740facdf7274ae04033d25acf507be2');
-INSERT INTO "meta" VALUES('refresh_epoch','epo_vjxefqmdpid4dbmb6b2m');
+INSERT INTO "meta" VALUES('key_fingerprint','beef753a1087:11d94bfe4b761e141c7d01eb7ac0009e');
+INSERT INTO "meta" VALUES('audit_chain','3:1:0::13:ad3091d9b1c1ddf0de44b9b001d1eb6b3a061ae7f96a6d116b8866ff74a87e56:0:0 670b16a208225bd8310e2c676034487ff0066651dde786f5ad795e94a4e5100e');
+INSERT INTO "meta" VALUES('ledger_chain','3:0:0::1:570f6d685e5131b00e98693b371f4d95ff1317b9e237b02d51975091118051f7:0:0 dc99bd8f3607ce08e9eb69f96b36aa8f6b513535004c3d6110d8e26cb8ea83cd');
+INSERT INTO "meta" VALUES('refresh_epoch','epo_ltgswkjack32l5rohtbl');
 CREATE TABLE meters (                          -- counts that have a limit: free calls, quotas, money spent
   subject    TEXT NOT NULL,                    -- whose, and of what: wallet:…/trial/<server>/<tool>, login:…, …
   period     TEXT NOT NULL,                    -- 2026-11, 2026-11-22, or ever
@@ -303,6 +305,7 @@ CREATE TABLE movements (                       -- the ledger: from one account o
   note       TEXT NOT NULL DEFAULT '',         -- of the owner, e.g. the reference of a pay-out
   mac        TEXT NOT NULL                     -- HMAC over the row and the mac before it
 );
+INSERT INTO "movements" VALUES(1,1795872296504,'grant','granted','wallet:user:usr_dtat3hpcpbbnkuhgzexu',1000000,'USD','local:0',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'','570f6d685e5131b00e98693b371f4d95ff1317b9e237b02d51975091118051f7');
 CREATE TABLE one_time_links (
   token_hash TEXT PRIMARY KEY,                 -- SHA-256
   kind       TEXT NOT NULL,                    -- claim
@@ -311,7 +314,7 @@ CREATE TABLE one_time_links (
   expires_at BIGINT NOT NULL,
   used_at    BIGINT
 );
-INSERT INTO "one_time_links" VALUES('035411c310d8d25fd0940ab978cc1e1281689adfe55a060caec64d17c34a3f61','invite','usr_6chyistrld2n3crxilz5',1795401624429,1795660824429,NULL);
+INSERT INTO "one_time_links" VALUES('50e31ea64b56501adadc43b50e1ff20b34c8277658ebf9456dd2a1bc77fe67f3','invite','usr_vov6li3qaxisb3dkvqug',1795872294704,1796131494704,NULL);
 CREATE TABLE passkey_challenges (              -- those that were answered: each counts once. Open ones need no row
   challenge_hash TEXT PRIMARY KEY,             -- SHA-256
   used_at        BIGINT NOT NULL,
@@ -383,18 +386,18 @@ CREATE TABLE refresh_keys (                    -- what refresh tokens are proven
   created_at     BIGINT NOT NULL,
   accepted_until BIGINT                        -- when its last login is over; NULL: it was not replaced
 );
-INSERT INTO "refresh_keys" VALUES(1,'zrFuuREH3iT1rdfBwByTAQBKQJ8CAZT82aQ1xiY4ZiNpAwi+P4QSHNfJr2/3NqhOJSfXzIFmF0D7nJin',1795401623963,NULL);
+INSERT INTO "refresh_keys" VALUES(1,'feDyWrtYijG3tB7oArBxiJcdNmkeHTbmWwmHmcC81RdXubDC11mbzhcg+1QLxupAntSH9AHtyxwamypk',1795872292648,NULL);
 CREATE TABLE schema_version (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL, sha256 TEXT);
-INSERT INTO "schema_version" VALUES(1,'foundation',1795401623936,'4a064f00e692e7cee306e39a05459d2173edd9f0a4843ca9c04dcb8bddc9643f');
-INSERT INTO "schema_version" VALUES(2,'tasks',1795401623936,'1045fa6aa41a360e1ea2da28e98c02b869acd19f3fb232c84aeda56e9f306ad5');
-INSERT INTO "schema_version" VALUES(3,'identity',1795401623936,'6825c9171706ac7637beb779c2ee8b510e0c9ed7cbaa3e0e8b856462467a4457');
-INSERT INTO "schema_version" VALUES(4,'many_rows',1795401623936,'c3cb9f68bc211b400df2f79ede6ba0ca2a85f60f675ac3b94f4c0c42be350f52');
-INSERT INTO "schema_version" VALUES(5,'sessions',1795401623936,'177cdcbf67c565e785b4db803171bb49446024e3d68100ee02ba6eab576b6936');
-INSERT INTO "schema_version" VALUES(6,'audit',1795401623936,'c5109174576ffe856953c5ad9df0f6f1e12f7b6d4d6ab81555a4125d6dc163ad');
-INSERT INTO "schema_version" VALUES(7,'money',1795401623936,'a8fd4dd38af97623c8eb80820ff28265d006993f47c82140c007941fd2b80287');
-INSERT INTO "schema_version" VALUES(8,'kept_answers',1795401623936,'41515e4b6fbccf1421edb747ee92e8372be2254c4a5aa69f0cb9c3a2fe5e469b');
-INSERT INTO "schema_version" VALUES(9,'upstreams',1795401623936,'b7d7306c5add83edbc32fc5a135c6bb07fad91cecd101d0875b61180e287315a');
-INSERT INTO "schema_version" VALUES(10,'calls',1795401623936,'39b07925fe223d557c1632cc6263110742fc5ff6ce07be8ae8c8d4acfdde0635');
+INSERT INTO "schema_version" VALUES(1,'foundation',1795872292525,'4a064f00e692e7cee306e39a05459d2173edd9f0a4843ca9c04dcb8bddc9643f');
+INSERT INTO "schema_version" VALUES(2,'tasks',1795872292525,'1045fa6aa41a360e1ea2da28e98c02b869acd19f3fb232c84aeda56e9f306ad5');
+INSERT INTO "schema_version" VALUES(3,'identity',1795872292525,'6825c9171706ac7637beb779c2ee8b510e0c9ed7cbaa3e0e8b856462467a4457');
+INSERT INTO "schema_version" VALUES(4,'many_rows',1795872292525,'c3cb9f68bc211b400df2f79ede6ba0ca2a85f60f675ac3b94f4c0c42be350f52');
+INSERT INTO "schema_version" VALUES(5,'sessions',1795872292525,'177cdcbf67c565e785b4db803171bb49446024e3d68100ee02ba6eab576b6936');
+INSERT INTO "schema_version" VALUES(6,'audit',1795872292525,'c5109174576ffe856953c5ad9df0f6f1e12f7b6d4d6ab81555a4125d6dc163ad');
+INSERT INTO "schema_version" VALUES(7,'money',1795872292525,'a8fd4dd38af97623c8eb80820ff28265d006993f47c82140c007941fd2b80287');
+INSERT INTO "schema_version" VALUES(8,'kept_answers',1795872292525,'41515e4b6fbccf1421edb747ee92e8372be2254c4a5aa69f0cb9c3a2fe5e469b');
+INSERT INTO "schema_version" VALUES(9,'upstreams',1795872292525,'b7d7306c5add83edbc32fc5a135c6bb07fad91cecd101d0875b61180e287315a');
+INSERT INTO "schema_version" VALUES(10,'calls',1795872292525,'39b07925fe223d557c1632cc6263110742fc5ff6ce07be8ae8c8d4acfdde0635');
 CREATE TABLE signing_keys (
   kid            TEXT PRIMARY KEY,
   algorithm      TEXT NOT NULL,
@@ -404,7 +407,7 @@ CREATE TABLE signing_keys (
   signs_from     BIGINT NOT NULL,
   retires_at     BIGINT                        -- dropped from the JWKS after this
 );
-INSERT INTO "signing_keys" VALUES('haUvHjDuZ8KrVYfcDmc2l1djsagQ55AzUdvs8hOaGr4','ES256','{"crv":"P-256","kty":"EC","x":"hS4YpaxSZ91yfClAbB8bCBi94CCn0WOiNIBP2jQTbiE","y":"St4hMDlUIcJ3FSJToU0D9sduIaG1rXl9tpGmYFKCjR0","kid":"haUvHjDuZ8KrVYfcDmc2l1djsagQ55AzUdvs8hOaGr4","alg":"ES256","use":"sig"}','zldCDGhaTxoehWX2tLsF7tMYX3wxosk1u1pZzo5MSFvznyTI6enYSqnRWoR9kyIPz3hw+arJ06Vsmuy5qLKmthRsJPIslpWFHRTuhOfWSlLm9Q2zGNATzGorSNaGoAg6xS/u/N93yb5G9pltj4F/XeDsEHFbYiYpTkp4DPSNbVJWEC2MttvSOIuDIPGPnZz6+J+PDljFuJBElUUvHyMWTvaxuoOqsTnehgDYF3rzNrLeza1yEpNZFCCNK/rdQelDHk+yUuuWQcnZwRhT',1795401623963,1795401623963,NULL);
+INSERT INTO "signing_keys" VALUES('F8D8tkV2Nf4BvdVS5RCr6iFoIv0GM0JnyCw9-e0e3D8','ES256','{"crv":"P-256","kty":"EC","x":"gXqo77kDfwW7m9uTEunuR6TRfAw3UHQ72BOhEuiL0qw","y":"JGk-FB1cGF-8ZAVOS7Dctnv2EKoBAxjmJv-fisMT1cU","kid":"F8D8tkV2Nf4BvdVS5RCr6iFoIv0GM0JnyCw9-e0e3D8","alg":"ES256","use":"sig"}','jVUlpn7cElUa0vCPAxtGBzFiKviaejhLx0LwsDX+ebGqy4XUNMvXKP5uGK9vNTzP+HiHwt5rGM65hhx94KgGcPrv2327UV0ldeSK/WtoZvCj/OZ7NohvwqUI2Vx4pVmS0rGA7pVNFMhvZ+VpGCceM8yiYSPRWN4gKwpvEPyDdZvap2ckcOtZtohJqhch4JAI49k6frTKsmjD3t1uMZd8Lt2J4TG4VqEjcMewnWNc8WtedD3yjNE3A2sZ2F13ziWmxqcLbLiRMZ1bys9V',1795872292648,1795872292648,NULL);
 CREATE TABLE spend_caps (                      -- what somebody may spend, beyond what the settings say
   subject    TEXT NOT NULL,                    -- login:<grant>, wallet:<id>, wallet:<id>/tool:<server>/<tool>
   period     TEXT NOT NULL,                    -- day | month | ever
@@ -518,8 +521,8 @@ CREATE TABLE users (
   scope           TEXT NOT NULL,               -- ceiling, space separated
   created_at      BIGINT NOT NULL
 , tools TEXT NOT NULL DEFAULT '', expires_at BIGINT, invited_by TEXT, last_seen_at BIGINT);
-INSERT INTO "users" VALUES('usr_jjzaz4tmxvaquvadatkc','owner','owner','unclaimed',NULL,'*',1795401623963,'',NULL,NULL,NULL);
-INSERT INTO "users" VALUES('usr_6chyistrld2n3crxilz5','ada','user','invited',NULL,'mcp mcp:tools mcp:resources',1795401624429,'',NULL,'local:0',NULL);
+INSERT INTO "users" VALUES('usr_dtat3hpcpbbnkuhgzexu','owner','owner','unclaimed',NULL,'*',1795872292648,'',NULL,NULL,NULL);
+INSERT INTO "users" VALUES('usr_vov6li3qaxisb3dkvqug','ada','user','invited',NULL,'mcp mcp:tools mcp:resources',1795872294704,'',NULL,'local:0',NULL);
 CREATE TABLE voucher_uses (
   code_hash TEXT NOT NULL REFERENCES vouchers (code_hash) ON DELETE CASCADE,
   wallet    TEXT NOT NULL,
@@ -547,6 +550,7 @@ CREATE TABLE wallets (                         -- what somebody has here
   created_at BIGINT NOT NULL,
   updated_at BIGINT NOT NULL
 );
+INSERT INTO "wallets" VALUES('user:usr_dtat3hpcpbbnkuhgzexu','USD',1000000,0,1795872296504,1795872296504);
 CREATE UNIQUE INDEX device_codes_live_user_code ON device_codes (user_code_mac) WHERE state IN ('pending', 'approved');
 CREATE INDEX device_codes_by_expiry ON device_codes (expires_at);
 CREATE INDEX device_codes_by_requester ON device_codes (network, created_at);
@@ -592,6 +596,6 @@ CREATE INDEX charges_kept ON charges (caller, answered_at, answer_bytes) WHERE a
 CREATE INDEX upstream_trips_by_expiry ON upstream_trips (expires_at);
 CREATE INDEX calls_by_age ON calls (at);
 DELETE FROM "sqlite_sequence";
-INSERT INTO "sqlite_sequence" VALUES('audit',12);
+INSERT INTO "sqlite_sequence" VALUES('audit',13);
 INSERT INTO "sqlite_sequence" VALUES('changes',3);
 COMMIT;

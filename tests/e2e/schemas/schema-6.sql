@@ -1,5 +1,5 @@
--- ostiary-key-1:df323a3b5994:Qy3l3S29mrGvOa20OphRmTn8kQK8gxWUKIU8uzWtY6Y
--- ost_vsyvnbkXeOGF9jtRcWBrOETmhyVVE2XDShvsI9hJQ283BFnP1
+-- ostiary-key-1:d04ac5d6d625:SbyVOmUmoOyw00xTFeqbbj1r_CHdjL1RvKFZ2aojrg0
+-- ost_2JvTXhsy1MMmFkljvCxQJ8hDBklaeMN9HJrkvcBpiTz3pkocX
 PRAGMA application_id = 1330861145;
 BEGIN TRANSACTION;
 CREATE TABLE api_keys (
@@ -18,15 +18,15 @@ CREATE TABLE api_keys (
   last_used_ip TEXT,
   revoked_at   BIGINT
 );
-INSERT INTO "api_keys" VALUES('key_qcawiafabk47o2m7k3lo','for-tests','usr_o6g54e573vbiuz42jesq','b0115a624d822ce671c038eda4d342dd1cf4c5051f9f68aa635f656e971b57ca','FnP1',NULL,'mcp','','local:0',1795369047014,NULL,NULL,NULL,NULL);
+INSERT INTO "api_keys" VALUES('key_xzwq4vpuqsoy7cbmfaym','for-tests','usr_vqeigpi6ovntyes5dhdd','f81c591c4b2cc43ac3d8ff94bc0461fbf595e4c10e23fe4adf471af7194890c4','kocX',NULL,'mcp','','local:0',1795872242994,NULL,NULL,NULL,NULL);
 CREATE TABLE attempts (                        -- failed or counted tries, for throttling
   bucket   TEXT NOT NULL,                      -- e.g. signin:user:usr_1, entry:session:…; never a secret
   at       BIGINT NOT NULL,
   sequence INTEGER NOT NULL,                   -- tells tries of one millisecond apart
   PRIMARY KEY (bucket, at, sequence)
 );
-INSERT INTO "attempts" VALUES('device:around 127.0.0.0/24',1795369047357,0);
-INSERT INTO "attempts" VALUES('device:around 127.0.0.0/24',1795369052653,0);
+INSERT INTO "attempts" VALUES('device:around 127.0.0.0/24',1795872244465,0);
+INSERT INTO "attempts" VALUES('device:around 127.0.0.0/24',1795872250031,0);
 CREATE TABLE audit (
   seq        INTEGER PRIMARY KEY AUTOINCREMENT,
   at         BIGINT NOT NULL,
@@ -39,18 +39,18 @@ CREATE TABLE audit (
   outcome    TEXT NOT NULL,                    -- ok | refused
   reason     TEXT NOT NULL DEFAULT ''
 , mac TEXT NOT NULL DEFAULT '', first BIGINT, seal  TEXT);
-INSERT INTO "audit" VALUES(1,1795369046349,'user.added','local:setup',NULL,NULL,NULL,NULL,'ok','usr_o6g54e573vbiuz42jesq owner, unclaimed','e4212bfaaea9d059918da557f59840b78ef4a52429358ac661622ddcbd321dc9',NULL,NULL);
-INSERT INTO "audit" VALUES(2,1795369046349,'client.added','local:setup','ostiary-cli',NULL,NULL,NULL,'ok','built in','41cf5ff0d7842807306e6277c022b8250712e97a806351ac2865373ba876abcf',NULL,NULL);
-INSERT INTO "audit" VALUES(3,1795369046349,'key.added','local:setup',NULL,NULL,NULL,NULL,'ok','2Nnkf9eUnOkq6bvyR7KgDZ7Y1mQaB0eX0KO6-aGJmUo','d31af2760c2e0b05e48ae3c5145988c887d77367f0749d844c9d3dcbfbeeb017',NULL,NULL);
-INSERT INTO "audit" VALUES(4,1795369046349,'key.added','local:setup',NULL,NULL,NULL,NULL,'ok','rt1','d633ffb21c15453f1ae438fcac1d6ae42d182348504b8b1e3bb390e52db2229a',NULL,NULL);
-INSERT INTO "audit" VALUES(5,1795369046595,'client.added','local:0','a-program',NULL,NULL,NULL,'ok','','3463d498701f36bfb8c0463fed667f184a84a4b7e7aaed689061b3dce1fcd583',NULL,NULL);
-INSERT INTO "audit" VALUES(6,1795369046802,'invite.link_made','local:0',NULL,NULL,NULL,NULL,'ok','usr_knm3v7tye5abyavkdhij','25e2b950d7826343bae4f30e842d45e759269a235ffc1d5e839d55a7331e90fa',NULL,NULL);
-INSERT INTO "audit" VALUES(7,1795369046802,'user.invited','local:0',NULL,NULL,NULL,NULL,'ok','usr_knm3v7tye5abyavkdhij ada','4d9b40d9344dc7d6d0be8040007bf97c2896a0b5b6989b29aa51f7342c0782b8',NULL,NULL);
-INSERT INTO "audit" VALUES(8,1795369047014,'api_key.created','local:0',NULL,'key_qcawiafabk47o2m7k3lo',NULL,NULL,'ok','','8927c2152739d35f9d18a13a5d3374b01b6deb2e551190f1e4630c2571a67a5c',NULL,NULL);
-INSERT INTO "audit" VALUES(9,1795369047357,'device.requested','client:ostiary-cli','ostiary-cli',NULL,'127.0.0.1','ostiary/0.1.0','ok','dev_qxpoajbqcmjqcnmlr3g6','09a13a24f68250aa2a1d49a3d5d3d4773e764514bda4493537409987b13d57b0',NULL,NULL);
-INSERT INTO "audit" VALUES(10,1795369047583,'device.approved','local:0','ostiary-cli',NULL,'127.0.0.1','ostiary/0.1.0','ok','dev_qxpoajbqcmjqcnmlr3g6','f59941dd6cd3886894334b8c27ea3bcdf395eac53be3c5bdb8df070aef56aac0',NULL,NULL);
-INSERT INTO "audit" VALUES(11,1795369052380,'device.redeemed','client:ostiary-cli','ostiary-cli','grt_vtln2a7cs6iwzukrenyd','127.0.0.1','ostiary/0.1.0','ok','dev_qxpoajbqcmjqcnmlr3g6','cbeecc66083f5801eb0bf2c5b320068511f18dfb67c2ae96a4175495e2345ba7',NULL,NULL);
-INSERT INTO "audit" VALUES(12,1795369052653,'device.requested','client:ostiary-cli','ostiary-cli',NULL,'127.0.0.1','python-httpx2/2.16.2','ok','dev_aztrrokudkbngpeoum2h','617ae4d442ec6ef3d3b92334a909a4f6c32335288867bd6ac230cdb80c34df00',NULL,NULL);
+INSERT INTO "audit" VALUES(1,1795872240190,'user.added','local:setup',NULL,NULL,NULL,NULL,'ok','usr_vqeigpi6ovntyes5dhdd owner, unclaimed','ce9a567f02d0b76211d10102b6c4a3f8d41eedbe6480a1d15980b4b5f18f78fe',NULL,NULL);
+INSERT INTO "audit" VALUES(2,1795872240190,'client.added','local:setup','ostiary-cli',NULL,NULL,NULL,'ok','built in','2fc60bd96da228309291c43795e79b27ccc18d88666ac1e0d2632830f6be684e',NULL,NULL);
+INSERT INTO "audit" VALUES(3,1795872240190,'key.added','local:setup',NULL,NULL,NULL,NULL,'ok','yzRvH60QVYNaS8GP8iGZSDYKZWuhzJEA1ADNmKTaMZA','550379f8a3c8baf8ed676570385d1184b1962e896ee9136a325207fe7e5105d8',NULL,NULL);
+INSERT INTO "audit" VALUES(4,1795872240190,'key.added','local:setup',NULL,NULL,NULL,NULL,'ok','rt1','470ef17e6b68235e0da575fc5033c3f9778ccd0f6d1be4d86e71821e1b85f208',NULL,NULL);
+INSERT INTO "audit" VALUES(5,1795872241213,'client.added','local:0','a-program',NULL,NULL,NULL,'ok','','43feb4009a8c2052ad846e31d53777ea0b42f42d93919bb8e750eaddbf80c513',NULL,NULL);
+INSERT INTO "audit" VALUES(6,1795872242028,'invite.link_made','local:0',NULL,NULL,NULL,NULL,'ok','usr_g3iu4c7xos5drgu6gfyn','db1d9bda8b03da6796ec61ffca0f04db9c31d68dcce254269ec38f6447ba4186',NULL,NULL);
+INSERT INTO "audit" VALUES(7,1795872242028,'user.invited','local:0',NULL,NULL,NULL,NULL,'ok','usr_g3iu4c7xos5drgu6gfyn ada','bedd96df5abed935ae45fc522e2cc6b8c77057bb786ffd88636f1e02587b8dc0',NULL,NULL);
+INSERT INTO "audit" VALUES(8,1795872242994,'api_key.created','local:0',NULL,'key_xzwq4vpuqsoy7cbmfaym',NULL,NULL,'ok','','342dbaf6d1eaa93c43e27be6ed62fac9eebb2fa5e8f6be3cb221c7d3f0693479',NULL,NULL);
+INSERT INTO "audit" VALUES(9,1795872244465,'device.requested','client:ostiary-cli','ostiary-cli',NULL,'127.0.0.1','ostiary/0.1.0','ok','dev_ig7huknijlo7qgqmop3i','3c6a7c64af17b6453d453314fb56bf626d4660c6ba09b2310c87f6a468972913',NULL,NULL);
+INSERT INTO "audit" VALUES(10,1795872245503,'device.approved','local:0','ostiary-cli',NULL,'127.0.0.1','ostiary/0.1.0','ok','dev_ig7huknijlo7qgqmop3i','7dd2d501d4c52d92ff0a0d4a833d2bfb31afcb639fa4dbe8574167c1dca18c5c',NULL,NULL);
+INSERT INTO "audit" VALUES(11,1795872249511,'device.redeemed','client:ostiary-cli','ostiary-cli','grt_3vsrbeh44ccl3kyno4mq','127.0.0.1','ostiary/0.1.0','ok','dev_ig7huknijlo7qgqmop3i','6c66e55044576c10ad24621d2e949f508ac18ae99259d5a14c8a98a8415945d3',NULL,NULL);
+INSERT INTO "audit" VALUES(12,1795872250031,'device.requested','client:ostiary-cli','ostiary-cli',NULL,'127.0.0.1','python-httpx2/2.16.2','ok','dev_lexmmfw75kilzjogzttx','dac0e009aa4e6866c07e0ea7da7fac2516ce57a2826ea7b031f9591a6072d0ef',NULL,NULL);
 CREATE TABLE authorization_codes (
   id           TEXT PRIMARY KEY,
   code_hash    TEXT NOT NULL UNIQUE,           -- SHA-256
@@ -86,9 +86,9 @@ CREATE TABLE changes (                         -- what other processes must forg
   kind      TEXT NOT NULL,                     -- grant | user | client | key
   entity_id TEXT NOT NULL
 );
-INSERT INTO "changes" VALUES(1,1795369046350,'key','2Nnkf9eUnOkq6bvyR7KgDZ7Y1mQaB0eX0KO6-aGJmUo');
-INSERT INTO "changes" VALUES(2,1795369046350,'key','rt1');
-INSERT INTO "changes" VALUES(3,1795369047014,'api_key','key_qcawiafabk47o2m7k3lo');
+INSERT INTO "changes" VALUES(1,1795872240200,'key','yzRvH60QVYNaS8GP8iGZSDYKZWuhzJEA1ADNmKTaMZA');
+INSERT INTO "changes" VALUES(2,1795872240200,'key','rt1');
+INSERT INTO "changes" VALUES(3,1795872242994,'api_key','key_xzwq4vpuqsoy7cbmfaym');
 CREATE TABLE chores (                          -- maintenance: whoever holds the lease does it, once
   name        TEXT PRIMARY KEY,
   owner       TEXT,                            -- boot id
@@ -96,7 +96,7 @@ CREATE TABLE chores (                          -- maintenance: whoever holds the
   fence       BIGINT NOT NULL,
   last_run_at BIGINT
 );
-INSERT INTO "chores" VALUES('sweep',NULL,0,1,1795369046386);
+INSERT INTO "chores" VALUES('sweep',NULL,0,1,1795872240301);
 CREATE TABLE client_assertions (               -- private_key_jwt: each assertion counts once
   client_id  TEXT NOT NULL,
   jti_hash   TEXT NOT NULL,                    -- SHA-256
@@ -125,8 +125,8 @@ CREATE TABLE clients (
   created_at    BIGINT NOT NULL,
   last_used_at  BIGINT
 , client_uri TEXT NOT NULL DEFAULT '', jwks TEXT, jwks_uri TEXT, metadata TEXT NOT NULL DEFAULT '{}', registration_hash TEXT, network TEXT, authorized_at BIGINT, server TEXT, introspects INTEGER NOT NULL DEFAULT 0);
-INSERT INTO "clients" VALUES('ostiary-cli','builtin','Ostiary in a terminal',NULL,'none','urn:ietf:params:oauth:grant-type:device_code authorization_code refresh_token','http://127.0.0.1/callback','*','enabled',1795369046349,1795369052380,'',NULL,NULL,'{}',NULL,NULL,1795369052380,NULL,0);
-INSERT INTO "clients" VALUES('a-program','registered','a program',NULL,'none','urn:ietf:params:oauth:grant-type:device_code','','*','enabled',1795369046595,NULL,'',NULL,NULL,'{}',NULL,NULL,NULL,NULL,0);
+INSERT INTO "clients" VALUES('ostiary-cli','builtin','Ostiary in a terminal',NULL,'none','urn:ietf:params:oauth:grant-type:device_code authorization_code refresh_token','http://127.0.0.1/callback','*','enabled',1795872240190,1795872249511,'',NULL,NULL,'{}',NULL,NULL,1795872249511,NULL,0);
+INSERT INTO "clients" VALUES('a-program','registered','a program',NULL,'none','urn:ietf:params:oauth:grant-type:device_code','','*','enabled',1795872241213,NULL,'',NULL,NULL,'{}',NULL,NULL,NULL,NULL,0);
 CREATE TABLE consents (                        -- what a person said yes to, so that the same is not asked every day
   user_id       TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,
   client_id     TEXT NOT NULL REFERENCES clients (id) ON DELETE CASCADE,
@@ -162,8 +162,8 @@ CREATE TABLE device_codes (
   granted_scope    TEXT,
   grant_id         TEXT                        -- set when used
 );
-INSERT INTO "device_codes" VALUES('dev_qxpoajbqcmjqcnmlr3g6','db9db67566dc9a3d47a8a664ee2569896e8b812284cf7b463a344c9aa1af143b','917f36e34e3c0c84582119a3078827b8fe20ef763f61e33a7ae9eab23969c663','ostiary-cli','ostiary 0.1.0','vm','main','http://127.0.0.1:34625','mcp','127.0.0.1','127.0.0.1','ostiary/0.1.0','used',5,NULL,1795369047357,1795369647357,1795369047583,'local:0','usr_o6g54e573vbiuz42jesq','mcp','grt_vtln2a7cs6iwzukrenyd');
-INSERT INTO "device_codes" VALUES('dev_aztrrokudkbngpeoum2h','42c7b9ccada6299d5b75d83af7a1cd40860b859ea9c7cb470fd06e4a66318bbb','264e192de577e743122776f5dd9414c4692d9d016621c386b7f777c2431ded11','ostiary-cli','','','main','http://127.0.0.1:34625','mcp mcp:tools mcp:resources','127.0.0.1','127.0.0.1','python-httpx2/2.16.2','pending',5,NULL,1795369052653,1795369652653,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "device_codes" VALUES('dev_ig7huknijlo7qgqmop3i','f1f89e0a082481330de6a523c496dce2748788bc75d0df0e9e29ffdc28befa66','d61dd568fcd382dd57c032939ff02cb2842ea8f14c42112c64a3a27c56af2e0c','ostiary-cli','ostiary 0.1.0','vm','main','http://127.0.0.1:41357','mcp','127.0.0.1','127.0.0.1','ostiary/0.1.0','used',5,NULL,1795872244465,1795872844465,1795872245503,'local:0','usr_vqeigpi6ovntyes5dhdd','mcp','grt_3vsrbeh44ccl3kyno4mq');
+INSERT INTO "device_codes" VALUES('dev_lexmmfw75kilzjogzttx','589f264d3eebf27353d3d1cb3898b2348cf1ff393a84d9e8e0cd6085ec7ad3a9','aba5bed05e5a202f39c55ccfcfad704bf45037eea3f88518a086311f6a1c28bf','ostiary-cli','','','main','http://127.0.0.1:41357','mcp mcp:tools mcp:resources','127.0.0.1','127.0.0.1','python-httpx2/2.16.2','pending',5,NULL,1795872250031,1795872850031,NULL,NULL,NULL,NULL,NULL);
 CREATE TABLE ended_sessions (
   id_hash    TEXT PRIMARY KEY,                 -- SHA-256
   expires_at BIGINT NOT NULL                   -- when the id opens nothing any more anyway
@@ -192,14 +192,14 @@ CREATE TABLE grants (                          -- one row per login; its refresh
   revoked_at     BIGINT,
   revoked_reason TEXT
 , how TEXT NOT NULL DEFAULT 'device', redirect_host TEXT NOT NULL DEFAULT '', last_ip TEXT NOT NULL DEFAULT '', jkt TEXT);
-INSERT INTO "grants" VALUES('grt_vtln2a7cs6iwzukrenyd','user','usr_o6g54e573vbiuz42jesq','ostiary-cli','ostiary 0.1.0','vm','main','http://127.0.0.1:34625','mcp','127.0.0.1','ostiary/0.1.0','local:0',1795369047583,1795369052380,1,'epo_laynxpstr5hd67rc43pc',1795369052380,1795369052380,1797961052380,1797961052380,NULL,NULL,'device','','127.0.0.1',NULL);
+INSERT INTO "grants" VALUES('grt_3vsrbeh44ccl3kyno4mq','user','usr_vqeigpi6ovntyes5dhdd','ostiary-cli','ostiary 0.1.0','vm','main','http://127.0.0.1:41357','mcp','127.0.0.1','ostiary/0.1.0','local:0',1795872245503,1795872249511,1,'epo_3yyg4cafgdzconpwdy2l',1795872249511,1795872249511,1798464249511,1798464249511,NULL,NULL,'device','','127.0.0.1',NULL);
 CREATE TABLE meta (
   key   TEXT PRIMARY KEY,
   value TEXT NOT NULL
 );
-INSERT INTO "meta" VALUES('key_fingerprint','df323a3b5994:54d6f4ee899f2a6ed957a3f1ffa93c73');
-INSERT INTO "meta" VALUES('audit_chain','2:0::12:617ae4d442ec6ef3d3b92334a909a4f6c32335288867bd6ac230cdb80c34df00:0:0 ecd05bcf51c4a606bd20e6a1cf456f00d8cff41cc46806ad94d7d9759a3b67d6');
-INSERT INTO "meta" VALUES('refresh_epoch','epo_laynxpstr5hd67rc43pc');
+INSERT INTO "meta" VALUES('key_fingerprint','d04ac5d6d625:ec53a9eeda3685807d7e93de0aaf5c3a');
+INSERT INTO "meta" VALUES('audit_chain','2:0::12:dac0e009aa4e6866c07e0ea7da7fac2516ce57a2826ea7b031f9591a6072d0ef:0:0 6e5abb6607cdc5c970c1dedc3ad14bc95ae2c76a437ece843562acfe0c57b865');
+INSERT INTO "meta" VALUES('refresh_epoch','epo_3yyg4cafgdzconpwdy2l');
 CREATE TABLE one_time_links (
   token_hash TEXT PRIMARY KEY,                 -- SHA-256
   kind       TEXT NOT NULL,                    -- claim
@@ -208,7 +208,7 @@ CREATE TABLE one_time_links (
   expires_at BIGINT NOT NULL,
   used_at    BIGINT
 );
-INSERT INTO "one_time_links" VALUES('63a02decf407d12b8ce54ea353ef274877b8ae0d79ec67e7d737c6abb6e86625','invite','usr_knm3v7tye5abyavkdhij',1795369046802,1795628246802,NULL);
+INSERT INTO "one_time_links" VALUES('fff9055940f5b524366d0be9a1088d8b39e963a357245c4c3df966ab7d722423','invite','usr_g3iu4c7xos5drgu6gfyn',1795872242028,1796131442028,NULL);
 CREATE TABLE passkey_challenges (              -- those that were answered: each counts once. Open ones need no row
   challenge_hash TEXT PRIMARY KEY,             -- SHA-256
   used_at        BIGINT NOT NULL,
@@ -238,14 +238,14 @@ CREATE TABLE refresh_keys (                    -- what refresh tokens are proven
   created_at     BIGINT NOT NULL,
   accepted_until BIGINT                        -- when its last login is over; NULL: it was not replaced
 );
-INSERT INTO "refresh_keys" VALUES(1,'hGRTT/SIxHB9kZ9IAvKwYfnFeDrRDpWo1s/fPaas8fLrBE+jJ9TFi9NmRrPVfN3u3te5zfgaeQhaqEgX',1795369046349,NULL);
+INSERT INTO "refresh_keys" VALUES(1,'6GkMsVk+/XWjhRke4LB05mIcPSydGziRiLQRXxrfN3E5PB0LY8f5J5v5K5biZ48CA3fh+9lBZ1YI3yjS',1795872240190,NULL);
 CREATE TABLE schema_version (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL, sha256 TEXT);
-INSERT INTO "schema_version" VALUES(1,'foundation',1795369046310,'4a064f00e692e7cee306e39a05459d2173edd9f0a4843ca9c04dcb8bddc9643f');
-INSERT INTO "schema_version" VALUES(2,'tasks',1795369046310,'1045fa6aa41a360e1ea2da28e98c02b869acd19f3fb232c84aeda56e9f306ad5');
-INSERT INTO "schema_version" VALUES(3,'identity',1795369046310,'6825c9171706ac7637beb779c2ee8b510e0c9ed7cbaa3e0e8b856462467a4457');
-INSERT INTO "schema_version" VALUES(4,'many_rows',1795369046310,'c3cb9f68bc211b400df2f79ede6ba0ca2a85f60f675ac3b94f4c0c42be350f52');
-INSERT INTO "schema_version" VALUES(5,'sessions',1795369046310,'177cdcbf67c565e785b4db803171bb49446024e3d68100ee02ba6eab576b6936');
-INSERT INTO "schema_version" VALUES(6,'audit',1795369046310,'c5109174576ffe856953c5ad9df0f6f1e12f7b6d4d6ab81555a4125d6dc163ad');
+INSERT INTO "schema_version" VALUES(1,'foundation',1795872240069,'4a064f00e692e7cee306e39a05459d2173edd9f0a4843ca9c04dcb8bddc9643f');
+INSERT INTO "schema_version" VALUES(2,'tasks',1795872240069,'1045fa6aa41a360e1ea2da28e98c02b869acd19f3fb232c84aeda56e9f306ad5');
+INSERT INTO "schema_version" VALUES(3,'identity',1795872240069,'6825c9171706ac7637beb779c2ee8b510e0c9ed7cbaa3e0e8b856462467a4457');
+INSERT INTO "schema_version" VALUES(4,'many_rows',1795872240069,'c3cb9f68bc211b400df2f79ede6ba0ca2a85f60f675ac3b94f4c0c42be350f52');
+INSERT INTO "schema_version" VALUES(5,'sessions',1795872240069,'177cdcbf67c565e785b4db803171bb49446024e3d68100ee02ba6eab576b6936');
+INSERT INTO "schema_version" VALUES(6,'audit',1795872240069,'c5109174576ffe856953c5ad9df0f6f1e12f7b6d4d6ab81555a4125d6dc163ad');
 CREATE TABLE signing_keys (
   kid            TEXT PRIMARY KEY,
   algorithm      TEXT NOT NULL,
@@ -255,7 +255,7 @@ CREATE TABLE signing_keys (
   signs_from     BIGINT NOT NULL,
   retires_at     BIGINT                        -- dropped from the JWKS after this
 );
-INSERT INTO "signing_keys" VALUES('2Nnkf9eUnOkq6bvyR7KgDZ7Y1mQaB0eX0KO6-aGJmUo','ES256','{"crv":"P-256","kty":"EC","x":"GGiqlSfeckWCf0t2qbnvEKG3dJAHI_oP3KyPPjNn_6U","y":"tiHQ1bhOJOKZ0W3P2iFePvDC8DVYCKpA74z1kKcPK5w","kid":"2Nnkf9eUnOkq6bvyR7KgDZ7Y1mQaB0eX0KO6-aGJmUo","alg":"ES256","use":"sig"}','80tVp5SJGBpyRJBhbdkvk0Z+Q869QQoIX8r4Zc4mPG4j6WqcDcmjnYzxk2REDZqoxT0oD2yzwnIkAvRNtR8zwBnJ+704JI5zB7BVWTNAeSYSQvSr7qwH7GT0LICObTK1ONfY2JVLX89oxPg5XT3O0OMpQcSa8vHYtq7mZ93YYPWlEGgfWVK32NTUn47KmHOsDdKwo3oihNBh5d/phF47qH+sDUsPqkbe686R/3kfKWKC527E5QXT2PIaW7NSH5mQxHTY80c1hU4CIW6x',1795369046349,1795369046349,NULL);
+INSERT INTO "signing_keys" VALUES('yzRvH60QVYNaS8GP8iGZSDYKZWuhzJEA1ADNmKTaMZA','ES256','{"crv":"P-256","kty":"EC","x":"M8gWsfrF_CLCDm0a1-4hGKy6jKLAYsfjaPMvR_fgvpc","y":"VCM1C2z2aAgLtFort_dArrMu60ZNFoB1DKBpj362XoQ","kid":"yzRvH60QVYNaS8GP8iGZSDYKZWuhzJEA1ADNmKTaMZA","alg":"ES256","use":"sig"}','aCgPCnB2KnC18MnOHbxWWAPO4Hf04WjLynAciaPXPNShlvEZKdSJxOYZcK2+lKlu5tPS3npE4fkODx4Np69dceVPuofdSGxDHmD9vZcxj9V7JIBpVjztTZEGommIfU8tf3I34+CveoYG9hkW6Px8GnuvFb+D1e4N9EKlLz/KC5uFqIej3+JtFr8ElVOD76zXOKcrCfVBDPJ3RHLn06UhEZpLPzxw8puqF4uC3Shpjg/IgltTeLqu/sOhcQgLcpR0uH8pwoD1qBLU8F6K',1795872240190,1795872240190,NULL);
 CREATE TABLE task_parts (                      -- apart from the row above, which is written often and stays small
   id_hash TEXT NOT NULL REFERENCES tasks (id_hash) ON DELETE CASCADE,
   name    TEXT NOT NULL,                       -- order | checkpoint | events | ending
@@ -315,8 +315,8 @@ CREATE TABLE users (
   scope           TEXT NOT NULL,               -- ceiling, space separated
   created_at      BIGINT NOT NULL
 , tools TEXT NOT NULL DEFAULT '', expires_at BIGINT, invited_by TEXT, last_seen_at BIGINT);
-INSERT INTO "users" VALUES('usr_o6g54e573vbiuz42jesq','owner','owner','unclaimed',NULL,'*',1795369046349,'',NULL,NULL,NULL);
-INSERT INTO "users" VALUES('usr_knm3v7tye5abyavkdhij','ada','user','invited',NULL,'mcp mcp:tools mcp:resources',1795369046802,'',NULL,'local:0',NULL);
+INSERT INTO "users" VALUES('usr_vqeigpi6ovntyes5dhdd','owner','owner','unclaimed',NULL,'*',1795872240190,'',NULL,NULL,NULL);
+INSERT INTO "users" VALUES('usr_g3iu4c7xos5drgu6gfyn','ada','user','invited',NULL,'mcp mcp:tools mcp:resources',1795872242028,'',NULL,'local:0',NULL);
 CREATE UNIQUE INDEX device_codes_live_user_code ON device_codes (user_code_mac) WHERE state IN ('pending', 'approved');
 CREATE INDEX device_codes_by_expiry ON device_codes (expires_at);
 CREATE INDEX device_codes_by_requester ON device_codes (network, created_at);

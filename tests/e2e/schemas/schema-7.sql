@@ -1,5 +1,5 @@
--- ostiary-key-1:1b26e37f1670:YW7769J0hxGW_-yXaXPBQaYHO6BNe1CyWUXKely2IJs
--- ost_6D1YpILnDkddW08Q30cxg4BvTLW1yHPdgFr0k0f2HJA35iCU2
+-- ostiary-key-1:8bf95984cfa9:EIhsvw9JnnO_xBIb9_CDq8kE89MqMbxzrMzvbNhlZOI
+-- ost_R0ir3AaelvJeQhntSKPhAbwvYZcyGwLo1eJlubusDWj1duv2x
 PRAGMA application_id = 1330861145;
 BEGIN TRANSACTION;
 CREATE TABLE accounts (                        -- the books' other side: what movements brought, less what they took
@@ -7,6 +7,7 @@ CREATE TABLE accounts (                        -- the books' other side: what mo
   currency TEXT NOT NULL,
   balance  BIGINT NOT NULL
 );
+INSERT INTO "accounts" VALUES('granted','USD',-1000000);
 CREATE TABLE api_keys (
   id           TEXT PRIMARY KEY,               -- key_…; for Basic also the user name
   name         TEXT NOT NULL,
@@ -23,15 +24,15 @@ CREATE TABLE api_keys (
   last_used_ip TEXT,
   revoked_at   BIGINT
 );
-INSERT INTO "api_keys" VALUES('key_liejwxteb44opvt544hx','for-tests','usr_hxofmuatkys5wlrykem4','04d29d1733cb60845a26aa299527ffc894088c93545d7eca8e2907d2d2256363','iCU2',NULL,'mcp','','local:0',1795382200754,NULL,NULL,NULL,NULL);
+INSERT INTO "api_keys" VALUES('key_txbu6qybcnfzvzmmcpqv','for-tests','usr_x2kpbgq4lrdshxbd2fob','c867f160866021838c40a3b3a18a99fe4cba86f4d31e8305b91c4e8632c4df5b','uv2x',NULL,'mcp','','local:0',1795872254518,NULL,NULL,NULL,NULL);
 CREATE TABLE attempts (                        -- failed or counted tries, for throttling
   bucket   TEXT NOT NULL,                      -- e.g. signin:user:usr_1, entry:session:…; never a secret
   at       BIGINT NOT NULL,
   sequence INTEGER NOT NULL,                   -- tells tries of one millisecond apart
   PRIMARY KEY (bucket, at, sequence)
 );
-INSERT INTO "attempts" VALUES('device:around 127.0.0.0/24',1795382201217,0);
-INSERT INTO "attempts" VALUES('device:around 127.0.0.0/24',1795382206496,0);
+INSERT INTO "attempts" VALUES('device:around 127.0.0.0/24',1795872256612,0);
+INSERT INTO "attempts" VALUES('device:around 127.0.0.0/24',1795872262570,0);
 CREATE TABLE audit (
   seq        INTEGER PRIMARY KEY AUTOINCREMENT,
   at         BIGINT NOT NULL,
@@ -44,18 +45,19 @@ CREATE TABLE audit (
   outcome    TEXT NOT NULL,                    -- ok | refused
   reason     TEXT NOT NULL DEFAULT ''
 , mac TEXT NOT NULL DEFAULT '', first BIGINT, seal  TEXT);
-INSERT INTO "audit" VALUES(1,1795382199776,'user.added','local:setup',NULL,NULL,NULL,NULL,'ok','usr_hxofmuatkys5wlrykem4 owner, unclaimed','c38af5b388f0e137e038efcca2b50629db3691f424c038cf89ef025238518fb2',NULL,NULL);
-INSERT INTO "audit" VALUES(2,1795382199776,'client.added','local:setup','ostiary-cli',NULL,NULL,NULL,'ok','built in','ca3af283610105f7fdabf757d5e47caab4ca47a3e23313cc5d255077786a9cf8',NULL,NULL);
-INSERT INTO "audit" VALUES(3,1795382199776,'key.added','local:setup',NULL,NULL,NULL,NULL,'ok','bgLAOY1l9Z7SQM5BM3pzj-WrmYxDEa76yk1AMYLPryE','5fe64b6c68141fa87781d4cbda8980a64a2d1ee7c2756865adb3f2e74e31ab4e',NULL,NULL);
-INSERT INTO "audit" VALUES(4,1795382199776,'key.added','local:setup',NULL,NULL,NULL,NULL,'ok','rt1','0545363faad5ce1b6e1e6ab68e89ffea0e74847e96e362361487341c14d89331',NULL,NULL);
-INSERT INTO "audit" VALUES(5,1795382200118,'client.added','local:0','a-program',NULL,NULL,NULL,'ok','','ad019148c4adbb48ac32408c3e33dbfce2203ba26b93b0a69aae47ba58ee46d5',NULL,NULL);
-INSERT INTO "audit" VALUES(6,1795382200418,'invite.link_made','local:0',NULL,NULL,NULL,NULL,'ok','usr_bpauwvoidyy63caymhey','f6fe5d2897d49df3f27283b4d9a5c9b8d8ac6e99d27a42b33c1f3af39b415c10',NULL,NULL);
-INSERT INTO "audit" VALUES(7,1795382200418,'user.invited','local:0',NULL,NULL,NULL,NULL,'ok','usr_bpauwvoidyy63caymhey ada','97bce8d044a9c6b0f0c84a9a82a4d9cb34e0fa02a599e6f76431aaef460ed950',NULL,NULL);
-INSERT INTO "audit" VALUES(8,1795382200754,'api_key.created','local:0',NULL,'key_liejwxteb44opvt544hx',NULL,NULL,'ok','','a34b362cb7daf513fd0310eb9027e0d847f948302b3046357a438e81aac3de48',NULL,NULL);
-INSERT INTO "audit" VALUES(9,1795382201217,'device.requested','client:ostiary-cli','ostiary-cli',NULL,'127.0.0.1','ostiary/0.1.0','ok','dev_c6h5inxnc2hxmvjeead6','47da5180c539a226fea78a38821cdeedb36b8c28d7510b424fd0e2904adaa9f1',NULL,NULL);
-INSERT INTO "audit" VALUES(10,1795382201533,'device.approved','local:0','ostiary-cli',NULL,'127.0.0.1','ostiary/0.1.0','ok','dev_c6h5inxnc2hxmvjeead6','b9d3f1d6c10e257ef2489760924c555716a63a19459dc1e48e440d1878b6b0e2',NULL,NULL);
-INSERT INTO "audit" VALUES(11,1795382206250,'device.redeemed','client:ostiary-cli','ostiary-cli','grt_cnnsfldjtwdlcjux5ii5','127.0.0.1','ostiary/0.1.0','ok','dev_c6h5inxnc2hxmvjeead6','97e459a196a46c21a17e87d10d729a5eca5028fba73b1e77ca16a8d603d61be6',NULL,NULL);
-INSERT INTO "audit" VALUES(12,1795382206496,'device.requested','client:ostiary-cli','ostiary-cli',NULL,'127.0.0.1','python-httpx2/2.16.2','ok','dev_5fyp523vgq74prcimac3','5f6e00ba59751f374a75a487081c58cc01c902bf071a6b2620be3ab9c1c6f488',NULL,NULL);
+INSERT INTO "audit" VALUES(1,1795872252215,'user.added','local:setup',NULL,NULL,NULL,NULL,'ok','usr_x2kpbgq4lrdshxbd2fob owner, unclaimed','242a4df95f1cb88055425c0096bc875d37479fc4924613691cc1294086249bb2',NULL,NULL);
+INSERT INTO "audit" VALUES(2,1795872252215,'client.added','local:setup','ostiary-cli',NULL,NULL,NULL,'ok','built in','ce672ce8e5a255a66876ee33f04fd64b9edfe27878806de1203249258e8b55a6',NULL,NULL);
+INSERT INTO "audit" VALUES(3,1795872252215,'key.added','local:setup',NULL,NULL,NULL,NULL,'ok','tzy7E3CM9xBq7L_jVqd915iB-mcSYug25WJ28tB4Y_A','64c6ab52532a993b76c8b3576a00d8c1571274071d42e5e0ef7672e6a3a49dac',NULL,NULL);
+INSERT INTO "audit" VALUES(4,1795872252215,'key.added','local:setup',NULL,NULL,NULL,NULL,'ok','rt1','7aea2546587370ee764ce63fffdd19c9f707904b12a5e76509a7f9a7dd4b8adc',NULL,NULL);
+INSERT INTO "audit" VALUES(5,1795872252832,'client.added','local:0','a-program',NULL,NULL,NULL,'ok','','51bc5e6c2c78b84c215c116e4c856c17a49af4857b11b50e915642c15958cb4d',NULL,NULL);
+INSERT INTO "audit" VALUES(6,1795872253728,'invite.link_made','local:0',NULL,NULL,NULL,NULL,'ok','usr_ykje5yqgbdftoomxihrr','fcbbbd048a83e6a93032a92f871f41579c610d659a7494dabeaa81b2c407948c',NULL,NULL);
+INSERT INTO "audit" VALUES(7,1795872253728,'user.invited','local:0',NULL,NULL,NULL,NULL,'ok','usr_ykje5yqgbdftoomxihrr ada','3b00b9817920d16993cd47267f9cba214b8c6f0ff71d1d677b7d2987495f0c6d',NULL,NULL);
+INSERT INTO "audit" VALUES(8,1795872254518,'api_key.created','local:0',NULL,'key_txbu6qybcnfzvzmmcpqv',NULL,NULL,'ok','','af8b2cbd56c626353b1a09a34cdf4bbe2d4ec27d8d0a3e3b2a8cf34ac00b4988',NULL,NULL);
+INSERT INTO "audit" VALUES(9,1795872255371,'ledger.granted','local:0',NULL,NULL,NULL,NULL,'ok','movement 1 gives user:usr_x2kpbgq4lrdshxbd2fob $1.00','f56940827e7edde2d28e68fe0bed13f82aff35267ec85df752d206db41113ff9',NULL,NULL);
+INSERT INTO "audit" VALUES(10,1795872256612,'device.requested','client:ostiary-cli','ostiary-cli',NULL,'127.0.0.1','ostiary/0.1.0','ok','dev_h6vftf5tykovoh77tuz7','e24f4ba36d5cf7a0a2315b83d36503383024821e467ebd480632bc91990de851',NULL,NULL);
+INSERT INTO "audit" VALUES(11,1795872257199,'device.approved','local:0','ostiary-cli',NULL,'127.0.0.1','ostiary/0.1.0','ok','dev_h6vftf5tykovoh77tuz7','8e56d192002b5db08952de39da70e1e9ea9e8c3bf77c036c584044b6fdbadeec',NULL,NULL);
+INSERT INTO "audit" VALUES(12,1795872261719,'device.redeemed','client:ostiary-cli','ostiary-cli','grt_jgwsdrsm2wej4f6e3gkx','127.0.0.1','ostiary/0.1.0','ok','dev_h6vftf5tykovoh77tuz7','2b2278a4b54e32baee3b27d1873797f1f01f4773770891b54721976db119529a',NULL,NULL);
+INSERT INTO "audit" VALUES(13,1795872262570,'device.requested','client:ostiary-cli','ostiary-cli',NULL,'127.0.0.1','python-httpx2/2.16.2','ok','dev_7x6ebkmsqpab4nmflkox','e8a1ed77884ddc4042ebdccbdaa1f58170e84024fb3f1763111b9596d15e4a26',NULL,NULL);
 CREATE TABLE authorization_codes (
   id           TEXT PRIMARY KEY,
   code_hash    TEXT NOT NULL UNIQUE,           -- SHA-256
@@ -91,9 +93,9 @@ CREATE TABLE changes (                         -- what other processes must forg
   kind      TEXT NOT NULL,                     -- grant | user | client | key
   entity_id TEXT NOT NULL
 );
-INSERT INTO "changes" VALUES(1,1795382199778,'key','bgLAOY1l9Z7SQM5BM3pzj-WrmYxDEa76yk1AMYLPryE');
-INSERT INTO "changes" VALUES(2,1795382199778,'key','rt1');
-INSERT INTO "changes" VALUES(3,1795382200754,'api_key','key_liejwxteb44opvt544hx');
+INSERT INTO "changes" VALUES(1,1795872252217,'key','tzy7E3CM9xBq7L_jVqd915iB-mcSYug25WJ28tB4Y_A');
+INSERT INTO "changes" VALUES(2,1795872252217,'key','rt1');
+INSERT INTO "changes" VALUES(3,1795872254518,'api_key','key_txbu6qybcnfzvzmmcpqv');
 CREATE TABLE charges (                         -- one priced call, whichever way it is paid for
   id           TEXT PRIMARY KEY,               -- chg_…
   call_key     TEXT NOT NULL,                  -- HMAC of caller, server, tool, and the idempotency key or else the arguments
@@ -130,7 +132,7 @@ CREATE TABLE chores (                          -- maintenance: whoever holds the
   fence       BIGINT NOT NULL,
   last_run_at BIGINT
 );
-INSERT INTO "chores" VALUES('sweep',NULL,0,1,1795382199829);
+INSERT INTO "chores" VALUES('sweep',NULL,0,1,1795872252265);
 CREATE TABLE client_assertions (               -- private_key_jwt: each assertion counts once
   client_id  TEXT NOT NULL,
   jti_hash   TEXT NOT NULL,                    -- SHA-256
@@ -159,8 +161,8 @@ CREATE TABLE clients (
   created_at    BIGINT NOT NULL,
   last_used_at  BIGINT
 , client_uri TEXT NOT NULL DEFAULT '', jwks TEXT, jwks_uri TEXT, metadata TEXT NOT NULL DEFAULT '{}', registration_hash TEXT, network TEXT, authorized_at BIGINT, server TEXT, introspects INTEGER NOT NULL DEFAULT 0);
-INSERT INTO "clients" VALUES('ostiary-cli','builtin','Ostiary in a terminal',NULL,'none','urn:ietf:params:oauth:grant-type:device_code authorization_code refresh_token','http://127.0.0.1/callback','*','enabled',1795382199776,1795382206250,'',NULL,NULL,'{}',NULL,NULL,1795382206250,NULL,0);
-INSERT INTO "clients" VALUES('a-program','registered','a program',NULL,'none','urn:ietf:params:oauth:grant-type:device_code','','*','enabled',1795382200118,NULL,'',NULL,NULL,'{}',NULL,NULL,NULL,NULL,0);
+INSERT INTO "clients" VALUES('ostiary-cli','builtin','Ostiary in a terminal',NULL,'none','urn:ietf:params:oauth:grant-type:device_code authorization_code refresh_token','http://127.0.0.1/callback','*','enabled',1795872252215,1795872261719,'',NULL,NULL,'{}',NULL,NULL,1795872261719,NULL,0);
+INSERT INTO "clients" VALUES('a-program','registered','a program',NULL,'none','urn:ietf:params:oauth:grant-type:device_code','','*','enabled',1795872252832,NULL,'',NULL,NULL,'{}',NULL,NULL,NULL,NULL,0);
 CREATE TABLE consents (                        -- what a person said yes to, so that the same is not asked every day
   user_id       TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,
   client_id     TEXT NOT NULL REFERENCES clients (id) ON DELETE CASCADE,
@@ -196,8 +198,8 @@ CREATE TABLE device_codes (
   granted_scope    TEXT,
   grant_id         TEXT                        -- set when used
 );
-INSERT INTO "device_codes" VALUES('dev_c6h5inxnc2hxmvjeead6','8f9e1627fdefaab3e4e6f01e47e47fd55f5b4f2c29ea1c25f7b559032f828fa1','91cbf002b97a1a8ccba8763884625f917e01fbdf8523b0c4f6613312bcd0dfb7','ostiary-cli','ostiary 0.1.0','vm','main','http://127.0.0.1:39871','mcp','127.0.0.1','127.0.0.1','ostiary/0.1.0','used',5,NULL,1795382201217,1795382801217,1795382201533,'local:0','usr_hxofmuatkys5wlrykem4','mcp','grt_cnnsfldjtwdlcjux5ii5');
-INSERT INTO "device_codes" VALUES('dev_5fyp523vgq74prcimac3','93050f18b4b416aad7e023b20adbd7b9936d15d9170301224fae1b88595af55a','5c58a7f59cd4bf2b6dcee3d8282a9da8835ce45b22a02ef94139494c43fd9980','ostiary-cli','','','main','http://127.0.0.1:39871','mcp mcp:tools mcp:resources','127.0.0.1','127.0.0.1','python-httpx2/2.16.2','pending',5,NULL,1795382206496,1795382806496,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "device_codes" VALUES('dev_h6vftf5tykovoh77tuz7','8e721625b91c86a6d20b65309189e6443c2403ea9b6cb82768fba0c98baaf980','eef980fbbb0dcedc8bc3763b67918c12ed7d007134f3e8ae8268e6a5e0f07166','ostiary-cli','ostiary 0.1.0','vm','main','http://127.0.0.1:37363','mcp','127.0.0.1','127.0.0.1','ostiary/0.1.0','used',5,NULL,1795872256612,1795872856612,1795872257199,'local:0','usr_x2kpbgq4lrdshxbd2fob','mcp','grt_jgwsdrsm2wej4f6e3gkx');
+INSERT INTO "device_codes" VALUES('dev_7x6ebkmsqpab4nmflkox','ce62e72cc5f7caf46bad529825e2f819c2fc2a34bc9d6cea5812245158111363','9d33ac3bda24b8c4cceff35eb708816bf63508d2c74849be12be8bf321dbdc37','ostiary-cli','','','main','http://127.0.0.1:37363','mcp mcp:tools mcp:resources','127.0.0.1','127.0.0.1','python-httpx2/2.16.2','pending',5,NULL,1795872262570,1795872862570,NULL,NULL,NULL,NULL,NULL);
 CREATE TABLE ended_sessions (
   id_hash    TEXT PRIMARY KEY,                 -- SHA-256
   expires_at BIGINT NOT NULL                   -- when the id opens nothing any more anyway
@@ -226,15 +228,15 @@ CREATE TABLE grants (                          -- one row per login; its refresh
   revoked_at     BIGINT,
   revoked_reason TEXT
 , how TEXT NOT NULL DEFAULT 'device', redirect_host TEXT NOT NULL DEFAULT '', last_ip TEXT NOT NULL DEFAULT '', jkt TEXT);
-INSERT INTO "grants" VALUES('grt_cnnsfldjtwdlcjux5ii5','user','usr_hxofmuatkys5wlrykem4','ostiary-cli','ostiary 0.1.0','vm','main','http://127.0.0.1:39871','mcp','127.0.0.1','ostiary/0.1.0','local:0',1795382201533,1795382206250,1,'epo_pt32r5g4dl7ygkn7ahes',1795382206250,1795382206250,1797974206250,1797974206250,NULL,NULL,'device','','127.0.0.1',NULL);
+INSERT INTO "grants" VALUES('grt_jgwsdrsm2wej4f6e3gkx','user','usr_x2kpbgq4lrdshxbd2fob','ostiary-cli','ostiary 0.1.0','vm','main','http://127.0.0.1:37363','mcp','127.0.0.1','ostiary/0.1.0','local:0',1795872257199,1795872261719,1,'epo_4aklilhz4tqhenf5rp43',1795872261719,1795872261719,1798464261719,1798464261719,NULL,NULL,'device','','127.0.0.1',NULL);
 CREATE TABLE meta (
   key   TEXT PRIMARY KEY,
   value TEXT NOT NULL
 );
-INSERT INTO "meta" VALUES('key_fingerprint','1b26e37f1670:91195e9a5db4fae3071afd1beace1c66');
-INSERT INTO "meta" VALUES('audit_chain','3:1:0::12:5f6e00ba59751f374a75a487081c58cc01c902bf071a6b2620be3ab9c1c6f488:0:0 48530f587951f26cf4f566b515008c9225a4ec2a50133d1deff03f506f75ac67');
-INSERT INTO "meta" VALUES('ledger_chain','3:0:0::0::0:0 a70b8f33f2c6ff6b67fbbffa1f782785579e50dd0fd56d650efe1d4ce30ad1bd');
-INSERT INTO "meta" VALUES('refresh_epoch','epo_pt32r5g4dl7ygkn7ahes');
+INSERT INTO "meta" VALUES('key_fingerprint','8bf95984cfa9:0a5bf05bf59bc3cfa9f1fa1bfc714511');
+INSERT INTO "meta" VALUES('audit_chain','3:1:0::13:e8a1ed77884ddc4042ebdccbdaa1f58170e84024fb3f1763111b9596d15e4a26:0:0 216ae90ea089b4eb99478c82a454ef825b9e19aabdbdb817fc7ad7eacd7b6d3e');
+INSERT INTO "meta" VALUES('ledger_chain','3:0:0::1:aa1c934e51483bc44d6850c163e8ea1b924801744178156b10afaa9d4844fe97:0:0 219089667a0319724876c35ea914335f1f3f83d71e911af4d6bc1ea869fbab70');
+INSERT INTO "meta" VALUES('refresh_epoch','epo_4aklilhz4tqhenf5rp43');
 CREATE TABLE meters (                          -- counts that have a limit: free calls, quotas, money spent
   subject    TEXT NOT NULL,                    -- whose, and of what: wallet:…/trial/<server>/<tool>, login:…, …
   period     TEXT NOT NULL,                    -- 2026-11, 2026-11-22, or ever
@@ -263,6 +265,7 @@ CREATE TABLE movements (                       -- the ledger: from one account o
   note       TEXT NOT NULL DEFAULT '',         -- of the owner, e.g. the reference of a pay-out
   mac        TEXT NOT NULL                     -- HMAC over the row and the mac before it
 );
+INSERT INTO "movements" VALUES(1,1795872255371,'grant','granted','wallet:user:usr_x2kpbgq4lrdshxbd2fob',1000000,'USD','local:0',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'','aa1c934e51483bc44d6850c163e8ea1b924801744178156b10afaa9d4844fe97');
 CREATE TABLE one_time_links (
   token_hash TEXT PRIMARY KEY,                 -- SHA-256
   kind       TEXT NOT NULL,                    -- claim
@@ -271,7 +274,7 @@ CREATE TABLE one_time_links (
   expires_at BIGINT NOT NULL,
   used_at    BIGINT
 );
-INSERT INTO "one_time_links" VALUES('0beec3195ef0ec1269cb76eef4a8e6cac20f023ecc7a7c29a73ee67e647d1d73','invite','usr_bpauwvoidyy63caymhey',1795382200418,1795641400418,NULL);
+INSERT INTO "one_time_links" VALUES('62bb62856ef68ce088f157ac3719be8490f3bed1dc164fe4eda8148a8254688c','invite','usr_ykje5yqgbdftoomxihrr',1795872253728,1796131453728,NULL);
 CREATE TABLE passkey_challenges (              -- those that were answered: each counts once. Open ones need no row
   challenge_hash TEXT PRIMARY KEY,             -- SHA-256
   used_at        BIGINT NOT NULL,
@@ -343,15 +346,15 @@ CREATE TABLE refresh_keys (                    -- what refresh tokens are proven
   created_at     BIGINT NOT NULL,
   accepted_until BIGINT                        -- when its last login is over; NULL: it was not replaced
 );
-INSERT INTO "refresh_keys" VALUES(1,'1g0NCjvDqG1ah75RYr5CaqHGKxK68PeQN9n+ZaNdm6BadmME+wvAQhsF8+jvto/ic6iFLFKPtGpwXJ7w',1795382199776,NULL);
+INSERT INTO "refresh_keys" VALUES(1,'hplZIRaFXOVi62Ew2CBrx0m1Mu+kTqhRtkY44s2UNkgaSes8aHYY+nBDUDZGsIho6Ul9Och4nYN1sSL3',1795872252215,NULL);
 CREATE TABLE schema_version (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL, sha256 TEXT);
-INSERT INTO "schema_version" VALUES(1,'foundation',1795382199737,'4a064f00e692e7cee306e39a05459d2173edd9f0a4843ca9c04dcb8bddc9643f');
-INSERT INTO "schema_version" VALUES(2,'tasks',1795382199737,'1045fa6aa41a360e1ea2da28e98c02b869acd19f3fb232c84aeda56e9f306ad5');
-INSERT INTO "schema_version" VALUES(3,'identity',1795382199737,'6825c9171706ac7637beb779c2ee8b510e0c9ed7cbaa3e0e8b856462467a4457');
-INSERT INTO "schema_version" VALUES(4,'many_rows',1795382199737,'c3cb9f68bc211b400df2f79ede6ba0ca2a85f60f675ac3b94f4c0c42be350f52');
-INSERT INTO "schema_version" VALUES(5,'sessions',1795382199737,'177cdcbf67c565e785b4db803171bb49446024e3d68100ee02ba6eab576b6936');
-INSERT INTO "schema_version" VALUES(6,'audit',1795382199737,'c5109174576ffe856953c5ad9df0f6f1e12f7b6d4d6ab81555a4125d6dc163ad');
-INSERT INTO "schema_version" VALUES(7,'money',1795382199737,'a8fd4dd38af97623c8eb80820ff28265d006993f47c82140c007941fd2b80287');
+INSERT INTO "schema_version" VALUES(1,'foundation',1795872252045,'4a064f00e692e7cee306e39a05459d2173edd9f0a4843ca9c04dcb8bddc9643f');
+INSERT INTO "schema_version" VALUES(2,'tasks',1795872252045,'1045fa6aa41a360e1ea2da28e98c02b869acd19f3fb232c84aeda56e9f306ad5');
+INSERT INTO "schema_version" VALUES(3,'identity',1795872252045,'6825c9171706ac7637beb779c2ee8b510e0c9ed7cbaa3e0e8b856462467a4457');
+INSERT INTO "schema_version" VALUES(4,'many_rows',1795872252045,'c3cb9f68bc211b400df2f79ede6ba0ca2a85f60f675ac3b94f4c0c42be350f52');
+INSERT INTO "schema_version" VALUES(5,'sessions',1795872252045,'177cdcbf67c565e785b4db803171bb49446024e3d68100ee02ba6eab576b6936');
+INSERT INTO "schema_version" VALUES(6,'audit',1795872252045,'c5109174576ffe856953c5ad9df0f6f1e12f7b6d4d6ab81555a4125d6dc163ad');
+INSERT INTO "schema_version" VALUES(7,'money',1795872252045,'a8fd4dd38af97623c8eb80820ff28265d006993f47c82140c007941fd2b80287');
 CREATE TABLE signing_keys (
   kid            TEXT PRIMARY KEY,
   algorithm      TEXT NOT NULL,
@@ -361,7 +364,7 @@ CREATE TABLE signing_keys (
   signs_from     BIGINT NOT NULL,
   retires_at     BIGINT                        -- dropped from the JWKS after this
 );
-INSERT INTO "signing_keys" VALUES('bgLAOY1l9Z7SQM5BM3pzj-WrmYxDEa76yk1AMYLPryE','ES256','{"crv":"P-256","kty":"EC","x":"GwKOOz-foo-DEW_dmc7R1wui2LmrPa1Inn-4QOEvIKc","y":"iUzT8JM1Kjhd9hszvu8ex_k-SxEbaexCU1epof41wkM","kid":"bgLAOY1l9Z7SQM5BM3pzj-WrmYxDEa76yk1AMYLPryE","alg":"ES256","use":"sig"}','B1PoHxfRUHzG6GkIUQI9om4ii2rpYwcaS666aNCtjxkdfIfP96FpHdT6IJGotaHop3umCcIqpVQ33eFQfd8T3F+s0VW1g7tgZ3B8kqXsI9gTXDuMJgx1TP53cyuOZAvc6OjMQwUEZvTXNbe+mBgEZagqZd9LkashgVCGoqDIa6sGeK5DuGkuwls5UNBnOUTV8HPlzrwCtxofpmU74tIvVev8LZY4j/onLZ0KEd0qbtdze90bXxkeYc/vYW3MjIRpHQaxVgL7hg5qzH+p',1795382199776,1795382199776,NULL);
+INSERT INTO "signing_keys" VALUES('tzy7E3CM9xBq7L_jVqd915iB-mcSYug25WJ28tB4Y_A','ES256','{"crv":"P-256","kty":"EC","x":"EJuL0DRyRyKFaD2b24pylck8kZZU9YhrY_yDqd4GEyY","y":"Ezjb9bv36zN1WEIy5Eex4VA6iHktqWI34OJp-b15tCI","kid":"tzy7E3CM9xBq7L_jVqd915iB-mcSYug25WJ28tB4Y_A","alg":"ES256","use":"sig"}','3I+5kBdbIi/ZFrFjDw+SL2ze23sVTFVIySQMz6PHmwq1+bXgHIhL8eqyVJhgBYb1EDpd+pA4MzLSsBGS17wQfRRzsa2IC0a6J8U01XXGO4TX3bf5fqz1O2fPt56FUl326ZHnkz8X4QcNVa2uLzRwOQjxpBLdctOCxsGNVy1u5CHbN5lZ354xWFHErkeyKRGK/3DXdHu4UzrER1H/EfOA84ejFaSR1PW4fPSlwL1uOFl1UmdvY8J0YMkc/zTz47bH+HqEnQ2jtGh+la09',1795872252215,1795872252215,NULL);
 CREATE TABLE spend_caps (                      -- what somebody may spend, beyond what the settings say
   subject    TEXT NOT NULL,                    -- login:<grant>, wallet:<id>, wallet:<id>/tool:<server>/<tool>
   period     TEXT NOT NULL,                    -- day | month | ever
@@ -429,8 +432,8 @@ CREATE TABLE users (
   scope           TEXT NOT NULL,               -- ceiling, space separated
   created_at      BIGINT NOT NULL
 , tools TEXT NOT NULL DEFAULT '', expires_at BIGINT, invited_by TEXT, last_seen_at BIGINT);
-INSERT INTO "users" VALUES('usr_hxofmuatkys5wlrykem4','owner','owner','unclaimed',NULL,'*',1795382199776,'',NULL,NULL,NULL);
-INSERT INTO "users" VALUES('usr_bpauwvoidyy63caymhey','ada','user','invited',NULL,'mcp mcp:tools mcp:resources',1795382200418,'',NULL,'local:0',NULL);
+INSERT INTO "users" VALUES('usr_x2kpbgq4lrdshxbd2fob','owner','owner','unclaimed',NULL,'*',1795872252215,'',NULL,NULL,NULL);
+INSERT INTO "users" VALUES('usr_ykje5yqgbdftoomxihrr','ada','user','invited',NULL,'mcp mcp:tools mcp:resources',1795872253728,'',NULL,'local:0',NULL);
 CREATE TABLE voucher_uses (
   code_hash TEXT NOT NULL REFERENCES vouchers (code_hash) ON DELETE CASCADE,
   wallet    TEXT NOT NULL,
@@ -458,6 +461,7 @@ CREATE TABLE wallets (                         -- what somebody has here
   created_at BIGINT NOT NULL,
   updated_at BIGINT NOT NULL
 );
+INSERT INTO "wallets" VALUES('user:usr_x2kpbgq4lrdshxbd2fob','USD',1000000,0,1795872255371,1795872255371);
 CREATE UNIQUE INDEX device_codes_live_user_code ON device_codes (user_code_mac) WHERE state IN ('pending', 'approved');
 CREATE INDEX device_codes_by_expiry ON device_codes (expires_at);
 CREATE INDEX device_codes_by_requester ON device_codes (network, created_at);
@@ -500,6 +504,6 @@ CREATE INDEX meters_by_expiry ON meters (expires_at);
 CREATE INDEX plan_grants_by_wallet ON plan_grants (wallet);
 CREATE INDEX vouchers_by_expiry ON vouchers (expires_at);
 DELETE FROM "sqlite_sequence";
-INSERT INTO "sqlite_sequence" VALUES('audit',12);
+INSERT INTO "sqlite_sequence" VALUES('audit',13);
 INSERT INTO "sqlite_sequence" VALUES('changes',3);
 COMMIT;
