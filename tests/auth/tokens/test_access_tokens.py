@@ -50,6 +50,7 @@ from tests.auth.token_fakes import (
     parts_of,
     signed,
 )
+from tests.sealing import by_hand
 
 
 def test_a_token_says_exactly_this() -> None:
@@ -320,7 +321,7 @@ async def test_a_remembered_token_is_forgotten_when_it_expires() -> None:
 async def test_lowering_a_users_ceiling_lowers_what_old_tokens_may_do() -> None:
     async with open_identity() as identity:
         token = (await logged_in(identity))["access_token"]
-        await identity.parts.store.write(lambda db: db.execute("UPDATE users SET scope = 'mcp:tools'"))
+        await identity.parts.store.write(by_hand("UPDATE users SET scope = 'mcp:tools'"))
         principal = await checked(identity, f"Bearer {token}")
         assert isinstance(principal, Principal)
         assert principal.scopes == {"mcp:tools"}
