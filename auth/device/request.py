@@ -288,7 +288,7 @@ def approve(
         _decided(db, row, by, now, event="device.approved", refused="user_not_enabled")
         return NotPending(reason="user_not_enabled")
     granted = scopes.narrow(
-        row["scope"] if scope is None else scopes.narrow(scope, row["scope"]), user["scope"]
+        row["scope"] if scope is None else scopes.narrow(scope, row["scope"]), user.scope
     )
     if not granted:
         _decided(db, row, by, now, event="device.approved", refused="no_scope")

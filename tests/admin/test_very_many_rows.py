@@ -109,9 +109,9 @@ async def patient() -> AsyncGenerator[Identity]:
 
 
 def second_owner(db: Db) -> None:
-    db.execute(
+    by_hand(
         "INSERT INTO users (id, name, role, state, scope, created_at) VALUES ('usr_2', 'second', 'owner', 'enabled', '*', 0)"
-    )
+    )(db)
 
 
 @pytest.mark.parametrize("way", ["lock", "remove"])

@@ -166,7 +166,7 @@ class Company:
     async def change_user(self, user_id: str, **columns: object) -> None:
         def job(db: Any) -> None:
             for name, value in columns.items():
-                db.execute(f"UPDATE users SET {name} = ? WHERE id = ?", value, user_id)
+                by_hand(f"UPDATE users SET {name} = ? WHERE id = ?", value, user_id)(db)
             db.changed("user", user_id)
 
         await self.identity.parts.store.write(job)

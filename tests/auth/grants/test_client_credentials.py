@@ -268,7 +268,7 @@ async def test_a_lowered_ceiling_holds_for_tokens_that_are_out_already() -> None
         assert isinstance(await checked(identity, answer), Principal)
 
         def lower(db: Any) -> None:
-            db.execute("UPDATE clients SET scope = 'mcp:resources' WHERE id = ?", shown["client_id"])
+            by_hand("UPDATE clients SET scope = 'mcp:resources' WHERE id = ?", shown["client_id"])(db)
             db.changed("client", shown["client_id"])
 
         await identity.parts.store.write(lower)

@@ -376,7 +376,7 @@ async def bob_in(identity: Identity) -> tuple[Principal, str]:
         )
         user = users.named(db, "bob")
         assert user is not None
-        db.execute("UPDATE users SET state = 'enabled' WHERE id = ?", user.id)
+        by_hand("UPDATE users SET state = 'enabled' WHERE id = ?", user.id)(db)
         return user.id
 
     bob = await identity.parts.store.write(move)

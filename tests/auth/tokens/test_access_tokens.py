@@ -297,7 +297,7 @@ async def test_a_login_ends_at_its_absolute_end_though_its_token_is_remembered()
         assert isinstance(await checked(identity, f"Bearer {token}"), Principal)
 
         def cut(db: Any) -> None:
-            db.execute("UPDATE grants SET expires_at = ?", clock.now + SECOND)
+            by_hand("UPDATE grants SET expires_at = ?", clock.now + SECOND)(db)
             db.changed("grant", db.fetch_one("SELECT id FROM grants")["id"])
 
         await identity.parts.store.write(cut)
@@ -365,7 +365,7 @@ async def test_work_that_outlives_its_request_may_do_what_its_user_may_now() -> 
         assert isinstance(principal, Principal)
 
         def lower(db: Any) -> None:
-            db.execute("UPDATE users SET scope = 'mcp:tools'")
+            by_hand("UPDATE users SET scope = 'mcp:tools'")(db)
             db.changed("user", principal.subject)
 
         await identity.parts.store.write(lower)

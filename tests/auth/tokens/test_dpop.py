@@ -444,7 +444,7 @@ async def test_a_request_that_runs_on_is_looked_at_again_with_its_one_proof() ->
         assert isinstance(await call(identity, f"DPoP {token}", again), Principal)
         await identity.parts.store.write(
             lambda db: (
-                db.execute("UPDATE grants SET revoked_at = 1"),
+                by_hand("UPDATE grants SET revoked_at = 1")(db),
                 db.changed("grant", db.fetch_all("SELECT id FROM grants")[0]["id"]),
             )
         )

@@ -112,7 +112,7 @@ async def test_whatever_ends_a_login_ends_what_its_tokens_are_worth(kind: str, e
                     (login,) = grants.sessions(db, START)
                     grants.revoke(db, login.grant.id, reason="by hand", by="local:0", now=START)
                 case "user":
-                    db.execute("UPDATE users SET state = 'disabled'")
+                    by_hand("UPDATE users SET state = 'disabled'")(db)
                 case "client":
                     clients.disable(db, CLI_CLIENT_ID, by="local:0", now=START)
                 case "epoch":
