@@ -287,9 +287,7 @@ def approve(
     if user is None or not user.may(now):
         _decided(db, row, by, now, event="device.approved", refused="user_not_enabled")
         return NotPending(reason="user_not_enabled")
-    granted = scopes.narrow(
-        row["scope"] if scope is None else scopes.narrow(scope, row["scope"]), user.scope
-    )
+    granted = scopes.narrow(row["scope"] if scope is None else scopes.narrow(scope, row["scope"]), user.scope)
     if not granted:
         _decided(db, row, by, now, event="device.approved", refused="no_scope")
         return NotPending(reason="no_scope")

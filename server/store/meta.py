@@ -24,6 +24,9 @@ AUDIT_CHAIN: Final = "audit_chain"
 # The same of the movements of money (`ledger_chain.py`).
 LEDGER_CHAIN: Final = "ledger_chain"
 
+# That the rows that give rights are sealed (`sealed_rows.py`).
+SEALS: Final = "seals"
+
 
 def get(db: StoreDb, key: str) -> str | None:
     row = db.fetch_one("SELECT value FROM meta WHERE key = ?", key)

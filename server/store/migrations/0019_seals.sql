@@ -12,3 +12,7 @@ ALTER TABLE authorization_codes ADD COLUMN seal TEXT NOT NULL DEFAULT '';
 ALTER TABLE device_codes ADD COLUMN seal TEXT NOT NULL DEFAULT '';
 ALTER TABLE consents ADD COLUMN seal TEXT NOT NULL DEFAULT '';
 ALTER TABLE signing_keys ADD COLUMN seal TEXT NOT NULL DEFAULT '';
+
+-- What the trail says of accounts and keys, to compare them with.
+CREATE INDEX audit_of_rights ON audit (seq) WHERE event IN ('api_key.created', 'api_key.revoked', 'user.disabled', 'user.enabled',
+  'user.locked', 'user.unlocked', 'user.removed');
