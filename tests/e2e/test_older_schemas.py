@@ -22,6 +22,8 @@ FOLDER = Path(__file__).with_name("schemas")
 DUMPS = sorted(FOLDER.glob("*.sql"))
 # From here on there is money in them.
 WITH_MONEY = 18
+# And what gives rights is sealed.
+WITH_SEALS = 19
 
 
 def number(dump: Path) -> int:
@@ -69,6 +71,12 @@ def _comment(text: str, line: int) -> str:
 
 
 def test_the_program_takes_up_the_database_of_an_earlier_one(dump: Path, program: Program) -> None:
+    if number(dump) < WITH_SEALS:
+        where = ("--data-dir", str(program.data_dir))
+        refused = program.run("serve", "--port", "0", *where, code=78)
+        assert "ostiary store seal" in refused.stderr
+        assert "for-tests" in program.run("store", "seal", *where).stderr
+        program.run("store", "seal", "--yes", *where)
     with program.serving() as server:
         message = {
             "jsonrpc": "2.0",
