@@ -20,7 +20,6 @@ from server.store.postgres_connection import PostgresAccess, PostgresConnection
 from server.store.postgres_schema import bring_up
 from tests.moving.filled import fill
 from tests.postgres_server import PostgresServer
-from tests.sealing import by_hand
 
 NOW_KNOWN: Final = packaged_migrations()
 NEXT: Final = len(NOW_KNOWN) + 1
@@ -93,10 +92,13 @@ async def test_the_older_program_goes_on_while_and_after_the_newer_one_adds_to_t
         colours = await new.read(lambda db: db.fetch_all("SELECT DISTINCT colour FROM users"))
         assert colours == [{"colour": "blue"}]
         await new.write(lambda db: db.execute("INSERT INTO colours (name) VALUES ('red')"))
-        await new.write(by_hand("UPDATE users SET colour = 'red' WHERE id = 'anna'"))
+        await new.write(lambda db: db.execute("UPDATE users SET colour = 'red' WHERE id = 'anna'"))
     async with engines.open(NOW_KNOWN) as older:  # started again meanwhile
         assert await older.write(lambda db: add(db, "ben")) == 1
-        assert await older.write(by_hand("UPDATE users SET state = 'locked' WHERE id = 'anna'")) == 1
+        assert (
+            await older.write(lambda db: db.execute("UPDATE users SET state = 'locked' WHERE id = 'anna'"))
+            == 1
+        )
     async with engines.open(newer) as new:
         row = await new.read(lambda db: db.fetch_one("SELECT colour, state FROM users WHERE id = 'anna'"))
         assert row == {"colour": "red", "state": "locked"}
