@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -386,3 +388,41 @@ def test_all_that_a_database_of_before_says_of_rights_can_be_sealed(world: World
         at = world.db.run(lambda db, place=place: sealed_rows.seal_piece(db, place).next)
     assert found_by_check(world) == []
     assert sessions.find(world.db, COOKIE, world.now) is not None
+
+
+# ── the program itself ───────────────────────────────────────────────────────────────────────────────────────────────
+
+ROOT = Path(__file__).parents[2]
+NAMES = "|".join(table.name for table in sealed.TABLES)
+STATEMENT = re.compile(rf"\b(INSERT INTO|UPDATE) ({NAMES})\b( SET .*?(?: WHERE|$))?")
+SETTING = re.compile(r"(\w+) = ")
+
+
+def unsealed_writes(source: str) -> list[str]:
+    """Return the statements that write what is sealed, and no seal with it."""
+    joined = re.sub(r'"\s*\n\s*f?"', "", source)  # a statement that was written in several pieces
+    columns = {table.name: set(table.columns) for table in sealed.TABLES}
+    return [
+        match[0]
+        for line in joined.split("\n")
+        for match in STATEMENT.finditer(line)
+        if match[1] == "INSERT INTO"
+        or ("sealed.WIPED" not in line and columns[match[2]] & set(SETTING.findall(match[3] or "")))
+    ]
+
+
+def test_the_program_writes_no_right_without_its_seal() -> None:
+    found = {
+        str(path.relative_to(ROOT)): statements
+        for folder in ("auth", "server")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if (statements := unsealed_writes(path.read_text("utf-8")))
+    }
+    assert found == {}
+
+
+def test_a_write_without_its_seal_is_seen_however_it_is_broken() -> None:
+    assert unsealed_writes('db.execute("UPDATE users SET last_seen_at = ? WHERE id = ?")') == []
+    assert len(unsealed_writes('db.execute("UPDATE users SET role = ? WHERE id = ?")')) == 1
+    assert len(unsealed_writes('db.execute(\n    "UPDATE users"\n    " SET seen = ?, role = ?"\n)')) == 1
+    assert len(unsealed_writes('db.execute("INSERT INTO grants (id) VALUES (?)")')) == 1
