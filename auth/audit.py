@@ -87,6 +87,12 @@ class _AskedFrom:
             entry = entry._replace(ip=self._who.ip, user_agent=self._who.user_agent)
         self._db.audit(entry)
 
+    def seal(self, said: bytes) -> str:
+        return self._db.seal(said)
+
+    def altered(self, table: str, key: str) -> None:
+        self._db.altered(table, key)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._db, name)
 

@@ -17,7 +17,7 @@ from auth.keys import refresh as refresh_keys
 from auth.keys import ring as keys
 from auth.keys import sealing
 from auth.keys.ring import SEAL_PURPOSE, SealedKey
-from auth.values import scopes
+from auth.values import scopes, sealed
 from auth.values.db import Db
 from auth.values.entropy import SEED_BYTES, Entropy
 from auth.values.model import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN, Millis
@@ -63,12 +63,18 @@ def found(db: Db, preparation: Preparation, now: Millis) -> str:
     owner_id, epoch = entropy.identifier("usr"), entropy.identifier("epo")
     owner = db.fetch_one("SELECT id FROM users WHERE role = 'owner'")
     if owner is None:
-        db.execute(
-            "INSERT INTO users (id, name, role, state, scope, created_at) VALUES (?, 'owner', 'owner', 'unclaimed', ?, ?)",
-            owner_id,
-            scopes.EVERYTHING,
-            now,
-        )
+        row = {
+            "id": owner_id,
+            "name": "owner",
+            "role": "owner",
+            "state": "unclaimed",
+            "passphrase_hash": None,
+            "scope": scopes.EVERYTHING,
+            "tools": "",
+            "created_at": now,
+            "expires_at": None,
+        }
+        sealed.insert(db, sealed.USERS, row)
         audit.record(db, at=now, event="user.added", actor=SETUP, reason=f"{owner_id} owner, unclaimed")
     for client_id, registration in BUILT_IN.items():
         if clients.insert(db, client_id, registration, kind="builtin", hashed=None, now=now):
@@ -91,18 +97,14 @@ def found(db: Db, preparation: Preparation, now: Millis) -> str:
 
 def _grown(db: Db, client_id: str, registration: ClientRegistration) -> bool:
     """A database of an older version has this client as it was then."""
-    grants, uris = " ".join(registration.grant_types), " ".join(registration.redirect_uris)
-    return bool(
-        db.execute(
-            "UPDATE clients SET grant_types = ?, redirect_uris = ?"
-            " WHERE id = ? AND kind = 'builtin' AND (grant_types <> ? OR redirect_uris <> ?)",
-            grants,
-            uris,
-            client_id,
-            grants,
-            uris,
-        )
-    )
+    row = db.fetch_one("SELECT * FROM clients WHERE id = ? AND kind = 'builtin'", client_id)
+    wanted = {
+        "grant_types": " ".join(registration.grant_types),
+        "redirect_uris": " ".join(registration.redirect_uris),
+    }
+    if row is None or all(row[name] == value for name, value in wanted.items()):
+        return False
+    return sealed.update(db, sealed.CLIENTS, client_id, wanted)
 
 
 def _add_refresh_key(db: Db, preparation: Preparation, now: Millis) -> None:

@@ -16,6 +16,7 @@ from auth.parts import HashingBusy
 from auth.people import proof, proving, sessions, users
 from auth.people.sessions import BrowserSession, cookie_from, set_cookie
 from auth.people.users import CountedGuess, Throttled, UnfitEntry
+from auth.values import sealed
 from auth.values.db import Db
 from auth.values.model import Millis
 from auth.values.requester import Requester
@@ -156,7 +157,7 @@ def change_passphrase(
     elif user.passphrase_hash is not None or not proving.lately(session, now):
         return "wrong"
     sessions.end_all(db, user.id)
-    db.execute("UPDATE users SET passphrase_hash = ? WHERE id = ?", passphrase_hash, user.id)
+    sealed.update(db, sealed.USERS, user.id, {"passphrase_hash": passphrase_hash})
     sessions.begin(db, cookie=cookie, replaces=replaces, user_id=user.id, who=who, now=now)
     db.changed("user", user.id)
     audit.record(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 
 from auth.authorize.request import WantedAccess
+from auth.values import sealed
 from auth.values.db import Db
 from auth.values.entropy import Entropy
 from auth.values.model import Millis
@@ -45,24 +46,23 @@ def issue(
 ) -> tuple[str, str]:
     """Part of a job: the id of a new row, for the audit trail, and its code."""
     code, code_id = entropy.token(), entropy.identifier("oac")
-    db.execute(
-        "INSERT INTO authorization_codes (id, code_hash, client_id, subject, server, origin, redirect_uri,"
-        " challenge, dpop_jkt, scope, ip, user_agent, auth_time, state, created_at, expires_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'live', ?, ?)",
-        code_id,
-        code_hash(code),
-        wanted.client_id,
-        subject,
-        wanted.server,
-        who.origin,
-        wanted.redirect_uri,
-        wanted.challenge,
-        wanted.dpop_jkt,
-        scope,
-        who.ip,
-        who.user_agent,
-        auth_time,
-        now,
-        now + lives_ms,
-    )
+    row = {
+        "id": code_id,
+        "code_hash": code_hash(code),
+        "client_id": wanted.client_id,
+        "subject": subject,
+        "server": wanted.server,
+        "origin": who.origin,
+        "redirect_uri": wanted.redirect_uri,
+        "challenge": wanted.challenge,
+        "dpop_jkt": wanted.dpop_jkt,
+        "scope": scope,
+        "ip": who.ip,
+        "user_agent": who.user_agent,
+        "auth_time": auth_time,
+        "state": "live",
+        "created_at": now,
+        "expires_at": now + lives_ms,
+    }
+    sealed.insert(db, sealed.CODES, row)
     return code_id, code

@@ -23,7 +23,7 @@ from auth.clients import registry as clients
 from auth.people import proving, sessions
 from auth.people.sessions import BrowserSession, SignedOutMeanwhile
 from auth.people.users import User
-from auth.values import scopes
+from auth.values import scopes, sealed
 from auth.values.db import Db
 from auth.values.entropy import Entropy
 from auth.values.model import Client, Millis
@@ -118,7 +118,7 @@ def remembered(db: Db, found: OpenedRequest, user: User, known: Vocabulary, now:
     if not found.assured or not names or any(known.financial(name) for name in names):
         return False
     row = db.fetch_one(
-        "SELECT scope, client_hash FROM consents c WHERE user_id = ? AND client_id = ? AND redirect_host = ? AND server = ?"
+        "SELECT * FROM consents c WHERE user_id = ? AND client_id = ? AND redirect_host = ? AND server = ?"
         " AND expires_at > ? AND NOT EXISTS (SELECT 1 FROM grants g WHERE g.subject = c.user_id"
         " AND g.client_id = c.client_id AND g.revoked_at >= c.created_at)",
         user.id,
@@ -129,6 +129,7 @@ def remembered(db: Db, found: OpenedRequest, user: User, known: Vocabulary, now:
     )
     return (
         row is not None
+        and sealed.fits(db, sealed.CONSENTS, row)
         and row["client_hash"] == _hash_of(found.client)
         and scopes.within(names, row["scope"])
     )
@@ -143,20 +144,21 @@ def _remember(
     now: Millis,
     lasts: Millis,
 ) -> None:
-    db.execute(
-        "INSERT INTO consents (user_id, client_id, redirect_host, server, scope, client_hash, created_at, expires_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (user_id, client_id, redirect_host, server) DO UPDATE SET"
-        " scope = excluded.scope, client_hash = excluded.client_hash, created_at = excluded.created_at,"
-        " expires_at = excluded.expires_at",
-        user.id,
-        found.client.id,
-        found.redirect_host,
-        found.wanted.server,
-        scopes.join(name for name in granted if not known.financial(name)),
-        _hash_of(found.client),
-        now,
-        now + lasts,
+    row = {
+        "user_id": user.id,
+        "client_id": found.client.id,
+        "redirect_host": found.redirect_host,
+        "server": found.wanted.server,
+        "scope": scopes.join(name for name in granted if not known.financial(name)),
+        "client_hash": _hash_of(found.client),
+        "created_at": now,
+        "expires_at": now + lasts,
+    }
+    said = ", ".join(
+        f"{name} = excluded.{name}" for name in ("scope", "client_hash", "created_at", "expires_at", "seal")
     )
+    again = f" ON CONFLICT (user_id, client_id, redirect_host, server) DO UPDATE SET {said}"
+    sealed.insert(db, sealed.CONSENTS, row, conflict=again)
 
 
 def _hash_of(client: Client) -> str:

@@ -28,7 +28,7 @@ from auth.clients.documents import (
 )
 from auth.people import attempts
 from auth.people.attempts import Limit
-from auth.values import scopes
+from auth.values import scopes, sealed
 from auth.values.db import Db, JobStore, Row
 from auth.values.model import Millis
 from auth.values.policy import DAY, MINUTE, SECOND, RegistrationPolicy
@@ -329,15 +329,17 @@ def _columns(described: DocumentDescription) -> dict[str, object]:
 
 def _insert(db: Db, url: str, described: DocumentDescription, now: Millis) -> None:
     columns = _columns(described)
-    db.execute(
-        f"INSERT INTO clients (id, kind, scope, state, created_at, {', '.join(columns)})"
-        f" VALUES (?, ?, ?, 'enabled', ?, {', '.join('?' for _ in columns)})",
-        url,
-        KIND,
-        scopes.EVERYTHING,
-        now,
-        *columns.values(),
-    )
+    row = {
+        "id": url,
+        "kind": KIND,
+        "scope": scopes.EVERYTHING,
+        "state": "enabled",
+        "created_at": now,
+        "introspects": 0,
+        **dict.fromkeys(("secret_hash", "server", "registration_hash")),
+        **columns,
+    }
+    sealed.insert(db, sealed.CLIENTS, row)
 
 
 def _update(db: Db, url: str, described: DocumentDescription, row: Row) -> bool:
@@ -345,13 +347,10 @@ def _update(db: Db, url: str, described: DocumentDescription, row: Row) -> bool:
     columns = _columns(described)
     if all(row[name] == value for name, value in columns.items()):
         return False
-    db.execute(
-        f"UPDATE clients SET {', '.join(f'{name} = ?' for name in columns)} WHERE id = ?",
-        *columns.values(),
-        url,
-    )
-    db.changed("client", url)
-    return True
+    changed = sealed.update(db, sealed.CLIENTS, url, columns)
+    if changed:
+        db.changed("client", url)
+    return changed
 
 
 def _record(db: Db, url: str, outcome: Outcome, reason: str, network: str, now: Millis) -> None:

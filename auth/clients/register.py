@@ -24,6 +24,7 @@ from auth.parts import Parts
 from auth.people import attempts
 from auth.people.attempts import Limit
 from auth.tokens.presentation import bearer
+from auth.values import sealed
 from auth.values.db import Db, Row
 from auth.values.entropy import SEED_BYTES, Entropy
 from auth.values.errors import OAuthRefusal
@@ -318,22 +319,19 @@ def change(
         return refused
     keeps = held is not None and registration.auth_method in SECRET_METHODS
     secret = None if keeps else _secret_for(registration.auth_method, Entropy(seed))
-    db.execute(
-        "UPDATE clients SET name = ?, secret_hash = ?, auth_method = ?, grant_types = ?, redirect_uris = ?, scope = ?,"
-        " client_uri = ?, jwks = ?, jwks_uri = ?, metadata = ? WHERE id = ? AND registration_hash = ?",
-        registration.name,
-        held if keeps else secret and secret_hash(secret),
-        registration.auth_method,
-        " ".join(registration.grant_types),
-        " ".join(registration.redirect_uris),
-        registration.scope,
-        registration.client_uri,
-        registration.jwks,
-        registration.jwks_uri,
-        metadata.kept(),
-        client.id,
-        row["registration_hash"],
-    )
+    values = {
+        "name": registration.name,
+        "secret_hash": held if keeps else secret and secret_hash(secret),
+        "auth_method": registration.auth_method,
+        "grant_types": " ".join(registration.grant_types),
+        "redirect_uris": " ".join(registration.redirect_uris),
+        "scope": registration.scope,
+        "client_uri": registration.client_uri,
+        "jwks": registration.jwks,
+        "jwks_uri": registration.jwks_uri,
+        "metadata": metadata.kept(),
+    }
+    sealed.update(db, sealed.CLIENTS, client.id, values)
     db.changed("client", client.id)
     _record(db, "client.changed", client.id, who, now)
     return _told(db, client.id, token=access_token, secret=secret)
@@ -371,7 +369,8 @@ def _owned(db: Db, client_id: str, token: str) -> Row | None:
         client_id if plain else "",
     )
     held = (row["registration_hash"] if row is not None else None) or _NOBODY
-    return row if hmac.compare_digest(secret_hash(token), held) else None
+    fits = row is None or sealed.fits(db, sealed.CLIENTS, row)
+    return row if fits and hmac.compare_digest(secret_hash(token), held) else None
 
 
 def _not_admitted(

@@ -20,7 +20,7 @@ import msgspec
 from auth import audit
 from auth.clients import redirects
 from auth.clients.documents import DocumentAddress, read_address
-from auth.values import scopes
+from auth.values import scopes, sealed
 from auth.values.db import Db
 from auth.values.entropy import Entropy
 from auth.values.model import (
@@ -174,7 +174,7 @@ def secret_hash(secret: str) -> str:
 
 def lookup(db: Db, client_id: str) -> Client | None:
     row = db.fetch_one("SELECT * FROM clients WHERE id = ?", client_id)
-    return None if row is None else Client.of(row)
+    return None if row is None else Client.of(sealed.checked(db, sealed.CLIENTS, row))
 
 
 def note_use(db: Db, client: Client, now: Millis) -> None:
@@ -284,30 +284,27 @@ def insert(
     metadata: str = "{}",
 ) -> bool:
     """False if there is a client of this id already; it is left as it is."""
-    return bool(
-        db.execute(
-            "INSERT INTO clients (id, kind, name, secret_hash, auth_method, grant_types, redirect_uris, scope, state,"
-            " client_uri, jwks, jwks_uri, introspects, server, registration_hash, network, metadata, created_at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'enabled', ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
-            client_id,
-            kind,
-            registration.name,
-            hashed,
-            registration.auth_method,
-            " ".join(registration.grant_types),
-            " ".join(registration.redirect_uris),
-            scopes.join(scopes.parse(registration.scope)),
-            registration.client_uri,
-            registration.jwks,
-            registration.jwks_uri,
-            int(registration.introspects),
-            registration.server,
-            registration_hash,
-            network,
-            metadata,
-            now,
-        )
-    )
+    row = {
+        "id": client_id,
+        "kind": kind,
+        "name": registration.name,
+        "secret_hash": hashed,
+        "auth_method": registration.auth_method,
+        "grant_types": " ".join(registration.grant_types),
+        "redirect_uris": " ".join(registration.redirect_uris),
+        "scope": scopes.join(scopes.parse(registration.scope)),
+        "state": "enabled",
+        "client_uri": registration.client_uri,
+        "jwks": registration.jwks,
+        "jwks_uri": registration.jwks_uri,
+        "introspects": int(registration.introspects),
+        "server": registration.server,
+        "registration_hash": registration_hash,
+        "network": network,
+        "metadata": metadata,
+        "created_at": now,
+    }
+    return bool(sealed.insert(db, sealed.CLIENTS, row, conflict=" ON CONFLICT (id) DO NOTHING"))
 
 
 def listing(db: Db, *, after: tuple[Millis, str] = (-1, ""), at_most: int = LISTED) -> list[Client]:
@@ -317,7 +314,7 @@ def listing(db: Db, *, after: tuple[Millis, str] = (-1, ""), at_most: int = LIST
         *after,
         at_most,
     )
-    return [Client.of(row) for row in rows]
+    return [Client.of(sealed.checked(db, sealed.CLIENTS, row)) for row in rows]
 
 
 def disable(db: Db, client_id: str, *, by: str, now: Millis) -> bool:
@@ -334,15 +331,16 @@ def rotate_secret(db: Db, client_id: str, *, seed: bytes, by: str, now: Millis) 
     """A job: another secret, and the old one is worth nothing from its commit on. Logins go on. None if it has no secret."""
     secret = Entropy(seed).token()
     db.takes_away()
-    rotated = db.execute(
-        "UPDATE clients SET secret_hash = ? WHERE id = ? AND secret_hash IS NOT NULL",
-        secret_hash(secret),
-        client_id,
+    client = lookup(db, client_id)
+    rotated = (
+        client is not None
+        and client.secret_hash is not None
+        and sealed.update(db, sealed.CLIENTS, client_id, {"secret_hash": secret_hash(secret)})
     )
     if rotated:
         db.changed("client", client_id)
     reason = "" if rotated else "has no secret"
-    _record(db, "client.secret_rotated", client_id, by, now, outcome_ok=bool(rotated), reason=reason)
+    _record(db, "client.secret_rotated", client_id, by, now, outcome_ok=rotated, reason=reason)
     return Secret(secret) if rotated else None
 
 
@@ -370,13 +368,11 @@ def _switch(db: Db, client_id: str, states: tuple[str, str], event: str, by: str
     before, after = states
     if after == "disabled":
         db.takes_away()
-    changed = db.execute("UPDATE clients SET state = ? WHERE id = ? AND state = ?", after, client_id, before)
+    changed = sealed.update(db, sealed.CLIENTS, client_id, {"state": after}, when={"state": before})
     if changed:
         db.changed("client", client_id)
-    _record(
-        db, event, client_id, by, now, outcome_ok=bool(changed), reason="" if changed else f"not {before}"
-    )
-    return bool(changed)
+    _record(db, event, client_id, by, now, outcome_ok=changed, reason="" if changed else f"not {before}")
+    return changed
 
 
 def _record(

@@ -14,13 +14,14 @@ import msgspec
 
 from auth import audit
 from auth.clients.registry import CLI_CLIENT_ID
+from auth.grants.exchange import account
 from auth.people import attempts
 from auth.people.attempts import Limit
-from auth.values import scopes
+from auth.values import scopes, sealed
 from auth.values.db import Db, Row
 from auth.values.entropy import Entropy
 from auth.values.errors import OAuthRefusal
-from auth.values.model import DEVICE_CODE, LIVE_USER_STATES, Client, Millis, Secret
+from auth.values.model import DEVICE_CODE, Client, Millis, Secret
 from auth.values.policy import MINUTE, DevicePolicy
 from auth.values.requester import Requester, shown
 from auth.values.site import ForeignResource, Site
@@ -137,26 +138,26 @@ def request_code(
     device_code = entropy.token()
     request_id = entropy.identifier("dev")
     user_code = _free_code(db, entropy, mac_key)
-    db.execute(
-        "INSERT INTO device_codes (id, device_code_hash, user_code_mac, client_id, client_name, hostname, server, origin,"
-        " scope, ip, network, user_agent, state, interval_seconds, created_at, expires_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?)",
-        request_id,
-        device_code_hash(device_code),
-        user_code_mac(mac_key, user_code),
-        client.id,
-        shown(ask.client_name, CLIENT_NAME_LENGTH),
-        shown(ask.hostname, HOSTNAME_LENGTH),
-        server,
-        ask.requester.origin,
-        scope,
-        ask.requester.ip,
-        ask.requester.network,
-        ask.requester.user_agent,
-        interval,
-        now,
-        now + policy.lifetime_ms,
-    )
+    row = {
+        "id": request_id,
+        "device_code_hash": device_code_hash(device_code),
+        "user_code_mac": user_code_mac(mac_key, user_code),
+        "client_id": client.id,
+        "client_name": shown(ask.client_name, CLIENT_NAME_LENGTH),
+        "hostname": shown(ask.hostname, HOSTNAME_LENGTH),
+        "server": server,
+        "origin": ask.requester.origin,
+        "scope": scope,
+        "ip": ask.requester.ip,
+        "network": ask.requester.network,
+        "user_agent": ask.requester.user_agent,
+        "state": "pending",
+        "interval_seconds": interval,
+        "created_at": now,
+        "expires_at": now + policy.lifetime_ms,
+        **dict.fromkeys(("subject", "granted_scope", "decided_by", "decided_at")),
+    }
+    sealed.insert(db, sealed.DEVICE_CODES, row)
     _record(db, ask.requester, client.id, now, event="device.requested", reason=request_id)
     return DeviceAuthorization(
         device_code=Secret(device_code),
@@ -282,26 +283,23 @@ def approve(
     row = db.fetch_one(f"{_SELECT} WHERE d.id = ?", request_id)
     if row is None:
         return NotPending(reason="gone")
-    user = db.fetch_one("SELECT state, scope, expires_at FROM users WHERE id = ?", subject)
-    over = user is not None and user["expires_at"] is not None and now >= user["expires_at"]
-    if user is None or over or user["state"] not in LIVE_USER_STATES:
+    user = account(db, subject)
+    if user is None or not user.may(now):
         _decided(db, row, by, now, event="device.approved", refused="user_not_enabled")
         return NotPending(reason="user_not_enabled")
-    granted = scopes.narrow(
-        row["scope"] if scope is None else scopes.narrow(scope, row["scope"]), user["scope"]
-    )
+    granted = scopes.narrow(row["scope"] if scope is None else scopes.narrow(scope, row["scope"]), user.scope)
     if not granted:
         _decided(db, row, by, now, event="device.approved", refused="no_scope")
         return NotPending(reason="no_scope")
-    won = db.execute(
-        "UPDATE device_codes SET state = 'approved', decided_at = ?, decided_by = ?, subject = ?, granted_scope = ?"
-        " WHERE id = ? AND state = 'pending' AND expires_at > ?",
-        now,
-        by,
-        subject,
-        granted,
-        request_id,
-        now,
+    values = {
+        "state": "approved",
+        "decided_at": now,
+        "decided_by": by,
+        "subject": subject,
+        "granted_scope": granted,
+    }
+    won = row["expires_at"] > now and sealed.update(
+        db, sealed.DEVICE_CODES, request_id, values, when={"state": "pending"}
     )
     _decided(db, row, by, now, event="device.approved", refused="" if won else "gone")
     return DeviceApproved(request=_request(row), scope=granted) if won else NotPending(reason="gone")
@@ -320,7 +318,7 @@ def deny(db: Db, request_id: str, *, by: str, now: Millis) -> DeviceDenied | Not
     if row is None:
         return NotPending(reason="gone")
     won = db.execute(
-        "UPDATE device_codes SET state = 'denied', decided_at = ?, decided_by = ?"
+        f"UPDATE device_codes SET state = 'denied', decided_at = ?, decided_by = ?, {sealed.WIPED}"
         " WHERE id = ? AND state IN ('pending', 'approved') AND expires_at > ?",
         now,
         by,
@@ -336,7 +334,7 @@ def withdraw(db: Db, client_id: str, device_code: str, *, requester: Requester, 
     redeemed yet. False: there is no such request of this client, or it is over."""
     code_hash = device_code_hash(device_code)
     won = db.execute(
-        "UPDATE device_codes SET state = 'denied', decided_at = ?, decided_by = ?"
+        f"UPDATE device_codes SET state = 'denied', decided_at = ?, decided_by = ?, {sealed.WIPED}"
         " WHERE device_code_hash = ? AND client_id = ? AND state IN ('pending', 'approved') AND expires_at > ?",
         now,
         f"client:{client_id}",

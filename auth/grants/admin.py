@@ -9,6 +9,7 @@ import msgspec
 
 from auth import audit
 from auth.grants.exchange import REFRESH_EPOCH, epoch
+from auth.values import sealed
 from auth.values.db import Db, JobStore, Row
 from auth.values.model import LIVE_USER_STATES, OF_NOBODY, Grant, Millis
 
@@ -173,7 +174,7 @@ def revoke(db: Db, grant_id: str, *, reason: str, by: str, now: Millis) -> bool:
     """A job: end a login, its refresh chain and all its access tokens. False if there was nothing left to end."""
     db.takes_away()
     ended = db.execute(
-        "UPDATE grants SET revoked_at = ?, revoked_reason = ? WHERE id = ? AND revoked_at IS NULL",
+        f"UPDATE grants SET revoked_at = ?, revoked_reason = ?, {sealed.WIPED} WHERE id = ? AND revoked_at IS NULL",
         now,
         reason,
         grant_id,
@@ -194,7 +195,7 @@ def end_epoch(db: Db, *, successor: str, reason: str, by: str, now: Millis) -> N
     db.changed("epoch", REFRESH_EPOCH)
     db.execute("DELETE FROM authorization_codes WHERE state = 'live'")
     db.execute(
-        "UPDATE device_codes SET state = 'denied', decided_at = ?, decided_by = ? WHERE state = 'approved'",
+        f"UPDATE device_codes SET state = 'denied', decided_at = ?, decided_by = ?, {sealed.WIPED} WHERE state = 'approved'",
         now,
         by,
     )
@@ -229,7 +230,7 @@ def _revoke_some(db: Db, some: str, values: Sequence[object], *, reason: str, by
     """`some`: SQL that finds their ids. All in two statements: on a database across a network each is a trip, and others wait to write."""
     db.takes_away()
     ended = db.fetch_all(
-        f"UPDATE grants SET revoked_at = ?, revoked_reason = ? WHERE id IN ({some}) RETURNING id, created_at",
+        f"UPDATE grants SET revoked_at = ?, revoked_reason = ?, {sealed.WIPED} WHERE id IN ({some}) RETURNING id, created_at",
         now,
         reason,
         *values,
@@ -248,7 +249,7 @@ def revoke_of_person(db: Db, subject: str, *, reason: str, by: str, now: Millis)
     db.takes_away()
     ended = revoke_all(db, subject=subject, reason=reason, by=by, now=now, limit=NAMED)
     more = db.execute(
-        "UPDATE grants SET revoked_at = ?, revoked_reason = ?"
+        f"UPDATE grants SET revoked_at = ?, revoked_reason = ?, {sealed.WIPED}"
         " WHERE subject = ? AND principal_kind = 'user' AND revoked_at IS NULL AND expires_at > ?",
         now,
         reason,

@@ -19,7 +19,7 @@ from auth.grants.exchange import GrantRequest, Issue, TokenRefusal, epoch, recor
 from auth.upstream import sign_in as upstream
 from auth.upstream.assertion import AssertedPerson, Unproven
 from auth.upstream.sign_in import ListedAccount, NotLetIn
-from auth.values import scopes
+from auth.values import scopes, sealed
 from auth.values.db import Db
 from auth.values.entropy import Entropy
 from auth.values.errors import OAuthRefusal
@@ -159,17 +159,14 @@ def _again(
     )
     if row is None:
         return None
-    moved = db.execute(
-        "UPDATE grants SET expires_at = ?, idle_until = ?, auth_time = ?, last_used_at = ?, last_ip = ?"
-        " WHERE id = ? AND revoked_at IS NULL",
-        ends_at,
-        ends_at,
-        said.auth_time,
-        now,
-        exchange.requester.ip,
-        row["id"],
-    )
-    if not moved:
+    values = {
+        "expires_at": ends_at,
+        "idle_until": ends_at,
+        "auth_time": said.auth_time,
+        "last_used_at": now,
+        "last_ip": exchange.requester.ip,
+    }
+    if not sealed.update(db, sealed.GRANTS, row["id"], values, when={"revoked_at": None}):
         return None
     db.changed("grant", row["id"])
     clients.note_use(db, client, now)

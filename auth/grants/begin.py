@@ -7,6 +7,7 @@ import msgspec
 from auth.clients import registry as clients
 from auth.grants import admin
 from auth.grants.exchange import GrantRequest, Issue, epoch
+from auth.values import sealed
 from auth.values.db import Db
 from auth.values.model import Client, Millis, PrincipalKind
 
@@ -34,36 +35,35 @@ def begin(db: Db, client: Client, exchange: GrantRequest, grant_id: str, terms: 
     now, who = exchange.now, exchange.requester
     if terms.kind == PrincipalKind.USER:
         admin.make_room(db, terms.subject, most=exchange.policy.tokens.logins_per_person, now=now)
-    db.execute(
-        "INSERT INTO grants (id, principal_kind, subject, client_id, client_name, hostname, how, redirect_host, server,"
-        " origin, scope, ip, last_ip, user_agent, approved_by, auth_time, created_at, counter, epoch, rotated_at,"
-        " last_used_at, idle_until, expires_at, jkt)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?)",
-        grant_id,
-        str(terms.kind),
-        terms.subject,
-        client.id,
-        terms.client_name,
-        terms.hostname,
-        terms.how,
-        terms.redirect_host,
-        terms.server,
-        terms.origin,
-        terms.scope,
-        who.ip,
-        who.ip,
-        who.user_agent,
-        terms.approved_by,
-        terms.auth_time,
-        now,
-        epoch(db),
-        now,
-        now,
-        min(now + exchange.policy.tokens.refresh_idle_ms, terms.ends_at),
-        terms.ends_at,
+    row = {
+        "id": grant_id,
+        "principal_kind": str(terms.kind),
+        "subject": terms.subject,
+        "client_id": client.id,
+        "client_name": terms.client_name,
+        "hostname": terms.hostname,
+        "how": terms.how,
+        "redirect_host": terms.redirect_host,
+        "server": terms.server,
+        "origin": terms.origin,
+        "scope": terms.scope,
+        "ip": who.ip,
+        "last_ip": who.ip,
+        "user_agent": who.user_agent,
+        "approved_by": terms.approved_by,
+        "auth_time": terms.auth_time,
+        "created_at": now,
+        "counter": 1,
+        "epoch": epoch(db),
+        "rotated_at": now,
+        "last_used_at": now,
+        "idle_until": min(now + exchange.policy.tokens.refresh_idle_ms, terms.ends_at),
+        "expires_at": terms.ends_at,
         # RFC 9449 §5: a client that proves who it is may change its key, since its refresh token is worth nothing to others.
-        exchange.jkt if client.public else None,
-    )
+        "jkt": exchange.jkt if client.public else None,
+        "revoked_at": None,
+    }
+    sealed.insert(db, sealed.GRANTS, row)
     clients.note_use(db, client, now)
     if client.authorized_at is None:
         db.execute(

@@ -11,7 +11,7 @@ import msgspec
 from auth.clients import registry as clients
 from auth.grants.begin import GrantTerms, begin
 from auth.grants.exchange import GrantRequest, Issue, TokenRefusal, epoch, record
-from auth.values import scopes
+from auth.values import scopes, sealed
 from auth.values.db import Db
 from auth.values.entropy import Entropy
 from auth.values.errors import OAuthRefusal
@@ -95,7 +95,7 @@ def _again(db: Db, client: Client, exchange: GrantRequest, granted: MachineGrant
     """On the row that there is already, unless it was revoked."""
     now = exchange.now
     row = db.fetch_one(
-        "SELECT id, auth_time, expires_at FROM grants WHERE client_id = ? AND how = ? AND subject = ? AND server = ?"
+        "SELECT * FROM grants WHERE client_id = ? AND how = ? AND subject = ? AND server = ?"
         " AND scope = ? AND revoked_at IS NULL AND epoch = ? ORDER BY created_at, id LIMIT 1",
         client.id,
         HOW,
@@ -104,16 +104,15 @@ def _again(db: Db, client: Client, exchange: GrantRequest, granted: MachineGrant
         granted.scope,
         epoch(db),
     )
-    if row is None:
+    if row is None or not sealed.fits(db, sealed.GRANTS, row):
         return None
     ends_at = row["expires_at"]
     if ends_at < _end(exchange) - exchange.policy.tokens.device_login_ms // 2:
         # Seldom, because every process has to forget the end that it knows.
         ends_at = _end(exchange)
-        moved = db.execute(
-            "UPDATE grants SET expires_at = ? WHERE id = ? AND revoked_at IS NULL", ends_at, row["id"]
-        )
-        if not moved:
+        if not sealed.update(
+            db, sealed.GRANTS, row["id"], {"expires_at": ends_at}, when={"revoked_at": None}
+        ):
             return None
         db.changed("grant", row["id"])
     clients.note_use(db, client, now)

@@ -14,7 +14,7 @@ from auth.forms import TokenForm
 from auth.grants.admin import revoke
 from auth.grants.begin import GrantTerms, begin
 from auth.grants.exchange import Account, GrantRequest, Issue, TokenRefusal, account, record
-from auth.values import scopes
+from auth.values import scopes, sealed
 from auth.values.db import Db, Row
 from auth.values.entropy import Entropy
 from auth.values.errors import OAuthRefusal
@@ -97,6 +97,8 @@ def redeem_code(db: Db, client: Client, exchange: GrantRequest) -> Issue | OAuth
     if form.code is None:
         return OAuthRefusal(error="invalid_request", description="code is missing")
     row = db.fetch_one("SELECT * FROM authorization_codes WHERE code_hash = ?", code_hash(form.code))
+    if row is not None and not sealed.fits(db, sealed.CODES, row):
+        row = None
     here = exchange.requester.origin
     outcome = decide(
         None if row is None else _code(row),
@@ -119,7 +121,7 @@ def _issue(db: Db, client: Client, exchange: GrantRequest, row: Row, scope: str)
     now = exchange.now
     grant_id = Entropy(exchange.seed).identifier("grt")
     won = db.execute(
-        "UPDATE authorization_codes SET state = 'used', grant_id = ?"
+        f"UPDATE authorization_codes SET state = 'used', grant_id = ?, {sealed.WIPED}"
         " WHERE id = ? AND state = 'live' AND expires_at > ?",
         grant_id,
         row["id"],

@@ -11,7 +11,7 @@ from auth.device.request import device_code_hash
 from auth.grants.admin import revoke
 from auth.grants.begin import GrantTerms, begin
 from auth.grants.exchange import Account, GrantRequest, Issue, TokenRefusal, account, record
-from auth.values import scopes
+from auth.values import scopes, sealed
 from auth.values.db import Db, Row
 from auth.values.entropy import Entropy
 from auth.values.errors import OAuthRefusal
@@ -107,6 +107,8 @@ def redeem(db: Db, client: Client, exchange: GrantRequest) -> Issue | OAuthRefus
     row = db.fetch_one(
         "SELECT * FROM device_codes WHERE device_code_hash = ?", device_code_hash(form.device_code)
     )
+    if row is not None and not sealed.fits(db, sealed.DEVICE_CODES, row):
+        row = None
     outcome = decide(
         None if row is None else _code(row),
         client,
@@ -137,7 +139,7 @@ def _issue(db: Db, client: Client, exchange: GrantRequest, row: Row, scope: str)
     now = exchange.now
     grant_id = Entropy(exchange.seed).identifier("grt")
     won = db.execute(
-        "UPDATE device_codes SET state = 'used', grant_id = ? WHERE id = ? AND state = 'approved' AND expires_at > ?",
+        f"UPDATE device_codes SET state = 'used', grant_id = ?, {sealed.WIPED} WHERE id = ? AND state = 'approved' AND expires_at > ?",
         grant_id,
         row["id"],
         now,

@@ -11,6 +11,7 @@ from auth.forms import TokenForm
 from auth.keys.refresh import RefreshRing
 from auth.tokens.dpop import DpopProof
 from auth.upstream.assertion import AssertedPerson, Unproven
+from auth.values import sealed
 from auth.values.db import Db
 from auth.values.model import LIVE_USER_STATES, Client, Millis
 from auth.values.policy import Policy
@@ -83,10 +84,11 @@ NOBODY: Final = Account(state="enabled", scope="")
 
 
 def account(db: Db, user_id: str | None) -> Account | None:
-    row = db.fetch_one("SELECT state, scope, expires_at FROM users WHERE id = ?", user_id)
-    return (
-        None if row is None else Account(state=row["state"], scope=row["scope"], expires_at=row["expires_at"])
-    )
+    row = db.fetch_one("SELECT * FROM users WHERE id = ?", user_id)
+    if row is None:
+        return None
+    row = sealed.checked(db, sealed.USERS, row)
+    return Account(state=row["state"], scope=row["scope"], expires_at=row["expires_at"])
 
 
 def epoch(db: Db) -> str:

@@ -24,7 +24,7 @@ from auth.grants.exchange import (
     TokenRefusal,
     record,
 )
-from auth.values import scopes
+from auth.values import scopes, sealed
 from auth.values.db import Db, Row
 from auth.values.errors import OAuthRefusal
 from auth.values.model import Client, Grant, Millis, PrincipalKind
@@ -32,7 +32,7 @@ from auth.values.policy import TokenPolicy
 from auth.values.site import ForeignResource
 
 _GRANT: Final = (
-    "SELECT grants.*, users.state AS user_state, users.scope AS user_scope, users.expires_at AS user_expires_at,"
+    f"SELECT grants.*, {sealed.USERS.of('users', 'user_')},"
     " (SELECT value FROM meta WHERE key = ?) AS current_epoch"
     " FROM grants LEFT JOIN users ON users.id = grants.subject WHERE grants.id = ?"
 )
@@ -152,6 +152,8 @@ def _decide(
 ) -> tuple[Grant | None, Rotate | RepeatedRefresh | TokenRefusal]:
     # What it depends on comes with the grant: each statement costs the store's thread as much as the decision.
     row = db.fetch_one(_GRANT, REFRESH_EPOCH, link.grant_id)
+    if row is not None:
+        row = sealed.checked(db, sealed.GRANTS, sealed.checked(db, sealed.USERS, row, "user_"))
     grant = None if row is None else Grant.of(row)
     site, origins = exchange.site, (exchange.requester.origin, *(() if grant is None else (grant.origin,)))
     outcome = decide(

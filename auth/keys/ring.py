@@ -20,6 +20,7 @@ from auth.jose.thumbprints import thumbprint
 from auth.keys import refresh as refresh_keys
 from auth.keys import sealing
 from auth.keys.refresh import RefreshRing
+from auth.values import sealed
 from auth.values.db import Db, Row
 from auth.values.encode import json_bytes
 from auth.values.model import Millis
@@ -195,16 +196,17 @@ def etag(document: bytes) -> str:
 def rows(db: Db) -> list[Row]:
     """A job. Unsealing is left to the caller: it is no business of the store's thread."""
     found: list[Row] = []
+    last = (-1, "")
     while True:  # in pages: those that were dropped stay for a while, and somebody may rotate often
-        last = (found[-1]["signs_from"], found[-1]["kid"]) if found else (-1, "")
         page = db.fetch_all(
             "SELECT * FROM signing_keys WHERE (signs_from, kid) > (?, ?) ORDER BY signs_from, kid LIMIT ?",
             *last,
             PAGE,
         )
-        found += page
+        found += [row for row in page if sealed.fits(db, sealed.SIGNING_KEYS, row)]
         if len(page) < PAGE:
             return found
+        last = (page[-1]["signs_from"], page[-1]["kid"])
 
 
 # Rows of `signing_keys` and of `refresh_keys`.
@@ -217,17 +219,16 @@ def every(db: Db) -> Found:
 
 
 def insert(db: Db, key: SealedKey) -> None:
-    db.execute(
-        "INSERT INTO signing_keys (kid, algorithm, public_jwk, sealed_private, created_at, signs_from, retires_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        key.kid,
-        key.algorithm,
-        key.public_jwk,
-        key.sealed_private,
-        key.created_at,
-        key.signs_from,
-        key.retires_at,
-    )
+    row = {
+        "kid": key.kid,
+        "algorithm": key.algorithm,
+        "public_jwk": key.public_jwk,
+        "sealed_private": key.sealed_private,
+        "created_at": key.created_at,
+        "signs_from": key.signs_from,
+        "retires_at": key.retires_at,
+    }
+    sealed.insert(db, sealed.SIGNING_KEYS, row)
     db.changed("key", key.kid)
 
 

@@ -17,6 +17,7 @@ from auth.passkeys.ceremony import NewPasskey, PasskeyAnswer, PasskeyChallenge, 
 from auth.people import attempts, users
 from auth.people.attempts import CountedAttempt
 from auth.people.users import Throttled, User
+from auth.values import sealed
 from auth.values.db import Db, Row
 from auth.values.model import Millis
 from auth.values.requester import Requester, clean
@@ -45,14 +46,14 @@ class Passkey:
 
 def find(db: Db, credential_id: str) -> Passkey | None:
     row = db.fetch_one("SELECT * FROM passkeys WHERE credential_id = ?", credential_id)
-    return None if row is None else Passkey.of(row)
+    return None if row is None or not sealed.fits(db, sealed.PASSKEYS, row) else Passkey.of(row)
 
 
 def of_user(db: Db, user_id: str) -> tuple[Passkey, ...]:
     rows = db.fetch_all(
         "SELECT * FROM passkeys WHERE user_id = ? ORDER BY created_at, credential_id", user_id
     )
-    return tuple(Passkey.of(row) for row in rows)
+    return tuple(Passkey.of(row) for row in rows if sealed.fits(db, sealed.PASSKEYS, row))
 
 
 def usable(db: Db, user_id: str, rp_id: str) -> tuple[str, ...]:
@@ -96,17 +97,16 @@ def add(db: Db, new: PasskeyToAdd, *, who: Requester, now: Millis) -> PasskeyAdd
     if held is not None and held["held"] >= PER_USER:
         sentence = f"{PER_USER} passkeys are the most that one person can have. Remove one first."
         return _not_added(db, user_id, who, now, "too many passkeys", sentence)
-    added = db.execute(
-        "INSERT INTO passkeys (credential_id, user_id, rp_id, public_key, sign_count, name, created_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (credential_id) DO NOTHING",
-        made.credential_id,
-        user_id,
-        made.rp_id,
-        made.public_key,
-        made.sign_count,
-        fit_name(new.name),
-        now,
-    )
+    row = {
+        "credential_id": made.credential_id,
+        "user_id": user_id,
+        "rp_id": made.rp_id,
+        "public_key": made.public_key,
+        "sign_count": made.sign_count,
+        "name": fit_name(new.name),
+        "created_at": now,
+    }
+    added = sealed.insert(db, sealed.PASSKEYS, row, conflict=" ON CONFLICT (credential_id) DO NOTHING")
     if added != 1:
         return _not_added(db, user_id, who, now, "a known passkey", "This passkey is in use here already.")
     _record(db, "passkey.added", who, now, actor=f"user:{user_id}", reason=short(made.credential_id))

@@ -17,7 +17,7 @@ from auth import audit
 from auth.grants import admin as grants
 from auth.people import links, sessions, users
 from auth.people.users import LinkIsOver, NameTaken, User
-from auth.values import scopes
+from auth.values import scopes, sealed
 from auth.values.db import Db
 from auth.values.entropy import Entropy
 from auth.values.model import Millis
@@ -103,17 +103,19 @@ def invite(
         return NameTaken(state=user.state)
     if user is None:
         user_id = Entropy(seed).identifier("usr")
-        added = db.execute(
-            "INSERT INTO users (id, name, role, state, scope, tools, expires_at, invited_by, created_at)"
-            " VALUES (?, ?, 'user', 'invited', ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
-            user_id,
-            name,
-            scopes.join(scopes.parse(terms.scope or usual)),
-            terms.tools or "",
-            terms.expires_at or None,
-            by,
-            now,
-        )
+        row = {
+            "id": user_id,
+            "name": name,
+            "role": "user",
+            "state": "invited",
+            "passphrase_hash": None,
+            "scope": scopes.join(scopes.parse(terms.scope or usual)),
+            "tools": terms.tools or "",
+            "expires_at": terms.expires_at or None,
+            "invited_by": by,
+            "created_at": now,
+        }
+        added = sealed.insert(db, sealed.USERS, row, conflict=" ON CONFLICT (name) DO NOTHING")
         if added != 1:  # another node was faster
             return NameTaken(state="invited")
     else:
@@ -136,16 +138,12 @@ def accept(
     sign in, which the caller stores in the same transaction."""
     link = links.use(db, kind=links.INVITE, token=token, now=now)
     user = None if link is None else users.find(db, link.user_id)
-    won = (
-        0
-        if user is None or user.over(now)
-        else db.execute(
-            "UPDATE users SET passphrase_hash = ?, state = 'enabled' WHERE id = ? AND state = 'invited'",
-            passphrase_hash,
-            user.id,
-        )
-    )
-    if user is None or won != 1:
+    values = {"passphrase_hash": passphrase_hash, "state": "enabled"}
+    if (
+        user is None
+        or user.over(now)
+        or not sealed.update(db, sealed.USERS, user.id, values, when={"state": "invited"})
+    ):
         return link_is_over(db, kind=links.INVITE, who=who, now=now)
     db.changed("user", user.id)
     _by_link(db, "user.joined", f"user:{user.id}", who, now)
@@ -179,7 +177,7 @@ def take_new_passphrase(
     if user is None or not user.may(now):
         return link_is_over(db, kind=links.RESET, who=who, now=now)
     sessions.end_all(db, user.id)
-    db.execute("UPDATE users SET passphrase_hash = ? WHERE id = ?", passphrase_hash, user.id)
+    sealed.update(db, sealed.USERS, user.id, {"passphrase_hash": passphrase_hash})
     db.changed("user", user.id)
     _by_link(db, "user.passphrase_reset", f"user:{user.id}", who, now)
     return AcceptedInvitation(user=_there(db, user.id))
@@ -227,10 +225,10 @@ def switch(db: Db, verb: str, *, name: str, by: str, now: Millis) -> User | Gues
         return GuestUnchanged("last owner", user.state)
     if row.takes_away:
         db.takes_away()
-    db.execute("UPDATE users SET state = ? WHERE id = ?", row.after, user.id)
+    forgotten = {"passphrase_hash": None} if verb == "lock" else {}
+    sealed.update(db, sealed.USERS, user.id, {"state": row.after, **forgotten})
     if verb == "lock":
         _shut_out(db, user, reason="account locked", by=by, now=now)
-        db.execute("UPDATE users SET passphrase_hash = NULL WHERE id = ?", user.id)
         db.execute("DELETE FROM passkeys WHERE user_id = ?", user.id)
         # Whoever held the account may have connected another's account to it.
         db.execute("DELETE FROM upstream_tokens WHERE user_id = ?", user.id)
@@ -261,6 +259,8 @@ def change(db: Db, *, name: str, terms: GuestTerms, by: str, now: Millis) -> Use
     user = users.named(db, name)
     if user is None:
         return GuestUnchanged("unknown")
+    if user.state == "altered":
+        return GuestUnchanged("not now", user.state)
     if terms.expires_at and _last_owner(db, user):
         _record(db, "user.changed", user.id, by, now, refused="the last owner")
         return GuestUnchanged("last owner", user.state)
@@ -280,8 +280,8 @@ def _write(db: Db, user_id: str, terms: GuestTerms) -> list[str]:
         columns["tools"] = terms.tools
     if terms.expires_at is not None:
         columns["expires_at"] = terms.expires_at or None
-    for column, value in columns.items():
-        db.execute(f"UPDATE users SET {column} = ? WHERE id = ?", value, user_id)
+    if columns:
+        sealed.update(db, sealed.USERS, user_id, columns)
     return list(columns)
 
 
@@ -293,11 +293,14 @@ def _shut_out(db: Db, user: User, *, reason: str, by: str, now: Millis) -> None:
     db.execute("DELETE FROM one_time_links WHERE user_id = ? AND used_at IS NULL", user.id)
     db.execute("DELETE FROM consents WHERE user_id = ?", user.id)
     db.execute("DELETE FROM authorization_codes WHERE subject = ? AND state = 'live'", user.id)
-    db.execute("UPDATE device_codes SET state = 'denied' WHERE subject = ? AND state = 'approved'", user.id)
+    db.execute(
+        f"UPDATE device_codes SET state = 'denied', {sealed.WIPED} WHERE subject = ? AND state = 'approved'",
+        user.id,
+    )
     grants.revoke_of_person(db, user.id, reason=reason, by=by, now=now)
     # There are never more of them than a job may fetch (`api_keys.MAX_KEYS`).
     for key in db.fetch_all("SELECT id FROM api_keys WHERE user_id = ? AND revoked_at IS NULL", user.id):
-        db.execute("UPDATE api_keys SET revoked_at = ? WHERE id = ?", now, key["id"])
+        db.execute(f"UPDATE api_keys SET revoked_at = ?, {sealed.WIPED} WHERE id = ?", now, key["id"])
         db.changed("api_key", key["id"])
 
 
@@ -305,12 +308,13 @@ def _last_owner(db: Db, user: User) -> bool:
     """Whether nobody else would be left who may do everything."""
     if user.role != "owner":
         return False
-    other = db.fetch_one(
-        "SELECT id FROM users WHERE role = 'owner' AND id <> ? AND state IN ('enabled', 'unclaimed')"
-        " AND expires_at IS NULL LIMIT 1",
+    others = db.fetch_all(
+        "SELECT * FROM users WHERE role = 'owner' AND id <> ? AND state IN ('enabled', 'unclaimed')"
+        " AND expires_at IS NULL LIMIT ?",
         user.id,
+        users.OWNERS,
     )
-    return other is None
+    return not any(sealed.fits(db, sealed.USERS, other) for other in others)
 
 
 # ---------------------------------------------------------------- looking
@@ -348,7 +352,7 @@ def listing(
     rows.sort(key=lambda row: (row["role"] != "owner", row["name"]))
     return [
         ListedPerson(
-            user=(user := User.of(row)),
+            user=(user := User.of(db, row)),
             logins=row["logins"],
             link_expires_at=row["link_expires_at"],
             only_owner=_last_owner(db, user),

@@ -16,6 +16,7 @@ import msgspec
 from auth import audit
 from auth.people import attempts
 from auth.people.attempts import Limit
+from auth.values import sealed
 from auth.values.db import Db
 from auth.values.model import Millis
 from auth.values.policy import DAY, MINUTE
@@ -87,14 +88,15 @@ def make(
     """A job: store a new link. Any earlier link of this kind for this user stops working."""
     db.execute("DELETE FROM one_time_links WHERE kind = ? AND user_id = ? AND used_at IS NULL", kind, user_id)
     link = OneTimeLink(kind=kind, user_id=user_id, expires_at=now + lifetime)
-    db.execute(
-        "INSERT INTO one_time_links (token_hash, kind, user_id, created_at, expires_at) VALUES (?, ?, ?, ?, ?)",
-        _hash(token),
-        kind,
-        user_id,
-        now,
-        link.expires_at,
-    )
+    row = {
+        "token_hash": _hash(token),
+        "kind": kind,
+        "user_id": user_id,
+        "created_at": now,
+        "expires_at": link.expires_at,
+        "used_at": None,
+    }
+    sealed.insert(db, sealed.LINKS, row)
     audit.record(db, at=now, event=f"{kind}.link_made", actor=audit.actor(by), reason=user_id)
     return link
 
@@ -102,7 +104,7 @@ def make(
 def find(db: Db, *, kind: str, token: str, now: Millis) -> OneTimeLink | None:
     """A job: the link, if it would still work. Looking uses nothing up."""
     row = db.fetch_one(
-        "SELECT kind, user_id, expires_at FROM one_time_links"
+        "SELECT * FROM one_time_links"
         " WHERE token_hash = ? AND kind = ? AND used_at IS NULL AND expires_at > ?",
         _hash(token),
         kind,
@@ -110,7 +112,7 @@ def find(db: Db, *, kind: str, token: str, now: Millis) -> OneTimeLink | None:
     )
     return (
         None
-        if row is None
+        if row is None or not sealed.fits(db, sealed.LINKS, row)
         else OneTimeLink(kind=row["kind"], user_id=row["user_id"], expires_at=row["expires_at"])
     )
 
@@ -128,7 +130,7 @@ def use(db: Db, *, kind: str, token: str, now: Millis) -> OneTimeLink | None:
     """A job: use the link up and return it; None if it is unknown, over, or somebody was faster."""
     link = find(db, kind=kind, token=token, now=now)
     used = db.execute(
-        "UPDATE one_time_links SET used_at = ?"
+        f"UPDATE one_time_links SET used_at = ?, {sealed.WIPED}"
         " WHERE token_hash = ? AND kind = ? AND used_at IS NULL AND expires_at > ?",
         now,
         _hash(token),

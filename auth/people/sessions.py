@@ -17,6 +17,7 @@ import msgspec
 
 from auth.people import users
 from auth.people.users import User
+from auth.values import sealed
 from auth.values.db import Db
 from auth.values.model import Millis
 from auth.values.policy import DAY, MINUTE
@@ -105,18 +106,17 @@ def begin(db: Db, *, cookie: str, replaces: str | None, user_id: str, who: Reque
         user_id,
         PER_USER - 1,
     )
-    db.execute(
-        "INSERT INTO browser_sessions (id_hash, user_id, created_at, auth_time, last_used_at, expires_at, ip, user_agent)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        hash_of(cookie),
-        user_id,
-        now,
-        now,
-        now,
-        now + ABSOLUTE,
-        who.ip,
-        who.user_agent,
-    )
+    row = {
+        "id_hash": hash_of(cookie),
+        "user_id": user_id,
+        "created_at": now,
+        "auth_time": now,
+        "last_used_at": now,
+        "expires_at": now + ABSOLUTE,
+        "ip": who.ip,
+        "user_agent": who.user_agent,
+    }
+    sealed.insert(db, sealed.SESSIONS, row)
     db.execute("UPDATE users SET last_seen_at = ? WHERE id = ?", now, user_id)
 
 
@@ -130,8 +130,10 @@ def find(db: Db, cookie: str | None, now: Millis) -> BrowserSession | None:
         now,
         now - IDLE,
     )
-    user = users.find(db, row["user_id"]) if row is not None else None
-    if row is None or user is None or not user.may(now):
+    if row is None or not sealed.fits(db, sealed.SESSIONS, row):
+        return None
+    user = users.find(db, row["user_id"])
+    if user is None or not user.may(now):
         return None
     return BrowserSession(
         id_hash=row["id_hash"], user=user, auth_time=row["auth_time"], last_used_at=row["last_used_at"]
@@ -141,9 +143,10 @@ def find(db: Db, cookie: str | None, now: Millis) -> BrowserSession | None:
 def barred(db: Db, cookie: str, now: Millis) -> User | None:
     """A job: whose session this would be, if their account had not ended or been disabled meanwhile."""
     row = db.fetch_one(
-        "SELECT user_id FROM browser_sessions WHERE id_hash = ? AND expires_at > ?", hash_of(cookie), now
+        "SELECT * FROM browser_sessions WHERE id_hash = ? AND expires_at > ?", hash_of(cookie), now
     )
-    user = None if row is None else users.find(db, row["user_id"])
+    fits = row is not None and sealed.fits(db, sealed.SESSIONS, row)
+    user = users.find(db, row["user_id"]) if row is not None and fits else None
     return user if user is not None and not user.may(now) else None
 
 
@@ -198,12 +201,7 @@ def touch(db: Db, session: BrowserSession, now: Millis) -> None:
 
 def proven_again(db: Db, session: BrowserSession, now: Millis) -> None:
     """A job: the passphrase was asked for and given once more."""
-    db.execute(
-        "UPDATE browser_sessions SET auth_time = ?, last_used_at = ? WHERE id_hash = ?",
-        now,
-        now,
-        session.id_hash,
-    )
+    sealed.update(db, sealed.SESSIONS, session.id_hash, {"auth_time": now, "last_used_at": now})
 
 
 def end_all(db: Db, user_id: str, *, but: str = "") -> int:

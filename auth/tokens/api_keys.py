@@ -17,7 +17,7 @@ from typing import Final, Literal
 import msgspec
 
 from auth import audit
-from auth.values import scopes
+from auth.values import scopes, sealed
 from auth.values.db import Db, Row
 from auth.values.entropy import Entropy
 from auth.values.model import LIVE_USER_STATES, Millis, Principal, PrincipalKind, Secret
@@ -65,7 +65,8 @@ class ApiKey:
     principal: Principal  # what whoever shows it may do, now
 
     @classmethod
-    def of(cls, row: Row) -> ApiKey:
+    def of(cls, db: Db, row: Row) -> ApiKey:
+        row = sealed.checked(db, sealed.API_KEYS, sealed.checked(db, sealed.USERS, row, "user_"))
         shared = (
             "id", "name", "user_id", "key_hash", "hint", "server", "scope", "tools", "created_by",
             "created_at", "expires_at", "last_used_at", "last_used_ip", "revoked_at",
@@ -155,7 +156,8 @@ class ApiKeyNotMade(msgspec.Struct, frozen=True):
 
 def create(db: Db, order: ApiKeyOrder, *, seed: bytes, by: str, now: Millis) -> NewApiKey | ApiKeyNotMade:
     """A job. The scopes exist already; whether the user may have them is looked at here."""
-    user = db.fetch_one("SELECT state, scope FROM users WHERE id = ?", order.user_id)
+    row = db.fetch_one("SELECT * FROM users WHERE id = ?", order.user_id)
+    user = None if row is None else sealed.checked(db, sealed.USERS, row)
     if user is None or user["state"] not in LIVE_USER_STATES:
         return ApiKeyNotMade("no_user")
     if not scopes.within(scopes.parse(order.scope), user["scope"]):
@@ -166,12 +168,20 @@ def create(db: Db, order: ApiKeyOrder, *, seed: bytes, by: str, now: Millis) -> 
     if held is not None and held["held"] >= MAX_KEYS:
         return ApiKeyNotMade("too_many")
     text, key_id = draw(seed)
-    db.execute(
-        "INSERT INTO api_keys (id, name, user_id, key_hash, hint, server, scope, tools, created_by, created_at,"
-        " expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        key_id, order.name, order.user_id, hash_of(text), text[-HINT_LETTERS:], order.server, order.scope,
-        order.tools, by, now, order.expires_at,
-    )  # fmt: skip
+    row = {
+        "id": key_id,
+        "name": order.name,
+        "user_id": order.user_id,
+        "key_hash": hash_of(text),
+        "hint": text[-HINT_LETTERS:],
+        "server": order.server,
+        "scope": order.scope,
+        "tools": order.tools,
+        "created_by": by,
+        "created_at": now,
+        "expires_at": order.expires_at,
+    }
+    sealed.insert(db, sealed.API_KEYS, row)
     db.changed("api_key", key_id)
     audit.record(db, at=now, event="api_key.created", actor=audit.actor(by), grant_id=key_id)
     made = find(db, key_id)
@@ -183,7 +193,7 @@ def revoke(db: Db, key_id: str, *, by: str, now: Millis, of_user: str | None = N
     """A job: the key ends at once, with what runs for it. False if there is none, or none of that user's, or not any more."""
     db.takes_away()
     whose = () if of_user is None else (of_user,)
-    sql = "UPDATE api_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL"
+    sql = f"UPDATE api_keys SET revoked_at = ?, {sealed.WIPED} WHERE id = ? AND revoked_at IS NULL"
     ended = db.execute(sql + " AND user_id = ?" * len(whose), now, key_id, *whose)
     if ended:
         db.changed("api_key", key_id)
@@ -192,26 +202,25 @@ def revoke(db: Db, key_id: str, *, by: str, now: Millis, of_user: str | None = N
 
 
 _SELECT: Final = (
-    "SELECT k.*, u.name AS user_name, u.state AS user_state, u.scope AS user_scope, u.tools AS user_tools,"
-    " u.expires_at AS user_expires_at FROM api_keys k LEFT JOIN users u ON u.id = k.user_id"
+    f"SELECT {sealed.USERS.of('u', 'user_')}, k.* FROM api_keys k LEFT JOIN users u ON u.id = k.user_id"
 )
 
 
 def find(db: Db, key_id: str) -> ApiKey | None:
     row = db.fetch_one(f"{_SELECT} WHERE k.id = ?", key_id)
-    return None if row is None else ApiKey.of(row)
+    return None if row is None else ApiKey.of(db, row)
 
 
 def shown(db: Db, key_hash: str) -> ApiKey | None:
     """A job: find the key that has this hash."""
     row = db.fetch_one(f"{_SELECT} WHERE k.key_hash = ?", key_hash)
-    return None if row is None else ApiKey.of(row)
+    return None if row is None else ApiKey.of(db, row)
 
 
 def some(db: Db, ids: Sequence[str]) -> list[ApiKey]:
     """A job: find the keys that have these ids, as far as they exist."""
     rows = db.fetch_all(f"{_SELECT} WHERE k.id IN ({', '.join('?' * len(ids))})", *ids)
-    return [ApiKey.of(row) for row in rows]
+    return [ApiKey.of(db, row) for row in rows]
 
 
 def every(db: Db) -> list[ApiKey]:
@@ -225,7 +234,7 @@ def every(db: Db) -> list[ApiKey]:
     revoked = db.fetch_all(
         f"{_SELECT} WHERE k.revoked_at IS NOT NULL ORDER BY k.revoked_at DESC, k.id LIMIT ?", REVOKED_KNOWN
     )
-    return [*living, *(ApiKey.of(row) for row in revoked)]
+    return [*living, *(ApiKey.of(db, row) for row in revoked)]
 
 
 def listing(
@@ -253,7 +262,7 @@ def listing(
     rows = db.fetch_all(
         f"{_SELECT} WHERE {' AND '.join(tests)} ORDER BY k.created_at DESC, k.id LIMIT ?", *values, limit
     )
-    return [ApiKey.of(row) for row in rows]
+    return [ApiKey.of(db, row) for row in rows]
 
 
 def page(db: Db, after: str) -> list[ApiKey]:
@@ -261,4 +270,4 @@ def page(db: Db, after: str) -> list[ApiKey]:
     rows = db.fetch_all(
         f"{_SELECT} WHERE k.revoked_at IS NULL AND k.id > ? ORDER BY k.id LIMIT ?", after, LISTED
     )
-    return [ApiKey.of(row) for row in rows]
+    return [ApiKey.of(db, row) for row in rows]

@@ -23,7 +23,7 @@ from auth.posted import FormEndpoint, Job
 from auth.tokens import verify
 from auth.tokens.live import read_live
 from auth.tokens.verify import BadToken, Claims
-from auth.values import scopes
+from auth.values import scopes, sealed
 from auth.values.db import Db
 from auth.values.errors import OAuthRefusal
 from auth.values.model import REFRESH_TOKEN, Client, Grant, Millis, PrincipalKind
@@ -118,7 +118,7 @@ def refresh_token_worth(
 ) -> TokenWorth:
     """Part of a job: of a token that we wrote, whether /token would take it now."""
     row = db.fetch_one("SELECT * FROM grants WHERE id = ?", link.grant_id)
-    grant = None if row is None else Grant.of(row)
+    grant = None if row is None else Grant.of(sealed.checked(db, sealed.GRANTS, row))
     client = None if grant is None else lookup(db, grant.client_id)
     if grant is None or client is None or not client.enabled or REFRESH_TOKEN not in client.grant_types:
         return NOTHING

@@ -15,7 +15,7 @@ import msgspec
 
 from auth.clients import registry as clients
 from auth.grants.exchange import REFRESH_EPOCH, epoch
-from auth.values import scopes
+from auth.values import scopes, sealed
 from auth.values.db import ChangedWhileRead, Db
 from auth.values.model import LIVE_USER_STATES, OF_NOBODY, Millis
 
@@ -150,15 +150,14 @@ def _owners(found: LiveGrant) -> tuple[tuple[str, str], ...]:
 def read_live(db: Db, grant_id: str) -> LiveGrant | None:
     """A job."""
     row = db.fetch_one(
-        "SELECT g.id, g.principal_kind, g.subject, g.client_id, g.server, g.revoked_at, g.epoch, g.expires_at,"
-        " u.state AS user_state, u.scope AS user_scope, u.tools AS user_tools, u.expires_at AS user_expires_at,"
-        " u.name AS user_name, c.state AS client_state, c.scope AS client_scope, c.name AS client_name,"
-        " c.kind AS client_kind, c.auth_method, g.how"
+        f"SELECT {sealed.USERS.of('u', 'user_')}, {sealed.CLIENTS.of('c', 'program_')}, g.*"
         " FROM grants g LEFT JOIN users u ON u.id = g.subject JOIN clients c ON c.id = g.client_id WHERE g.id = ?",
         grant_id,
     )
     if row is None:
         return None
+    for table, prefix in ((sealed.GRANTS, ""), (sealed.USERS, "user_"), (sealed.CLIENTS, "program_")):
+        row = sealed.checked(db, table, row, prefix)
     # A machine with credentials of its own has nobody behind it: its client's ceiling is its own. So it is with whoever paid.
     machine = row["principal_kind"] in OF_NOBODY
     return LiveGrant(
@@ -170,20 +169,20 @@ def read_live(db: Db, grant_id: str) -> LiveGrant | None:
         usable=(
             row["revoked_at"] is None
             and row["epoch"] == epoch(db)
-            and row["client_state"] == "enabled"
+            and row["program_state"] == "enabled"
             and (machine or row["user_state"] in LIVE_USER_STATES)
         ),
         ends_at=min(row["expires_at"], row["user_expires_at"] or row["expires_at"]),
-        ceiling=frozenset(scopes.parse(row["client_scope"] if machine else row["user_scope"] or "")),
+        ceiling=frozenset(scopes.parse(row["program_scope"] if machine else row["user_scope"] or "")),
         tools="" if machine else row["user_tools"] or "",
-        reach=frozenset(scopes.parse(scopes.narrow(row["client_scope"], row["user_scope"] or ""))),
+        reach=frozenset(scopes.parse(scopes.narrow(row["program_scope"], row["user_scope"] or ""))),
         person="" if machine else row["user_name"] or "",
-        program=row["client_name"],
+        program=row["program_name"],
         known_as=clients.believed_names(
-            row["client_kind"],
+            row["program_kind"],
             row["client_id"],
-            row["client_name"],
+            row["program_name"],
             by_device=row["how"] == "device",
-            public=row["auth_method"] == "none",
+            public=row["program_auth_method"] == "none",
         ),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from auth.tokens import api_keys
+from auth.values import sealed
 from auth.values.db import Db
 from auth.values.model import OF_NOBODY, Grant, Millis, Principal, PrincipalKind
 
@@ -53,5 +54,8 @@ def about(db: Db, principal: Principal) -> CallerFacts:
 
 
 def _user(db: Db, user_id: str) -> tuple[str, str]:
-    row = db.fetch_one("SELECT name, role FROM users WHERE id = ?", user_id)
-    return ("", "") if row is None else (row["name"], row["role"])
+    row = db.fetch_one("SELECT * FROM users WHERE id = ?", user_id)
+    if row is None:
+        return "", ""
+    row = sealed.checked(db, sealed.USERS, row)
+    return row["name"], row["role"]

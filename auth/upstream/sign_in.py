@@ -24,6 +24,7 @@ from auth.jose.public_keys import BadKeys, read_set, select
 from auth.keys import sealing
 from auth.people import attempts, sessions, users
 from auth.people.users import Throttled, User
+from auth.values import sealed
 from auth.values.db import Db
 from auth.values.encode import json_bytes
 from auth.values.model import Millis, Secret
@@ -351,7 +352,7 @@ def sign_in(
         return _refuse(db, person, provider, who, now, listed)
     user = listed.user
     if user.state == "invited":
-        db.execute("UPDATE users SET state = 'enabled' WHERE id = ? AND state = 'invited'", user.id)
+        sealed.update(db, sealed.USERS, user.id, {"state": "enabled"}, when={"state": "invited"})
         db.execute("DELETE FROM one_time_links WHERE user_id = ? AND used_at IS NULL", user.id)
         db.changed("user", user.id)
         _record(db, "user.joined", f"user:{user.id}", who, now, reason=f"{provider.name} {person.subject}")

@@ -70,6 +70,14 @@ class Db(Protocol):
         """Append to `audit`, whose rows are chained so that none is altered or missing unnoticed."""
         ...
 
+    def seal(self, said: bytes) -> str:
+        """Return the MAC of what a row says, under a key that the database does not hold (`auth/values/sealed.py`)."""
+        ...
+
+    def altered(self, table: str, key: str) -> None:
+        """Note that this row is not as it was sealed: somebody is told, once."""
+        ...
+
 
 class JobStore(Protocol):
     """Where jobs are handed in. A `write` is durable when it returns; see the server's store for its full contract."""

@@ -347,6 +347,7 @@ def _done(outcome: User | GuestUnchanged, name: str, participle: str) -> User:
         "locked": f"ostiary users unlock {quote(name)}",
         "disabled": f"ostiary users enable {quote(name)}",
         "invited": f"ostiary users remove {quote(name)} takes the invitation back",
+        "altered": f"somebody altered this account in the database: ostiary verify; ostiary users remove {quote(name)}",
         "unclaimed": "ostiary claim shows the link that makes this account somebody's",
     }.get(outcome.state, "")
     if outcome.state == participle:

@@ -31,7 +31,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, CommandEntry]]] = MappingProxyType(
             "init": CommandEntry("server.cli.init", "write a commented ostiary.toml"),
             "backup": CommandEntry("server.cli.backup", "copy the database while the server runs"),
             "restore": CommandEntry("server.cli.restore", "put a back-up in the database's place"),
-            "store": CommandEntry("server.cli.store", "move everything to another database, and back"),
+            "store": CommandEntry("server.cli.store", "move everything to another database, or seal it"),
             "upstream": CommandEntry(
                 "server.cli.upstream", "see, accept and log in to the MCP servers behind this one"
             ),

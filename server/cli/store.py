@@ -1,4 +1,4 @@
-"""`ostiary store copy`: all rows into another database, and back."""
+"""`ostiary store copy`: all rows into another database, and back. `ostiary store seal` is store_seal.py's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from server.cli import database_tools, local, terminal
+from server.cli import database_tools, local, store_seal, terminal
 
 if TYPE_CHECKING:
     from server.moving.copying import CopyStep
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from server.store.jobs import StoreDb
 
 
-@click.group(help="Move everything that is stored from one database to another.")
+@click.group(help="Move everything that is stored from one database to another; seal what it says of rights.")
 def command() -> None: ...
+
+
+command.add_command(store_seal.command)
 
 
 @command.command("copy")

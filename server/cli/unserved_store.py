@@ -29,16 +29,25 @@ class UnservedStore:
 
     transactions: Transactions
     has_ledger: bool  # it is not older than that
+    has_seals: bool  # nor older than these
     trail_key: bytes
     ledger_key: bytes
     subkey: Callable[[str], bytes]
     trail_heads: Callable[[], tuple[Position, ...]]  # raises `HeadLost`
     ledger_heads: Callable[[], tuple[Position, ...]]
 
+    def reading(self, job: Callable[[StoreDb], T]) -> T:
+        from server.store.transactions import PendingJob
+
+        work = PendingJob(job)
+        self.transactions.run_read(work)
+        return work.result()
+
 
 class FoundDatabase(NamedTuple):
     transactions: Transactions
     has_ledger: bool
+    has_seals: bool
     fingerprint: str  # of the key file that it belongs to
     is_own: bool  # the server's: a copy may be older than the heads by rights
 
@@ -72,9 +81,11 @@ def opened(opening: Opening, *, data_dir: str | None, config: str | None) -> Gen
             )
             subkey = subkeys(key)
             trail_key, ledger_key = subkey(audit.KEY_PURPOSE), subkey(ledger_chain.KEY_PURPOSE)
+            found.transactions.chain_audit(trail_key, ())
             yield UnservedStore(
                 transactions=found.transactions,
                 has_ledger=found.has_ledger,
+                has_seals=found.has_seals,
                 trail_key=trail_key,
                 ledger_key=ledger_key,
                 subkey=subkey,
@@ -106,8 +117,9 @@ def in_file(file: Path) -> Opening:
                     hint="check it with the build that made it",
                 )
             has_ledger = bool(list(connection.execute("PRAGMA table_info(movements)")))
+            has_seals = any(row[1] == "seal" for row in connection.execute("PRAGMA table_info(users)"))
             transactions = Transactions(connection, job_seconds=JOB_SECONDS)
-            yield FoundDatabase(transactions, has_ledger, fingerprint, is_own)
+            yield FoundDatabase(transactions, has_ledger, has_seals, fingerprint, is_own)
 
     return opening
 
@@ -131,10 +143,15 @@ def in_database(where: str) -> Opening:
                 row = connection.execute(sql, (meta.KEY_FINGERPRINT,)).fetchone()
             except PostgresRefused:
                 row = None
+            try:
+                connection.execute("SELECT seal FROM users LIMIT 1").close()
+                has_seals = True
+            except PostgresRefused:
+                has_seals = False
             if row is None:
                 raise terminal.CliError(f"{place.called} is no database of ostiary, or of one that never ran")
             transactions = Transactions(connection, job_seconds=JOB_SECONDS, engine=POSTGRES)
-            yield FoundDatabase(transactions, True, row[0], place.parameters == own)
+            yield FoundDatabase(transactions, True, has_seals, row[0], place.parameters == own)
 
     return opening
 

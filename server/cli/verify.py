@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from server.cli import bookcheck, local, terminal, unserved_store
+from server.cli import bookcheck, local, rightscheck, terminal, unserved_store
 
 if TYPE_CHECKING:
     from server.cli.unserved_store import UnservedStore
@@ -64,9 +64,10 @@ def command(
     as_json: bool,
 ) -> int:
     """Check the audit trail and the ledger: no row altered, missing, put in or cut off. Names the first that is. Of the ledger also that
-    every balance is the sum of its movements.
+    every balance is the sum of its movements; of accounts, keys, logins and programs that each row is as it was sealed, and that the trail
+    does not speak against an account or a key.
 
-    Both are checked with keys that are not in the database, so a thief of the database alone cannot write them anew. Of the server's own
+    All of it is checked with keys that are not in the database, so a thief of the database alone cannot write them anew. Of the server's own
     database, the ends are compared with what the server wrote down beside it. Keep the heads on another machine: with --expect it shows,
     too, whether the whole directory was swapped for an older copy.
     """
@@ -84,12 +85,14 @@ def command(
             acknowledge, trail, books, yes=yes, data_dir=data_dir, config=config
         ):
             trail, books = _both(expected, of_ledger, data_dir=data_dir, config=config)
+        rights: dict[str, Any] | None = rightscheck.of_server(data_dir=data_dir, config=config)
     else:
         opening = (
             unserved_store.in_database(store or "") if file is None else unserved_store.in_file(Path(file))
         )
         with unserved_store.opened(opening, data_dir=data_dir, config=config) as opened:
             trail = _walked(_of_copy(opened, expected), expected)
+            rights = rightscheck.of_database(opened)
             books = None
             if opened.has_ledger:
                 books = bookcheck.of_database(
@@ -98,13 +101,14 @@ def command(
     if books is None and of_ledger is not None:
         raise terminal.CliError(f"{file} is older than the ledger")
     result, last = trail
-    sound = result["sound"] and (books is None or books["sound"])
+    sound = all(part is None or part["sound"] for part in (result, rights, books))
     if as_json:
-        terminal.out_json({**result, "sound": sound, "ledger": books})
+        terminal.out_json({**result, "sound": sound, "rights": rights, "ledger": books})
     else:
         # A result only if all of it is sound: what is said of the other one is talk.
         speak = terminal.out if sound else terminal.say
         _tell(result, last, speak)
+        rightscheck.tell(rights, speak)
         if books is not None:
             bookcheck.tell(books, speak)
     return 0 if sound else terminal.EXIT_FAILED

@@ -59,7 +59,7 @@ def opened(
             f"{target.called} is where the rows are",
             hint="--to names where they go, --from where they come from",
         )
-    with closing(_source(home, source, migrations, now)) as left:
+    with closing(open_source(home, source, migrations, now)) as left:
         fingerprint = left.reading(lambda db: meta.get(db, meta.KEY_FINGERPRINT))
         if fingerprint is None:
             raise CopyRefused(f"there is nothing to copy: no server has run on {source.called} yet")
@@ -72,7 +72,7 @@ def opened(
             yield OpenedEnds(source=left, target=right, fingerprint=fingerprint, aside=aside)
 
 
-def _source(home: DataDirectory, place: StorePlace, migrations: Sequence[Migration], now: int) -> CopyEnd:
+def open_source(home: DataDirectory, place: StorePlace, migrations: Sequence[Migration], now: int) -> CopyEnd:
     if place.parameters is not None:
         return _postgres(place, migrations, now)
     if not home.database.exists():

@@ -28,7 +28,7 @@ ALARMING: Final = frozenset(
     }
 )
 # Somebody had a hand in the trail itself, or in the books.
-WRONG: Final = frozenset({"audit.altered", "ledger.altered"})
+WRONG: Final = frozenset({"audit.altered", "ledger.altered", "rights.altered"})
 ALARMING_ENDINGS: Final = (".reuse", ".reused", ".replay", ".locked", ".locked_out")
 
 

@@ -58,7 +58,7 @@ ACTS: Final[Mapping[str, _Act]] = MappingProxyType(
         "remove": _Act(
             "Remove",
             "to remove {}’s account",
-            ("enabled", "disabled", "locked", "over"),
+            ("enabled", "disabled", "locked", "over", "altered"),
             "person-removed",
             "Everything that {} let in ends, and the account is forgotten. The audit trail keeps what it did.",
         ),
@@ -209,7 +209,7 @@ class PersonPages:
             told=told(person, visit.now),
             may=guests.in_words(self._parts.site.scopes, user.scope),
             terms=form,
-            changes=state not in ("locked", "unclaimed"),
+            changes=state not in ("locked", "unclaimed", "altered"),
             ends=not person.only_owner,
             buttons=buttons,
             today=terms.day_of(visit.now + 86_400_000),

@@ -19,6 +19,7 @@ from server.admin.control import Handler
 from server.admin.keys import KeysAdmin
 from server.admin.ledger import LedgerAdmin
 from server.admin.plans import PlanAdmin
+from server.admin.rights import RightsAdmin
 from server.admin.upstreams import UpstreamAdmin
 from server.admin.vouchers import VoucherAdmin
 from server.endpoint.opening import now_millis
@@ -174,6 +175,7 @@ def commands_of(
         more={
             **KeysAdmin(parts=services.identity.parts).commands(),
             **audit_admin(services).commands(),
+            **RightsAdmin(store=services.store).commands(),
             **CallsAdmin(store=services.store, write_down=services.write_down).commands(),
             "try_agents": try_agents,
             "database": look_at_database,

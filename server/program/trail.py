@@ -7,7 +7,7 @@ the log as well, where whoever can write here cannot take it back. No decision w
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -36,6 +36,7 @@ HEAD_ROWS: Final = 1_000
 LOOK_SECONDS: Final = 1.0
 LOGGED_EVERY_SECONDS: Final = 3600.0
 SETTLED_EVERY_SECONDS: Final = 60.0
+RIGHTS_ALTERED: Final = "rights.altered"
 # As much of a MAC as `ostiary verify --expect` wants.
 LOGGED_DIGITS: Final = 16
 # A disk that does not answer holds up the end no longer.
@@ -125,6 +126,7 @@ class TrailHead:
             while True:
                 await sleep(LOOK_SECONDS)
                 since_written, since_logged = since_written + LOOK_SECONDS, since_logged + LOOK_SECONDS
+                await self._tell_of_altered()
                 if since_written >= HEAD_SECONDS or max(self.audit.behind, self.ledger.behind) >= HEAD_ROWS:
                     since_written = 0.0
                     await self.write()
@@ -167,6 +169,12 @@ class TrailHead:
     def tell(self) -> None:
         self.audit.tell()
         self.ledger.tell()
+
+    async def _tell_of_altered(self) -> None:
+        """Rows that this process found not to be as they were sealed: they let nobody in, and somebody should know."""
+        for table, key in self._store.take_altered():
+            with suppress(StoreError):  # it is in the rows still, for `ostiary verify`
+                await self._store.write(partial(_row_altered, table=table, key=key, now=now_millis()))
 
     async def _settle(self) -> None:
         """Refusals of a flood that has ended were counted only: say how many they were."""
@@ -293,6 +301,11 @@ def _compare_heads(db: StoreDb, *, known: Known) -> None:
 
 def _begin_ledger(db: StoreDb) -> None:
     db.begin_ledger()
+
+
+def _row_altered(db: Db, *, table: str, key: str, now: int) -> None:
+    reason = f"{table} {key} is not as it was sealed"
+    audit.record(db, at=now, event=RIGHTS_ALTERED, actor="local:store", outcome="refused", reason=reason)
 
 
 def _head_lost(db: Db, *, event: str, reason: str, now: int) -> None:

@@ -25,6 +25,7 @@ from server.store.jobs import BEGINNING, CannotOpen, Position, StoreDamaged, Sto
 from server.store.kept_out import EntryRights, KeptOut, keep_out, standing_in
 from server.store.ledger_chain import LedgerChain
 from server.store.migrate import OLDEST_SCHEMA, oldest_served, refuse_newer, schema_version
+from server.store.seal import Seal
 from server.store.snapshot import BackupFailed, SourceDamaged, copy_database, sync_file
 from server.store.soundness import was_copied_by_hand
 from server.store.sqlite_errors import translate
@@ -126,6 +127,7 @@ def restore(
             fingerprint=key_fingerprint,
             epoch=refresh_epoch,
             standing=standing_in(database, key_fingerprint),
+            seal=Seal(audit_key),
             now=now,
         )
         head = _write_down(incoming, AuditChain(audit_key), kept_out, by=by, now=now)
@@ -173,6 +175,7 @@ def _bring_in(
     fingerprint: str,
     epoch: str,
     standing: EntryRights | None,
+    seal: Seal,
     now: int,
 ) -> tuple[KeptOut, int]:
     if not copy.is_file():
@@ -203,7 +206,7 @@ def _bring_in(
                 connection.execute(f"DELETE FROM {table}")
         # It counts from here on, whatever became of it elsewhere.
         connection.executemany("DELETE FROM meta WHERE key = ?", [(mark,) for mark in moved.MARKS])
-        kept_out = keep_out(connection, standing, now=now)
+        kept_out = keep_out(connection, standing, seal=seal, now=now)
         # Chains that were rotated after the copy was made are then told from stolen ones.
         connection.execute(
             "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",

@@ -28,6 +28,7 @@ from server.store.jobs import (
     Wake,
 )
 from server.store.ledger_chain import ALTERED, ONCE
+from server.store.seal import Seal
 from server.store.sqlite_engine import SQLITE
 
 # The verbs of portable SQL that stay inside a transaction. No DDL, PRAGMA, ATTACH, VACUUM, and nothing that begins or ends one.
@@ -72,6 +73,7 @@ class Facade:
         "_ended",
         "_ends",
         "_engine",
+        "_seal",
         "_trouble",
         "_writable",
         "ends",
@@ -85,6 +87,7 @@ class Facade:
         writable: bool,
         ends: ChainEnds | None = None,
         engine: StoreEngine = SQLITE,
+        seal: Seal | None = None,
     ) -> None:
         self._connection = connection
         self._engine = engine
@@ -93,6 +96,7 @@ class Facade:
         self._ended = False
         self._trouble: StoreError | None = None
         self._ends = ends
+        self._seal = seal
         self._effects: list[Effect] = []
         self.ends = False
 
@@ -167,6 +171,12 @@ class Facade:
     def audit(self, entry: AuditEntry) -> None:
         self._effects += self._trail().append(self, entry)
 
+    def seal(self, said: bytes) -> str:
+        return self._seals().of(said)
+
+    def altered(self, table: str, key: str) -> None:
+        self._seals().note(table, key)
+
     def begin_audit(self) -> None:
         self._effects += self._trail().begin(self, at=self._at)
 
@@ -222,6 +232,11 @@ class Facade:
         if later is None:
             return self._connection.execute(sql, params)
         return later(self._connection, sql, params)
+
+    def _seals(self) -> Seal:
+        if self._seal is None:
+            raise self._spoil(StatementRefused("nothing can be sealed before the store has the key for it"))
+        return self._seal
 
     def _trail(self) -> AuditTail:
         tail = None if self._ends is None else self._ends.audit.tail()

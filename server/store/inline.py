@@ -91,6 +91,10 @@ class InlineStore:
     def chain_audit(self, key: bytes, heads: Sequence[Position] = ()) -> None:
         self._transactions.chain_audit(key, heads)
 
+    def take_altered(self) -> Sequence[tuple[str, str]]:
+        seal = self._transactions.seal
+        return () if seal is None else seal.take()
+
     def audit_head(self) -> Position | None:
         return self._transactions.audit_head
 

@@ -70,6 +70,15 @@ class StoreDb(Protocol):
         """Append to `audit`, chained with a MAC. Refused while the store has no key for it (`Store.chain_audit`)."""
         ...
 
+    def seal(self, said: bytes) -> str:
+        """Return the MAC of what a row says, under a key that the database does not hold (`auth/values/sealed.py`). Refused while the store has
+        no key for it (`Store.chain_audit`)."""
+        ...
+
+    def altered(self, table: str, key: str) -> None:
+        """Note that this row is not as it was sealed: somebody is told, once."""
+        ...
+
     def begin_audit(self) -> None:
         """Look at the end of the chain now, not only with the first row; a database that belongs to no key yet gets its record.
 
@@ -180,7 +189,8 @@ class Store(Protocol):
         ...
 
     def chain_audit(self, key: bytes) -> None:
-        """The key of the audit chain (`audit_chain.py`). The store is opened before the key file can be; nothing audits until then."""
+        """The key of the audit chain (`audit_chain.py`), from which that of the seals comes (`seal.py`). The store is opened before the key
+        file can be; nothing audits until then, and nothing that is sealed can be read."""
         ...
 
 
@@ -191,6 +201,10 @@ class AuditedStore(Store, Protocol):
         """`heads` were written down outside the database (`audit_head.py`): one of them must be in the trail. Given a
         second time, the same key changes nothing.
         """
+        ...
+
+    def take_altered(self) -> Sequence[tuple[str, str]]:
+        """Return the rows that were found not to be as they were sealed, by table and key: each once in the life of the process."""
         ...
 
     def audit_head(self) -> Position | None:

@@ -15,9 +15,12 @@ from typing import Final
 
 import msgspec
 
+from auth.values import sealed
 from server.store import meta
 from server.store.connect import APPLICATION_ID, connect_reader
+from server.store.facade import Facade
 from server.store.jobs import StoreError
+from server.store.seal import Seal
 
 SHOWN: Final = 20  # names in an audit row
 
@@ -70,12 +73,18 @@ def standing_in(database: Path, fingerprint: str) -> EntryRights | None:
         return None
 
 
-def keep_out(connection: sqlite3.Connection, now_standing: EntryRights | None, *, now: int) -> KeptOut:
+def keep_out(
+    connection: sqlite3.Connection, now_standing: EntryRights | None, *, seal: Seal, now: int
+) -> KeptOut:
     """Change the copy, which `connection` may write; the caller commits."""
+    is_sealed = any(row[1] == "seal" for row in connection.execute("PRAGMA table_info(users)"))
+    # A copy of an older schema is sealed when somebody has looked at it.
+    seals = Facade(connection, at=now, writable=True, seal=seal) if is_sealed else None
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     revoked = 0
     if "api_keys" in tables:  # the copy may be of an older schema
-        sql = "UPDATE api_keys SET revoked_at = ? WHERE revoked_at IS NULL"
+        wiped = f", {sealed.WIPED}" if seals is not None else ""
+        sql = f"UPDATE api_keys SET revoked_at = ?{wiped} WHERE revoked_at IS NULL"
         revoked = connection.execute(sql, (now,)).rowcount
     # The next start makes new ones. Those of the copy are destroyed rather than deleted: receipts are checked with what is left of signing
     # keys, and no version of refresh keys is to name two.
@@ -96,14 +105,14 @@ def keep_out(connection: sqlite3.Connection, now_standing: EntryRights | None, *
         return KeptOut(api_keys=revoked)
     return KeptOut(
         api_keys=revoked,
-        users=_users(connection, now_standing.users, forgets_passkeys="passkeys" in tables),
-        clients=_clients(connection, now_standing.clients),
+        users=_users(connection, seals, now_standing.users, forgets_passkeys="passkeys" in tables),
+        clients=_clients(connection, seals, now_standing.clients),
         compared=True,
     )
 
 
 def _users(
-    connection: sqlite3.Connection, states: Mapping[str, str], *, forgets_passkeys: bool
+    connection: sqlite3.Connection, seals: Facade | None, states: Mapping[str, str], *, forgets_passkeys: bool
 ) -> tuple[str, ...]:
     found: list[str] = []
     for user_id, name, state in connection.execute(
@@ -112,16 +121,17 @@ def _users(
         after = _stricter(_USERS, state, states.get(user_id, "disabled"))
         if after is None:
             continue
-        connection.execute("UPDATE users SET state = ? WHERE id = ?", (after, user_id))
-        if after == "locked":
-            connection.execute("UPDATE users SET passphrase_hash = NULL WHERE id = ?", (user_id,))
-            if forgets_passkeys:
-                connection.execute("DELETE FROM passkeys WHERE user_id = ?", (user_id,))
+        forgotten = {"passphrase_hash": None} if after == "locked" else {}
+        _put(connection, seals, sealed.USERS, user_id, {"state": after, **forgotten})
+        if after == "locked" and forgets_passkeys:
+            connection.execute("DELETE FROM passkeys WHERE user_id = ?", (user_id,))
         found.append(name)
     return tuple(found)
 
 
-def _clients(connection: sqlite3.Connection, states: Mapping[str, str]) -> tuple[str, ...]:
+def _clients(
+    connection: sqlite3.Connection, seals: Facade | None, states: Mapping[str, str]
+) -> tuple[str, ...]:
     found: list[str] = []
     for client_id, kind, state in connection.execute(
         "SELECT id, kind, state FROM clients ORDER BY id"
@@ -130,9 +140,23 @@ def _clients(connection: sqlite3.Connection, states: Mapping[str, str]) -> tuple
         gone = "disabled" if kind == "registered" else state
         after = _stricter(_CLIENTS, state, states.get(client_id, gone))
         if after is not None:
-            connection.execute("UPDATE clients SET state = ? WHERE id = ?", (after, client_id))
+            _put(connection, seals, sealed.CLIENTS, client_id, {"state": after})
             found.append(client_id)
     return tuple(found)
+
+
+def _put(
+    connection: sqlite3.Connection,
+    seals: Facade | None,
+    table: sealed.SealedTable,
+    key: str,
+    values: Mapping[str, str | None],
+) -> None:
+    """What is not as it was sealed stays so, and lets nobody in."""
+    if seals is not None and sealed.update(seals, table, key, values):
+        return
+    settings = ", ".join(f"{name} = ?" for name in values)
+    connection.execute(f"UPDATE {table.name} SET {settings} WHERE {table.where}", (*values.values(), key))
 
 
 def _stricter(order: tuple[str, ...], was: str, became: str) -> str | None:

@@ -20,9 +20,10 @@ from typing import Final
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from server.store import meta
+from server.store import meta, sealed_rows
 from server.store.connect import hint_for, sync_directory
 from server.store.jobs import CannotOpen, StoreDb
+from server.store.sealed_rows import RightsNotSealed
 
 _SECRET_BYTES: Final = 32
 _ID_BYTES: Final = 6
@@ -124,7 +125,8 @@ def open_key(
 
 
 def bind_key(db: StoreDb, *, fingerprint: str) -> None:
-    """Remember at first start which key this database belongs to, and begin its audit trail; refuse another key ever after. A job."""
+    """Remember at first start which key this database belongs to, and begin its audit trail and its seals; refuse another key ever after,
+    and a database that is not sealed. A job."""
     known = meta.get(db, meta.KEY_FINGERPRINT)
     if known is not None and not hmac.compare_digest(known, fingerprint):
         raise KeyRefused(
@@ -133,6 +135,9 @@ def bind_key(db: StoreDb, *, fingerprint: str) -> None:
     db.begin_audit()
     if known is None:
         meta.put(db, meta.KEY_FINGERPRINT, fingerprint)
+        sealed_rows.begin(db)
+    elif not sealed_rows.is_begun(db):
+        raise RightsNotSealed
 
 
 def parse(text: str, where: str) -> MasterKey:

@@ -27,6 +27,8 @@ LEDGER_CHAIN: Final = "ledger_chain"
 # What somebody has acknowledged of their breaks, sealed as well (`acknowledged.py`).
 AUDIT_ACKNOWLEDGED: Final = "audit_acknowledged"
 LEDGER_ACKNOWLEDGED: Final = "ledger_acknowledged"
+# That the rows that give rights are sealed (`sealed_rows.py`).
+SEALS: Final = "seals"
 
 
 def get(db: StoreDb, key: str) -> str | None:

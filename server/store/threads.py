@@ -192,6 +192,7 @@ class ThreadedStore:
         self._listeners: list[OnChanges] = []
         self._audit_listeners: list[OnAudit] = []
         self._transactions = writer
+        self._reading = readers
         # None for a store that is always there.
         self._far_readers = [reader.out_of_reach for reader in readers if reader.out_of_reach is not None]
         self._far_writer = writer.out_of_reach
@@ -292,6 +293,12 @@ class ThreadedStore:
 
     def chain_audit(self, key: bytes, heads: Sequence[Position] = ()) -> None:
         self._transactions.chain_audit(key, heads)
+        for reader in self._reading:
+            reader.seal = self._transactions.seal
+
+    def take_altered(self) -> Sequence[tuple[str, str]]:
+        seal = self._transactions.seal
+        return () if seal is None else seal.take()
 
     def audit_head(self) -> Position | None:
         return self._transactions.audit_head

@@ -36,6 +36,7 @@ from server.store.jobs import (
     Wake,
 )
 from server.store.ledger_chain import LedgerChain
+from server.store.seal import Seal
 from server.store.sqlite_engine import SQLITE
 
 T = TypeVar("T")
@@ -110,6 +111,7 @@ class Transactions:
         )
         self._began_in = 0.0
         self._ends = ChainEnds(shared=engine.shared)
+        self.seal: Seal | None = None  # lent to each job
         engine.watch(connection, self._is_late, self._note_begun)
         # Why whoever asks now would only be refused, as far as that is known; from any thread. None: a file is always there.
         known = engine.out_of_reach
@@ -118,6 +120,7 @@ class Transactions:
     def chain_audit(self, key: bytes, heads: Sequence[Position]) -> None:
         """See `Store.chain_audit`."""
         self._ends.audit.keep(AuditChain(key), key, heads)
+        self.seal = self.seal or Seal(key)
 
     def chain_ledger(self, key: bytes, heads: Sequence[Position]) -> None:
         """See `AuditedStore.chain_ledger`."""
@@ -275,7 +278,9 @@ class Transactions:
 
     def _call(self, work: PendingJob[Any], *, at: int, writable: bool) -> list[Effect]:
         ends = self._ends if writable else None
-        facade = Facade(self._connection, at=at, writable=writable, ends=ends, engine=self._engine)
+        facade = Facade(
+            self._connection, at=at, writable=writable, ends=ends, engine=self._engine, seal=self.seal
+        )
         self._not_begun = None
         self._deadline = time.monotonic() + self._job_seconds
         try:

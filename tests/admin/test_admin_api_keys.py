@@ -16,6 +16,7 @@ from server.admin.api_keys import ApiKeyAdmin
 from server.admin.control import CommandRefused, Handler
 from server.rights.selection import SelectableNames
 from tests.auth.identity_fakes import DAY, ORIGIN, START, open_identity
+from tests.sealing import by_hand
 
 SERVERS = {
     "agent": SelectableNames(groups=("search",), tools=("find", "delete")),
@@ -114,7 +115,7 @@ async def test_a_key_cannot_do_more_than_its_user_and_a_name_is_for_one() -> Non
     async with table() as (identity, commands):
 
         def lower(db: Any) -> None:
-            db.execute("UPDATE users SET scope = 'mcp:tools'")
+            by_hand("UPDATE users SET scope = 'mcp:tools'")(db)
 
         await identity.parts.store.write(lower)
         with pytest.raises(CommandRefused, match="more than its user") as caught:
@@ -138,11 +139,11 @@ async def test_a_name_that_looks_like_an_id_is_taken_for_nobody_elses() -> None:
         assert owner is not None
 
         def look_alike(db: Any) -> None:
-            db.execute(
+            by_hand(
                 "INSERT INTO users (id, name, role, state, scope, created_at)"
                 " VALUES ('usr_other', ?, 'user', 'enabled', 'mcp', 0)",
                 owner.id,
-            )
+            )(db)
 
         await identity.parts.store.write(look_alike)
         order = {"name": "ci", "never": True, "scope": "mcp"}

@@ -15,6 +15,7 @@ from server.admin.commands import Admin
 from server.admin.control import CommandRefused, Handler
 from server.store.jobs import DiskFull, StoreDamaged
 from tests.auth.identity_fakes import ORIGIN, open_identity, post
+from tests.sealing import by_hand
 
 
 @asynccontextmanager
@@ -136,7 +137,7 @@ async def test_a_claim_link_is_made_until_the_server_has_its_owner() -> None:
     async with table() as (identity, commands):
         made = await commands["claim"]({}, "local:0")
         assert made["url"].startswith(ORIGIN + "/claim/")
-        await identity.parts.store.write(lambda db: db.execute("UPDATE users SET state = 'enabled'"))
+        await identity.parts.store.write(by_hand("UPDATE users SET state = 'enabled'"))
         assert await identity.parts.store.read(users.claimed)
         with pytest.raises(CommandRefused, match="has its owner already"):
             await commands["claim"]({}, "local:0")

@@ -17,6 +17,7 @@ from auth.values.db import Db
 from auth.values.model import DEVICE_CODE, REFRESH_TOKEN, Principal
 from server.admin.keys import KeysAdmin
 from tests.auth.identity_fakes import SITE, Clock, logged_in, open_identity, post
+from tests.sealing import by_hand
 
 BY = "local:7"
 
@@ -129,12 +130,12 @@ async def test_what_was_approved_and_not_yet_fetched_is_worth_nothing() -> None:
 
 def _approved_codes(db: Db) -> None:
     """One of each kind of login."""
-    db.execute(
+    by_hand(
         "UPDATE device_codes SET state = 'approved', granted_scope = 'mcp', subject = (SELECT id FROM users)"
-    )
-    db.execute(
+    )(db)
+    by_hand(
         "INSERT INTO authorization_codes (id, code_hash, client_id, subject, server, origin, redirect_uri, challenge, scope, ip,"
         " user_agent, auth_time, state, created_at, expires_at)"
         " SELECT 'cod_1', 'h', ?, id, 'agent', '', '', '', 'mcp', '', '', 0, 'live', 0, 1 FROM users",
         CLI_CLIENT_ID,
-    )
+    )(db)

@@ -20,6 +20,7 @@ from server.till import statements, wallets
 from server.till.ledger import PAID_OUT, Books, Movement, MovementKind, chain_account, revenue_account
 from server.till.payments import refused_each_time
 from tests.auth.identity_fakes import START, open_identity, subkey
+from tests.sealing import by_hand
 
 LEDGER_KEY = subkey(ledger_chain.KEY_PURPOSE)
 
@@ -111,11 +112,11 @@ async def test_what_is_given_to_a_key_is_in_the_wallet_that_pays_for_its_calls()
         user_id, _ = await owner(store)
 
         def furnish(db: StoreDb) -> None:
-            db.execute(
+            by_hand(
                 "INSERT INTO api_keys (id, name, user_id, key_hash, hint, scope, created_by, created_at)"
                 " VALUES ('key_1', 'ci', ?, 'h', 'abcd', '', '', 0)",
                 user_id,
-            )
+            )(db)
             wallets.open_wallet(db, "key:key_1", "USD", START)  # of an earlier grant
 
         await store.write(furnish)

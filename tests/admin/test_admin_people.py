@@ -16,6 +16,7 @@ from server.admin.control import CommandRefused, Handler
 from server.admin.people import IDS, PeopleAdmin
 from server.rights.selection import SelectableNames
 from tests.auth.identity_fakes import DAY, ORIGIN, START, Clock, logged_in, open_identity
+from tests.sealing import by_hand
 
 BY = "local:1000"
 
@@ -130,7 +131,7 @@ async def test_the_usual_invitation_waits_three_days() -> None:
 async def test_no_answer_about_people_holds_a_passphrase() -> None:
     async with table() as (identity, commands):
         await identity.parts.store.write(
-            lambda db: db.execute("UPDATE users SET passphrase_hash = '$argon2id$secret', state = 'enabled'")
+            by_hand("UPDATE users SET passphrase_hash = '$argon2id$secret', state = 'enabled'")
         )
         await commands["invite"]({"name": "bob"}, BY)
         assert "argon2" not in str((await commands["users"]({}, BY)).rows)
@@ -151,7 +152,7 @@ async def test_resetting_somebody_who_has_not_come_yet_is_another_invitation() -
 )
 async def test_resetting_an_account_that_is_shut_says_what_opens_it(state: str, hint: str) -> None:
     async with table() as (identity, commands):
-        await identity.parts.store.write(lambda db: db.execute("UPDATE users SET state = ?", state))
+        await identity.parts.store.write(by_hand("UPDATE users SET state = ?", state))
         with pytest.raises(
             CommandRefused, match=r"^owner is (locked|disabled|not claimed yet) and cannot be reset$"
         ) as refused:
@@ -176,9 +177,7 @@ async def test_an_account_that_is_over_is_listed_so_and_more_time_opens_it() -> 
     clock = Clock()
     async with table(clock) as (identity, commands):
         await commands["invite"]({"name": "bob", "account_ms": DAY}, BY)
-        await identity.parts.store.write(
-            lambda db: db.execute("UPDATE users SET state = 'enabled' WHERE name = 'bob'")
-        )
+        await identity.parts.store.write(by_hand("UPDATE users SET state = 'enabled' WHERE name = 'bob'"))
         clock.now += DAY
         (bob,) = (await commands["users"]({"name": "bob"}, BY)).rows
         assert bob["over"]
@@ -200,7 +199,7 @@ async def test_more_logins_than_one_write_ends_are_all_ended() -> None:
             for place in range(many - 1):
                 each = {**row, "id": f"grt_{place:020}"}
                 marks = ", ".join("?" * len(each))
-                db.execute(f"INSERT INTO grants ({', '.join(each)}) VALUES ({marks})", *each.values())
+                by_hand(f"INSERT INTO grants ({', '.join(each)}) VALUES ({marks})", *each.values())(db)
 
         await identity.parts.store.write(copy)
         assert await commands["revoke"]({"user": "OWNER"}, BY) == {"ended": many, "more": False}

@@ -16,6 +16,7 @@ from server.settings.money import PlanConfig
 from server.till.plan_grants import active_plans
 from server.till.plans import Plans
 from tests.auth.identity_fakes import DAY, START, open_identity
+from tests.sealing import by_hand
 
 PLANS = Plans(
     [PlanConfig(name="pro", words="A lot", calls=9), PlanConfig(name="pass", unlimited=True, days=7)]
@@ -152,11 +153,11 @@ async def test_a_plan_for_a_key_is_its_owners_whose_wallet_pays_for_it() -> None
         user_id = await owner(identity)
 
         def furnish(db: Db) -> None:
-            db.execute(
+            by_hand(
                 "INSERT INTO api_keys (id, name, user_id, key_hash, hint, scope, created_by, created_at)"
                 " VALUES ('key_1', 'ci', ?, 'h', 'abcd', '', '', 0)",
                 user_id,
-            )
+            )(db)
 
         await identity.parts.store.write(furnish)
         made = await commands["plans.grant"]({"who": "key:key_1", "plan": "pro"}, "local:0")

@@ -38,6 +38,7 @@ from tests.auth.identity_fakes import (
     subkey,
 )
 from tests.auth.registration_fakes import sent
+from tests.sealing import by_hand
 
 MANY = 100_000
 BY = "local:0"
@@ -108,9 +109,9 @@ async def patient() -> AsyncGenerator[Identity]:
 
 
 def second_owner(db: Db) -> None:
-    db.execute(
+    by_hand(
         "INSERT INTO users (id, name, role, state, scope, created_at) VALUES ('usr_2', 'second', 'owner', 'enabled', '*', 0)"
-    )
+    )(db)
 
 
 @pytest.mark.parametrize("way", ["lock", "remove"])
@@ -125,7 +126,7 @@ async def test_a_person_with_very_many_logins_is_shut_out_in_one_go(way: str) ->
             if way == "remove"
             else partial(guests.switch, verb="lock", name=owner["name"], by=BY, now=now)
         )
-        await store.write(lambda db: db.execute("UPDATE users SET state = 'enabled'"))
+        await store.write(by_hand("UPDATE users SET state = 'enabled'"))
         assert isinstance(await store.write(shut), User)
         assert (await store.read(partial(counted, now=now)))["logins"] == 0
         refresh = post(
@@ -157,7 +158,7 @@ async def test_very_many_logins_are_counted_listed_once_each_and_revoked() -> No
         assert await table["sessions.count"]({}, BY) == {"logins": left}
         few = 300  # the others are as good as ended: nothing more is seen by ending each of them here
         await store.write(
-            lambda db: db.execute(
+            by_hand(
                 "UPDATE grants SET revoked_at = 1 WHERE id IN"
                 " (SELECT id FROM grants WHERE revoked_at IS NULL ORDER BY id LIMIT ?)",
                 left - few,
@@ -208,7 +209,7 @@ async def test_a_server_starts_with_very_many_keys_and_knows_those_that_live() -
         varied = {"id": "'key_' || i", "name": "'name' || i", "key_hash": padded("i", 64)}
         await store.write(partial(bulk, "api_keys", row, varied))
         await store.write(
-            lambda db: db.execute(
+            by_hand(
                 "UPDATE api_keys SET revoked_at = NULL WHERE CAST(substr(id, 5) AS INTEGER) <= ?",
                 api_keys.MAX_KEYS,
             )

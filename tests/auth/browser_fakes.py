@@ -29,9 +29,12 @@ from auth.values.requester import Requester
 from auth.values.site import Site
 from auth.values.wire import WireReply, WireRequest
 from server.store.audit_chain import AuditChain
+from server.store.engine import EngineConnection
 from server.store.keyfile import MasterKey
+from server.store.seal import Seal
 from tests.auth.routed_pages import AUDIT_KEY, RoutedPages
 from tests.engine_under_test import fakes_database, fetched, fetched_one, foresee, put_in
+from tests.sealing import seal_written
 
 T = TypeVar("T")
 
@@ -56,6 +59,8 @@ class MemoryDb:
             False  # the disk: then it takes what a job writes that said before that it takes a right away
         )
         self._room = False
+        self.in_job = False
+        self.seals = Seal(AUDIT_KEY)
 
     def begin(self) -> None:
         self.database.begin()
@@ -65,7 +70,20 @@ class MemoryDb:
         touched = self.database.connection.execute(sql, params).rowcount
         if touched and self.full and not self._room:
             raise NotStored("the disk is full")
+        if not self.in_job:
+            self._seal_written(sql)
         return touched
+
+    def _seal_written(self, sql: str) -> None:
+        self.in_job = True
+        seal_written(self, sql)
+        self.in_job = False
+
+    def seal(self, said: bytes) -> str:
+        return self.seals.of(said)
+
+    def altered(self, table: str, key: str) -> None:
+        self.seals.note(table, key)
 
     def fetch_one(self, sql: str, *params: object) -> Row | None:
         return fetched_one(self.database, sql, params)
@@ -111,6 +129,13 @@ class MemoryStore:
 
     def now(self, job: Callable[[Db], T]) -> T:
         connection = self.db.database.connection
+        self.db.in_job = True
+        try:
+            return self._committed(job, connection)
+        finally:
+            self.db.in_job = False
+
+    def _committed(self, job: Callable[[Db], T], connection: EngineConnection) -> T:
         self.db.begin()
         try:
             rehearsed = job(self.db)

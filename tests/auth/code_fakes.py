@@ -25,6 +25,7 @@ from auth.values.site import Site
 from auth.values.wire import WireReply
 from tests.auth.browser_fakes import PASSPHRASE, Browser, location
 from tests.auth.identity_fakes import ORIGIN, POLICY, SITE, Clock, open_identity, post
+from tests.sealing import by_hand
 
 VERIFIER = "real-programs.use_these~letters-and-at-least-43-of-them"
 CHALLENGE = pkce.challenge_of(VERIFIER)
@@ -55,7 +56,7 @@ class Porch:
         return await self.identity.parts.store.read(lambda db: db.fetch_all(f"SELECT * FROM {table}"))
 
     async def run(self, sql: str, *params: object) -> None:
-        await self.identity.parts.store.write(lambda db: db.execute(sql, *params))
+        await self.identity.parts.store.write(by_hand(sql, *params))
 
     async def audited(self, event: str) -> list[tuple[str, str]]:
         return [(row["outcome"], row["reason"]) for row in await self.rows("audit") if row["event"] == event]

@@ -20,6 +20,7 @@ from auth.values.model import DEVICE_CODE, REFRESH_TOKEN, Principal
 from auth.values.wire import WireReply, WireRequest
 from tests.auth.assertion_fakes import SECONDS, Signer
 from tests.auth.identity_fakes import ORIGIN, b64, post
+from tests.sealing import by_hand
 
 TOKEN = ORIGIN + "/token"
 ENDPOINT = ORIGIN + "/mcp"
@@ -88,7 +89,7 @@ async def approved_code(identity: Identity, client_id: str = CLI_CLIENT_ID) -> s
     assert asked is not None
     device_code: str = json.loads(asked.body)["device_code"]
     await identity.parts.store.write(
-        lambda db: db.execute(
+        by_hand(
             "UPDATE device_codes SET state = 'approved', granted_scope = 'mcp', decided_by = 'local:0', decided_at = ?,"
             " subject = (SELECT id FROM users) WHERE state = 'pending'",
             identity.parts.clock(),

@@ -31,6 +31,7 @@ from server.client.address import may_follow
 from tests.auth.identity_fakes import ORIGIN, POLICY, Clock, open_identity, post
 from tests.auth.registration_fakes import sent
 from tests.auth.upstream_fakes import FakeProvider, pack
+from tests.sealing import by_hand
 
 IDP = "https://idp.example"
 PAY = Scope(name="pay", words="Spend money", financial=True, listed=True)
@@ -152,7 +153,7 @@ class Company:
 
     async def user(self, user_id: str, name: str, *, scope: str = "*", state: str = "enabled") -> None:
         await self.identity.parts.store.write(
-            lambda db: db.execute(
+            by_hand(
                 "INSERT INTO users (id, name, role, state, scope, created_at) VALUES (?, ?, 'user', ?, ?, ?)",
                 user_id,
                 name,
@@ -165,7 +166,7 @@ class Company:
     async def change_user(self, user_id: str, **columns: object) -> None:
         def job(db: Any) -> None:
             for name, value in columns.items():
-                db.execute(f"UPDATE users SET {name} = ? WHERE id = ?", value, user_id)
+                by_hand(f"UPDATE users SET {name} = ? WHERE id = ?", value, user_id)(db)
             db.changed("user", user_id)
 
         await self.identity.parts.store.write(job)

@@ -35,7 +35,9 @@ from auth.values.site import Site
 from auth.values.wire import WireReply, WireRequest
 from server.store.audit_chain import AuditChain
 from server.store.inline import InlineStore, open_inline_store
+from server.store.seal import Seal
 from tests.engine_under_test import FakesDatabase, fakes_database, fetched, fetched_one, foresee, put_in
+from tests.sealing import seal_written
 
 T = TypeVar("T")
 
@@ -76,9 +78,22 @@ class PlainDb:
     def __init__(self, database: FakesDatabase | None = None) -> None:
         self.database = database or fakes_database()
         self.changes: list[tuple[str, str]] = []
+        self.in_job = False
+        self.seals = Seal(subkey(audit.KEY_PURPOSE))
 
     def execute(self, sql: str, *params: object) -> int:
-        return self.database.connection.execute(sql, params).rowcount
+        touched = self.database.connection.execute(sql, params).rowcount
+        if not self.in_job:
+            self.in_job = True
+            seal_written(self, sql)
+            self.in_job = False
+        return touched
+
+    def seal(self, said: bytes) -> str:
+        return self.seals.of(said)
+
+    def altered(self, table: str, key: str) -> None:
+        self.seals.note(table, key)
 
     def fetch_one(self, sql: str, *params: object) -> Row | None:
         return fetched_one(self.database, sql, params)
@@ -104,13 +119,17 @@ class PlainDb:
     def run(self, job: Callable[[Db], T]) -> T:
         """One transaction. As the store may, it runs the job a second time after undoing the first, and both must agree."""
         noted = len(self.changes)
-        self.database.begin()
-        first = job(self)
-        self.database.connection.execute("ROLLBACK")
-        del self.changes[noted:]
-        self.database.begin()
-        second = job(self)
-        self.database.connection.execute("COMMIT")
+        self.in_job = True
+        try:
+            self.database.begin()
+            first = job(self)
+            self.database.connection.execute("ROLLBACK")
+            del self.changes[noted:]
+            self.database.begin()
+            second = job(self)
+            self.database.connection.execute("COMMIT")
+        finally:
+            self.in_job = False
         assert first == second
         return second
 

@@ -36,6 +36,7 @@ from tests.auth.identity_fakes import (
     post,
     subkey,
 )
+from tests.sealing import by_hand
 
 CLI = "ostiary-cli"
 
@@ -398,9 +399,7 @@ async def test_a_code_that_was_used_ends_nothing_when_it_is_taken_back() -> None
         rows = await identity.parts.store.read(lambda db: db.fetch_all("SELECT state FROM device_codes"))
         assert [row["state"] for row in rows] == ["used"]
         won = await identity.parts.store.write(
-            lambda db: db.execute(
-                "UPDATE device_codes SET device_code_hash = ?", device.device_code_hash("known")
-            )
+            by_hand("UPDATE device_codes SET device_code_hash = ?", device.device_code_hash("known"))
         )
         assert won == 1
         assert (await send(identity, post("/revoke", client_id=CLI, token="known"))).status == 200
@@ -541,7 +540,7 @@ async def test_a_grant_is_for_the_server_that_was_asked_for() -> None:
 async def test_a_client_without_the_refresh_grant_is_given_no_refresh_token() -> None:
     async with open_identity() as identity:
         await identity.parts.store.write(
-            lambda db: db.execute("UPDATE clients SET grant_types = ? WHERE id = ?", DEVICE_CODE, CLI)
+            by_hand("UPDATE clients SET grant_types = ? WHERE id = ?", DEVICE_CODE, CLI)
         )
         assert "refresh_token" not in await logged_in(identity)
 

@@ -26,6 +26,8 @@ WITH_MONEY = 7
 ON_POSTGRES = 11
 # It was never the newest: the program took up 14 and 15 together.
 NEVER_NEWEST = 14
+# And what gives rights is sealed.
+WITH_SEALS = 19
 
 
 def number(dump: Path) -> int:
@@ -74,6 +76,12 @@ def _comment(text: str, line: int) -> str:
 
 
 def test_the_program_takes_up_the_database_of_an_earlier_one(dump: Path, program: Program) -> None:
+    if number(dump) < WITH_SEALS:
+        where = ("--data-dir", str(program.data_dir))
+        refused = program.run("serve", "--port", "0", *where, code=78)
+        assert "ostiary store seal" in refused.stderr
+        assert "for-tests" in program.run("store", "seal", *where).stderr
+        program.run("store", "seal", "--yes", *where)
     with program.serving() as server:
         message = {
             "jsonrpc": "2.0",

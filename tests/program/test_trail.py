@@ -25,9 +25,11 @@ from server.program.trail import (
     SETTLED_EVERY_SECONDS,
     TrailHead,
 )
+from server.store import meta
 from server.store.home import DataDirectory, open_home
 from server.store.inline import InlineStore, open_inline_store
 from server.store.keyfile import MasterKey
+from server.store.sealed_rows import RightsNotSealed
 
 ROW = AuditEntry(1, "test.done", "user:u", None, None, None, None, "ok", "")
 
@@ -150,6 +152,27 @@ async def test_a_new_database_beside_the_head_of_another_one_is_found_out(tmp_pa
         (told,) = running.events("identity.audit.altered")
         assert told["level"] == "error"
         assert told["reason"] == "row 3 was written once, and is not in this trail"
+
+
+async def test_a_row_that_was_altered_is_told_of_once_and_its_row_in_the_trail_says_which(
+    tmp_path: Path,
+) -> None:
+    async with kept(tmp_path / "data") as running:
+        for _ in "12":
+            await running.store.read(lambda db: db.altered("users", "usr_1"))
+            await running.run(2)
+        (told,) = running.events("identity.rights.altered")
+        assert told["level"] == "error"
+        assert "users usr_1" in told["reason"]
+
+
+async def test_a_database_that_was_not_sealed_is_refused_until_it_is(tmp_path: Path) -> None:
+    async with kept(tmp_path / "data") as running:
+        await running.write(1)
+        await running.store.write(lambda db: db.execute("DELETE FROM meta WHERE key = ?", meta.SEALS))
+    with pytest.RaisesGroup(RightsNotSealed, allow_unwrapped=True, flatten_subgroups=True):
+        async with kept(tmp_path / "data"):
+            raise AssertionError("it was served")
 
 
 async def test_refusals_that_were_only_counted_are_told_of_when_their_minute_is_over(

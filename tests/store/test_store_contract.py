@@ -170,7 +170,7 @@ async def test_a_wrong_parameter_is_an_error_that_does_not_show_the_value(store:
 
 
 async def test_foreign_keys_are_enforced(store: AnyStore) -> None:
-    sql = "INSERT INTO browser_sessions VALUES ('h', 'nobody', 0, 0, 0, 0, '', '')"
+    sql = "INSERT INTO browser_sessions VALUES ('h', 'nobody', 0, 0, 0, 0, '', '', '')"
     with pytest.raises(ConstraintFailed):
         await store.write(lambda db: db.execute(sql))
 

@@ -348,6 +348,16 @@ async def test_the_same_is_not_asked_again_and_anything_more_is() -> None:
         assert await asks(porch, await porch.program(redirect_uris=(WEB,)), scope="mcp:tools")
 
 
+@pytest.mark.parametrize("alteration", ["scope = 'mcp'", "seal = ''", "expires_at = expires_at + 1"])
+async def test_a_yes_that_somebody_altered_in_the_database_is_none(alteration: str) -> None:
+    async with open_porch() as porch:
+        program = await porch.program(redirect_uris=(WEB,))
+        await program.agreed(await porch.browser(), scope="mcp:tools")
+        assert not await asks(porch, program, scope="mcp:tools")
+        await porch.parts.store.write(lambda db: db.execute(f"UPDATE consents SET {alteration}"))
+        assert await asks(porch, program, scope="mcp:tools")
+
+
 async def test_a_yes_that_left_something_out_is_no_yes_to_all_of_it() -> None:
     async with open_porch() as porch:
         program = await porch.program(redirect_uris=(WEB,))

@@ -45,6 +45,7 @@ from tests.auth.identity_fakes import (
 )
 from tests.auth.registration_fakes import ask, enrolled, sent
 from tests.engine_under_test import open_at, place_of
+from tests.sealing import by_hand
 
 
 async def refused(identity: Identity, assertion: str, says: str, **form: str) -> None:
@@ -306,7 +307,7 @@ async def test_a_disabled_client_proves_nothing_and_keys_that_were_replaced_neit
         assert shown == 200
         fresh = json.dumps(public(ECKey.generate_key("P-256", {"kid": "new"})))
         await identity.parts.store.write(
-            lambda db: db.execute("UPDATE clients SET jwks = ? WHERE id = ?", fresh, other.client_id)
+            by_hand("UPDATE clients SET jwks = ? WHERE id = ?", fresh, other.client_id)
         )
         assert told(await sent(identity, other.ask()))[1] == "invalid_client"
 

@@ -45,6 +45,7 @@ from tests.auth.identity_fakes import (
     open_identity,
     post,
 )
+from tests.sealing import by_hand
 
 T = TypeVar("T")
 
@@ -266,11 +267,11 @@ async def test_the_address_of_a_client_of_another_kind_is_not_taken_over() -> No
     async with house() as here:
 
         def other(db: Db) -> None:
-            db.execute(
+            by_hand(
                 "INSERT INTO clients (id, kind, name, auth_method, grant_types, redirect_uris, scope, state, created_at)"
                 " VALUES (?, 'registered', 'Mine', 'none', '', '', '*', 'enabled', 0)",
                 URL,
-            )
+            )(db)
 
         await here.identity.parts.store.write(other)
         assert await here.ensure() == ANOTHERS

@@ -11,6 +11,7 @@ from tests.auth.assertion_fakes import KEYS, Signer, public
 from tests.auth.code_fakes import body_of
 from tests.auth.identity_fakes import FAR, open_identity, rows
 from tests.auth.registration_fakes import SEEN, ask, enrolled, sent
+from tests.sealing import by_hand
 
 PUBLIC = Site(issuer="https://agent.example", loopback=False, servers={"agent": "/mcp"})
 
@@ -45,7 +46,7 @@ async def test_strangers_together_make_us_fetch_so_many_key_sets_and_the_operato
             await shows(json.loads(made.body)["client_id"], ip)
         assert len(outside.asked) == 30
         await identity.parts.store.write(
-            lambda db: db.execute("UPDATE clients SET kind = 'registered' WHERE jwks_uri LIKE '%/39'")
+            by_hand("UPDATE clients SET kind = 'registered' WHERE jwks_uri LIKE '%/39'")
         )
         (last,) = [row for row in await rows(identity, "clients") if row["kind"] == "registered"]
         await shows(last["id"], FAR)
@@ -59,7 +60,7 @@ async def test_keys_that_this_process_cannot_read_are_no_keys_and_no_crash() -> 
         )
         deep = "[" * 100_000 + "]" * 100_000
         await identity.parts.store.write(
-            lambda db: db.execute("UPDATE clients SET jwks = ? WHERE id = ?", deep, made["client_id"])
+            by_hand("UPDATE clients SET jwks = ? WHERE id = ?", deep, made["client_id"])
         )
         signer = Signer(made["client_id"])
         reply = await sent(identity, signer.request(grant_type="refresh_token"))

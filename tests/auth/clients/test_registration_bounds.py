@@ -12,6 +12,7 @@ from auth.values.policy import Policy, RegistrationPolicy
 from auth.values.site import Site
 from tests.auth.identity_fakes import FAR, MINUTE, Clock, open_identity, post, rows
 from tests.auth.registration_fakes import SEEN, ask, sent
+from tests.sealing import by_hand
 
 PUBLIC = Site(issuer="https://agent.example", loopback=False, servers={"agent": "/mcp"})
 
@@ -66,9 +67,7 @@ async def test_a_flood_of_registrations_shuts_out_nobody_and_leaves_so_many_rows
         )["client_id"]
         asked = await sent(identity, post("/device_authorization", client_id=under_way, ip=FAR))
         assert asked.status == 200
-        await identity.parts.store.write(
-            lambda db: db.execute("UPDATE clients SET authorized_at = 1 WHERE id = ?", honest)
-        )
+        await identity.parts.store.write(by_hand("UPDATE clients SET authorized_at = 1 WHERE id = ?", honest))
         newest = ""
         for number in range(30):
             clock.now += 1_000

@@ -195,6 +195,18 @@ async def test_whoever_loses_a_race_between_reading_and_writing_gets_nothing() -
 
 
 @pytest.mark.parametrize(
+    "alteration", ["subject = 'usr_another'", "scope = 'mcp financial'", "challenge = 'x'"]
+)
+async def test_a_code_that_somebody_altered_in_the_database_is_worth_nothing(alteration: str) -> None:
+    async with open_porch() as porch:
+        program = await porch.program()
+        code = (await program.agreed(await porch.browser()))["code"]
+        await porch.parts.store.write(lambda db: db.execute(f"UPDATE authorization_codes SET {alteration}"))
+        assert refusal(await program.redeem(code)) == "invalid_grant"
+        assert await porch.rows("grants") == []
+
+
+@pytest.mark.parametrize(
     "change",
     [
         "UPDATE users SET state = 'disabled'",

@@ -20,6 +20,7 @@ from auth.values.wire import WireReply
 from tests.auth.assertion_fakes import machine
 from tests.auth.identity_fakes import DAY, MINUTE, ORIGIN, POLICY, START, Clock, open_identity, post
 from tests.auth.registration_fakes import enrolled, sent
+from tests.sealing import by_hand
 
 PAY = Scope(name="pay", words="Spend money", financial=True, listed=True)
 SITE = Site(
@@ -218,15 +219,13 @@ async def test_only_what_the_operator_added_for_it_may() -> None:
         assert json.loads((await asked(identity, **form)).body)["error"] == "unauthorized_client"
         # Not even where its row says so: nobody but the operator makes machines.
         await identity.parts.store.write(
-            lambda db: db.execute(
+            by_hand(
                 "UPDATE clients SET grant_types = ? WHERE id = ?", CLIENT_CREDENTIALS, dynamic["client_id"]
             )
         )
         assert json.loads((await asked(identity, **form)).body)["error"] == "unauthorized_client"
         await identity.parts.store.write(
-            lambda db: db.execute(
-                "UPDATE clients SET grant_types = ? WHERE kind = 'builtin'", CLIENT_CREDENTIALS
-            )
+            by_hand("UPDATE clients SET grant_types = ? WHERE kind = 'builtin'", CLIENT_CREDENTIALS)
         )
         reply = await asked(identity, client_id="ostiary-cli")
         assert json.loads(reply.body)["error"] == "unauthorized_client"
@@ -269,7 +268,7 @@ async def test_a_lowered_ceiling_holds_for_tokens_that_are_out_already() -> None
         assert isinstance(await checked(identity, answer), Principal)
 
         def lower(db: Any) -> None:
-            db.execute("UPDATE clients SET scope = 'mcp:resources' WHERE id = ?", shown["client_id"])
+            by_hand("UPDATE clients SET scope = 'mcp:resources' WHERE id = ?", shown["client_id"])(db)
             db.changed("client", shown["client_id"])
 
         await identity.parts.store.write(lower)

@@ -64,6 +64,7 @@ from tests.auth.identity_fakes import (
 from tests.auth.registration_fakes import SEEN, ask, enrolled, sent
 from tests.auth.upstream_fakes import Key
 from tests.engine_under_test import open_at, place_of
+from tests.sealing import by_hand
 
 HERE = f"{ORIGIN}/mcp"
 OTHER = f"{ORIGIN}/other/mcp"
@@ -667,7 +668,7 @@ async def test_only_programs_with_the_grant_and_with_something_to_show_may_ask()
 async def test_a_row_that_somebody_else_wrote_is_not_enough(kind: str, method: str) -> None:
     async with company() as firm:
         await firm.identity.parts.store.write(
-            lambda db: db.execute(
+            by_hand(
                 "UPDATE clients SET kind = ?, auth_method = ?, secret_hash = CASE ? WHEN 'none' THEN NULL"
                 " ELSE secret_hash END WHERE id = ?",
                 kind,

@@ -11,6 +11,7 @@ from auth.grants import listing
 from auth.grants.listing import LoginPage
 from auth.values.db import Db
 from tests.auth.identity_fakes import DAY, START, Clock, logged_in, open_identity
+from tests.sealing import by_hand
 
 FEW, MANY, EACH = 30, 90, 7
 
@@ -26,7 +27,7 @@ def filled(db: Db, *, count: int) -> None:
             "hostname": f"host-{number % EACH}", "revoked_at": over,
         }  # fmt: skip
         marks = ", ".join("?" * len(login))
-        db.execute(f"INSERT INTO grants ({', '.join(login)}) VALUES ({marks})", *login.values())
+        by_hand(f"INSERT INTO grants ({', '.join(login)}) VALUES ({marks})", *login.values())(db)
 
 
 def walked(db: Db, *, like: str = "", limit: int = EACH) -> list[LoginPage]:

@@ -17,6 +17,7 @@ from auth.values.model import Principal, PrincipalKind
 from auth.values.requester import Requester
 from tests.auth.identity_fakes import DAY, ORIGIN, START, Clock, open_identity, post
 from tests.auth.registration_fakes import sent
+from tests.sealing import by_hand
 
 PAYER = "payer:eip155:84532:0x52908400098527886e0f7030069857d2e4169ee7"
 WHO = Requester(origin=ORIGIN, ip="127.0.0.1", network="127.0.0.1", user_agent="test")
@@ -98,7 +99,7 @@ async def test_it_ends_with_its_time_with_its_row_and_with_the_client_of_all() -
             else:
 
                 def disable(db: Any) -> None:
-                    db.execute("UPDATE clients SET state = 'disabled' WHERE id = ?", CLIENT_ID)
+                    by_hand("UPDATE clients SET state = 'disabled' WHERE id = ?", CLIENT_ID)(db)
                     db.changed("client", CLIENT_ID)
 
                 await store.write(disable)

@@ -34,6 +34,7 @@ from tests.auth.identity_fakes import (
     refresh_token,
     seeds,
 )
+from tests.sealing import by_hand
 
 TOKEN = "t" * 32
 
@@ -375,12 +376,12 @@ async def bob_in(identity: Identity) -> tuple[Principal, str]:
         )
         user = users.named(db, "bob")
         assert user is not None
-        db.execute("UPDATE users SET state = 'enabled' WHERE id = ?", user.id)
+        by_hand("UPDATE users SET state = 'enabled' WHERE id = ?", user.id)(db)
         return user.id
 
     bob = await identity.parts.store.write(move)
     answer = await logged_in(identity)
-    await identity.parts.store.write(lambda db: db.execute("UPDATE grants SET subject = ?", bob))
+    await identity.parts.store.write(by_hand("UPDATE grants SET subject = ?", bob))
     (login,) = await identity.parts.store.read(partial(grants.sessions, now=now))
     token = str(answer["access_token"])
     principal = Principal(
@@ -448,7 +449,7 @@ async def test_a_token_of_somebody_who_is_shut_out_is_refused_on_the_next_reques
         first = await identity.check(present(authorization, server="agent", origin=ORIGIN))
         assert isinstance(first, Principal)
         await identity.parts.store.write(
-            lambda db: db.execute("UPDATE users SET role = 'user', expires_at = ?", START + MINUTE)
+            by_hand("UPDATE users SET role = 'user', expires_at = ?", START + MINUTE)
         )
         await identity.parts.store.write(
             partial(

@@ -50,6 +50,7 @@ from tests.auth.token_fakes import (
     parts_of,
     signed,
 )
+from tests.sealing import by_hand
 
 
 def test_a_token_says_exactly_this() -> None:
@@ -296,7 +297,7 @@ async def test_a_login_ends_at_its_absolute_end_though_its_token_is_remembered()
         assert isinstance(await checked(identity, f"Bearer {token}"), Principal)
 
         def cut(db: Any) -> None:
-            db.execute("UPDATE grants SET expires_at = ?", clock.now + SECOND)
+            by_hand("UPDATE grants SET expires_at = ?", clock.now + SECOND)(db)
             db.changed("grant", db.fetch_one("SELECT id FROM grants")["id"])
 
         await identity.parts.store.write(cut)
@@ -320,7 +321,7 @@ async def test_a_remembered_token_is_forgotten_when_it_expires() -> None:
 async def test_lowering_a_users_ceiling_lowers_what_old_tokens_may_do() -> None:
     async with open_identity() as identity:
         token = (await logged_in(identity))["access_token"]
-        await identity.parts.store.write(lambda db: db.execute("UPDATE users SET scope = 'mcp:tools'"))
+        await identity.parts.store.write(by_hand("UPDATE users SET scope = 'mcp:tools'"))
         principal = await checked(identity, f"Bearer {token}")
         assert isinstance(principal, Principal)
         assert principal.scopes == {"mcp:tools"}
@@ -364,7 +365,7 @@ async def test_work_that_outlives_its_request_may_do_what_its_user_may_now() -> 
         assert isinstance(principal, Principal)
 
         def lower(db: Any) -> None:
-            db.execute("UPDATE users SET scope = 'mcp:tools'")
+            by_hand("UPDATE users SET scope = 'mcp:tools'")(db)
             db.changed("user", principal.subject)
 
         await identity.parts.store.write(lower)

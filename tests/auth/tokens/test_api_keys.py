@@ -51,6 +51,7 @@ from tests.auth.identity_fakes import (
     open_identity,
     seeds,
 )
+from tests.sealing import by_hand
 
 
 def make(
@@ -238,7 +239,7 @@ class Door:
 
     async def run(self, sql: str, *params: object, changed: tuple[str, str]) -> None:
         def job(db: Db) -> None:
-            db.execute(sql, *params)
+            by_hand(sql, *params)(db)
             db.changed(*changed)
 
         await self.identity.parts.store.write(job)

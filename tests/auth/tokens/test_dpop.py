@@ -54,6 +54,7 @@ from tests.auth.identity_fakes import (
     told,
 )
 from tests.auth.token_fakes import RING, claims, signed
+from tests.sealing import by_hand
 
 # RFC 9449 §4.2 and §7.1, to the letter.
 _HEAD = (
@@ -443,7 +444,7 @@ async def test_a_request_that_runs_on_is_looked_at_again_with_its_one_proof() ->
         assert isinstance(await call(identity, f"DPoP {token}", again), Principal)
         await identity.parts.store.write(
             lambda db: (
-                db.execute("UPDATE grants SET revoked_at = 1"),
+                by_hand("UPDATE grants SET revoked_at = 1")(db),
                 db.changed("grant", db.fetch_all("SELECT id FROM grants")[0]["id"]),
             )
         )
@@ -708,7 +709,7 @@ async def test_a_client_that_proves_who_it_is_may_change_its_key() -> None:
         asked = await identity.handle(post("/device_authorization", client_id="server-side", **shown))
         assert asked is not None
         await identity.parts.store.write(
-            lambda db: db.execute(
+            by_hand(
                 "UPDATE device_codes SET state = 'approved', granted_scope = 'mcp', decided_by = 'local:0',"
                 " decided_at = ?, subject = (SELECT id FROM users)",
                 START,

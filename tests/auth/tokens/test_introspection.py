@@ -29,6 +29,7 @@ from tests.auth.identity_fakes import (
     post,
 )
 from tests.auth.registration_fakes import enrolled, sent
+from tests.sealing import by_hand
 
 NOTHING = {"active": False}
 
@@ -111,7 +112,7 @@ async def test_whatever_ends_a_login_ends_what_its_tokens_are_worth(kind: str, e
                     (login,) = grants.sessions(db, START)
                     grants.revoke(db, login.grant.id, reason="by hand", by="local:0", now=START)
                 case "user":
-                    db.execute("UPDATE users SET state = 'disabled'")
+                    by_hand("UPDATE users SET state = 'disabled'")(db)
                 case "client":
                     clients.disable(db, CLI_CLIENT_ID, by="local:0", now=START)
                 case "epoch":
@@ -171,9 +172,9 @@ async def test_a_machines_token_is_told_as_a_machines() -> None:
 async def test_a_lowered_ceiling_shows_in_the_scope() -> None:
     async with open_identity() as identity:
         shown, tokens = await asker(identity), await logged_in(identity)
-        await identity.parts.store.write(lambda db: db.execute("UPDATE users SET scope = 'mcp:resources'"))
+        await identity.parts.store.write(by_hand("UPDATE users SET scope = 'mcp:resources'"))
         assert (await worth(identity, shown, tokens["access_token"]))["scope"] == "mcp:resources"
-        await identity.parts.store.write(lambda db: db.execute("UPDATE users SET scope = 'financial'"))
+        await identity.parts.store.write(by_hand("UPDATE users SET scope = 'financial'"))
         assert await worth(identity, shown, tokens["access_token"]) == NOTHING
 
 
@@ -194,7 +195,7 @@ async def test_only_clients_that_may_ask_are_answered_and_refusals_are_written_d
             reply = await sent(identity, post("/introspect", **form, token=tokens["access_token"]))
             assert json.loads(reply.body)["error"] == error
         # Even a public client whose row says that it may.
-        await identity.parts.store.write(lambda db: db.execute("UPDATE clients SET introspects = 1"))
+        await identity.parts.store.write(by_hand("UPDATE clients SET introspects = 1"))
         reply = await sent(identity, post("/introspect", client_id=CLI_CLIENT_ID, token="x"))
         assert json.loads(reply.body)["error"] == "unauthorized_client"
         rows = await identity.parts.store.read(

@@ -33,6 +33,7 @@ from tests.auth.identity_fakes import (
     subkey,
 )
 from tests.auth.token_corpus import P256_ORDER, Forge, corpus
+from tests.sealing import by_hand
 
 CHALLENGE = f'Bearer resource_metadata="{ORIGIN}/.well-known/oauth-protected-resource/mcp", scope="'
 
@@ -105,7 +106,7 @@ async def test_the_second_form_that_a_signature_has_is_good_too_and_means_the_sa
         assert isinstance(first, Principal)
 
         def end(db: Db) -> None:
-            db.execute("UPDATE grants SET revoked_at = 1")
+            by_hand("UPDATE grants SET revoked_at = 1")(db)
             db.changed("grant", first.grant_id or "")
 
         await identity.parts.store.write(end)
@@ -155,7 +156,7 @@ async def test_a_token_of_a_retired_key_is_refused_from_the_very_moment_on() -> 
         ).signing
 
         def retire(db: Db) -> None:
-            db.execute("UPDATE signing_keys SET retires_at = ?", START + MINUTE)
+            by_hand("UPDATE signing_keys SET retires_at = ?", START + MINUTE)(db)
             keys.insert(db, successor)
 
         await identity.parts.store.write(retire)

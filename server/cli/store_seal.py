@@ -1,0 +1,151 @@
+"""`ostiary store seal`: what a database says of rights, looked at by somebody at the machine with the key, and sealed."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from server.cli import database_tools, local, terminal
+
+if TYPE_CHECKING:
+    from auth.values.db import Row
+    from server.moving.ends import CopyEnd
+    from server.store.jobs import StoreDb
+    from server.store.sealed_rows import SealPiece, SealPlace
+
+T = TypeVar("T")
+# Rows of these are named, each with what it gives; of others how many there are.
+NAMED: Final = {
+    "users": ("name", "role", "state", "scope"),
+    "api_keys": ("name", "user_id", "scope"),
+    "clients": ("id", "name", "kind", "scope"),
+}
+SHOWN: Final = 200
+
+
+@click.command("seal")
+@click.option("--yes", is_flag=True, help="seal them; without it they are only shown")
+@local.which_server
+@terminal.json_option
+def command(yes: bool, data_dir: str | None, config: str | None, as_json: bool) -> None:
+    """Show the accounts, keys, programs and logins of a stopped server that are not sealed under its key; with --yes, seal them as they are.
+
+    Needed once after an update from a version that sealed nothing, with every node stopped. Afterwards only for what `ostiary verify` names,
+    if it is right all the same: whatever is sealed here lets somebody in.
+    """
+    from auth import audit
+    from server.endpoint.opening import subkeys
+    from server.moving.places import DATA_DIR, StorePlace, open_source
+    from server.settings.resolve import data_directory
+    from server.store import meta
+    from server.store.home import open_home
+    from server.store.jobs import StoreError
+    from server.store.keyfile import open_key
+    from server.store.migrate import packaged_migrations
+
+    settings = local.settings(data_dir=data_dir, config=config).config
+    place = data_directory(settings)
+    if not place.exists():
+        raise terminal.CliError(f"there is no data directory {place}", hint="--data-dir says which is meant")
+    now = time.time_ns() // 1_000_000
+    where = database_tools.place(settings.store, settings) if settings.store else StorePlace(called=DATA_DIR)
+    try:
+        with (
+            open_home(place) as home,
+            closing(open_source(home, where, packaged_migrations(), now)) as store,
+        ):
+            fingerprint = store.reading(partial(meta.get, key=meta.KEY_FINGERPRINT))
+            if fingerprint is None:
+                raise terminal.CliError(f"no server has run on {store.called} yet: there is nothing to seal")
+            key = open_key(
+                settings.key_file or home.key_file,
+                known_fingerprint=fingerprint,
+                random_bytes=secrets.token_bytes,
+                environment=os.environ,
+            )
+            store.transactions.chain_audit(subkeys(key)(audit.KEY_PURPOSE), ())
+            counts, named = _look(store)
+            if yes:
+                _seal(store, sum(counts.values()), now)
+    except StoreError as error:
+        raise terminal.CliError(str(error), hint=error.hint) from error
+    if as_json:
+        terminal.out_json({"sealed": yes, "tables": dict(counts), "rows": named})
+        return
+    _tell(counts, named, is_done=yes)
+
+
+def _pieces(look: Callable[[SealPlace], SealPiece]) -> Iterator[SealPiece]:
+    from server.store.sealed_rows import SealPlace
+
+    at: SealPlace | None = SealPlace()
+    while at is not None:
+        piece = look(at)
+        yield piece
+        at = piece.next
+
+
+def _look(store: CopyEnd) -> tuple[Counter[str], list[Mapping[str, Any]]]:
+    """How many rows of which table are not sealed, and those that have a name."""
+    from server.store import sealed_rows
+
+    counts, named = Counter[str](), list[Mapping[str, Any]]()
+    for piece in _pieces(lambda at: store.reading(partial(sealed_rows.piece, place=at))):
+        if piece.unsealed:
+            table = piece.table.name
+            counts[table] += len(piece.unsealed)
+            named += [_named(table, row) for row in piece.unsealed if table in NAMED]
+    return counts, named
+
+
+def _named(table: str, row: Row) -> Mapping[str, Any]:
+    return {"table": table, **{name: row[name] for name in NAMED[table]}}
+
+
+def _seal(store: CopyEnd, count: int, now: int) -> None:
+    from server.store import sealed_rows
+
+    for piece in _pieces(lambda at: _written(store, partial(sealed_rows.seal_piece, place=at), now)):
+        del piece
+    _written(store, partial(_begin, count=count, now=now), now)
+
+
+def _begin(db: StoreDb, *, count: int, now: int) -> None:
+    from auth import audit
+    from server.store import sealed_rows
+
+    sealed_rows.begin(db)
+    by, reason = f"local:{os.getuid()}", f"{count} rows as they were"
+    audit.record(db, at=now, event="store.sealed", actor=by, reason=reason)
+
+
+def _written(store: CopyEnd, job: Callable[[StoreDb], T], now: int) -> T:
+    from server.store.transactions import PendingJob
+
+    work = PendingJob(job)
+    store.transactions.run_batch([work], at=now)
+    return work.result()
+
+
+def _tell(counts: Counter[str], named: list[Mapping[str, Any]], *, is_done: bool) -> None:
+    for row in named[:SHOWN]:
+        table, *said = (terminal.clean(str(value)) for value in row.values())
+        terminal.say(f"{table}: {', '.join(said)}")
+    if len(named) > SHOWN:
+        terminal.say(f"and {len(named) - SHOWN} more; --json shows all of them")
+    summary = ", ".join(f"{count} of {table}" for table, count in counts.items()) or "no row"
+    if is_done:
+        terminal.out(f"sealed: {summary}")
+        return
+    terminal.out(f"not sealed: {summary}")
+    if counts:
+        terminal.say("nothing was changed; whatever is sealed lets somebody in")
+    terminal.say_hint("if all of that is right: ostiary store seal --yes")
