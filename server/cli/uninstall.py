@@ -150,7 +150,9 @@ def _names(
         if not recorded:
             raise terminal.CliError(
                 f"nothing that ostiary installed is in {found.path}",
-                hint=f"name it, if it is: ostiary uninstall CLIENT NAME ({', '.join(there)})" if there else None,
+                hint=f"name it, if it is: ostiary uninstall CLIENT NAME ({', '.join(there)})"
+                if there
+                else None,
             )
         return recorded
     if name not in there:

@@ -401,5 +401,7 @@ async def _unpaid(book: RefusedCalls) -> None:
         made.pair = Pair(app=asgi(McpEndpoint(endpoint, threshold, made.mcp.crew).resolve))
         unpaid = await called(made, "search")
         book.answered("with nothing", unpaid)
-        book.note("with nothing, in the challenge", f"  {unpaid.json['result']['structuredContent']['error']}")
+        book.note(
+            "with nothing, in the challenge", f"  {unpaid.json['result']['structuredContent']['error']}"
+        )
         book.answered("with a payment that is none", await called(made, "search", payment_signature="x"))
