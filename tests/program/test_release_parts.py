@@ -161,7 +161,7 @@ def database(
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *args: Any) -> None:
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
             pass
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:

@@ -17,6 +17,7 @@ from server.store import keyfile, meta
 from server.store.acknowledged import MOST_GAPS
 from server.store.jobs import Position, StoreDb
 from server.store.maintenance import sweep
+from server.store.postgres import open_inline_postgres_store
 from server.store.retention import Retention
 
 KEY, LEDGER_KEY = b"of the trail", b"of the ledger"
@@ -240,6 +241,31 @@ async def test_at_the_next_start_it_is_acknowledged_still(open_any: Open, engine
         store.chain_audit(KEY, [Position(seq=head.seq, mac="of another")])
         await store.write(partial(write, first=1, last=1))
         assert await trail(store).noticed() is not None
+
+
+async def test_of_two_that_share_a_database_each_takes_what_the_other_has_acknowledged(
+    postgres_database: dict[str, str],
+) -> None:
+    def opened() -> Any:
+        return open_inline_postgres_store(postgres_database, clock=lambda: NOW)
+
+    async with opened() as one, opened() as other:
+        await fill(one)
+        other.chain_audit(KEY)
+        for number, (finds, tells) in enumerate(((one, other), (other, one), (one, other))):
+            await finds.write(partial(write, first=1, last=2))
+            await tells.write(partial(write, first=1, last=2))
+            await run(finds, *WAYS["record"])
+            await tells.write(partial(write, first=1, last=2))  # which finds out
+            assert await trail(finds).noticed() is not None
+            await acknowledge(finds, f"ticket {number}")
+            for each in (finds, tells, finds):
+                await each.write(partial(write, first=1, last=1))
+                assert await alarm(each) is None
+        told = await one.read(
+            lambda db: db.fetch_all("SELECT count(*) AS n FROM audit WHERE event = 'audit.altered'")
+        )
+        assert told == [{"n": 3}]
 
 
 @pytest.mark.parametrize(
