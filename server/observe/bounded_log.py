@@ -30,9 +30,7 @@ class BoundedLog:
         self._everything = everything
         self._lines = 0
         self._untold = 0
-        self._networks: dict[
-            str, int
-        ] = {}  # events of each, told or not; as many networks as there are lines
+        self._networks: dict[str, int] = {}  # events of each, told or not; of as many as there are lines
 
     def info(self, event: str, **fields: object) -> None:
         if self._has_room(fields):

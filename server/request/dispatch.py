@@ -126,9 +126,7 @@ async def run_in_session(session: Session, request: Request, line: Line) -> Outc
     try:
         with session.running(request.id) as running:
             outcome = await run(request, line)
-        if running.cancelled:
-            return None
-        return refused(request, ServerStopping()) if outcome is None and running.cut else outcome
+        return None if running.cancelled else outcome or refused(request, ServerStopping())
     except McpError as error:
         return refused(request, error)
 

@@ -14,21 +14,20 @@ CANCELLED: Final = "notifications/cancelled"
 
 
 class RunningRequest:
-    """`cancelled`: its client has ended it, and is then not answered. `cut`: the server has, and its client is told so."""
+    """`cancelled`: its client has ended it, and is then not answered. Of one that is cut off it is told so."""
 
-    __slots__ = ("cancelled", "cut", "scope")
+    __slots__ = ("cancelled", "scope")
 
     def __init__(self) -> None:
         self.scope: Final = trio.CancelScope()
         self.cancelled = False
-        self.cut = False
 
     def cancel(self) -> None:
         self.cancelled = True
         self.scope.cancel()
 
     def cut_off(self) -> None:
-        self.cut = True
+        """The server does not wait for it any longer."""
         self.scope.cancel()
 
 

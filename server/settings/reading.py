@@ -95,9 +95,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     lines: Callable[[], Mapping[str, int]]  # of what stands in the file, and counts
     agents: Sequence[tuple[str, msgspec.Struct]]  # where each is written, and what it says
     in_file: bool  # whether something is wrong there
-    given: Mapping[
-        str, str
-    ]  # settings that the environment or a flag says, and the variable's or the flag's name
+    given: Mapping[str, str]  # settings that do not come from the file: the name of the variable, or the flag
 
 
 class ConfigInvalid(Exception):

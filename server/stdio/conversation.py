@@ -314,9 +314,7 @@ class PipeConversation:
                     outcome = await run(running.request, self._line)
         finally:
             del self._running[running.request.id]
-        if running.cancelled:
-            return None
-        return refused(running.request, ServerStopping()) if outcome is None and running.cut else outcome
+        return None if running.cancelled else outcome or refused(running.request, ServerStopping())
 
     def _registered(self, request: Request) -> _Held:
         running = self._running[request.id] = _Held(request)

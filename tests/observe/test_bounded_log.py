@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from structlog.testing import CapturingLogger
 
 from server.observe.bounded_log import LINES, LINES_PER_NETWORK, BoundedLog
+from server.observe.log import Logger
 
 
 class Seen:
     def __init__(self, *, everything: bool = False) -> None:
         self.sink = CapturingLogger()
-        self.log = BoundedLog(self.sink, everything=everything)
+        self.log = BoundedLog(cast("Logger", self.sink), everything=everything)
 
     def count(self, event: str) -> int:
         return sum(call.args == (event,) for call in self.sink.calls)

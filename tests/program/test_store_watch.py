@@ -58,7 +58,7 @@ async def test_a_slow_disk_is_told_of_when_it_begins_and_when_it_is_over(
         return [call.args[0] for call in log.calls]
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(keep_telling_of_slowness, store, log)
+        nursery.start_soon(keep_telling_of_slowness, store, log)  # type: ignore[arg-type]
         assert await pass_by(0.01) == []
         assert await pass_by(0.2) == ["store.slow"]
         assert "200 ms" in log.calls[0].kwargs["reason"]

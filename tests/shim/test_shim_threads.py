@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import Any
 
-from shim_child import Child, Serve, text_of
+import pytest
+from shim_child import PATIENCE_SECONDS, Child, Serve, text_of
 
 
 def ends_of(child: Child, calls: list[int]) -> dict[int, dict[str, Any]]:
@@ -48,6 +50,48 @@ def test_answers_of_many_threads_stay_whole_lines_when_nobody_reads_for_a_while(
         call: text * 20_000 for call, text in calls.items()
     }
     assert child.text("echo", {"text": "after"}) == "after"
+
+
+LARGE = """
+    from pathlib import Path
+    from ostiary import tool
+    def one() -> str:
+        with Path("begun").open("a") as marks:
+            marks.write(".")
+        return "x" * 1_000_000
+    @tool
+    def thread() -> str:
+        return one()
+    @tool
+    async def loop() -> str:
+        return one()
+"""
+
+
+@pytest.mark.parametrize("tool", ["thread", "loop"])
+def test_no_more_calls_begin_than_whose_answers_there_is_room_for(
+    tool: str, serve: Serve, tmp_path: Path
+) -> None:
+    child = serve(LARGE, "--threads", "2")
+    calls = [child.start(tool) for _ in range(40)]
+    for read in range(1, len(calls) + 1):
+        assert len(text_of(child.hear())) == 1_000_000
+        # Those read, what is on its way, and one that waits in each thread.
+        assert (tmp_path / "begun").stat().st_size <= read + 6
+
+
+@pytest.mark.parametrize("tool", ["thread", "loop"])
+def test_who_waits_for_room_can_be_cancelled_and_keeps_nobody_from_ending(tool: str, serve: Serve) -> None:
+    child = serve(LARGE, "--threads", "2")
+    calls = [child.start(tool) for _ in range(10)]
+    for call in calls[1:]:
+        child.tell({"do": "cancel", "id": call})
+    ends = ends_of(child, calls)
+    assert {event.get("kind", "answered") for event in ends.values()} <= {"answered", "cancelled"}
+    for _ in range(10):
+        child.start(tool)
+    child.tell({"do": "stop"})
+    assert child.process.wait(PATIENCE_SECONDS) == 0
 
 
 def test_a_cancellation_that_crosses_an_answer_ends_the_call_once(serve: Serve) -> None:

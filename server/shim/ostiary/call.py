@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import contextvars
 import inspect
 import threading
@@ -285,10 +286,14 @@ class Call:
         event = CANCELLED
         if not self.cancelled:
             try:
+                await self._home.drain()  # nothing is made that could not be sent
                 event = {"event": "final", "result": await self._settled(begin(), shape)}
             except _CAUGHT as error:  # none of them may end the child
                 if not self.cancelled:
                     event = self._failed(error)
+        if not self.cancelled:
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._home.drain()
         self._home.finish(self, CANCELLED if self.cancelled else event)
 
     async def _settled(self, value: Any, shape: Shape) -> Json:

@@ -160,10 +160,12 @@ class Loop:
         if threading.get_ident() == self.thread:
             if self._catalog_is_due:
                 self._send_catalog()  # whoever has this answer will list again
-        elif self._due or self._catalog_is_due:
-            # What its function has done to the lists is told first, and the loop tells it.
-            self.soon(partial(self.finish, call, event))
-            return
+        else:
+            self._outgoing.wait_for_room()  # before it is encoded; meanwhile this thread makes no other answer
+            if self._due or self._catalog_is_due:
+                # What its function has done to the lists is told first, and the loop tells it.
+                self.soon(partial(self.finish, call, event))
+                return
         try:
             line = encoded({**event, "id": call.id})
         except (ValueError, TypeError, RecursionError) as error:

@@ -50,7 +50,7 @@ def encoded(event: Any) -> bytes:
 
 
 class Outgoing:
-    """`write` is for any thread, the rest for the loop's."""
+    """`write` is for any thread, `wait_for_room` for any but the loop's, the rest for that one."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, fd: int, broken: Callable[[], None]) -> None:
         """`broken` is called when nobody reads any more, from any thread."""
@@ -58,6 +58,7 @@ class Outgoing:
         self._fd = fd
         self._broken = broken
         self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
         self._buffer = bytearray()
         self._waiting: list[asyncio.Future[None]] = []
         self.closed = False
@@ -77,6 +78,12 @@ class Outgoing:
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._watch)
 
+    def wait_for_room(self) -> None:
+        """As `drain`, in a thread. Nobody waits for a reader that has gone."""
+        with self._room:
+            while len(self._buffer) > HIGH_WATER and not self.closed:
+                self._room.wait()
+
     async def drain(self) -> None:
         """Waits until there is room again."""
         while len(self._buffer) > HIGH_WATER:
@@ -95,6 +102,7 @@ class Outgoing:
                     break
                 del self._buffer[: self._send(self._buffer)]
             self.closed = True
+            self._room.notify_all()
 
     def _watch(self) -> None:
         if self._buffer and not self.closed:
@@ -105,6 +113,8 @@ class Outgoing:
             del self._buffer[: self._send(self._buffer)]
             if not self._buffer or self.closed:
                 self._loop.remove_writer(self._fd)
+            if len(self._buffer) <= HIGH_WATER:
+                self._room.notify_all()
         if len(self._buffer) <= HIGH_WATER:
             for room in self._waiting:
                 if not room.done():
@@ -120,6 +130,7 @@ class Outgoing:
             # Nobody reads any more: what is left has no address.
             self.closed = True
             self._buffer.clear()
+            self._room.notify_all()
             self._broken()
             return len(data)
 
