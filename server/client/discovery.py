@@ -162,7 +162,8 @@ def _no_challenge(url: str, answer: HttpAnswer) -> DiscoveryError:
         return OpenServer(f"{url} needs no login", hint=f"ostiary tools {quote(url)}")
     if answer.status == 404:
         return DiscoveryError(
-            f"{host} has nothing at {urlsplit(url).path}", hint="check the path, it is often /mcp"
+            f"{host} speaks HTTP, and has no MCP server at {urlsplit(url).path}",
+            hint="is its address right? Type the path as well, where it is another than /mcp",
         )
     if answer.status == 403:
         return DiscoveryError(

@@ -334,7 +334,8 @@ def unpayable(
     where = "prices are set"
     if payments is None:
         return [
-            f"{where}, and without [payments] nobody can pay them: every call of a priced tool is refused",
+            f"{where}, and without [payments] nobody can pay them: every call of a priced tool is refused. Write"
+            ' [payments] with pay_to = "0x…" and networks = ["base"], and [[payments.facilitator]] with its url',
             *found,
         ]
     assets = accepted_assets(payments)

@@ -293,13 +293,19 @@ def _read_text(file: Path, problems: list[SettingsProblem]) -> str:
     return ""
 
 
+def _toml_words(error: ValueError) -> str:
+    """Return what is wrong as somebody sees it who has written the file."""
+    said = str(error)
+    return said.replace("Illegal character '\\n'", "a text is not closed: a quote is missing at its end")
+
+
 def _read_toml(file: Path, text: str, problems: list[SettingsProblem]) -> dict[str, Any]:
     import tomllib
 
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        problems.append(SettingsProblem(key=str(file), what=f"cannot be read: {error}"))
+        problems.append(SettingsProblem(key=str(file), what=f"cannot be read: {_toml_words(error)}"))
     except RecursionError:
         problems.append(SettingsProblem(key=str(file), what="cannot be read: it is nested too deep"))
     return {}

@@ -91,7 +91,7 @@ async def test_a_server_without_a_login_may_answer_a_get_with_an_endless_stream(
 @pytest.mark.parametrize(
     ("response", "said"),
     [
-        (Response(404, b"not here"), "nothing at /mcp"),
+        (Response(404, b"not here"), "no MCP server at /mcp"),
         (Response(307, headers={"location": "https://elsewhere.example/mcp"}), "redirects"),
         (Response(403), "by this name"),
         (Response(500, b"oops"), "status 500"),
