@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import trio
 
@@ -23,7 +23,7 @@ FAREWELL_SECONDS: Final = 2.0
 MAX_ID: Final = 4096
 
 
-class Wire(Protocol):
+class TaskWire(Protocol):
     """Who sends what is asked about a task, and has its questions answered."""
 
     async def request(self, method: str, more: Mapping[str, Any]) -> dict[str, Any]: ...
@@ -58,7 +58,7 @@ def task_id_of(result: Mapping[str, Any]) -> str | None:
     return task_id
 
 
-async def wait_for(wire: Wire, *, modern: bool, seconds: float) -> dict[str, Any] | None:
+async def wait_for(wire: TaskWire, *, modern: bool, seconds: float) -> dict[str, Any] | None:
     """Return the task's result, also one with `isError`; None when there was none after so many seconds, in which time for answering
     questions does not count. Raises `ClientError`s. A task whose result is not waited for any more is cancelled."""
     over = False
@@ -80,7 +80,7 @@ async def wait_for(wire: Wire, *, modern: bool, seconds: float) -> dict[str, Any
                     await wire.request("tasks/cancel", {})
 
 
-async def _ended(wire: Wire, patience: trio.CancelScope, seconds: float) -> dict[str, Any]:
+async def _ended(wire: TaskWire, patience: trio.CancelScope, seconds: float) -> dict[str, Any]:
     answered: set[str] = set()
     pause, told = FIRST_PAUSE, ""
     while True:
@@ -90,7 +90,7 @@ async def _ended(wire: Wire, patience: trio.CancelScope, seconds: float) -> dict
                 result = state.get("result")
                 if not isinstance(result, dict):
                     raise BadAnswer("the task ended without a result")
-                return result
+                return cast("dict[str, Any]", result)
             case "failed":
                 raise refused(mapping(state.get("error")), "tools/call")
             case "cancelled":

@@ -320,7 +320,10 @@ def _take(
     shown: str,
 ) -> None:
     if key not in hints:
-        problems.append(SettingsProblem(key=shown, what="is not a setting", instead=_nearest(key, hints)))
+        instead = _nearest(key, hints)
+        if ".agent" in shown and key in ServerConfig.__struct_fields__:
+            instead = "it above the first [[server.agent]]: it belongs to [[server]]"
+        problems.append(SettingsProblem(key=shown, what="is not a setting", instead=instead))
         return
     base = typing.get_args(hints[key])[0] if typing.get_origin(hints[key]) is Annotated else hints[key]
     if _is_union(base):

@@ -139,6 +139,7 @@ async def test_a_code_that_was_decided_is_told_so(decided: str, said: str) -> No
         reply = await identity.handle(
             post("/device_authorization", client_id=clients.CLI_CLIENT_ID, scope="mcp")
         )
+        assert reply is not None
         code = json.loads(reply.body)["user_code"]
         (waiting,) = await commands["pending"]({}, "local:0")
         await commands[decided]({"id": waiting["id"]}, "local:0")
