@@ -48,6 +48,7 @@ SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
         "clock.jumped": "somebody has set the clock by {seconds} s",
         "clock.suspicious": "the clock seems to be {days_ahead} days ahead: nothing is swept for {sweeps_in_hours} hours; if it is wrong, set it (timedatectl)",
         "connection.refused": "a connection was refused: {reason}",
+        "http.unknown_host": "a request for {host} was refused: {hint}",
         "http.few_descriptors": "only {allowed} files may be open, and {wanted} are wanted for {connections} connections",
         "http.request": "{method} {path}  {status}  {ms} ms  {ip}",
         "ledger.head": "the ledger ends at {head}",
