@@ -187,6 +187,8 @@ def draft(
         crossed += _problems(faults(scopes, servers))
     if sound_servers and sound_money:
         crossed += _problems(money_faults(payments, plans, servers))
+    elif sound_servers and (partial_payments := _but_for_its_address(payments_written)) is not None:
+        crossed += _problems(money_faults(partial_payments, plans, servers, whole=False))
     if sound_servers and sound_scopes and not crossed and any(server.governed for server in servers):
         # Not known by name: who has nothing of it loads nothing of it.
         look = importlib.import_module(GOVERNING).faults
@@ -450,6 +452,14 @@ def _tables(key: str, shape: Any, written: object, problems: list[SettingsProble
     if written is not None:
         _take(key, written, {key: shape}, into, problems, key)
     return into.get(key)
+
+
+def _but_for_its_address(written: object) -> PaymentsConfig | None:
+    """Return [payments] without the address that is paid, where that alone is wrong: the rest can be looked at all the same."""
+    if not isinstance(written, dict):
+        return None
+    rest = {name: value for name, value in cast("dict[str, object]", written).items() if name != "pay_to"}
+    return _tables("payments", _PAYMENTS, rest, [])
 
 
 def _problems(found: Iterable[Fault]) -> list[SettingsProblem]:
