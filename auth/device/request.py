@@ -273,6 +273,19 @@ def was_one(db: Db, user_code_mac: str) -> bool:
     return row is not None
 
 
+def how_it_ended(db: Db, user_code_mac: str) -> Literal["approved", "denied", "withdrawn", ""]:
+    """Return what was decided of the last request that had this code; "" where nobody did, or there was none."""
+    row = db.fetch_one(
+        "SELECT state, decided_by FROM device_codes WHERE user_code_mac = ? ORDER BY created_at DESC LIMIT 1",
+        user_code_mac,
+    )
+    if row is None or row["decided_by"] is None:
+        return ""
+    if row["state"] != "denied":
+        return "approved"
+    return "withdrawn" if row["decided_by"].startswith("client:") else "denied"
+
+
 def approve(
     db: Db, request_id: str, *, subject: str, by: str, scope: str | None, now: Millis
 ) -> DeviceApproved | NotPending:

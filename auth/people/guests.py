@@ -8,6 +8,7 @@ stranger could lock anybody out; guesses are throttled instead (attempts.py). Th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -61,7 +62,10 @@ class GuestTerms(msgspec.Struct, frozen=True, kw_only=True):
         problems: list[str] = []
         if self.scope is not None:
             named = scopes.parse(self.scope)
-            if not named or any(scope not in known and scope != scopes.EVERYTHING for scope in named):
+            strange = [scope for scope in named if scope not in known and scope != scopes.EVERYTHING]
+            if strange:
+                problems.append(_no_scope(strange[0], known))
+            elif not named:
                 problems.append(f"scope: some of {scopes.join(known.names)}, or * for all there is")
         if self.tools is not None and (
             len(self.tools) > TOOLS_CHARACTERS or not (self.tools == "" or self.tools.isprintable())
@@ -70,6 +74,18 @@ class GuestTerms(msgspec.Struct, frozen=True, kw_only=True):
         if self.expires_at is not None and self.expires_at != 0 and self.expires_at <= now:
             problems.append("the account would be over already")
         return problems
+
+
+def _no_scope(word: str, known: Vocabulary) -> str:
+    near = [name for name in known.names if word in name.split(":")] or get_close_matches(
+        word, known.names, 1
+    )
+    meant = (
+        f"; did you mean {near[0]}?"
+        if near
+        else f": some of {scopes.join(known.names)}, or * for all there is"
+    )
+    return f"scope: there is no “{word[:60]}”{meant}"
 
 
 # ---------------------------------------------------------------- inviting

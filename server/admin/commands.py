@@ -186,6 +186,10 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
         mac, now = device.user_code_mac(self.subkey(device.MAC_PURPOSE), code), self.clock()
         found = await self.store.read(lambda db: device.find(db, mac, now))
         if found is None:
+            if over := await self.store.read(lambda db: device.how_it_ended(db, mac)):
+                raise CommandRefused(
+                    f"that code was {over} already", "ostiary sessions shows who is logged in"
+                )
             raise CommandRefused(
                 "no login is waiting with that code",
                 "codes last a few minutes; ostiary pending lists who waits",

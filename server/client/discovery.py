@@ -17,7 +17,7 @@ import msgspec
 
 from server.client.address import may_follow, origin, same_resource, well_known
 from server.client.challenge import Challenge, read_challenge
-from server.client.errors import DiscoveryError
+from server.client.errors import DiscoveryError, Unreachable
 from server.client.grants import AUTHORIZATION_CODE, DEVICE_CODE_GRANT
 from server.client.wire import HttpAnswer, exchange, host_of, peek
 
@@ -162,7 +162,8 @@ def _no_challenge(url: str, answer: HttpAnswer) -> DiscoveryError:
         return OpenServer(f"{url} needs no login", hint=f"ostiary tools {quote(url)}")
     if answer.status == 404:
         return DiscoveryError(
-            f"{host} has nothing at {urlsplit(url).path}", hint="check the path, it is often /mcp"
+            f"{host} speaks HTTP, and has no MCP server at {urlsplit(url).path}",
+            hint="is its address right? Type the path as well, where it is another than /mcp",
         )
     if answer.status == 403:
         return DiscoveryError(
@@ -188,7 +189,15 @@ async def find_resource(client: httpx2.AsyncClient, url: str, challenge: Challen
                 hint="only https, or http on this machine for a server on this machine",
             )
         places.insert(0, named)
-    found_at, document = await _first_document(client, places, what="resource metadata")
+    try:
+        found_at, document = await _first_document(client, places, what="resource metadata")
+    except Unreachable as error:
+        if named is None or origin(named) == origin(url):
+            raise
+        raise DiscoveryError(
+            f"the server at {origin(url)} calls itself {origin(named)}, where it cannot be reached: {error}",
+            hint=f"if it is yours, set issuer in its settings to the address that callers type: {origin(url)}",
+        ) from error
     resource = document.get("resource")
     # RFC 9728 §3.3: a document speaks for what its place was made from, which at the root is the origin; one that the
     # challenge named speaks for the address that was asked.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import trio
 
@@ -90,7 +90,7 @@ async def _ended(wire: TaskWire, patience: trio.CancelScope, seconds: float) -> 
                 result = state.get("result")
                 if not isinstance(result, dict):
                     raise BadAnswer("the task ended without a result")
-                return result
+                return cast("dict[str, Any]", result)
             case "failed":
                 raise refused(mapping(state.get("error")), "tools/call")
             case "cancelled":

@@ -79,7 +79,10 @@ SUBKEY_ID: Final = 1
 
 # Agents that have one thing in common usually have many: the first few are enough to see what it is.
 MOST_DETAILS: Final = 5
-HINT: Final = "see [[server.agent]] in the settings"
+HINT: Final = "put it right in the agent, or in its [[server.agent]] where the settings have one"
+INSTALL: Final = (
+    'install it there, as with pip; or name another interpreter by python = "…" of its [[server.agent]]'
+)
 
 _HOUR_MILLIS: Final = 3_600_000
 
@@ -279,7 +282,7 @@ async def open_servers(
     except CatalogError as error:
         raise _cannot_offer(error.problems) from error
     except (ValueError, BackendError) as error:
-        raise CannotStart(str(error), HINT) from error
+        raise CannotStart(str(error), _hint_for(str(error))) from error
     return OpenServers(
         endpoints=endpoints,
         sessions=sessions,
@@ -673,9 +676,13 @@ def _implementation(settings: ServerConfig, sources: Sequence[Source]) -> Implem
     )
 
 
+def _hint_for(problem: str) -> str:
+    return INSTALL if "ModuleNotFoundError" in problem else HINT
+
+
 def _cannot_offer(problems: Sequence[str]) -> CannotStart:
     if len(problems) == 1:
-        return CannotStart(problems[0], HINT)
+        return CannotStart(problems[0], _hint_for(problems[0]))
     more = len(problems) - MOST_DETAILS
     details = [*problems[:MOST_DETAILS], *([f"and {more} more"] if more > 0 else [])]
     return CannotStart(f"{len(problems)} problems with what the agents offer", HINT, details)

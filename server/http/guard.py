@@ -8,7 +8,7 @@ here it is only decided whether it may call. MCP basic/transports/streamable-htt
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -41,6 +41,7 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
     # Every listener is reachable from this machine alone although its sockets cannot show it (a Unix socket; a container
     # whose port is published on the host's loopback).
     on_loopback: bool = False
+    refused: Callable[[str], object] = str  # is told each name that is not answered for
 
     def admits_host(self, scope: MutableMapping[str, Any], host: bytes | None) -> bool:
         name = authority(host, scope["scheme"])
@@ -48,7 +49,10 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
             return False
         if name in self.hosts:
             return True
-        return _name_of(name) in LOOPBACK_NAMES and self._is_local(scope)
+        if _name_of(name) in LOOPBACK_NAMES and self._is_local(scope):
+            return True
+        self.refused(name)
+        return False
 
     def admit(
         self, scope: MutableMapping[str, Any], headers: Mapping[bytes, bytes]

@@ -33,7 +33,10 @@ _OF_PROGRAMS: Final = frozenset(
         b"x-payment",
     )
 )
-_FORBIDDEN: Final = b"this server does not answer for the name in the Host header\n"
+_FORBIDDEN: Final = (
+    b"this server does not answer for the name in the Host header\n\n"
+    b"If it is yours: set issuer to the address that you have typed, or add its name to allowed_hosts.\n"
+)
 
 
 class Router:

@@ -211,7 +211,7 @@ def _plain_name(name: str) -> str:
 
 
 def check_mock(document: MockDocument) -> None:
-    """Raises `BadMock` for the first thing that cannot be offered."""
+    """Raises `BadMock` for the first thing that cannot be offered, and where there is nothing at all."""
     for kind, names in (
         ("tool", [tool.name for tool in document.tools]),
         ("resource", [resource.uri for resource in document.resources]),
@@ -222,6 +222,8 @@ def check_mock(document: MockDocument) -> None:
             raise BadMock(f"there is the {kind} {twice[:100]} twice")
     if document.protocol_version and document.protocol_version not in REVISIONS:
         raise BadMock(f"protocolVersion is none that is known here; write one of {', '.join(REVISIONS)}")
+    if not (document.tools or document.resources or document.resource_templates or document.prompts):
+        raise BadMock('it has no "tools", and nothing else that could be served')
     for tool in document.tools:
         try:
             ToolSchema(offered(tool))

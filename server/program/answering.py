@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from shlex import quote
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from auth import endpoints
@@ -26,6 +27,7 @@ from server.http.proxy import Proxies
 from server.http.router import Router
 from server.http.sse_2024 import SseEndpoint
 from server.http.threshold import Threshold
+from server.http.unknown_hosts import UnknownHosts
 from server.http.values import Answer, form_handler
 from server.program.process_place import ProcessPlace
 from server.program.services import Services
@@ -101,6 +103,7 @@ def public_router(services: Services, pages: App, *, expect_page: Callable[[], N
             name for origin in (issuer, *config.allowed_origins) if (name := guard.normal_origin(origin))
         ),
         any_origin="*" in config.allowed_origins,
+        refused=UnknownHosts(services.log, monotonic),
     )
     # Paths as metrics labels: a closed set, whatever is asked for.
     routes = {path: path for path in (*resolved.paths.values(), *resolved.aliases, *LABELLED)}

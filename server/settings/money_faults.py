@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from server.money.amounts import MOST, BadAmount, from_atomic, parse, parse_atomic, to_atomic
@@ -32,18 +32,24 @@ _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 # A tool, all of one server, or all: as plans name them.
 _TOOLS: Final = re.compile(r"(?:[a-z0-9-]{1,40}/)?(?:\*|[A-Za-z0-9_.-]{1,128})")
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+# Of each asset that is accepted, how many digits it may have; None: not known, as [payments] has mistakes.
+Units: TypeAlias = "Mapping[str, frozenset[int]] | None"
 
 
 def money_faults(
-    payments: PaymentsConfig | None, plans: Sequence[PlanConfig], servers: Sequence[ServerConfig]
+    payments: PaymentsConfig | None,
+    plans: Sequence[PlanConfig],
+    servers: Sequence[ServerConfig],
+    *,
+    whole: bool = True,
 ) -> Iterable[Fault]:
-    units: Mapping[str, frozenset[int]] = {}
+    """`whole`: nothing of `payments` was left out for being wrong."""
+    units: Units = {}
     if payments is not None:
         found = list(_payment_faults(payments))
         yield from found
-        if found:
-            return  # what prices refer to is not clear
-        units = _accepted(payments)
+        # Else it is not clear to which assets prices refer.
+        units = _accepted(payments) if whole and not found else None
     for place, server in enumerate(servers, 1):
         yield from _server_faults(server, f"server[{place}]", units)
         if server.anonymous_pay and payments is None:
@@ -54,7 +60,7 @@ def money_faults(
 # ── prices ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _server_faults(server: ServerConfig, where: str, units: Mapping[str, frozenset[int]]) -> Iterable[Fault]:
+def _server_faults(server: ServerConfig, where: str, units: Units) -> Iterable[Fault]:
     if server.price is not None:
         yield from _price_faults(server.price, f"{where}.price", units)
     for name, tool in server.tools.items():
@@ -75,7 +81,7 @@ def _server_faults(server: ServerConfig, where: str, units: Mapping[str, frozens
             yield f"{own}.flow", "says nothing of a tool that cannot be bought", "a price, or leave it out"
 
 
-def _price_faults(value: PriceValue, key: str, units: Mapping[str, frozenset[int]]) -> Iterable[Fault]:
+def _price_faults(value: PriceValue, key: str, units: Units) -> Iterable[Fault]:
     if isinstance(value, str):
         if value not in (FREE, PLAN_ONLY):
             yield from _amount_faults(value, key)
@@ -98,12 +104,14 @@ def _price_faults(value: PriceValue, key: str, units: Mapping[str, frozenset[int
         yield from _amount_faults(value.most, f"{key}.most")
 
 
-def _atomic_faults(value: PriceTable, key: str, units: Mapping[str, frozenset[int]]) -> Iterable[Fault]:
+def _atomic_faults(value: PriceTable, key: str, units: Units) -> Iterable[Fault]:
     if not value.asset or not value.amount:
         yield key, "has one of asset and amount", 'both, e.g. { asset = "USDC", amount = "10000" }'
         return
-    decimals = units.get(value.asset.lower(), frozenset())
-    if not decimals:
+    decimals = frozenset[int]() if units is None else units.get(value.asset.lower(), frozenset())
+    if units is None:
+        pass
+    elif not decimals:
         yield f"{key}.asset", f'"{value.asset}" is not accepted here', "an asset of a network in [payments]"
     elif len(decimals) > 1:
         yield f"{key}.asset", f'"{value.asset}" counts otherwise on another network', "its address"
@@ -334,7 +342,8 @@ def unpayable(
     where = "prices are set"
     if payments is None:
         return [
-            f"{where}, and without [payments] nobody can pay them: every call of a priced tool is refused",
+            f"{where}, and without [payments] nobody can pay them: every call of a priced tool is refused. Write"
+            ' [payments] with pay_to = "0x…" and networks = ["base"], and [[payments.facilitator]] with its url',
             *found,
         ]
     assets = accepted_assets(payments)

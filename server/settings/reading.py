@@ -188,6 +188,8 @@ def draft(
         crossed += _problems(faults(scopes, servers))
     if sound_servers and sound_money:
         crossed += _problems(money_faults(payments, plans, servers))
+    elif sound_servers and (partial_payments := _but_for_its_address(payments_written)) is not None:
+        crossed += _problems(money_faults(partial_payments, plans, servers, whole=False))
     if sound_servers and sound_scopes and not crossed and any(server.governed for server in servers):
         # Not known by name: who has nothing of it loads nothing of it.
         look = importlib.import_module(GOVERNING).faults
@@ -294,13 +296,19 @@ def _read_text(file: Path, problems: list[SettingsProblem]) -> str:
     return ""
 
 
+def _toml_words(error: ValueError) -> str:
+    """Return what is wrong as somebody sees it who has written the file."""
+    said = str(error)
+    return said.replace("Illegal character '\\n'", "a text is not closed: a quote is missing at its end")
+
+
 def _read_toml(file: Path, text: str, problems: list[SettingsProblem]) -> dict[str, Any]:
     import tomllib
 
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        problems.append(SettingsProblem(key=str(file), what=f"cannot be read: {error}"))
+        problems.append(SettingsProblem(key=str(file), what=f"cannot be read: {_toml_words(error)}"))
     except RecursionError:
         problems.append(SettingsProblem(key=str(file), what="cannot be read: it is nested too deep"))
     return {}
@@ -315,7 +323,10 @@ def _take(
     shown: str,
 ) -> None:
     if key not in hints:
-        problems.append(SettingsProblem(key=shown, what="is not a setting", instead=_nearest(key, hints)))
+        instead = _nearest(key, hints)
+        if ".agent" in shown and key in ServerConfig.__struct_fields__:
+            instead = "it above the first [[server.agent]]: it belongs to [[server]]"
+        problems.append(SettingsProblem(key=shown, what="is not a setting", instead=instead))
         return
     base = typing.get_args(hints[key])[0] if typing.get_origin(hints[key]) is Annotated else hints[key]
     if _is_union(base):
@@ -442,6 +453,14 @@ def _tables(key: str, shape: Any, written: object, problems: list[SettingsProble
     if written is not None:
         _take(key, written, {key: shape}, into, problems, key)
     return into.get(key)
+
+
+def _but_for_its_address(written: object) -> PaymentsConfig | None:
+    """Return [payments] without the address that is paid, where that alone is wrong: the rest can be looked at all the same."""
+    if not isinstance(written, dict):
+        return None
+    rest = {name: value for name, value in cast("dict[str, object]", written).items() if name != "pay_to"}
+    return _tables("payments", _PAYMENTS, rest, [])
 
 
 def _problems(found: Iterable[Fault]) -> list[SettingsProblem]:

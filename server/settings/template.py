@@ -145,20 +145,27 @@ SERVERS: Final = """
 name = "main"
 title = "Ostiary demo"
 instructions = ""
-# Of this server alone: that it asks nobody to log in, which credentials it takes, tokens for machines, what callers see who
+# Of this server alone: whether callers log in ("none": nobody does), which credentials it takes, tokens for machines, what callers see who
 # have no selection of their own, whether tools that move money are offered, and what a tool is of which nobody said anything.
-# auth          = "none"
+# auth          = "oauth"
 # accepts       = ["login", "api-key", "basic"]
 # tokens        = [{ name = "ci", token = "env:CI_TOKEN", scope = "mcp:tools", tools = "readonly" }]
 # default_tools = "all,-delete"
 # financial     = true
 # unclassified  = "financial"
+# What a call of any of its tools costs: docs/prices.md. Somebody can pay once there is [payments], below; then also strangers,
+# with anonymous_pay = true here.
+# price         = "$0.01"
 
-# Tools: "read", "write" or "financial", a scope that a call needs besides, or not offered at all. And groups of them.
+# Tools: "read", "write" or "financial", or not offered at all; what one costs, and how often a caller may call it. And groups of them.
 # [server.tools.delete]
 # tier = "write"
-# scope = "pages:delete"
 # enabled = false
+# [server.tools.search]
+# price = { expression = "0.01 + 0.002 * len(query)", most = "$0.05" }
+# trial = 3
+# limit = "60/min"
+# quota = "1000/day"
 # [server.groups]
 # search = ["find_*"]
 
@@ -188,21 +195,11 @@ kind = "demo"
 # kind = "python"
 # file = "agent.py"
 
-# What calls cost, and who may pay for them: docs/prices.md. Here for all tools of this server, and for each by itself.
-# price = "$0.01"
-# anonymous_pay = true
-# [server.tools.search]
-# price = { expression = "0.01 + 0.002 * len(query)", most = "$0.05" }
-# trial = 3
-
 # How often callers may ask, and how many calls a day they have: docs/limits.md. These are the defaults.
 # [limits]
 # address       = "600/min"
 # caller        = "1200/min"
 # calls_at_once = 256
-# [server.tools.search]
-# limit = "60/min"
-# quota = "1000/day"
 
 # Whose certificates `domain` gets, if not Let's Encrypt's: docs/deploy.md.
 # [acme]
@@ -229,7 +226,7 @@ kind = "demo"
 # words = "A thousand calls a month"
 # calls = 1000
 
-# A scope of your own, which people are asked for in these words.
+# A scope of your own, which people are asked for in these words. A tool wants it by scope = "pages:delete" in its [server.tools.NAME].
 # [[scope]]
 # name = "pages:delete"
 # description = "Delete pages"

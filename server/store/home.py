@@ -123,7 +123,8 @@ def _hold(path: Path, held: ExitStack) -> DataDirectory:
         ) from None
     except OSError as error:
         raise HomeUnusable(
-            f"cannot use the data directory {path}: {error.strerror}", hint=hint_for(error)
+            f"cannot use the data directory {path}: {error.strerror}",
+            hint=hint_for(error) or "name one that can be made: --data-dir",
         ) from error
     return DataDirectory(home.path, tuple(locks))
 
@@ -222,7 +223,7 @@ def _lock_directory(path: Path) -> int:
 def _in_use(path: Path, who: str) -> HomeLocked:
     return HomeLocked(
         f"the data directory {path} is in use by {who}",
-        hint="stop it first, or give this one a data directory of its own",
+        hint="stop it first; or, to start another beside it, give that a directory of its own: --data-dir",
     )
 
 

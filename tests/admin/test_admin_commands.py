@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -131,6 +132,20 @@ async def test_what_moves_money_is_granted_at_the_machine_only_by_its_name(
         assert waiting["scope"] == scope
         approved = await commands["approve"]({"id": waiting["id"], **named}, "local:0")
         assert approved["scope"] == granted
+
+
+@pytest.mark.parametrize(("decided", "said"), [("approve", "approved already"), ("deny", "denied already")])
+async def test_a_code_that_was_decided_is_told_so(decided: str, said: str) -> None:
+    async with table() as (identity, commands):
+        reply = await identity.handle(
+            post("/device_authorization", client_id=clients.CLI_CLIENT_ID, scope="mcp")
+        )
+        assert reply is not None
+        code = json.loads(reply.body)["user_code"]
+        (waiting,) = await commands["pending"]({}, "local:0")
+        await commands[decided]({"id": waiting["id"]}, "local:0")
+        with pytest.raises(CommandRefused, match=said):
+            await commands["find"]({"code": code}, "local:0")
 
 
 async def test_a_claim_link_is_made_until_the_server_has_its_owner() -> None:

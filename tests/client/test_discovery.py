@@ -66,6 +66,15 @@ async def test_a_server_that_challenges_only_a_get_is_understood(
     assert (await discover(client, fake.url)).resource == fake.url
 
 
+async def test_a_server_that_calls_itself_by_a_name_that_leads_nowhere_is_told_with_the_setting(
+    fake: FakeServer, client: httpx2.AsyncClient
+) -> None:
+    fake.overrides["/mcp"] = challenging('Bearer resource_metadata="https://127.0.0.1:1/.well-known/x"')
+    with pytest.raises(DiscoveryError, match=r"calls itself https://127\.0\.0\.1:1") as refused:
+        await discover(client, fake.url)
+    assert "set issuer" in (refused.value.hint or "")
+
+
 async def test_a_server_without_a_login_is_told_as_such(fake: FakeServer, client: httpx2.AsyncClient) -> None:
     fake.login_needed = False
     with pytest.raises(OpenServer, match="needs no login"):
@@ -91,7 +100,7 @@ async def test_a_server_without_a_login_may_answer_a_get_with_an_endless_stream(
 @pytest.mark.parametrize(
     ("response", "said"),
     [
-        (Response(404, b"not here"), "nothing at /mcp"),
+        (Response(404, b"not here"), "no MCP server at /mcp"),
         (Response(307, headers={"location": "https://elsewhere.example/mcp"}), "redirects"),
         (Response(403), "by this name"),
         (Response(500, b"oops"), "status 500"),

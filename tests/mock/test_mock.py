@@ -286,6 +286,9 @@ def test_a_file_is_named_with_what_is_wrong_with_it(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("[1]")
     with pytest.raises(BadMock, match=r"bad\.json: Expected `object`"):
         open_mock(str(tmp_path / "bad.json"))
+    (tmp_path / "empty.json").write_text("{}")
+    with pytest.raises(BadMock, match='no "tools"'):
+        open_mock(str(tmp_path / "empty.json"))
     deep = '{"tools": [{"name": "a", "scenarios": [' + '{"then": [' * 9 + "{}" + "]}" * 9 + "]}]}"
     (tmp_path / "deep.json").write_text(deep)
     with pytest.raises(BadMock, match="more than 8 deep"):

@@ -106,6 +106,8 @@ def test_what_an_agent_prints_is_not_cut_for_it_may_end_in_why() -> None:
         ("clock.jumped", "warning", {"seconds": 7}, "! somebody has set the clock by 7 s"),
         ("upstream.left_out", "warning", {"agent": "a", "kind": "tools", "count": 9, "which": list("abcdefg")},
          "! a: 9 tools are left out: a, b, c, d, e and 2 more"),
+        ("upstream.lost", "warning", {"agent": "a", "reason": "cannot be reached: nobody answers there"},
+         "! a cannot be reached: nobody answers there"),
         # Nothing is lost of what has no sentence, but ids are.
         ("novel.event", "info", {"path": "/a b", "count": 3, "request": "91d7-1"}, "  novel event count=3 path='/a b'"),
         # Of another version: without the field that the sentence wants.

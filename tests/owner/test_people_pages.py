@@ -215,6 +215,7 @@ async def test_inviting_somebody_shows_a_link_once_with_which_they_come_in_as_fa
         ({"name": "bob"}, "There is somebody called bob already"),
         ({"scope": ()}, "one thing ticked"),
         ({"scope": ("made:up",)}, "some of mcp"),
+        ({"scope": ("tools",)}, "did you mean mcp:tools"),
         ({"tools": "no-such-tool"}, "group no-such-tool"),
         ({"tools": "a b"}, "list of words"),
         ({"tools": "x\u202e"}, "One line"),

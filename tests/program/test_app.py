@@ -384,6 +384,7 @@ def test_two_agents_with_one_tool_name_stop_the_start(tmp_path: Path) -> None:
             "the tool f: inputSchema is not a usable JSON Schema: at /properties/x/type: the value is not",
         ),
         ("1 / 0", "agent.py:2: ZeroDivisionError"),
+        ("__import__('nomodule')", "No module named 'nomodule'"),
     ],
 )
 def test_an_agent_that_cannot_start_is_named_with_its_file(tmp_path: Path, schema: str, what: str) -> None:
@@ -396,7 +397,8 @@ def test_an_agent_that_cannot_start_is_named_with_its_file(tmp_path: Path, schem
     assert said.startswith(f"notes[1] ({file}): ")
     assert what in said
     assert said.count("cannot be") == 1
-    assert problem.hint == "see [[server.agent]] in the settings"
+    assert problem.hint is not None and "[[server.agent]]" in problem.hint
+    assert ("pip" in problem.hint) == ("nomodule" in schema)
 
 
 def test_an_agent_whose_file_is_missing_is_named(tmp_path: Path) -> None:

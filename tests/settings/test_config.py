@@ -1,5 +1,7 @@
 """Settings: one file, overridden by the environment and flags; everything wrong is said at once."""
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -95,6 +97,38 @@ def test_the_commented_file_is_valid_names_every_setting_and_says_the_defaults(t
         for line in settings.splitlines()
     )
     assert load(written(tmp_path, f"{uncommented}\n{head}{servers}"), {}).config == Config()
+
+
+SETTING = re.compile(r"# (?:\[|[a-z_]+ *= )")
+OF_SERVERS = commented_configuration().partition("# ── What is served")
+BLOCKS = OF_SERVERS[2].split("\n\n")
+REFERENCES = dict.fromkeys(re.findall(r"env:([A-Z_]+)", OF_SERVERS[2]), "x" * 40)
+
+
+def without_hashes(block: str) -> str:
+    lines = [line[2:] if SETTING.match(line) else line for line in block.splitlines()]
+    return "\n".join(lines).replace("0x…", "0x52908400098527886E0F7030069857D2E4169EE7")
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [*([place] for place, block in enumerate(BLOCKS) if without_hashes(block) != block), range(len(BLOCKS))],
+    ids=lambda wanted: "all" if len(wanted) > 1 else BLOCKS[wanted[0]].split("\n")[0][:40],
+)
+def test_what_the_commented_file_has_for_servers_works_once_its_hashes_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: Sequence[int]
+) -> None:
+    for name, value in REFERENCES.items():
+        monkeypatch.setenv(name, value)
+    blocks = [without_hashes(block) if place in wanted else block for place, block in enumerate(BLOCKS)]
+    text = OF_SERVERS[0] + OF_SERVERS[1] + "\n\n".join(blocks)
+    resolve(load(written(tmp_path, text), REFERENCES))
+
+
+def test_a_setting_of_a_server_below_its_agents_is_sent_back_there(tmp_path: Path) -> None:
+    text = '[[server]]\n[[server.agent]]\nkind = "demo"\nprice = "$0.01"\n'
+    (problem,) = problems_of(tmp_path, text)
+    assert "price: is not a setting" in problem and "[[server]]" in problem
 
 
 def test_on_loopback_the_issuer_is_made_from_the_port() -> None:

@@ -73,6 +73,27 @@ payees = ["any"]
     }
 
 
+def test_what_is_wrong_with_money_is_told_in_one_round(tmp_path: Path) -> None:
+    text = """[payments]
+pay_to = "0x12"
+networks = ["mars"]
+[[payments.facilitator]]
+url = "ftp://x"
+[[server]]
+price = "$x"
+[server.tools.search]
+price = { asset = "USDC", amount = "1" }
+[[server.agent]]
+kind = "demo"
+"""
+    assert [found.partition(", ")[2].partition(":")[0] for found in problems(tmp_path, text)] == [
+        "payments.pay_to",
+        "payments.networks[1]",
+        "payments.facilitator[1].url",
+        "server[1].price",
+    ]
+
+
 def test_what_used_to_come_in_four_rounds_is_told_in_one_in_the_order_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +150,7 @@ headers = { "X-Key" = "Bearer env:NOPE" }
         ("admin_port = 8420\n", ["line 1, admin_port: 8420 is what port has already"]),
         ('[[scope]]\nname = "a"\n' + '[[server]]\n[server.tools.x]\nscope = "a"\n[[server.agent]]\nkind = "demo"\n',
          ["line 1, scope[1].description: is missing"]),
+        ('store_dir = "x\n', ["o.toml: cannot be read: a text is not closed: a quote is missing at its end (at line 1, column 15)"]),
         ("[[server]\n", ["o.toml: cannot be read: Expected ']]' at the end of an array declaration (at line 1, column 9)"]),
     ],
 )  # fmt: skip

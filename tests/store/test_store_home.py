@@ -60,6 +60,13 @@ def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
         pass
 
 
+def test_a_directory_that_cannot_be_made_is_told_with_the_option(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HomeRefused) as caught, open_home(tmp_path / "file" / "data"):
+        pass
+    assert "--data-dir" in (caught.value.hint or "")
+
+
 def test_a_second_process_is_told_who_holds_the_directory(tmp_path: Path) -> None:
     path = tmp_path / "data"
     command = [sys.executable, "-c", HOLD, str(path)]
