@@ -113,7 +113,7 @@ KINDS: Final[Mapping[str, AuditKind]] = MappingProxyType(
         "upstreams": AuditKind("upstreams", ("upstream",)),
         "policy": AuditKind("rules", ("policy",)),
         "money": AuditKind("money", ("ledger", "payment", "plan", "voucher", "cap", "token.bought")),
-        "server": AuditKind("the server itself", ("key", "audit", "store")),
+        "server": AuditKind("the server itself", ("key", "audit", "rights", "store")),
     }
 )  # fmt: skip
 

@@ -104,7 +104,7 @@ def _grown(db: Db, client_id: str, registration: ClientRegistration) -> bool:
     }
     if row is None or all(row[name] == value for name, value in wanted.items()):
         return False
-    return sealed.update(db, sealed.CLIENTS, client_id, wanted)
+    return sealed.update(db, sealed.CLIENTS, client_id, wanted, row=row)
 
 
 def _add_refresh_key(db: Db, preparation: Preparation, now: Millis) -> None:

@@ -5,10 +5,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Final
 
+from auth import audit
 from auth.values import sealed
 from auth.values.db import Db
+from server.store import keyfile
+from server.store.connect import connect_writer
+from server.store.transactions import JOB_SECONDS, PendingJob, Transactions
 
 _WRITES: Final = re.compile(r"\s*(?:INSERT INTO|UPDATE)\s+(\w+)")
 _TABLES: Final = {table.name: table for table in sealed.TABLES}
@@ -34,3 +40,14 @@ def by_hand(sql: str, *params: object) -> Callable[[Db], int]:
         return touched
 
     return job
+
+
+def write_to_file(data_dir: Path, sql: str, *params: object) -> None:
+    """Run a statement on the database of a program, and seal what it wrote with the program's key."""
+    key = keyfile.parse((data_dir / "master.key").read_text("utf-8"), "master.key")
+    with closing(connect_writer(data_dir / "ostiary.db")) as connection:
+        transactions = Transactions(connection, job_seconds=JOB_SECONDS)
+        transactions.chain_audit(key.subkey(f"{audit.KEY_PURPOSE}/1"), ())
+        work = PendingJob(by_hand(sql, *params))
+        transactions.run_batch([work], at=0)
+        work.result()

@@ -347,7 +347,7 @@ def _update(db: Db, url: str, described: DocumentDescription, row: Row) -> bool:
     columns = _columns(described)
     if all(row[name] == value for name, value in columns.items()):
         return False
-    changed = sealed.update(db, sealed.CLIENTS, url, columns)
+    changed = sealed.update(db, sealed.CLIENTS, url, columns, row=row)
     if changed:
         db.changed("client", url)
     return changed

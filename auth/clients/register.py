@@ -331,7 +331,7 @@ def change(
         "jwks_uri": registration.jwks_uri,
         "metadata": metadata.kept(),
     }
-    sealed.update(db, sealed.CLIENTS, client.id, values)
+    sealed.update(db, sealed.CLIENTS, client.id, values, row=row)
     db.changed("client", client.id)
     _record(db, "client.changed", client.id, who, now)
     return _told(db, client.id, token=access_token, secret=secret)

@@ -312,7 +312,7 @@ def approve(
         "granted_scope": granted,
     }
     won = row["expires_at"] > now and sealed.update(
-        db, sealed.DEVICE_CODES, request_id, values, when={"state": "pending"}
+        db, sealed.DEVICE_CODES, request_id, values, when={"state": "pending"}, row=row
     )
     _decided(db, row, by, now, event="device.approved", refused="" if won else "gone")
     return DeviceApproved(request=_request(row), scope=granted) if won else NotPending(reason="gone")

@@ -146,7 +146,7 @@ def _again(
     """On the row of the login that there is already, unless it was revoked or has run out."""
     now, ends_at = exchange.now, exchange.now + exchange.policy.tokens.access_ms
     row = db.fetch_one(
-        "SELECT id FROM grants WHERE client_id = ? AND how = ? AND subject = ? AND server = ? AND scope = ?"
+        "SELECT * FROM grants WHERE client_id = ? AND how = ? AND subject = ? AND server = ? AND scope = ?"
         " AND approved_by = ? AND revoked_at IS NULL AND expires_at > ? AND epoch = ? ORDER BY created_at, id LIMIT 1",
         client.id,
         HOW,
@@ -166,7 +166,7 @@ def _again(
         "last_used_at": now,
         "last_ip": exchange.requester.ip,
     }
-    if not sealed.update(db, sealed.GRANTS, row["id"], values, when={"revoked_at": None}):
+    if not sealed.update(db, sealed.GRANTS, row["id"], values, when={"revoked_at": None}, row=row):
         return None
     db.changed("grant", row["id"])
     clients.note_use(db, client, now)

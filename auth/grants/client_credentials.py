@@ -111,7 +111,7 @@ def _again(db: Db, client: Client, exchange: GrantRequest, granted: MachineGrant
         # Seldom, because every process has to forget the end that it knows.
         ends_at = _end(exchange)
         if not sealed.update(
-            db, sealed.GRANTS, row["id"], {"expires_at": ends_at}, when={"revoked_at": None}
+            db, sealed.GRANTS, row["id"], {"expires_at": ends_at}, when={"revoked_at": None}, row=row
         ):
             return None
         db.changed("grant", row["id"])

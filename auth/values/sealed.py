@@ -150,10 +150,11 @@ def update(
     values: Mapping[str, object],
     *,
     when: Mapping[str, object] = MappingProxyType({}),
+    row: Row | None = None,
 ) -> bool:
     """Change a row, and seal it as it is then. False: there is none, it is not `when` (these values), or not as it was sealed: nothing of
-    it is sealed anew then."""
-    row = db.fetch_one(f"SELECT * FROM {table.name} WHERE {table.where}", key)
+    it is sealed anew then. `row`: it was read already."""
+    row = row or db.fetch_one(f"SELECT * FROM {table.name} WHERE {table.where}", key)
     if row is None or any(row[name] != value for name, value in when.items()) or not fits(db, table, row):
         return False
     settings = ", ".join(f"{name} = ?" for name in values)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
@@ -78,6 +79,9 @@ def _made(folder: Path, count: int, cores: Cores, say: Callable[[str], None]) ->
             (refresh_keys.unseal(row, seal_key) for row in refresh_keys.rows(db)),
             key=lambda one: one.version,
         )
+    # What was written by hand counts once it is sealed.
+    sealing = (*ostiary_source(), "store", "seal", "--yes", "--json", "--data-dir", str(home.path))
+    subprocess.run(sealing, check=True, stdout=subprocess.DEVNULL)
     held.refresh_tokens = [write(newest, link) for link in chosen]
     held.connections = CONNECTIONS
     return held

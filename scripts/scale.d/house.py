@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import subprocess
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -59,6 +60,11 @@ class Tables:
 
     def fetch_all(self, sql: str, *values: object) -> list[dict[str, Any]]:
         return self.rows(sql, *values)
+
+    def seal(self, said: bytes) -> str:
+        """Nothing: all of it is sealed in the end (`House.seal`)."""
+        del said
+        return ""
 
     def fill(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         if isinstance(self._connection, sqlite3.Connection):
@@ -157,6 +163,12 @@ class House:
             connection.commit()
             connection.autocommit = True
             connection.execute(b"VACUUM ANALYZE")  # as it does by itself, some minutes after so many rows
+
+    def seal(self) -> None:
+        """Have what was written by hand count."""
+        where = ("--config", str(self.config), "--data-dir", str(self.home.path))
+        command = (*ostiary_source(), "store", "seal", "--yes", "--json", *where)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
     def subkey(self, tables: Tables) -> Subkey:
         known = meta.get(tables, meta.KEY_FINGERPRINT)  # pyright: ignore[reportArgumentType]

@@ -70,6 +70,7 @@ def fill(house: House, how: Callable[[House, Tables], None]) -> None:
     begun = time.monotonic()
     with house.tables() as tables:
         how(house, tables)
+    house.seal()
     say(f"  {house.folder.name}: filled in {time.monotonic() - begun:.0f} s")
 
 

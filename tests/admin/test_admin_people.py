@@ -199,7 +199,7 @@ async def test_more_logins_than_one_write_ends_are_all_ended() -> None:
             for place in range(many - 1):
                 each = {**row, "id": f"grt_{place:020}"}
                 marks = ", ".join("?" * len(each))
-                by_hand(f"INSERT INTO grants ({', '.join(each)}) VALUES ({marks})", *each.values())(db)
+                db.execute(f"INSERT INTO grants ({', '.join(each)}) VALUES ({marks})", *each.values())
 
         await identity.parts.store.write(copy)
         assert await commands["revoke"]({"user": "OWNER"}, BY) == {"ended": many, "more": False}

@@ -18,6 +18,7 @@ from auth.people.users import User
 from auth.tokens import api_keys
 from auth.values.db import Db
 from auth.values.policy import Policy, TokenPolicy
+from auth.values.sealed import API_KEYS, TABLES
 from server.admin.clients import ClientAdmin
 from server.admin.control import Handler, ListPage
 from server.admin.people import PeopleAdmin
@@ -25,6 +26,7 @@ from server.admin.status import COUNTED, counted
 from server.rights.selection import SelectableNames
 from server.store import inline
 from server.store.jobs import Store
+from server.store.sealed_rows import SealPlace, seal_piece
 from tests.auth.identity_fakes import (
     DAY,
     ORIGIN,
@@ -158,7 +160,7 @@ async def test_very_many_logins_are_counted_listed_once_each_and_revoked() -> No
         assert await table["sessions.count"]({}, BY) == {"logins": left}
         few = 300  # the others are as good as ended: nothing more is seen by ending each of them here
         await store.write(
-            by_hand(
+            lambda db: db.execute(
                 "UPDATE grants SET revoked_at = 1 WHERE id IN"
                 " (SELECT id FROM grants WHERE revoked_at IS NULL ORDER BY id LIMIT ?)",
                 left - few,
@@ -209,11 +211,14 @@ async def test_a_server_starts_with_very_many_keys_and_knows_those_that_live() -
         varied = {"id": "'key_' || i", "name": "'name' || i", "key_hash": padded("i", 64)}
         await store.write(partial(bulk, "api_keys", row, varied))
         await store.write(
-            by_hand(
+            lambda db: db.execute(
                 "UPDATE api_keys SET revoked_at = NULL WHERE CAST(substr(id, 5) AS INTEGER) <= ?",
                 api_keys.MAX_KEYS,
             )
         )
+        at: SealPlace | None = SealPlace(table=TABLES.index(API_KEYS))
+        while at is not None:
+            at = (await store.write(partial(seal_piece, place=at))).next
         clock = identity.parts.clock
         again = await found(store, clock=clock, entropy=seeds(7), subkey=subkey, site=SITE, policy=Policy())
         await again.key_ring.catch_up()

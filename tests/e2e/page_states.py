@@ -171,7 +171,7 @@ def _furnish_the_rest(server: Server) -> None:
     invited(house, "dora", scope="mcp:tools", expires_at=house.time + 90 * DAY)
     for client_id, host in (("mcp-remote", "http://127.0.0.1"), (DOCUMENT, "claude.ai")):
         house.store.db.execute(
-            "INSERT INTO consents VALUES (?, ?, ?, 'agent', 'mcp:tools', 'h', ?, ?)",
+            "INSERT INTO consents VALUES (?, ?, ?, 'agent', 'mcp:tools', 'h', ?, ?, '')",
             house.owner_id, client_id, host, house.time, house.time + 90 * DAY,
         )  # fmt: skip
     keys: dict[str, dict[str, Any]] = {
@@ -808,7 +808,7 @@ def with_providers(server: Server, page: Page) -> Iterator[str]:
         yield "provider-said-no"
         server.origin = server.origin.replace("127.0.0.1", "localhost")
         house.store.db.execute(
-            "INSERT INTO passkeys VALUES ('x', ?, 'localhost', 'x', 0, 'x', 0, 0)", house.owner_id
+            "INSERT INTO passkeys VALUES ('x', ?, 'localhost', 'x', 0, 'x', 0, 0, '')", house.owner_id
         )
         page.goto(server.origin + "/signin")
         yield "provider-signin-with-passkey"

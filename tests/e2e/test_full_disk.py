@@ -16,6 +16,7 @@ from person import NAME, PASSPHRASE, Person
 from programs import USER_CODE, Program, Server, until
 
 from tests.free_ports import free_port
+from tests.sealing import write_to_file
 
 DISK_BYTES = 8 * 1024 * 1024
 
@@ -100,18 +101,17 @@ def sign_in(person: Person, server: Server) -> None:
 
 def add_consent_and_passkey(program: Program) -> None:
     """As the owner's browser would leave them."""
-    with closing(sqlite3.connect(program.data_dir / "ostiary.db")) as database, database:
-        (owner,) = database.execute("SELECT id FROM users WHERE role = 'owner'").fetchone()
-        database.execute(
-            "INSERT INTO consents (user_id, client_id, redirect_host, server, scope, client_hash, created_at, expires_at)"
-            " VALUES (?, 'ostiary-cli', 'http://127.0.0.1', 'main', 'mcp:tools', 'h', 1, 99999999999999)",
-            (owner,),
-        )
-        database.execute(
-            "INSERT INTO passkeys (credential_id, user_id, rp_id, public_key, sign_count, name, created_at)"
-            " VALUES ('abc', ?, 'localhost', 'key', 0, 'Blue key', 1)",
-            (owner,),
-        )
+    owner = "(SELECT id FROM users WHERE role = 'owner')"
+    write_to_file(
+        program.data_dir,
+        "INSERT INTO consents (user_id, client_id, redirect_host, server, scope, client_hash, created_at, expires_at)"
+        f" VALUES ({owner}, 'ostiary-cli', 'http://127.0.0.1', 'main', 'mcp:tools', 'h', 1, 99999999999999)",
+    )
+    write_to_file(
+        program.data_dir,
+        "INSERT INTO passkeys (credential_id, user_id, rp_id, public_key, sign_count, name, created_at)"
+        f" VALUES ('abc', {owner}, 'localhost', 'key', 0, 'Blue key', 1)",
+    )
 
 
 def left(program: Program) -> dict[str, int]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import html
 import json
 import re
-import sqlite3
 
 import httpx2
 from programs import WAIT_SECONDS, House, Program, claim_in_browser, expire_access_token
+
+from tests.sealing import write_to_file
 
 PASSPHRASE = "a passphrase of some length"
 LINK = re.compile(r"http://\S+/authorize\?\S+")
@@ -100,12 +101,11 @@ def test_the_status_of_a_machine_counts_who_is_known_and_waits(program: Program)
 def test_a_database_of_an_older_version_lets_the_terminal_in_through_a_browser_too(program: Program) -> None:
     with program.serving():
         pass
-    (database,) = program.data_dir.glob("*.db")
-    with sqlite3.connect(database) as db:
-        db.execute(
-            "UPDATE clients SET grant_types = 'urn:ietf:params:oauth:grant-type:device_code refresh_token',"
-            " redirect_uris = '' WHERE id = 'ostiary-cli'"
-        )
+    write_to_file(
+        program.data_dir,
+        "UPDATE clients SET grant_types = 'urn:ietf:params:oauth:grant-type:device_code refresh_token',"
+        " redirect_uris = '' WHERE id = 'ostiary-cli'",
+    )
     with program.serving() as server:
         (client,) = [each for each in program.at_machine("clients", "list") if each["id"] == "ostiary-cli"]
         assert "authorization_code" in json.dumps(client["grant_types"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -16,6 +15,8 @@ import httpx2
 import pytest
 from person import NAME, PASSPHRASE, Person
 from programs import SOURCE, Program, Server, until
+
+from tests.sealing import write_to_file
 
 pytestmark = pytest.mark.slow
 
@@ -340,8 +341,7 @@ def test_what_may_change_something_wants_a_fresh_proof(
     owner: Person, shared: Program, served: Server
 ) -> None:
     assert "it is changed" in form(owner, served, "change").confirmed().text  # just proven, by signing in
-    with sqlite3.connect(next(shared.data_dir.glob("*.db"))) as db:
-        db.execute("UPDATE browser_sessions SET auth_time = auth_time - 16 * 60000")
+    write_to_file(shared.data_dir, "UPDATE browser_sessions SET auth_time = auth_time - 16 * 60000")
     page = form(owner, served, "change").send()
     assert "Is it you?" in page.text
     assert "it is changed" not in page.text
@@ -545,7 +545,6 @@ def test_what_costs_something_is_paid_from_the_balance_once_for_each_form(
         assert balance() == 50
         assert "looked around" in form(person, server).confirmed().text
         assert balance() == 25
-        with sqlite3.connect(next(program.data_dir.glob("*.db"))) as db:
-            db.execute("UPDATE browser_sessions SET auth_time = auth_time - 16 * 60000")
+        write_to_file(program.data_dir, "UPDATE browser_sessions SET auth_time = auth_time - 16 * 60000")
         assert "Is it you?" in form(person, server).send().text
         assert balance() == 25
