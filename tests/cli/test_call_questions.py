@@ -14,7 +14,7 @@ import sys
 import tempfile
 import termios
 from collections.abc import AsyncGenerator, Generator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
@@ -203,15 +203,20 @@ class Restaurant:
         done = await self.shell.run("call", self.url, *arguments)
         return done.code, done.stdout, done.stderr
 
-    @asynccontextmanager
-    async def calling(
+    def calling(
         self, *arguments: str, columns: int = 100, controlled: bool = False
+    ) -> AbstractAsyncContextManager[Screen]:
+        return self.typed("call", self.url, *arguments, columns=columns, controlled=controlled)
+
+    @asynccontextmanager
+    async def typed(
+        self, *words: str, columns: int = 100, controlled: bool = False
     ) -> AsyncGenerator[Screen]:
         """`controlled`: by the terminal, from which ctrl-c comes then."""
         master, slave = pty.openpty()
         os.set_blocking(master, False)
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
-        output, words = self.shell.home / "stdout", ("call", self.url, *arguments)
+        output = self.shell.home / "stdout"
         environment = self.shell.environment(TERM="xterm", NO_COLOR="1")
         process: Process
         with output.open("wb") as stdout:

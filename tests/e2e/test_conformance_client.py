@@ -92,18 +92,19 @@ def command(*arguments: str) -> list[str]:
     return [str(node), str(suite), *arguments]
 
 
+class Visitor(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        asked = json.loads(self.rfile.readline())
+        self.wfile.write(json.dumps(live(**asked)).encode())
+
+
 class Door(socketserver.ThreadingUnixStreamServer):
     """Where a client that the suite starts has this process live through its scenario."""
 
     daemon_threads = True
 
-    class RequestHandlerClass(socketserver.StreamRequestHandler):
-        def handle(self) -> None:
-            asked = json.loads(self.rfile.readline())
-            self.wfile.write(json.dumps(live(**asked)).encode())
-
     def __init__(self, path: Path) -> None:
-        super().__init__(str(path), self.RequestHandlerClass)
+        super().__init__(str(path), Visitor)
 
 
 @pytest.fixture(scope="module")
