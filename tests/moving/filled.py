@@ -6,7 +6,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 from auth.values.db import AuditEntry
@@ -32,6 +32,7 @@ ODD_FRACTIONS: Final = (0.1, 1e-300, 3.0)
 ODD_BYTES: Final = (b"", bytes(range(256)), b"\xff" * 9_000)
 
 
+@cache
 def shape() -> tuple[set[tuple[str, str]], Mapping[tuple[str, str], str]]:
     """Columns that may be empty; columns that refer to another table."""
     optional: set[tuple[str, str]] = set()
