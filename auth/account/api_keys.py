@@ -25,6 +25,7 @@ from auth.values.scopes import Vocabulary, parse
 from auth.values.wire import WireReply
 from auth.visit import PageVisit
 
+END: Final = "/account/keys/end"
 PURPOSE: Final = "account keys"
 SHOWN: Final = 30  # on a page
 
@@ -86,7 +87,13 @@ async def end(visit: PageVisit) -> WireReply:
     visit = visit.of(session)
     if not visit.shows(PURPOSE):
         return visit.stale_form()
-    job = partial(end_key, cookie=visit.cookie, key_id=visit.form.get("key", ""), now=visit.now)
+    key_id = visit.form.get("key", "")
+    if visit.form.get("sure") != "yes":
+        key = await visit.parts.store.read(partial(api_keys.find, key_id=key_id))
+        mine = key is not None and (key.user_id == session.user.id or session.user.role == "owner")
+        if key is not None and mine and key.revoked_at is None:
+            return _are_you_sure(visit, session, key)
+    job = partial(end_key, cookie=visit.cookie, key_id=key_id, now=visit.now)
     job = audit.asked_from(job, visit.who)
     outcome = await visit.parts.store.write(job)
     if outcome == "prove":
@@ -97,6 +104,20 @@ async def end(visit: PageVisit) -> WireReply:
     if not isinstance(outcome, KeyEnded):
         return notices.back(visit, navigation.ACCESS, "gone")
     return notices.back(visit, navigation.ACCESS, "key-ended", outcome.what)
+
+
+def _are_you_sure(visit: PageVisit, session: BrowserSession, key: ApiKey) -> WireReply:
+    whose = "" if key.user_id == session.user.id else f", which acts for {key.user_name}"
+    return visit.page(
+        "sure.html",
+        title=f"End the key {key.name}?",
+        words="End it",
+        what=f"Programs that use it{whose} are refused at once, and need another key.",
+        action=END,
+        back=navigation.ACCESS,
+        fields={"key": key.id},
+        form_token=visit.token(PURPOSE),
+    )
 
 
 class KeyEnded(msgspec.Struct, frozen=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from shlex import quote
 from typing import Any, Final
 
 import msgspec
@@ -125,9 +124,9 @@ def _refused(made: ApiKeyNotMade, user: str | None, name: str) -> CommandRefused
                 f"there is no user {user or ''} whom a key could belong to", "ostiary users list"
             )
         case "beyond_the_user":
-            may = f"--scope {quote(made.ceiling)}" if made.ceiling else "nothing at all"
             return CommandRefused(
-                f"a key cannot do more than its user {user or ''}".rstrip(), f"at most: {may}"
+                f"a key cannot do more than its user {user or ''}".rstrip(),
+                f"at most: {made.ceiling or 'nothing'}",
             )
         case "name_taken":
             return CommandRefused(f"there is a key called {name}", "ostiary api-keys list shows them")

@@ -120,7 +120,7 @@ async def test_a_key_cannot_do_more_than_its_user_and_a_name_is_for_one() -> Non
         await identity.parts.store.write(lower)
         with pytest.raises(CommandRefused, match="more than its user") as caught:
             await commands["api_keys.make"]({"name": "a", "scope": "mcp", "never": True}, "local:0")
-        assert "--scope mcp:tools" in caught.value.hint
+        assert "at most: mcp:tools" in caught.value.hint
         await commands["api_keys.make"]({"name": "a", "scope": "mcp:tools:read", "never": True}, "local:0")
         with pytest.raises(CommandRefused, match="there is a key called a"):
             await commands["api_keys.make"]({"name": "a", "scope": "mcp:tools", "never": True}, "local:0")

@@ -480,4 +480,4 @@ async def test_what_is_not_made_takes_nothing_of_a_quota() -> None:
             issued = (await one.call("pay", {"n": 5})).result["_meta"][POLICY]["previewId"]
             yes = {"n": 5, "confirm": True, "preview_id": issued}
             assert (await one.call("pay", yes)).text == "paid"
-            assert "calls a day of pay are used up" in (await one.call("pay", {"n": 5})).text
+            assert "1 call a day of pay is used up" in (await one.call("pay", {"n": 5})).text

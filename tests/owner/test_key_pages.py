@@ -62,7 +62,7 @@ async def test_a_key_for_somebody_else_goes_no_further_than_they_do() -> None:
     browser = await owner(house, NEW)
     page = await browser.submit(NEW, name="bobs", lasts="30", whose="bob")
     assert page.status == 400 and "A key cannot do more than its user" in browser.words
-    assert "Who may: mcp:tools:read" in browser.words and keys(house) == []
+    assert "At most: mcp:tools:read" in browser.words and keys(house) == []
     await browser.submit(NEW, name="bobs", lasts="30", whose="bob", scope=("mcp:tools:read",))
     assert "acts for bob until" in browser.words and keys(house)[0].user_id == "usr_bob"
 

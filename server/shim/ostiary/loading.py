@@ -126,9 +126,11 @@ def _take_functions(module: ModuleType, registry: Registry) -> None:
     """A file without decorators: its public functions are tools. Not those of a file that has its own way to say which."""
     other = next(filter(None, map(_other_framework, vars(module).values())), None)
     if other is not None:
+        from shlex import quote  # for whoever has something to mend
+
         raise Misuse(
             f"this file is written for {other}, whose decorators say nothing here. It is served as it is by "
-            f"`ostiary serve -- python {os.path.basename(module.__file__ or 'FILE')}`; or put @tool, @resource(…) or @prompt "
+            f"`ostiary serve -- python {quote(os.path.basename(module.__file__ or 'FILE'))}`; or put @tool, @resource(…) or @prompt "
             "(from ostiary import …) over what is to be served"
         )
     public: Any = getattr(module, "__all__", None)

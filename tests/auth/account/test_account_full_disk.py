@@ -102,6 +102,7 @@ async def test_logins_and_keys_end() -> None:
     browser = await on_a_full_disk(house)
     await browser.submit(END)
     await browser.submit(KEYS)
+    await browser.submit(KEYS)  # yes, that is meant
     assert revoked(house) == {mine}
     assert living(house) == []
 

@@ -69,6 +69,8 @@ async def test_ending_a_key_ends_it_and_says_so() -> None:
     browser = await account(house)
     form = dict(browser.fields(END))
     await browser.post(END, ("form_token", form["form_token"]), ("key", other.key.id))
+    assert "End the key other?" in browser.words and other.key.id in living(house)
+    await browser.submit(END)
     assert "Your key other was ended" in browser.words
     assert other.key.id not in living(house) and len(living(house)) == 1
     await browser.post(END, ("form_token", form["form_token"]), ("key", other.key.id))
@@ -93,6 +95,8 @@ async def test_the_owner_sees_everybodys_keys_and_ends_one_after_a_fresh_proof()
     assert "acts for bob" in browser.words
     house.time += 16 * 60_000
     await browser.get("/account/access")
+    await browser.submit(END)
+    assert "acts for bob" in browser.words and "Is it you?" not in browser.words
     await browser.submit(END)
     assert "Is it you?" in browser.words and len(living(house)) == 1
     await browser.submit(END, passphrase=PASSPHRASE)
