@@ -91,6 +91,7 @@ def use_of(world: World) -> Any:
         "expires_at = 9999999999999",
         "role = 'owner', seal = (SELECT seal FROM users WHERE name = 'alice')",
         "role = 'owner', seal = ''",
+        "role = 'owner', seal = 'none'",
     ],
 )
 def test_an_altered_account_may_nothing_and_somebody_is_told_once(world: World, alteration: str) -> None:
@@ -134,6 +135,17 @@ def test_an_account_that_was_put_in_is_no_owner_and_does_not_stand_for_the_real_
     owner = users.owner(world.db)
     assert owner is not None
     assert owner.name == "alice"
+
+
+def test_a_row_of_another_kind_of_value_or_without_a_seal_is_altered(world: World) -> None:
+    row = world.db.fetch_one("SELECT * FROM users WHERE id = 'usr_bob'")
+    assert row is not None
+    assert sealed.checked(world.db, sealed.USERS, row) == row
+    for change in ({"seal": None}, {"id": None}, {"name": b"bob"}, {"created_at": 0.5, "seal": "none"}):
+        seen = sealed.checked(world.db, sealed.USERS, {**row, **change})
+        assert seen["state"] == "altered", change
+    with pytest.raises(TypeError):
+        sealed.reseal(world.db, sealed.USERS, {**row, "name": b"bob"})
 
 
 # ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
