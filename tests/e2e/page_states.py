@@ -694,6 +694,9 @@ def keeping(server: Server, page: Page) -> Iterator[str]:
     press(page, "Make the key")
     expect(page.get_by_label("The key")).to_be_visible()
     yield "key-made"
+    page.goto(origin + "/account/access")
+    press(page, "End the key home-assistant")
+    yield "key-sure"
     page.goto(origin + "/account/audit")
     yield "audit"
     page.goto(origin + "/account/audit?who=nobody-of-that-name&since=soon")
