@@ -11,6 +11,8 @@ from typing import Final
 
 # Rows that are told of in the life of a process: whoever alters more has been found out.
 MOST_TOLD: Final = 1_000
+# Of a key that somebody else may have made up.
+KEY_TOLD: Final = 200
 
 
 class Seal:
@@ -19,15 +21,18 @@ class Seal:
     __slots__ = ("_key", "_told", "_untold")
 
     def __init__(self, chain_key: bytes) -> None:
-        self._key = hmac.digest(chain_key, b"seals of rows/1", "sha256")
+        self._key = _key_from(chain_key)
         self._told: dict[tuple[str, str], None] = {}
         self._untold: dict[tuple[str, str], None] = {}
+
+    def is_of(self, chain_key: bytes) -> bool:
+        return hmac.compare_digest(self._key, _key_from(chain_key))
 
     def of(self, said: bytes) -> str:
         return hmac.digest(self._key, said, "sha256").hex()
 
     def note(self, table: str, key: str) -> None:
-        row = (table, key)
+        row = (table, key[:KEY_TOLD])
         if row not in self._told and len(self._told) < MOST_TOLD:
             self._told[row] = self._untold[row] = None
 
@@ -37,3 +42,7 @@ class Seal:
         for row in taken:
             del self._untold[row]
         return taken
+
+
+def _key_from(chain_key: bytes) -> bytes:
+    return hmac.digest(chain_key, b"seals of rows/1", "sha256")

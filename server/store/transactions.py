@@ -120,7 +120,8 @@ class Transactions:
     def chain_audit(self, key: bytes, heads: Sequence[Position]) -> None:
         """See `Store.chain_audit`."""
         self._ends.audit.keep(AuditChain(key), key, heads)
-        self.seal = self.seal or Seal(key)
+        if self.seal is None or not self.seal.is_of(key):
+            self.seal = Seal(key)
 
     def chain_ledger(self, key: bytes, heads: Sequence[Position]) -> None:
         """See `AuditedStore.chain_ledger`."""
