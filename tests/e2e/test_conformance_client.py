@@ -93,7 +93,7 @@ def command(*arguments: str) -> list[str]:
 
 
 class Door(socketserver.ThreadingUnixStreamServer):
-    """Where a client that the suite starts has this process live through its scenario."""
+    """A socket at which each client of the suite has this process live through its scenario."""
 
     daemon_threads = True
 
@@ -108,7 +108,7 @@ class Door(socketserver.ThreadingUnixStreamServer):
 
 @pytest.fixture(scope="module")
 def door(shared_home: Path) -> Iterator[Path]:
-    """Its address."""
+    """Open it to all scenarios; its address."""
     path = shared_home / "door"
     with Door(path) as door:
         beside = threading.Thread(target=door.serve_forever)
