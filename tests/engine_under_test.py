@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -235,11 +235,20 @@ def writer_in_memory() -> sqlite3.Connection:
 def migrate_by_copy(
     connection: sqlite3.Connection, migrations: Sequence[Migration], *, now: int, backups: Path | None
 ) -> Path | None:
-    """Do as `migrate` does; but for a new database in memory these migrations run once, and then what they made is copied."""
-    ((_, _, file),) = connection.execute("PRAGMA database_list").fetchall()
-    if file or connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+    """Do as `migrate` does; but for a new database these migrations run once, and then what they made is copied."""
+    (file,) = connection.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()
+    if connection.execute("SELECT 1 FROM sqlite_master").fetchone():
         return migrate(connection, migrations, now=now, backups=backups)
-    connection.deserialize(_image(tuple(migrations)))
+    image = _image(tuple(migrations))
+    if file:
+        try:
+            with closing(sqlite3.connect(":memory:")) as made:
+                made.deserialize(image)
+                made.backup(connection)
+        except sqlite3.Error:  # on a disk that is full, for one: what is said of that is `migrate`'s
+            return migrate(connection, migrations, now=now, backups=backups)
+    else:
+        connection.deserialize(image)
     connection.execute("UPDATE schema_version SET applied_at = ?", (now,))
     return None
 

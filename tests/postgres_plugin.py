@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from server.store import inline
+from server.store import inline, sqlite
 from server.store.inline import InlineStore
 from server.store.migrate import Migration
 from server.store.postgres import open_inline_postgres_store
@@ -79,9 +79,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Before anybody has taken hold of what is replaced here."""
     if early_config.known_args_namespace.store != "postgres":
-        inline.migrate = (
-            migrate_by_copy  # a process of the product opens one store, and a run of the tests thousands
-        )
+        # A process of the product opens one store, and a run of the tests thousands.
+        inline.migrate = sqlite.migrate = migrate_by_copy
         return
     run = RunOnPostgres(early_config)
     early_config.pluginmanager.register(run)

@@ -248,7 +248,7 @@ class Restaurant:
 
 @contextmanager
 def serving(home: Path, settings: str) -> Generator[str]:
-    """Serve what lies there; the address."""
+    """Serve what lies there; its address."""
     (home / "ostiary.toml").write_text(settings, "utf-8")
     program = Program(command=SOURCE, home=home)
     with program.serving("--auth", "none", "--config", str(home / "ostiary.toml")) as server:
@@ -257,7 +257,7 @@ def serving(home: Path, settings: str) -> Generator[str]:
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """The restaurant's, which all tests share."""
+    """Serve the restaurant, which all tests share; its address."""
     with tempfile.TemporaryDirectory(prefix="ostiary-", ignore_cleanup_errors=True) as folder:
         (Path(folder) / "agent.py").write_text(dedent(AGENT), "utf-8")
         with serving(Path(folder), dedent(SETTINGS)) as url:

@@ -1,7 +1,8 @@
 """A client in the official suite's scenarios: a person who uses our terminal, with a browser that is one GET.
 
-The suite gives the address of its server, the scenario and what belongs to it (client_knock.py), and looks at what arrives. The person logs in, calls a tool, and does what the terminal tells them to: no more, and not for ever. Nothing that the client does is done
-here; `TOLD` is what a person would have been told beforehand.
+The suite gives the address of its server, the scenario and what belongs to it (client_knock.py), and looks at what arrives.
+The person logs in, calls a tool, and does what the terminal tells them to: no more, and not for ever. Nothing that the client
+does is done here; `TOLD` is what a person would have been told beforehand.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What the official suite's client scenarios start: `python client_knock.py SOCKET URL`. It has the test that began the suite live through the
-scenario (client_driver.py), and ends as that came out. To import what a client needs takes longer than a scenario, so that nothing of it is here.
+"""The program that the official suite starts as its client: `python client_knock.py SOCKET URL`. The test that began the suite lives through the
+scenario for it (client_driver.py), and it ends as that came out. To import what a client needs takes longer than a scenario.
 """
 
 from __future__ import annotations

@@ -126,8 +126,8 @@ class Program:
             **more,
         }
 
-    def _forks(self, name: str) -> bool:
-        alone = self.alone or (self.serves_alone and name == "serve")
+    def _forks(self, arguments: tuple[str, ...]) -> bool:
+        alone = self.alone or (self.serves_alone and arguments[:1] == ("serve",))
         forks = self.command == SOURCE and not alone
         assert forks or self.script is None, "a script around the program is forked, and nothing else"
         return forks
@@ -135,7 +135,7 @@ class Program:
     def run(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         """One command to its end. Which exit code is right is part of what is tested."""
         environment = self.environment()
-        if self._forks(arguments[0]):
+        if self._forks(arguments):
             ran = forked.run(
                 arguments,
                 environment=environment,
@@ -177,7 +177,7 @@ class Program:
         log = self.home / f"log-{len(list(self.home.glob('log-*')))}"
         process: Process
         with log.open("wb") as output, open(os.devnull, "rb") as nothing:
-            if command is None and self._forks(arguments[0]):
+            if command is None and self._forks(arguments):
                 process = forked.start(
                     arguments,
                     environment=self.environment(),

@@ -99,7 +99,7 @@ class Visitor(socketserver.StreamRequestHandler):
 
 
 class Door(socketserver.ThreadingUnixStreamServer):
-    """Where a client that the suite starts has this process live through its scenario."""
+    """A socket at which each client of the suite has this process live through its scenario."""
 
     daemon_threads = True
 
@@ -109,7 +109,7 @@ class Door(socketserver.ThreadingUnixStreamServer):
 
 @pytest.fixture(scope="module")
 def door(shared_home: Path) -> Iterator[Path]:
-    """Its address."""
+    """Open it to all scenarios; its address."""
     path = shared_home / "door"
     with Door(path) as door:
         beside = threading.Thread(target=door.serve_forever)

@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from server.store import inline
-from server.store.connect import connect_writer
+from server.store.connect import connect_reader, connect_writer
+from server.store.jobs import CannotOpen
 from server.store.migrate import Migration, migrate, packaged_migrations, schema_version
 from tests.engine_under_test import migrate_by_copy, writer_in_memory
 
@@ -91,11 +93,20 @@ about_sqlite = pytest.mark.sqlite_only("it is about copies of what was migrated 
 
 
 @about_sqlite
+@pytest.mark.parametrize("where", ["memory", "file"])
 @pytest.mark.parametrize("migrations", [KNOWN, KNOWN[:3]], ids=["all", "the first three"])
-def test_a_database_in_memory_is_the_same_copied_as_migrated(migrations: Sequence[Migration]) -> None:
+def test_a_database_is_the_same_copied_as_migrated(
+    migrations: Sequence[Migration], where: str, tmp_path: Path
+) -> None:
+    names = count()
+
     def made(by: Callable[..., object], now: int) -> tuple[list[str], list[object]]:
-        with closing(connect_writer(None)) as connection:
-            by(connection, migrations, now=now, backups=None)
+        path = tmp_path / f"{next(names)}.db"
+        with closing(connect_writer(path if where == "file" else None)) as connection:
+            by(connection, migrations, now=now, backups=tmp_path)
+            if where == "file":  # and as somebody else finds it
+                with closing(connect_reader(path)) as reader:
+                    assert list(reader.iterdump()) == list(connection.iterdump())
             pragmas = [connection.execute(f"PRAGMA {name}").fetchone() for name in PRAGMAS]
             return list(connection.iterdump()), pragmas
 
@@ -111,16 +122,22 @@ def test_nobody_writes_into_anothers_copy() -> None:
 
 
 @about_sqlite
-def test_a_file_and_a_database_that_has_something_in_it_are_migrated(tmp_path: Path) -> None:
-    with closing(connect_writer(tmp_path / "a.db")) as file, closing(connect_writer(None)) as begun:
-        migrate(begun, KNOWN[:3], now=1, backups=None)
-        begun.execute("INSERT INTO meta VALUES ('a', 'is kept')")
-        for connection in (file, begun):
-            migrate_by_copy(connection, KNOWN, now=1, backups=tmp_path)
-        assert begun.execute("SELECT count(*) FROM meta").fetchone() == (1,)
-        assert schema_version(begun) == len(KNOWN)
-    with closing(connect_writer(tmp_path / "a.db")) as file:
-        assert schema_version(file) == len(KNOWN)
+def test_what_has_something_in_it_is_migrated(tmp_path: Path) -> None:
+    for now, path in enumerate((tmp_path / "a.db", None)):
+        with closing(connect_writer(path)) as begun:
+            migrate(begun, KNOWN[:3], now=1, backups=tmp_path)
+            begun.execute("INSERT INTO meta VALUES ('a', 'is kept')")
+            migrate_by_copy(begun, KNOWN, now=now, backups=tmp_path)
+            assert begun.execute("SELECT count(*) FROM meta").fetchone() == (1,)
+            assert schema_version(begun) == len(KNOWN)
+
+
+@about_sqlite
+def test_what_a_full_disk_refuses_to_copy_is_said_by_the_migration(tmp_path: Path) -> None:
+    with closing(connect_writer(tmp_path / "a.db")) as full:
+        full.execute("PRAGMA max_page_count = 20")
+        with pytest.raises(CannotOpen, match="migration 0"):
+            migrate_by_copy(full, KNOWN, now=1, backups=tmp_path)
 
 
 @about_sqlite
