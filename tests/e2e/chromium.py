@@ -11,7 +11,8 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -118,13 +119,17 @@ def serving(**options: Any) -> Generator[Server]:
 
 
 @contextmanager
-def launched(executable: str = CHROMIUM) -> Generator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
-        try:
-            yield browser
-        finally:
-            browser.close()
+def launching() -> Generator[Callable[[str], Browser]]:
+    """Launch a browser by its file, each once: by one driver, for beside it there can be no other."""
+    with sync_playwright() as playwright, ExitStack() as running:
+
+        @cache
+        def launch(executable: str) -> Browser:
+            browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+            running.callback(browser.close)
+            return browser
+
+        yield launch
 
 
 @contextmanager

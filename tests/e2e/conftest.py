@@ -12,6 +12,8 @@ import pytest
 from programs import SOURCE, House, Program
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from counter import Counter, Houses
     from local_chain import LocalChain, TestDollar
     from playwright.sync_api import Browser
@@ -54,19 +56,25 @@ def house(shared_home: Path) -> Iterator[House]:
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    from tests.e2e.chromium import launched  # most tests here do without, and some machines have none
+def _launch() -> Iterator[Callable[[str], Browser]]:
+    from tests.e2e.chromium import launching  # most tests here do without, and some machines have none
 
-    with launched() as browser:
-        yield browser
+    with launching() as launch:
+        yield launch
 
 
 @pytest.fixture(scope="module")
-def chromium_shell() -> Iterator[Browser]:
-    from tests.e2e.chromium import SHELL, launched
+def chromium(_launch: Callable[[str], Browser]) -> Browser:
+    from tests.e2e.chromium import CHROMIUM
 
-    with launched(SHELL) as browser:
-        yield browser
+    return _launch(CHROMIUM)
+
+
+@pytest.fixture(scope="module")
+def chromium_shell(_launch: Callable[[str], Browser]) -> Browser:
+    from tests.e2e.chromium import SHELL
+
+    return _launch(SHELL)
 
 
 # What the tests of payments share: one chain and one facilitator for all of them, started with the first. Each test takes accounts of its own.

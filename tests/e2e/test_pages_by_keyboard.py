@@ -68,8 +68,8 @@ def go_to(page: Page, name: str) -> None:
     raise AssertionError(f"Tab does not lead to {name}")
 
 
-def test_signing_in(chromium: Browser) -> None:
-    with serving() as server, tab(chromium, size="desk") as page:
+def test_signing_in(chromium_shell: Browser) -> None:
+    with serving() as server, tab(chromium_shell, size="desk") as page:
         server.house.owned()
         page.goto(server.origin + "/signin")
         assert here(page) == "Name"
@@ -89,8 +89,8 @@ def test_signing_in(chromium: Browser) -> None:
         expect(page.get_by_role("banner").get_by_role("link", name="alice", exact=True)).to_be_visible()
 
 
-def test_accepting_an_invitation(chromium: Browser) -> None:
-    with serving() as server, tab(chromium, size="desk") as page:
+def test_accepting_an_invitation(chromium_shell: Browser) -> None:
+    with serving() as server, tab(chromium_shell, size="desk") as page:
         page.goto(server.origin + invited(server.house.owned(), "bob"))
         page.keyboard.press("Tab")
         assert here(page) == "Ostiary"
@@ -115,8 +115,8 @@ def test_accepting_an_invitation(chromium: Browser) -> None:
         expect(page.get_by_text("Welcome, bob.")).to_be_visible()
 
 
-def test_letting_a_device_in(chromium: Browser) -> None:
-    with serving() as server, tab(chromium, size="desk", javascript=True) as page:
+def test_letting_a_device_in(chromium_shell: Browser) -> None:
+    with serving() as server, tab(chromium_shell, size="desk", javascript=True) as page:
         server.house.owned()
         sign_in(page, server)
         page.goto(server.origin + "/account/access")
@@ -145,8 +145,8 @@ def test_letting_a_device_in(chromium: Browser) -> None:
         assert server.house.device_row()["granted_scope"] == "mcp:tools"
 
 
-def test_letting_a_program_in(chromium: Browser) -> None:
-    with serving() as server, tab(chromium, size="desk", javascript=True) as page:
+def test_letting_a_program_in(chromium_shell: Browser) -> None:
+    with serving() as server, tab(chromium_shell, size="desk", javascript=True) as page:
         server.house.owned()
         page.goto(link(server, register(server, "cli_claude", LOCAL), LOCAL))
         fill_in(page)
@@ -175,10 +175,10 @@ def test_letting_a_program_in(chromium: Browser) -> None:
 
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_enter_in_a_form_that_lets_somebody_in_sends_nothing_before_its_button_is_there_nor_after(
-    chromium: Browser, elsewhere: bool
+    chromium_shell: Browser, elsewhere: bool
 ) -> None:
     """A browser presses a form's first button for Enter in any field, whether or not that button is to be seen."""
-    with serving() as server, tab(chromium, size="desk", javascript=True) as page:
+    with serving() as server, tab(chromium_shell, size="desk", javascript=True) as page:
         house = server.house.owned()
         sign_in(page, server)
         house.time += 61_000
@@ -199,8 +199,8 @@ def test_enter_in_a_form_that_lets_somebody_in_sends_nothing_before_its_button_i
         assert [each.path for each in server.requests if each.method == "POST"] == ["/signin"]
 
 
-def test_ending_a_login_on_the_account_page(chromium: Browser) -> None:
-    with serving(servers=SERVERS) as server, tab(chromium, size="desk") as page:
+def test_ending_a_login_on_the_account_page(chromium_shell: Browser) -> None:
+    with serving(servers=SERVERS) as server, tab(chromium_shell, size="desk") as page:
         furnish(server, 3)
         sign_in(page, server)
         page.goto(server.origin + "/account/access")
@@ -230,10 +230,10 @@ def test_ending_a_login_on_the_account_page(chromium: Browser) -> None:
 
 @pytest.mark.parametrize("reduced", [False, True])
 def test_approve_comes_after_two_seconds_and_to_whoever_wants_no_movement_too(
-    chromium: Browser, reduced: bool
+    chromium_shell: Browser, reduced: bool
 ) -> None:
     motion = "reduce" if reduced else "no-preference"
-    with serving() as server, tab(chromium, javascript=True, reduced_motion=motion) as page:
+    with serving() as server, tab(chromium_shell, javascript=True, reduced_motion=motion) as page:
         server.house.owned()
         sign_in(page, server)
         page.goto(f"{server.origin}/device?user_code={server.house.ask(ip='127.0.0.1')}")
@@ -246,9 +246,9 @@ def test_approve_comes_after_two_seconds_and_to_whoever_wants_no_movement_too(
 
 
 @pytest.mark.parametrize("width", [320, 640])
-def test_enlarged_to_twice_and_to_four_times_nothing_is_lost(chromium: Browser, width: int) -> None:
+def test_enlarged_to_twice_and_to_four_times_nothing_is_lost(chromium_shell: Browser, width: int) -> None:
     """WCAG 1.4.10: 1280 px at 400 % are 320; at 200 %, 640."""
-    with serving(servers=SERVERS) as server, tab(chromium, javascript=True) as page:
+    with serving(servers=SERVERS) as server, tab(chromium_shell, javascript=True) as page:
         house = server.house
         page.set_viewport_size({"width": width, "height": 256})
         page.goto(server.origin + house.claim_path())
@@ -278,8 +278,8 @@ def _fits(page: Page) -> None:
     assert not outside, outside
 
 
-def test_in_somebodys_own_colours_every_control_has_an_edge(chromium: Browser) -> None:
-    with serving() as server, tab(chromium, javascript=True, forced_colors="active") as page:
+def test_in_somebodys_own_colours_every_control_has_an_edge(chromium_shell: Browser) -> None:
+    with serving() as server, tab(chromium_shell, javascript=True, forced_colors="active") as page:
         server.house.owned()
         sign_in(page, server)
         page.goto(f"{server.origin}/device?user_code={server.house.ask(ip=V6)}")

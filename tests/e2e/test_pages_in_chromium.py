@@ -63,8 +63,8 @@ def test_pressing_enter_on_the_confirm_page_denies(chromium: Browser) -> None:
         assert server.house.device_row()["state"] == "denied"
 
 
-def test_approve_is_not_there_at_first_for_pointer_or_keyboard(chromium: Browser) -> None:
-    with serving() as server, tab(chromium, javascript=True) as page:
+def test_approve_is_not_there_at_first_for_pointer_or_keyboard(chromium_shell: Browser) -> None:
+    with serving() as server, tab(chromium_shell, javascript=True) as page:
         server.house.owned()
         sign_in(page, server)
         page.goto(f"{server.origin}/device?user_code={server.house.ask(ip='127.0.0.1')}")
@@ -109,13 +109,13 @@ def _asked(server: Server, page: Page) -> Iterator[str]:
 @pytest.mark.parametrize("javascript", [False, True])
 @pytest.mark.parametrize("size", FIRST_SCREENS)
 def test_a_page_that_decides_opens_with_who_asks_and_how_far_it_goes(
-    chromium: Browser, size: str, javascript: bool
+    chromium_shell: Browser, size: str, javascript: bool
 ) -> None:
     width, height = FIRST_SCREENS[size]
     with (
         serving(servers=SERVERS) as server,
         tab(
-            chromium,
+            chromium_shell,
             javascript=javascript,
             viewport={"width": width, "height": height},
             device_scale_factor=1,
@@ -147,12 +147,12 @@ def test_a_page_that_decides_opens_with_who_asks_and_how_far_it_goes(
 
 
 @pytest.mark.parametrize("size", FIRST_SCREENS)
-def test_yes_comes_into_reach_only_past_all_that_it_gives(chromium: Browser, size: str) -> None:
+def test_yes_comes_into_reach_only_past_all_that_it_gives(chromium_shell: Browser, size: str) -> None:
     """However far somebody scrolls: as long as a permission is still below the window, or behind the bar, there is nothing to press."""
     width, height = FIRST_SCREENS[size]
     with (
         serving(servers=SERVERS) as server,
-        tab(chromium, javascript=True, viewport={"width": width, "height": height}) as page,
+        tab(chromium_shell, javascript=True, viewport={"width": width, "height": height}) as page,
     ):
         for name in _asked(server, page):
             page.evaluate(FINISH)
