@@ -92,25 +92,20 @@ def command(*arguments: str) -> list[str]:
     return [str(node), str(suite), *arguments]
 
 
-class Door(socketserver.ThreadingUnixStreamServer):
-    """A socket at which each client of the suite has this process live through its scenario."""
+class Lives(socketserver.StreamRequestHandler):
+    """A scenario, which this process lives through for a client that the suite has started."""
 
-    daemon_threads = True
-
-    class RequestHandlerClass(socketserver.StreamRequestHandler):
-        def handle(self) -> None:
-            asked = json.loads(self.rfile.readline())
-            self.wfile.write(json.dumps(live(**asked)).encode())
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(str(path), self.RequestHandlerClass)
+    def handle(self) -> None:
+        asked = json.loads(self.rfile.readline())
+        self.wfile.write(json.dumps(live(**asked)).encode())
 
 
 @pytest.fixture(scope="module")
 def door(shared_home: Path) -> Iterator[Path]:
     """Open it to all scenarios; its address."""
     path = shared_home / "door"
-    with Door(path) as door:
+    with socketserver.ThreadingUnixStreamServer(str(path), Lives) as door:
+        door.daemon_threads = True
         beside = threading.Thread(target=door.serve_forever)
         beside.start()
         try:
