@@ -87,6 +87,7 @@ FLAGS: tuple[tuple[str, str, str], ...] = (
     ("max-connections", "N", "most connections at once (4096)"),
     ("max-connections-per-ip", "N", "most connections of one address (256)"),
     ("max-body-kib", "N", "largest request in KiB (2048)"),
+    ("security-contact", "ADDRESSES", "whom to tell of weaknesses: mailto: or https:, separated by commas"),
     ("releases", "URL", "where `ostiary upgrade --check` looks for a newer version"),
 )
 
@@ -99,7 +100,7 @@ HEADINGS: Final = {
     "call-days": "what is kept",
     "admin-port": "what is watched",
     "drain-seconds": "bounds",
-    "releases": "newer versions",
+    "security-contact": "weaknesses and newer versions",
 }
 
 

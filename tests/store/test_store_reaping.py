@@ -13,7 +13,6 @@ from server.store import reaping
 from server.store.jobs import StoreDb
 from server.store.maintenance import sweep
 from server.store.retention import Retention
-from tests.sealing import by_hand
 
 UNUSED, IDLE = 100, 1_000
 KEEP = Retention(clients_unused=UNUSED, clients_idle=IDLE)
@@ -141,7 +140,9 @@ async def test_one_that_was_let_in_between_the_look_and_the_write_stays(store: A
     await store.write(fill)
     found = await store.read(lambda db: reaping.find(db, "unused", unused=NOW, idle=NOW - IDLE, now=NOW))
     assert found.ids == ["lucky"]
-    await store.write(by_hand("UPDATE clients SET authorized_at = ?, last_used_at = ?", NOW, NOW))
+    await store.write(
+        lambda db: db.execute("UPDATE clients SET authorized_at = ?, last_used_at = ?", NOW, NOW)
+    )
     assert (
         await store.write(lambda db: reaping.delete(db, ids=found.ids, unused=NOW, idle=NOW - IDLE, now=NOW))
         == 0

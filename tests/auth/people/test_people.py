@@ -180,7 +180,7 @@ def test_an_account_whose_time_ran_out_before_its_person_came_is_not_taken() -> 
 @pytest.mark.parametrize(
     ("terms", "problem"),
     [
-        ({"scope": "root"}, "scope: some of"),
+        ({"scope": "root"}, "scope: there is no “root”"),
         ({"scope": ""}, "scope: some of"),
         ({"tools": "a\nb"}, "tools: one line"),
         ({"tools": "x" * 1_001}, "tools: one line"),
