@@ -546,6 +546,7 @@ def acting(server: Server, page: Page) -> Iterator[str]:
     for button in (
         "End Ostiary on rowan",
         "End the key home-assistant",
+        "End it",
         "Sign out curl/8",
         "Forget Remote bridge",
     ):

@@ -182,6 +182,7 @@ def _look(page: Page, beside: Beside, name: str) -> list[str]:
     everything where other things are shown. Colours are all that the light changes, and no size changes them."""
     faults: list[str] = []
     seen: set[str] = set()
+    page.wait_for_load_state()  # beside it nobody waits for the document to be there
     for size, (width, height) in SIZES.items():
         page.set_viewport_size({"width": width, "height": height})
         faults += beside.ask(LOOK)
