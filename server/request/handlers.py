@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import UNSET
 
-from server.mcp.errors import BackendFailed, InternalError, McpError
+from server.mcp.errors import AgentUnreached, BackendFailed, InternalError, McpError
 from server.mcp.results import Result, encode_error, encode_result
 from server.request import lists, tasks
 from server.request.desk import Desk
@@ -17,7 +17,7 @@ from server.request.prompts import complete, get_prompt
 from server.request.request import Outcome, Request
 from server.request.resources import read_resource, subscribe, unsubscribe
 from server.request.skills import get_skill, list_skills
-from server.request.tools import answer_call
+from server.request.tools import call_tool, not_made
 from server.store.jobs import StoreUnavailable
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Result]]
@@ -36,7 +36,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         "ping": lists.ping,
         "server/discover": lists.discover,
         "tools/list": lists.list_tools,
-        "tools/call": answer_call,
+        "tools/call": call_tool,
         "resources/list": lists.list_resources,
         "resources/templates/list": lists.list_templates,
         "resources/read": read_resource,
@@ -75,7 +75,10 @@ async def answer(request: Request) -> Outcome:
             raise route.problem
         if route.params.meta.log_level is not UNSET:
             request.log_level()
-        result = await HANDLERS[method.name](request)
+        try:
+            result = await HANDLERS[method.name](request)
+        except AgentUnreached as error:
+            result = not_made(method, error)
         body = encode_result(route.id, result, route.revision, request.endpoint.identity)
         if request.record is not None:
             request.record.answered = len(body)

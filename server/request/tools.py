@@ -35,7 +35,7 @@ from server.mcp.errors import (
 )
 from server.mcp.inbound import Route
 from server.mcp.messages import TextContent
-from server.mcp.methods import METHODS
+from server.mcp.methods import METHODS, Method
 from server.mcp.params import CallToolParams
 from server.mcp.results import InputRequiredResult, RawResult, ToolResult, as_text
 from server.mcp.schema import ArgumentProblem
@@ -75,14 +75,13 @@ AWAITED_SECONDS: Final = 15 * 60.0
 AWAITED_PAUSE_SECONDS: Final = 1.0
 
 
-async def answer_call(request: Request) -> ToolResult | RawResult | InputRequiredResult:
-    """Return what `call_tool` does; where nobody answers in the agent's place, the model is told whether to try again."""
-    try:
-        return await call_tool(request)
-    except AgentUnreached as error:
-        return _failed(
-            f"This call was not made: {error}. Call it again in a minute; if it stays so, tell whoever runs this server."
-        )
+def not_made(method: Method, error: AgentUnreached) -> ToolResult:
+    """Tell the model, whom an error does not reach, whether to try again. Raises the error for any other request than a call."""
+    if method is not TOOL_CALL:
+        raise error
+    return _failed(
+        f"This call was not made: {error}. Call it again in a minute; if it stays so, tell whoever runs this server."
+    )
 
 
 async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredResult:

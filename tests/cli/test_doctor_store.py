@@ -512,7 +512,7 @@ async def test_each_step_is_in_its_json_and_what_failed_is_in_its_exit_code(
     assert "hunter2" not in done.stdout + done.stderr
     unset = await shell.run("doctor", "--data-dir", data, OSTIARY_PORT="1", OSTIARY_STORE="env:NOPE")
     assert unset.code == 1
-    assert "store: the environment variable NOPE is not set" in unset.stderr
+    assert "OSTIARY_STORE: the environment variable NOPE is not set" in unset.stderr
     assert "✗ settings" in unset.stdout
     assert "database" not in unset.stdout
 

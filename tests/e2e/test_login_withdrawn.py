@@ -22,7 +22,7 @@ def test_a_login_that_is_stopped_takes_its_request_back(program: Program, number
             (left,) = program.at_machine("pending")
             assert left
             refused = program.run("approve", user_code, "--yes", "--data-dir", str(program.data_dir), code=1)
-            assert "no login" in refused.stderr
+            assert "withdrawn" in refused.stderr
             other.end(signal.SIGKILL)
         # Whoever is killed can say nothing.
         assert len(program.at_machine("pending")) == 1

@@ -167,7 +167,7 @@ def test_what_cannot_be_done_is_said_with_a_next_step(house: House, somebody: Ca
         ),
         (("users", "disable", "carol"), "carol has not joined yet and cannot be disabled"),
         (("users", "show", "ghost"), "there is nobody called ghost"),
-        (("users", "set", "carol", "--scope", "root"), "scope: some of"),
+        (("users", "set", "carol", "--scope", "root"), "scope: there is no “root”"),
         (("users", "set", "carol", "--tools", "a b!"), "selection of tools"),
         (("invite", "olivia", "--json"), "there is somebody called olivia already"),
         (("invite", "a b", "--json"), "a name is made of letters"),
