@@ -18,12 +18,16 @@ from auth.values.db import Row
 from auth.values.sealed import SealedTable
 from server.admin.control import CommandRefused, Handler
 from server.admin.reading import number
-from server.store import sealed_rows
+from server.store import meta, sealed_rows
 from server.store.jobs import Store, StoreDb
 from server.store.sealed_rows import SealPiece, SealPlace
 
 PIECES: Final = 20
 NOT_SEALED: Final = "it is not as it was sealed"
+# Whoever takes the record away would make a database of it that was never sealed.
+NEVER_SEALED: Final = (
+    "there is no record that this database was sealed: ostiary store seal shows who is in it"
+)
 
 
 class RightsAdmin(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +52,8 @@ def check(db: StoreDb, place: SealPlace) -> dict[str, Any]:
     piece = sealed_rows.piece(db, place)
     trail = audit_rights.read(db) if piece.rows and piece.table in (sealed.USERS, sealed.API_KEYS) else None
     found = [*_unsealed(piece), *([] if trail is None else _contradicted(piece, trail))]
+    if place == SealPlace() and not sealed_rows.is_begun(db):
+        found.insert(0, {"table": "meta", "key": meta.SEALS, "name": "", "why": NEVER_SEALED})
     return {"checked": len(piece.rows), "found": found, "at": piece.next}
 
 

@@ -30,12 +30,11 @@ def of_server(*, data_dir: str | None, config: str | None) -> dict[str, Any]:
 
 
 def of_database(opened: UnservedStore) -> dict[str, Any] | None:
-    """Of one that no server is asked about. None: it is older than the seals, or was not sealed yet."""
+    """Of one that no server is asked about. None: it is older than the seals."""
     from server.admin import rights
-    from server.store import sealed_rows
     from server.store.sealed_rows import SealPlace
 
-    if not opened.has_seals or not opened.reading(sealed_rows.is_begun):
+    if not opened.has_seals:
         return None
 
     def pieces() -> Iterator[Mapping[str, Any]]:

@@ -91,3 +91,15 @@ def test_a_key_that_was_put_in_and_an_account_that_was_raised_open_nothing_and_a
     program.run("store", "seal", "--yes", *where)
     with program.serving() as server:
         assert status(server, MINE) == 200  # whoever is at the machine with the key says what counts
+
+
+def test_a_database_whose_record_of_being_sealed_was_taken_away_is_not_one_of_before(
+    program: Program, written: Write
+) -> None:
+    at = ("--data-dir", str(program.data_dir))
+    with program.serving():
+        written("DELETE FROM meta WHERE key = 'seals'")
+        assert named(program) == ["meta "]
+    assert "ostiary store seal" in program.run("serve", "--port", "0", *at, code=78).stderr
+    if (file := program.data_dir / "ostiary.db").exists():
+        assert "ostiary store seal" in program.run("verify", "--file", str(file), *at, code=1).stderr
