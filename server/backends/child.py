@@ -27,6 +27,7 @@ GRACE_SECONDS: Final = 3.0  # to end by itself once its input has ended
 TERM_SECONDS: Final = 2.0  # and once it was told to
 KILLED_SECONDS: Final = 2.0  # the kernel takes a moment; a process that hangs in it can take for ever
 LINE_BYTES: Final = 8 * 1024
+PIPE_BYTES: Final = 64 * 1024
 # A traceback fits in; a loop that prints does not fill the disk.
 LINES_PER_SECOND: Final = 100
 LAST_LINES: Final = 5
@@ -104,7 +105,7 @@ class Child:
         process: subprocess.Popen[bytes],
         input: PipeWriter,  # noqa: A002
         output: PipeReader,
-        voice: trio.abc.ReceiveStream,
+        voice: trio.lowlevel.FdStream,
         speech: Speech,
         over: Callable[[int], None] | None = None,
     ) -> None:
@@ -150,7 +151,14 @@ class Child:
             with trio.move_on_after(KILLED_SECONDS):
                 await self.exit_code()
             await self.output.aclose()
+            self._listen_once_more()
             await self._voice.aclose()
+
+    def _listen_once_more(self) -> None:
+        """Take what it said last, which nobody has read where the listener was ended before: a pipe's worth at most."""
+        with suppress(OSError):
+            self._speech.feed(os.read(self._voice.fileno(), PIPE_BYTES))
+        self._speech.end()
 
     def _signal(self, number: signal.Signals) -> None:
         """To all in its group. Until it has been reaped, nobody else can bear the group's id."""

@@ -39,6 +39,7 @@ SECRET, KEY_ID = api_keys.draw(bytes(32))
 def world() -> Iterator[World]:
     """Its owner, who is let in by every way there is, and bob, a guest of few rights."""
     world = World()
+    world.db.run(sealed_rows.begin)  # pyright: ignore[reportArgumentType]
     world.db.execute("UPDATE users SET name = 'alice', state = 'enabled', passphrase_hash = 'plain:alice'")
     world.db.execute(
         "INSERT INTO users (id, name, role, state, passphrase_hash, scope, tools, created_at)"

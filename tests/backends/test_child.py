@@ -130,6 +130,14 @@ async def test_what_it_started_ends_with_it_however_it_ends(end: str) -> None:
     assert not alive(child.pid)
 
 
+async def test_what_it_said_last_is_heard_where_nobody_listens_any_more() -> None:
+    log = Log()
+    with trio.fail_after(PATIENCE):
+        child = start(log, 'print("its last")')
+        await child.aclose()
+    assert [event["line"] for event in log.of("agent.said")] == ["its last"]
+
+
 async def test_it_is_ended_even_while_everything_is_being_cancelled() -> None:
     pids: list[int] = []
     with trio.CancelScope() as scope:
