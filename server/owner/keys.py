@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -14,6 +14,7 @@ from auth import navigation
 from auth.pages import day
 from auth.people import proving, users
 from auth.people.sessions import BrowserSession
+from auth.people.users import User
 from auth.tokens import api_keys
 from auth.values import scopes
 from auth.values.db import Db
@@ -22,10 +23,11 @@ from auth.values.wire import WireReply
 from auth.visit import PageVisit, Parts
 from server.admin.api_keys import ApiKeyAdmin, user_id_of
 from server.admin.control import CommandRefused
-from server.owner import terms
+from server.owner import choices, terms
 from server.owner.acting import OwnersStore, for_owner
+from server.owner.choices import ChoiceForm, ReadChoice
 from server.owner.people import wide
-from server.owner.terms import ScopeTick, sentence
+from server.owner.terms import sentence
 from server.rights.selection import SelectableNames
 
 NEW: Final = "/account/keys/new"
@@ -42,7 +44,7 @@ USUAL: Final = "90"
 class NewKeyForm(msgspec.Struct, frozen=True, kw_only=True):
     """As it is shown."""
 
-    ticks: tuple[ScopeTick, ...]
+    may: ChoiceForm
     name: str = ""
     whose: str = ""
     server: str = ""
@@ -63,38 +65,43 @@ class KeyPages:
         return await for_owner(visit, NEW, self._make)
 
     async def _begin(self, visit: PageVisit, session: BrowserSession) -> WireReply:
-        ticks = terms.ticks(self._parts.site.scopes, (scopes.MCP.name,), everything=False)
-        return self._form(visit, session, NewKeyForm(ticks=ticks))
+        known, ceiling = self._parts.site.scopes, session.user.scope
+        usual = scopes.parse(scopes.narrow(known.usual, ceiling))
+        may = choices.showing(known, usual, lasting=False, ceiling=ceiling)
+        return self._form(visit, session, NewKeyForm(may=may))
 
     async def _make(self, visit: PageVisit, session: BrowserSession) -> WireReply:
         if not visit.shows(PURPOSE):
             return visit.stale_form()
         known, servers, said = self._parts.site.scopes, self._servers(), visit.form.get
+        may = choices.read(visit, known, lasting=False)
+        typed = said("whose", "").strip()[: users.NAME_CHARACTERS]
+        whose = await self._parts.store.read(partial(_whose, typed=typed, you=session.user))
         form = NewKeyForm(
-            ticks=terms.ticks(known, visit.scopes, everything=False),
+            may=choices.showing_again(known, may, lasting=False, ceiling=whose.ceiling),
             name=said("name", "").strip()[: api_keys.MAX_NAME + 1],
-            whose=said("whose", "").strip()[: users.NAME_CHARACTERS],
+            whose=typed,
             server=said("server", ""),
             tools=said("tools", "").strip()[: terms.TOOLS_CHARACTERS + 1],
             lasts=said("lasts", ""),
         )
         chosen = [servers[form.server]] if form.server in servers else list(servers.values())
-        problems = terms.bounds_problems(visit, known, chosen, everything=False)
+        problems = terms.bounds_problems(may, said("tools", "").strip(), chosen)
         if not form.name or len(form.name) > api_keys.MAX_NAME or not form.name.isprintable():
             problems["name"] = f"A name for it, of at most {api_keys.MAX_NAME} characters."
         if form.lasts not in LASTS:
             problems["lasts"] = "Choose how long it lasts."
         if form.server and form.server not in servers:
             problems["server"] = "There is no such server any more."
-        if form.whose and (wrong := await self._parts.store.read(partial(_nobody, whose=form.whose))):
-            problems["whose"] = wrong
+        if whose.wrong:
+            problems["whose"] = whose.wrong
         if problems:
             return self._form(visit, session, msgspec.structs.replace(form, problems=problems))
         asked = await proving.ask(visit, session, "to make an API key", back=navigation.ACCESS)
         if asked is not None:
             return asked
         try:
-            made = await self._admin(visit).create(_arguments(form, visit, session), session.user.id)
+            made = await self._admin(visit).create(_arguments(form, may, session), session.user.id)
         except CommandRefused as refusal:
             # With what the terminal says besides: whom it could belong to, how far that goes.
             words = sentence(refusal, form.name)
@@ -136,19 +143,29 @@ class KeyPages:
         )
 
 
-def _nobody(db: Db, *, whose: str) -> str:
-    """Why that name is nobody's, told with all else that is wrong; empty where it is somebody's. A job that reads."""
+class _Whose(NamedTuple):
+    ceiling: str
+    wrong: str = ""
+
+
+def _whose(db: Db, *, typed: str, you: User) -> _Whose:
+    """How far a key goes at most, and why that name is nobody's, told with all else that is wrong. A job that reads."""
+    if not typed:
+        return _Whose(you.scope)
     try:
-        return "" if user_id_of(db, whose) else f"There is no user {whose} whom a key could belong to."
+        found = users.find(db, user_id_of(db, typed))
     except CommandRefused as refusal:
-        return sentence(refusal, whose)
+        return _Whose(you.scope, sentence(refusal, typed))
+    if found is None:
+        return _Whose(you.scope, f"There is no user {typed} whom a key could belong to.")
+    return _Whose(found.scope)
 
 
-def _arguments(form: NewKeyForm, visit: PageVisit, session: BrowserSession) -> dict[str, object]:
+def _arguments(form: NewKeyForm, may: ReadChoice, session: BrowserSession) -> dict[str, object]:
     arguments: dict[str, object] = {
         "name": form.name,
         **({"user": form.whose} if form.whose else {"user_id": session.user.id}),
-        "scope": scopes.join(visit.scopes),
+        "scope": scopes.join(may.names),
     }
     if form.server:
         arguments["server"] = form.server

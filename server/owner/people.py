@@ -24,7 +24,7 @@ from auth.values.wire import WireReply
 from auth.visit import PageVisit, Parts
 from server.admin.control import CommandRefused
 from server.admin.people import PeopleAdmin
-from server.owner import terms
+from server.owner import choices, terms
 from server.owner.acting import OwnersStore, for_owner
 from server.owner.terms import TermsForm, sentence
 from server.rights.selection import SelectableNames
@@ -123,7 +123,7 @@ class PeoplePages:
         del session
         known = self.parts.site.scopes
         empty = TermsForm(
-            ticks=terms.ticks(known, scopes.parse(known.usual), everything=True),
+            may=choices.showing(known, scopes.parse(known.usual), lasting=True),
             tools="",
             until="",
             problems={},

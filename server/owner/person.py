@@ -24,7 +24,7 @@ from auth.values.model import Millis
 from auth.values.wire import WireReply
 from auth.visit import PageVisit
 from server.admin.control import CommandRefused
-from server.owner import terms
+from server.owner import choices, terms
 from server.owner.acting import for_owner
 from server.owner.people import PURPOSE, PeoplePages, sentence, show_link, state_of, to_people, told, wide
 from server.owner.terms import TermsForm
@@ -32,6 +32,7 @@ from server.owner.terms import TermsForm
 
 class _Act(NamedTuple):
     words: str  # on its button
+    tells: str  # beside it: what it does
     why: str  # ends "Show once more that it is you, …"; `{}` is the person
     states: tuple[str, ...]  # of the account, in which it can be done
     did: str = ""  # what the page says then; "": it shows a link
@@ -40,30 +41,63 @@ class _Act(NamedTuple):
 
 ACTS: Final[Mapping[str, _Act]] = MappingProxyType(
     {
-        "resend": _Act("Make a new link", "to send {} another link", ("invited",)),
-        "uninvite": _Act(
-            "End the invitation", "to end {}’s invitation", ("invited",), "invitation-ended"
+        "resend": _Act(
+            "Make a new link",
+            "A fresh link to send; the one before stops working.",
+            "to send {} another link",
+            ("invited",),
         ),
-        "disable": _Act("Disable", "to disable {}’s account", ("enabled",), "person-disabled"),
-        "enable": _Act("Enable", "to enable {}’s account", ("disabled",), "person-enabled"),
-        "reset": _Act("Make a reset link", "to let {} choose a new passphrase", ("enabled",)),
+        "uninvite": _Act(
+            "End the invitation",
+            "Its link stops working, and the name is free again.",
+            "to end {}’s invitation",
+            ("invited",),
+            "invitation-ended",
+        ),
+        "disable": _Act(
+            "Disable",
+            "Pauses its logins, keys and browsers until it is enabled again.",
+            "to disable {}’s account",
+            ("enabled",),
+            "person-disabled",
+        ),
+        "enable": _Act(
+            "Enable",
+            "What was paused goes on.",
+            "to enable {}’s account",
+            ("disabled",),
+            "person-enabled",
+        ),
+        "reset": _Act(
+            "Make a reset link",
+            "For a passphrase that was forgotten. Whoever opens it chooses a new one; programs stay logged in.",
+            "to let {} choose a new passphrase",
+            ("enabled",),
+        ),
         "lock": _Act(
             "Lock",
+            "For an account in the wrong hands. Ends its logins, keys and browsers, and forgets passphrase and passkeys.",
             "to lock {}’s account",
             ("enabled", "disabled"),
             "person-locked",
             "All logins, keys and browsers of {} end, and passphrase and passkeys are forgotten.",
         ),
-        "unlock": _Act("Unlock, and make a reset link", "to unlock {}’s account", ("locked",)),
+        "unlock": _Act(
+            "Unlock, and make a reset link",
+            "Opens it again. The link is the only way in then.",
+            "to unlock {}’s account",
+            ("locked",),
+        ),
         "remove": _Act(
             "Remove",
+            "Ends everything that it let in, and forgets the account.",
             "to remove {}’s account",
             ("enabled", "disabled", "locked", "over", "altered"),
             "person-removed",
             "Everything that {} let in ends, and the account is forgotten. The audit trail keeps what it did.",
         ),
     }
-)  # fmt: skip
+)
 # Acts that go by another name in the terminal.
 _COMMANDS: Final = {"resend": "reset", "uninvite": "remove"}
 # Those whose answer is a link: one that somebody else was given meanwhile ends by it.
@@ -74,6 +108,7 @@ _CHANGED: Final = frozenset(("enabled", "invited", "disabled", "over"))  # accou
 class ActButton(msgspec.Struct, frozen=True, kw_only=True):
     act: str
     words: str
+    tells: str
 
 
 class PersonPages:
@@ -184,13 +219,13 @@ class PersonPages:
         link = await self._parts.store.read(partial(links.newest, user_id=user.id))
         if form is None:
             form = TermsForm(
-                ticks=terms.ticks(self._parts.site.scopes, scopes.parse(user.scope), everything=True),
+                may=choices.showing(self._parts.site.scopes, scopes.parse(user.scope), lasting=True),
                 tools=user.tools,
                 until=terms.day_of(user.expires_at),
                 problems={},
             )
         buttons = tuple(
-            ActButton(act=act, words=row.words)
+            ActButton(act=act, words=row.words, tells=row.tells)
             for act, row in ACTS.items()
             if state in row.states and not (you if act == "reset" else person.only_owner)
         )

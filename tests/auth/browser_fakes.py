@@ -358,7 +358,8 @@ class Browser:
                 return [
                     (attribute(tag, "name"), attribute(tag, "value"))
                     for tag in re.findall(r"<input[^>]*>", inner)
-                    if attribute(tag, "name") and ('type="checkbox"' not in tag or " checked" in tag)
+                    if attribute(tag, "name")
+                    and (attribute(tag, "type") not in ("checkbox", "radio") or " checked" in tag)
                 ]
         raise AssertionError(f"no form for {action} on this page:\n{self.words}")
 

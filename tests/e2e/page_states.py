@@ -29,7 +29,7 @@ from auth.values import wire
 from auth.values.model import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN, Client, PrincipalKind, Secret
 from auth.values.policy import DevicePolicy, Policy
 from auth.values.requester import Requester
-from auth.values.scopes import FINANCIAL, Scope, Vocabulary
+from auth.values.scopes import FINANCIAL, MCP, Scope, Vocabulary
 from server.client.address import may_follow
 from server.http import landing
 from server.till import caps, wallets
@@ -605,6 +605,18 @@ def acting(server: Server, page: Page) -> Iterator[str]:
     yield "account-over"
 
 
+def advanced(page: Page) -> None:
+    """Go by each scope by itself, in a form that offers a choice."""
+    page.get_by_text("Advanced", exact=True).click()
+    page.get_by_label("Only what is ticked here").check()
+
+
+def untick_everything(page: Page) -> None:
+    advanced(page)
+    for box in page.get_by_role("checkbox").all():
+        box.uncheck()
+
+
 def people(server: Server, page: Page) -> Iterator[str]:
     """The owner and everybody else: the list, an invitation, and one account in each of its states."""
     furnish(server, 8)
@@ -627,14 +639,17 @@ def people(server: Server, page: Page) -> Iterator[str]:
     yield "people-nobody-found"
     page.goto(origin + "/account/people/new")
     yield "invite-new"
+    advanced(page)
+    page.get_by_label(MCP.words).uncheck()
+    yield "invite-new-advanced"
+    page.goto(origin + "/account/people/new")
     page.get_by_label("Name here").fill("bob")
     page.get_by_label("Tools", exact=True).fill("readonly,search")
     press(page, "Make the link")
     yield "invite-new-name-taken"
     page.get_by_label("Name here").fill("frida")
     page.get_by_label("Tools", exact=True).fill("no_such_tool")
-    for box in page.get_by_role("checkbox").all():
-        box.uncheck()
+    untick_everything(page)
     page.get_by_label("The account ends on").evaluate(
         "field => { field.type = 'text'; field.value = 'soon'; }"
     )
@@ -647,7 +662,7 @@ def people(server: Server, page: Page) -> Iterator[str]:
     yield "invite-made"
     page.reload()
     yield "invite-sent-again"
-    for name in ("alice", "bob", "zoë", "erin", "frida"):
+    for name in ("alice", "bob", "zoë", "erin", "frida", "dora"):
         page.goto(origin + "/account/people")
         page.get_by_role("main").get_by_role("link", name=name, exact=True).click()
         yield f"person-{'zoe' if name == 'zoë' else name}"
@@ -680,18 +695,17 @@ def keeping(server: Server, page: Page) -> Iterator[str]:
     sign_in(page, server)
     page.goto(origin + "/account/keys/new")
     yield "key-new"
-    page.get_by_label("Name").fill("home-assistant")
+    page.get_by_label("Name", exact=True).fill("home-assistant")
     press(page, "Make the key")
     yield "key-new-name-taken"
-    page.get_by_label("Name").fill("a thermostat")
+    page.get_by_label("Name", exact=True).fill("a thermostat")
     page.get_by_label("Acts for").fill("nobody")
     page.get_by_label("Tools", exact=True).fill("no_such_tool")
-    for box in page.get_by_role("checkbox").all():
-        box.uncheck()
+    untick_everything(page)
     press(page, "Make the key")
     yield "key-new-wrong"
     page.goto(origin + "/account/keys/new")
-    page.get_by_label("Name").fill("a thermostat")
+    page.get_by_label("Name", exact=True).fill("a thermostat")
     press(page, "Make the key")
     expect(page.get_by_label("The key")).to_be_visible()
     yield "key-made"
@@ -723,7 +737,7 @@ def with_passkeys(server: Server, page: Page) -> Iterator[str]:
     there.plug_in(verifies=False)
     page.goto(origin + house.claim_path())
     yield "passkey-claim"
-    page.get_by_label("Name").fill("alice")
+    page.get_by_label("Name", exact=True).fill("alice")
     press(page, "Use a passkey")
     expect(page.get_by_role("status")).to_contain_text("That did not work")
     yield "passkey-claim-refused"

@@ -57,7 +57,7 @@ LOOK = """() => {
   const faults = [];
   const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
   if (wide) faults.push("scrolls sideways by " + wide + "px");
-  for (const each of all("button, .button, header a, input:not([type=checkbox]), label.tick"))
+  for (const each of all("button, .button, header a, summary, input:not([type=checkbox], [type=radio]), label.tick"))
     if (each.getBoundingClientRect().height < 44) faults.push("too small for a thumb: " + each.outerHTML);
   for (const each of all("main *"))
     if (each.scrollWidth > each.clientWidth + 1 && getComputedStyle(each).overflowX !== "visible" && each.tagName !== "INPUT")
@@ -67,7 +67,7 @@ LOOK = """() => {
   if (document.querySelectorAll("h1").length !== 1) faults.push("has not one h1");
   const levels = all("h1, h2, h3").map(each => +each.tagName[1]);
   levels.forEach((level, place) => { if (level > (levels[place - 1] || 0) + 1) faults.push("skips a level of headings"); });
-  for (const each of all("main input:not([type=checkbox])")) {
+  for (const each of all("main input:not([type=checkbox], [type=radio])")) {
     if (!each.labels.length) faults.push("has no label: " + each.outerHTML);
     if (!each.autocomplete) faults.push("does not say what belongs there: " + each.outerHTML);
   }

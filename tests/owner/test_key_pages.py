@@ -28,7 +28,9 @@ def shown(browser: Browser) -> str:
 async def test_a_key_is_made_as_it_was_asked_for_and_shown_once() -> None:
     house = household()
     browser = await owner(house, NEW)
-    await browser.submit(NEW, name="home assistant", scope=("mcp:tools:read",), tools="search", lasts="30")
+    await browser.submit(
+        NEW, name="home assistant", may="ticked", scope=("mcp:tools:read",), tools="search", lasts="30"
+    )
     text = shown(browser)
     (key,) = keys(house)
     assert api_keys.is_one(text) and api_keys.hash_of(text) == key.key_hash
@@ -63,7 +65,7 @@ async def test_a_key_for_somebody_else_goes_no_further_than_they_do() -> None:
     page = await browser.submit(NEW, name="bobs", lasts="30", whose="bob")
     assert page.status == 400 and "A key cannot do more than its user" in browser.words
     assert "At most: mcp:tools:read" in browser.words and keys(house) == []
-    await browser.submit(NEW, name="bobs", lasts="30", whose="bob", scope=("mcp:tools:read",))
+    await browser.submit(NEW, name="bobs", lasts="30", whose="bob", may="ticked", scope=("mcp:tools:read",))
     assert "acts for bob until" in browser.words and keys(house)[0].user_id == "usr_bob"
 
 
@@ -73,7 +75,7 @@ async def test_what_moves_money_is_ticked_by_nobody_but_its_maker() -> None:
     assert re.findall(r'name="scope" value="([^"]+)" checked', browser.text) == ["mcp"]
     assert 'value="*"' not in browser.text
     house.store.db.execute("UPDATE users SET scope = '*' WHERE role = 'owner'")
-    await browser.submit(NEW, name="payer", lasts="30", scope=("financial",))
+    await browser.submit(NEW, name="payer", lasts="30", may="ticked", scope=("financial",))
     assert keys(house)[0].scope == "financial"
 
 
@@ -99,7 +101,13 @@ async def test_what_is_wrong_is_said_at_its_field_and_what_was_typed_stays(
 ) -> None:
     house = household()
     browser = await owner(house, NEW)
-    typed: dict[str, Any] = {"name": "a key", "scope": ("mcp:tools",), "tools": "echo", "lasts": "30"}
+    typed: dict[str, Any] = {
+        "name": "a key",
+        "may": "ticked",
+        "scope": ("mcp:tools",),
+        "tools": "echo",
+        "lasts": "30",
+    }
     page = await browser.submit(NEW, {**typed, **wrong})
     assert page.status == 400 and sentence in browser.words
     assert keys(house) == []
@@ -124,13 +132,15 @@ async def test_nobody_but_an_owner_who_was_proven_lately_makes_one() -> None:
     stolen = dict(alice.fields(NEW))["form_token"]
     bob = await owner(house, NEW, name="bob")
     assert bob.page.status == 403
-    sent = (("form_token", stolen), ("name", "mine"), ("scope", "mcp"), ("lasts", "30"))
+    sent = (("form_token", stolen), ("name", "mine"), ("may", "change"), ("lasts", "30"))
     assert (await bob.post(NEW, *sent)).status == 403
     assert (await alice.post(NEW, *sent[1:])).status == 403
     assert (await Browser(house).post(NEW, *sent, follow=False)).status == 303
     house.time += 16 * MINUTE
     await alice.get(NEW)
-    await alice.submit(NEW, name="late", lasts="30", tools="echo", scope=("mcp:tools", "mcp:resources"))
+    await alice.submit(
+        NEW, name="late", lasts="30", tools="echo", may="ticked", scope=("mcp:tools", "mcp:resources")
+    )
     assert "to make an API key" in alice.words and keys(house) == []
     await alice.submit(NEW, passphrase=PASSPHRASE)
     assert [(key.name, key.tools, key.scope) for key in keys(house)] == [

@@ -82,7 +82,13 @@ async def _people(book: PageBook) -> None:
     book.note("nobody of that name", browser)
     await browser.get(NEW)
     book.note("an invitation to be made", browser)
-    typed = {"name": "eve", "scope": ("mcp:tools",), "tools": "search", "until": date(house, 9)}
+    typed = {
+        "name": "eve",
+        "may": "ticked",
+        "scope": ("mcp:tools",),
+        "tools": "search",
+        "until": date(house, 9),
+    }
     for wrong in (
         {"name": ""},
         {"name": "no spaces"},
@@ -135,7 +141,7 @@ async def _keys(book: PageBook) -> None:
     house = household()
     browser = await owner(house, NEW_KEY)
     book.note("a key to be made", browser)
-    typed = {"name": "a key", "scope": ("mcp:tools",), "tools": "echo", "lasts": "30"}
+    typed = {"name": "a key", "may": "ticked", "scope": ("mcp:tools",), "tools": "echo", "lasts": "30"}
     for wrong in (
         {"name": ""},
         {"whose": "nobody"},

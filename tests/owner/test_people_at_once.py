@@ -107,8 +107,8 @@ async def test_of_two_owners_who_change_the_same_bounds_the_second_is_told_of_th
     house.add_user("usr_erin", "erin")
     house.store.db.execute("UPDATE users SET role = 'owner' WHERE name = 'erin'")
     alice, erin = await owner(house, BOB), await owner(house, BOB, name="erin")
-    await alice.submit(BOB, scope=("mcp:tools:read",), tools="readonly")
-    page = await erin.submit(BOB, scope=("*",), tools="")
+    await alice.submit(BOB, may="ticked", scope=("mcp:tools:read",), tools="readonly")
+    page = await erin.submit(BOB, may="everything", tools="")
     assert page.status == 409 and "What bob may was changed since this page was opened" in erin.words
     assert (user(house, "bob")["scope"], user(house, "bob")["tools"]) == ("mcp:tools:read", "readonly")
 

@@ -187,7 +187,13 @@ async def test_inviting_somebody_shows_a_link_once_with_which_they_come_in_as_fa
     house = household()
     browser = await owner(house, NEW)
     await browser.submit(
-        NEW, name="Dora", scope=("mcp:tools:read",), tools="readonly", until=date(house, 30), wait="7"
+        NEW,
+        name="Dora",
+        may="ticked",
+        scope=("mcp:tools:read",),
+        tools="readonly",
+        until=date(house, 30),
+        wait="7",
     )
     link = link_on(browser)
     assert "Send this to dora" in browser.words and "It works once" in browser.words
@@ -233,6 +239,7 @@ async def test_what_is_wrong_with_an_invitation_is_said_at_its_field_and_what_wa
     browser = await owner(house, NEW)
     typed: dict[str, Any] = {
         "name": "eve",
+        "may": "ticked",
         "scope": ("mcp:tools",),
         "tools": "search",
         "until": date(house, 9),
@@ -254,7 +261,7 @@ async def test_a_link_works_for_as_long_as_was_chosen_or_else_for_the_usual_time
 ) -> None:
     house = household()
     browser = await owner(house, NEW)
-    await browser.submit(NEW, name="dora", scope=("mcp:tools",), wait=wait)
+    await browser.submit(NEW, name="dora", wait=wait)
     assert house.rows("one_time_links")[-1]["expires_at"] == house.time + days * DAY
 
 
@@ -277,7 +284,7 @@ async def test_an_account_ends_between_tomorrow_and_a_century_from_now(days: int
     house = household()
     house.time += -house.time % DAY  # at midnight, to the moment
     browser = await owner(house, NEW)
-    page = await browser.submit(NEW, name="dora", scope=("mcp:tools",), until=date(house, days))
+    page = await browser.submit(NEW, name="dora", until=date(house, days))
     assert (page.status, problem in browser.words) == (400 if problem else 200, True)
     if not problem:
         assert user(house, "dora")["expires_at"] == house.time + days * DAY
@@ -286,32 +293,16 @@ async def test_an_account_ends_between_tomorrow_and_a_century_from_now(days: int
 async def test_all_that_is_wrong_with_an_invitation_is_said_at_once() -> None:
     house = household()
     browser = await owner(house, NEW)
-    typed = {"name": "no spaces", "scope": ("mcp:tools",), "tools": "no-such-tool", "until": "soon"}
+    typed = {
+        "name": "no spaces",
+        "may": "ticked",
+        "scope": ("mcp:tools",),
+        "tools": "no-such-tool",
+        "until": "soon",
+    }
     page = await browser.submit(NEW, typed)
     assert page.status == 400
     assert browser.text.partition("<main>")[2].count("aria-invalid") == 3
-
-
-async def test_what_moves_money_is_not_ticked_for_anybody() -> None:
-    browser = await owner(household(), NEW)
-    ticked = re.findall(r'name="scope" value="([^"]+)" checked', browser.text)
-    assert ticked == ["mcp", "mcp:tools", "mcp:resources"]
-
-
-async def test_a_scope_is_shown_within_the_one_that_includes_it() -> None:
-    browser = await owner(household(), NEW)
-    ticks = re.findall(
-        r'class="tick( within)?"><input type="checkbox" name="scope" value="([^"]+)"', browser.text
-    )
-    assert {name: bool(within) for within, name in ticks} == {
-        "*": False,
-        "mcp": False,
-        "financial": False,
-        "mcp:tools": True,
-        "mcp:tools:read": True,
-        "mcp:tools:write": True,
-        "mcp:resources": True,
-    }
 
 
 # ---------------------------------------------------------------- one person
@@ -322,17 +313,17 @@ async def test_what_somebody_may_is_changed_at_once_and_what_is_left_as_it_is_st
     ends = house.time + 9 * DAY + 12_345  # in the middle of a day, as the terminal sets it
     house.store.db.execute("UPDATE users SET expires_at = ? WHERE name = 'bob'", ends)
     browser = await owner(house, BOB)
-    await browser.submit(BOB, scope=("mcp:tools:read", "mcp:resources"), tools="readonly")
+    await browser.submit(BOB, may="ticked", scope=("mcp:tools:read", "mcp:tools:write"), tools="readonly")
     assert "What bob may do was changed" in browser.words
     bob = user(house, "bob")
     assert (bob["scope"], bob["tools"], bob["expires_at"]) == (
-        "mcp:tools:read mcp:resources",
+        "mcp:tools:read mcp:tools:write",
         "readonly",
         ends,
     )
     assert house.audited("user.changed") == ["ok"]
     await browser.get(BOB)
-    await browser.submit(BOB, scope=("*",), tools="", until="")
+    await browser.submit(BOB, may="everything", tools="", until="")
     bob = user(house, "bob")
     assert (bob["scope"], bob["tools"], bob["expires_at"]) == ("*", "", None)
 
@@ -351,7 +342,8 @@ async def test_the_only_owner_has_no_end_and_cannot_be_switched_off() -> None:
         me,
         ("form_token", token),
         ("shown", fields["shown"]),
-        ("scope", "*"),
+        ("may", "everything"),
+        ("boxes", fields["boxes"]),
         ("tools", ""),
         ("until", date(house, 3)),
     )
