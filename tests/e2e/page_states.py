@@ -612,6 +612,7 @@ def advanced(page: Page) -> None:
 
 
 def untick_everything(page: Page) -> None:
+    """Go by each scope, and leave none of them ticked."""
     advanced(page)
     for box in page.get_by_role("checkbox").all():
         box.uncheck()
