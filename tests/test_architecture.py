@@ -32,7 +32,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "acme": frozenset({"observe", "outgoing", "store"}),  # certificates from an authority
     "x402": frozenset({"money", "outgoing"}),  # the protocol of payments, and those who carry them out
     "facilitator": frozenset({"evm", "http", "money", "observe", "x402"}),  # one for trying it out
-    "paying": frozenset({"evm", "money", "outgoing", "x402"}),  # the side that pays
+    "paying": frozenset({"evm", "mcp", "money", "outgoing", "x402"}),  # the side that pays
     "telemetry": frozenset({"backends", "observe", "outgoing", "settings"}),  # traces and metrics for collectors
     "backends": frozenset({"limits", "mcp", "observe", "outgoing", "paying", "settings"}),
     "limits": frozenset({"store"}),  # how often, how many, and whose turn it is
@@ -49,7 +49,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "openapi": frozenset({"backends", "mcp", "observe", "outgoing", "settings", "yaml"}),  # an HTTP API as tools
     # which upstream is believed what, and as whom it is called
     "trust": frozenset({"backends", "client", "gateway", "mcp", "observe", "outgoing", "settings", "store"}),
-    "settings": frozenset({"backends", "evm", "limits", "money", "rights", "x402"}),  # of each kind of agent; what a selection of tools may say
+    "settings": frozenset({"backends", "evm", "limits", "money", "outgoing", "rights", "x402"}),  # of each kind of agent; what a selection of tools may say
     "rights": frozenset({"backends", "mcp", "settings"}),
     "client": frozenset({"outgoing", "paying", "settings", "yaml"}),
     "samples": frozenset({"client"}),  # programs that call a tool, with arguments made of its schema
@@ -58,10 +58,10 @@ FLOORS: dict[str, frozenset[str]] = {
     "sessions": frozenset({"backends", "letters", "mcp", "observe", "store"}),
     "tasks": frozenset({"backends", "letters", "mcp", "observe", "store"}),
     "repeats": frozenset({"mcp", "observe", "store"}),  # a call that is made again
-    "till": frozenset({"backends", "mcp", "money", "observe", "repeats", "settings", "store", "x402"}),
+    "till": frozenset({"backends", "mcp", "money", "observe", "paying", "repeats", "settings", "store", "x402"}),
     "conversations": frozenset({"backends", "observe", "repeats", "store"}),  # with models, known to all processes
     "endpoint": frozenset({
-        "backends", "command", "conversations", "gateway", "letters", "limits", "mcp", "mock", "observe", "openapi", "policy", "records", "repeats", "rights",
+        "backends", "command", "conversations", "gateway", "letters", "limits", "mcp", "mock", "observe", "openapi", "paying", "policy", "records", "repeats", "rights",
         "sessions", "settings", "skills", "store", "tasks", "telemetry", "till", "trust",
     }),
     "request": frozenset({

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runt
 
 import msgspec
 
+from server.mcp.caller import CallerIdentity
 from server.mcp.messages import (
     Prompt,
     Resource,
@@ -28,29 +29,6 @@ if TYPE_CHECKING:  # every command reads settings, and with them what an agent's
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 NO_ARGUMENTS: Mapping[str, str] = MappingProxyType({})
-
-
-class CallerIdentity(Protocol):
-    """Who calls, for a back-end that calls others in their name. Never a token."""
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def subject(self) -> str: ...
-
-    @property
-    def client_id(self) -> str | None: ...
-
-    @property
-    def user(self) -> str | None:
-        """Whose account bounds it, where that is not the subject."""
-        ...
-
-    @property
-    def identified(self) -> bool:
-        """Whether it can be told from everybody else."""
-        ...
 
 
 class AskedBy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -6,7 +6,7 @@ in rights/standing.py from the terms kept here; which kinds of principal exist i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
@@ -27,6 +27,7 @@ from server.backends.base import (
     Neighbour,
     Paced,
     PersonalLibrary,
+    Pricing,
     Reachable,
     SkillLibrary,
     Trouble,
@@ -85,8 +86,8 @@ class ToolRules(Protocol):
 class ToolPrices(Protocol):
     """What the tools of a server cost (server/till)."""
 
-    def price(self, tool: Tool, backend: Backend, /) -> Any | None:
-        """None: nothing. Raises `BadTerms`."""
+    def price(self, tool: Tool, functions: Set[str], /) -> Any | None:
+        """`functions`: those of its agent that know what a call costs. None: nothing. Raises `BadTerms`."""
         ...
 
     def shown(self, tool: Tool, price: Any, /) -> Tool:
@@ -435,7 +436,11 @@ def _lists(
             try:
                 bound = own if rules is None else rules.terms(tool, own)
                 price = (
-                    None if prices is None or isinstance(backend, Costless) else prices.price(tool, backend)
+                    None
+                    if prices is None or isinstance(backend, Costless)
+                    else prices.price(
+                        tool, backend.price_functions if isinstance(backend, Pricing) else frozenset()
+                    )
                 )
                 watched = None if policy is None or bound is None else policy.of(tool)
                 if policy is not None and watched is not None:

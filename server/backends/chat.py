@@ -32,13 +32,13 @@ from server.backends.endpoint import (
     STREAM_BYTES,
     AgentEndpoint,
     EndpointConfig,
-    address_problem,
     empty_response,
     endpoint_problems,
 )
 from server.mcp.messages import TextContent, Tool
 from server.mcp.results import ToolResult
 from server.outgoing.failures import DeadlinePassed
+from server.settings.headers import address_problem
 from server.settings.secret import Secret
 from server.surrogates import decode_mended
 

@@ -6,7 +6,6 @@ What is said to the agent and what its reply means is in `chat.py` and `openai.p
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,8 +23,9 @@ from server.limits.turns import TURN_SECONDS, NoTurn, Turns
 from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
 from server.outgoing.failures import DeadlinePassed, FetchFailed, NotConnected
-from server.outgoing.fetch import Fetcher, UpstreamAnswer, header_line, url_problem
-from server.settings.secret import Secret, SecretUnreadable, read_secret
+from server.outgoing.fetch import Fetcher, UpstreamAnswer, header_line
+from server.settings.headers import header_problems, is_sendable
+from server.settings.secret import Secret, SecretUnreadable
 
 if TYPE_CHECKING:
     from server.paying.payer import PaidCall, Payer
@@ -41,21 +41,10 @@ REACH_SECONDS = 5.0
 REFUSES_US = frozenset({401, 403})
 # Often enough to show that it is alive; a client does not want one for every word.
 PROGRESS_SECONDS = 1.0
-HEADER_CHARACTERS = 8 * 1024  # what common servers accept in one line
 # Shorter values are words, not credentials; blotting them out would only garble the text.
 MASKED_CHARACTERS = 4
 
 WHAT = "a reply of an agent"  # is bought
-
-HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
-REFERENCE = re.compile(r"(?:env|file):.+")
-# Set by us, or about the connection itself (RFC 9110 §7.6.1): a setting here would break the exchange.
-OWN_HEADERS = frozenset(
-    {
-        "accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect", "host",
-        "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade", "user-agent", "x-request-id",
-    }
-)  # fmt: skip
 
 
 class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -93,46 +82,6 @@ def endpoint_problems(config: EndpointConfig) -> list[tuple[str, str]]:
     return header_problems(config.headers) + pay_problems(config.pay)
 
 
-def header_problems(headers: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The same of headers, as `read_headers` reads them."""
-    found: list[tuple[str, str]] = []
-    if len(headers) > 32:
-        found.append(("headers", "has more than 32 entries"))
-    seen: set[str] = set()
-    for name, value in headers.items():
-        if not HEADER_NAME.fullmatch(name):
-            found.append(("headers", f"{name[:64]!r} is not a header name"))
-        elif name.lower() in OWN_HEADERS:
-            found.append((f"headers.{name}", "is set by the server itself; leave it out"))
-        elif name.lower() in seen:
-            found.append((f"headers.{name}", "is there twice"))
-        elif not _sendable(value):
-            found.append((f"headers.{name}", "must be plain ASCII text, env:NAME or file:/path"))
-        seen.add(name.lower())
-    return found
-
-
-def address_problem(key: str, url: str) -> list[tuple[str, str]]:
-    problem = url_problem(url)
-    return [(key, f"{problem}; write e.g. https://agent.example.org/chat")] if problem else []
-
-
-def read_headers(written: Mapping[str, str]) -> dict[str, Secret]:
-    """Header values with references read: `env:NAME`, `file:/path`, and "Bearer env:NAME".
-
-    Raises `SecretUnreadable`. What is written out is kept secret all the same."""
-    found: dict[str, Secret] = {}
-    for name, value in written.items():
-        scheme, space, last = value.rpartition(" ")
-        if REFERENCE.fullmatch(value):
-            found[name] = read_secret(value)
-        elif space and REFERENCE.fullmatch(last):
-            found[name] = Secret(f"{scheme} {read_secret(last).reveal()}")
-        else:
-            found[name] = Secret(value)
-    return found
-
-
 class AgentEndpoint:
     """Sends one JSON document and gives back the answer, or raises what the caller should read."""
 
@@ -148,7 +97,7 @@ class AgentEndpoint:
         """`explain` finds the message in the body of a failure. Without `payer` a price is a failure like any other. Raises `SecretUnreadable` for a header that cannot
         be sent, and `ValueError` for an address or CA file that cannot be used."""
         for name, value in headers.items():
-            if not _sendable(value.reveal()):
+            if not is_sendable(value.reveal()):
                 raise SecretUnreadable(f"the value for the header {name} is not plain ASCII text of one line")
         self._fetcher = Fetcher(
             url,
@@ -357,15 +306,6 @@ def failed(text: str) -> ToolResult:
 
 def empty_response() -> BackendError:
     return BackendError("agent returned empty response")
-
-
-def _sendable(value: str) -> bool:
-    return (
-        value.isascii()
-        and value.isprintable()
-        and value == value.strip()
-        and 0 < len(value) <= HEADER_CHARACTERS
-    )
 
 
 def _masks(values: Iterable[str]) -> tuple[str, ...]:

@@ -1,45 +1,22 @@
-"""Which Python runs an agent: the one that the settings name, that of the virtual environment beside it, or the machine's."""
+"""The check of the Python that is to run an agent: whether it works, and is new enough."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 import trio
 
 from server.backends.base import BackendError
+from server.backends.find_interpreter import OLDEST, OLDEST_TEXT
 from server.backends.starting import StartedProgram, start
 
-OLDEST: Final = (3, 9)
-OLDEST_TEXT: Final = ".".join(map(str, OLDEST))
-ENVIRONMENTS: Final = (".venv", "venv")
 ANSWER_SECONDS: Final = (
     30.0  # to say its version; the first start from a slow disk, or on a busy machine, takes a while
 )
 # In words that every Python understands.
 TELL_VERSION: Final = "import sys; sys.stdout.write('%d.%d.%d' % tuple(sys.version_info[:3]))"
-
-
-def find_interpreter(named: str, folder: Path) -> str:
-    """`folder` is where the agent lies. Raises `ValueError`."""
-    if named:
-        found = shutil.which(os.path.expanduser(named))
-        if found is None:
-            raise ValueError(f"there is no Python interpreter {named}")
-        return found
-    for environment in ENVIRONMENTS:
-        # Not resolved: an environment is known by the path under which its interpreter is started.
-        if found := shutil.which(str(folder / environment / "bin" / "python")):
-            return found
-    if found := shutil.which("python3"):
-        return found
-    raise ValueError(
-        f'there is no python3 to run a Python agent with; install one ({OLDEST_TEXT} or newer), or set python = "/path/to/python"'
-    )
 
 
 async def check_interpreter(python: str, environment: Mapping[str, str]) -> None:

@@ -37,11 +37,9 @@ from server.backends.conversation import (
 from server.backends.endpoint import (
     ANSWER_BYTES,
     PROGRESS_SECONDS,
-    REFERENCE,
     STREAM_BYTES,
     AgentEndpoint,
     EndpointConfig,
-    address_problem,
     empty_response,
     endpoint_problems,
 )
@@ -49,6 +47,7 @@ from server.backends.memory import ChatHistory, MakeCommonMemory, Memory, Memory
 from server.mcp.messages import TextContent, Tool
 from server.mcp.results import ToolResult
 from server.outgoing.failures import DeadlinePassed
+from server.settings.headers import REFERENCE, address_problem
 from server.settings.secret import Secret
 
 if TYPE_CHECKING:

@@ -29,7 +29,8 @@ from server.backends.base import (
     Trouble,
 )
 from server.backends.child import start_child
-from server.backends.interpreter import check_interpreter, find_interpreter
+from server.backends.find_interpreter import find_interpreter
+from server.backends.interpreter import check_interpreter
 from server.backends.keeper import Keeper
 from server.backends.offer import AgentOffer
 from server.backends.outlets import Nobody

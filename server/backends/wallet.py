@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from server.backends.base import CallerIdentity
 from server.observe.log import Logger
 from server.settings.secret import SecretUnreadable
 
@@ -36,30 +35,6 @@ _Amount = Annotated[str, Meta(max_length=40, description='an amount like "$0.05"
 _Names = Annotated[
     tuple[Annotated[str, Meta(max_length=100)], ...], Meta(max_length=100, description="a list")
 ]
-
-
-class Outlay(msgspec.Struct, frozen=True, kw_only=True):
-    """What was paid for one call, as the books are told of it."""
-
-    identifier: str  # of the payment: told of twice, it is booked once
-    amount: int  # millionths of a dollar
-    network: str  # CAIP-2
-    asset: str
-    tool: str  # as it is called here
-    call_id: str
-    caller: CallerIdentity | None
-    transaction: str = ""  # as the other side says
-
-
-class GivenReceipt(msgspec.Struct, frozen=True, kw_only=True):
-    """A receipt as an upstream gave it with the answer to one call; nothing of it is checked."""
-
-    text: str
-    issuer: str  # whose it must be: the origin of the upstream's address, empty where it has none
-    upstream: str  # its id, empty for the only one
-    tool: str  # as it is called here
-    call_id: str
-    caller: CallerIdentity | None
 
 
 class PayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

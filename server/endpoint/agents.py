@@ -25,10 +25,11 @@ from server.settings.shapes import ServerConfig
 
 if TYPE_CHECKING:
     from server.backends.landlock import ForbiddenPaths
-    from server.backends.wallet import GivenReceipt, PayConfig
+    from server.backends.wallet import PayConfig
     from server.conversations.shared_memory import SharedMemory
     from server.gateway.backend import MakeBuyer, TellReceipt
     from server.gateway.parked_elsewhere import ParkedElsewhere
+    from server.paying.outlays import GivenReceipt
     from server.till.purchases import PurchaseBook
 
 # A back-end with a deadline of its own answers by itself when that passes; ours, a little later, is only the net below it.
@@ -134,9 +135,9 @@ def _source(
     if isinstance(agent, HookProgram):
         return _hook(agent, name, log, kept_out)
     from server.backends.chat import ChatBackend, ChatConfig
-    from server.backends.endpoint import read_headers
     from server.backends.openai import OpenAIBackend, OpenAIConfig
     from server.backends.wallet import open_wallet
+    from server.settings.headers import read_headers
 
     session_key = subkey("agent-sessions")
     if isinstance(agent, ChatConfig):

@@ -27,7 +27,6 @@ from server.backends.base import (
     Watched,
 )
 from server.backends.outlets import Nobody
-from server.backends.wallet import GivenReceipt
 from server.client import address
 from server.client.headers import parameter_headers
 from server.gateway import results
@@ -51,6 +50,7 @@ from server.mcp.questions import Question
 from server.mcp.results import CompletionResult, PromptResult, ToolResult
 from server.money.amounts import shown
 from server.observe.log import Logger
+from server.paying.outlays import GivenReceipt
 
 if TYPE_CHECKING:
     from server.gateway.buying import Buyer

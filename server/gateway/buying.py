@@ -13,9 +13,9 @@ from typing import Any, Final, TypeAlias, cast
 from msgspec import Raw
 
 from server.backends.base import BackendError, ToolCall
-from server.backends.wallet import Outlay
 from server.gateway.messages import PaymentAsked, UpstreamFailure, UpstreamRefusal, members
 from server.money.amounts import Micros
+from server.paying.outlays import Outlay
 from server.paying.payer import PAYMENT_REQUIRED_STATUS, PaidCall, Payer
 from server.paying.policy import CannotPay, Dearer
 from server.paying.spending import SignedPayment

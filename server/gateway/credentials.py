@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from server.backends.base import AgentRequest, ToolCrashed, Trouble, Watched
-from server.gateway.settings import sendable
+from server.settings.headers import is_sendable
 from server.settings.secret import Secret, SecretUnreadable
 from server.x402.headers import NOTHING_YET, PAYMENT_SIGNATURE
 
@@ -53,7 +53,7 @@ class StaticCredential:
         if token is not None:
             told[AUTHORIZATION] = Secret(f"Bearer {token.reveal()}")
         for name, value in told.items():
-            if not sendable(value.reveal()):
+            if not is_sendable(value.reveal()):
                 raise SecretUnreadable(f"the value for the header {name} is not plain ASCII text of one line")
         self._headers: Final = MappingProxyType({name: value.reveal() for name, value in told.items()})
 

@@ -15,8 +15,8 @@ from server.backends.wallet import PayConfig, pay_problems
 from server.gateway.carried import TRACE_CONTEXT, meta_problems
 from server.gateway.identity import NO_OAUTH, IdentityKind, UpstreamOAuth, identity_problems
 from server.outgoing.fetch import url_problem
+from server.settings.headers import header_problems
 
-HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 # Said by us in every message, or about the connection itself.
 OWN_HEADERS: Final = frozenset(
     {
@@ -25,8 +25,6 @@ OWN_HEADERS: Final = frozenset(
         "te", "trailer", "transfer-encoding", "upgrade", "user-agent",
     }
 )  # fmt: skip
-HEADERS: Final = 32
-HEADER_CHARACTERS: Final = 8 * 1024
 TCP: Final = re.compile(r"(?:[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[1-9][0-9]{0,4}")
 TOOL: Final = re.compile(r"!?[A-Za-z0-9_./*?-]{1,128}")
 HOST: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|[0-9a-f]*:[0-9a-f:.]{1,45}")
@@ -211,20 +209,7 @@ def _mark_up_problems(config: McpConfig) -> list[tuple[str, str]]:
 
 
 def _header_problems(config: McpConfig) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
-    if len(config.headers) > HEADERS:
-        found.append(("headers", f"has more than {HEADERS} entries"))
-    seen = {"authorization"} if config.token else set[str]()
-    for name, value in config.headers.items():
-        if not HEADER_NAME.fullmatch(name):
-            found.append(("headers", f"{name[:64]!r} is not a header name"))
-        elif name.lower() in OWN_HEADERS:
-            found.append((f"headers.{name}", "is set by the server itself; leave it out"))
-        elif name.lower() in seen:
-            found.append((f"headers.{name}", "is there twice"))
-        elif not sendable(value):
-            found.append((f"headers.{name}", "must be plain ASCII text, env:NAME or file:/path"))
-        seen.add(name.lower())
+    found = header_problems(config.headers, OWN_HEADERS, {"authorization"} if config.token else frozenset())
     if config.token and not config.token.startswith(("env:", "file:")):
         found.append(("token", "is not a reference; write env:NAME or file:/path"))
     return found
@@ -247,12 +232,3 @@ def _name_problems(config: McpConfig) -> list[tuple[str, str]]:
     if len(set(config.rename.values())) < len(config.rename):
         found.append(("rename", "gives two tools the same name"))
     return found
-
-
-def sendable(value: str) -> bool:
-    return (
-        value.isascii()
-        and value.isprintable()
-        and value == value.strip()
-        and 0 < len(value) <= HEADER_CHARACTERS
-    )

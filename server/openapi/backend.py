@@ -17,7 +17,7 @@ import msgspec
 import trio
 
 from server.backends.base import Announce, BackendError, Millis, Outlet, ToolCall, Trouble, Unreached
-from server.backends.endpoint import REACH_SECONDS, read_headers
+from server.backends.endpoint import REACH_SECONDS
 from server.backends.troubles import TroubleWatch
 from server.mcp.messages import Tool
 from server.mcp.results import ToolResult
@@ -33,6 +33,7 @@ from server.openapi.tokens import ask_token
 from server.openapi.tools import ApiTool, tool_of
 from server.outgoing.failures import DeadlinePassed, FetchFailed, NotConnected
 from server.outgoing.fetch import Fetcher, header_line, url_problem
+from server.settings.headers import read_headers
 from server.settings.secret import Secret, SecretUnreadable, read_secret
 
 # Far more than a model can choose among; whoever has more of them selects.

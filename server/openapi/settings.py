@@ -10,8 +10,8 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from server.backends.endpoint import HEADER_NAME, OWN_HEADERS, REFERENCE
 from server.outgoing.fetch import url_problem
+from server.settings.headers import OWN_HEADERS, REFERENCE, header_problems
 
 REMOTE: Final = re.compile(r"https?://")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}").fullmatch
@@ -115,11 +115,5 @@ def problems(config: OpenApiConfig) -> list[tuple[str, str]]:
             found.append((f"credentials.{name[:64]}", "must be a reference; write env:NAME or file:/path"))
         if not isinstance(value, str) and (problem := url_problem(value.token_url)):
             found.append((f"credentials.{name[:64]}.token_url", problem))
-    for name, value in config.headers.items():
-        if not HEADER_NAME.fullmatch(name):
-            found.append(("headers", f"{name[:64]!r} is not a header name"))
-        elif name.lower() in OWN_HEADERS | {"cookie"}:
-            found.append((f"headers.{name}", "is set by the server itself; leave it out"))
-        elif not value or not value.isascii() or not value.isprintable() or value != value.strip():
-            found.append((f"headers.{name}", "must be plain ASCII text, env:NAME or file:/path"))
+    found += header_problems(config.headers, OWN_HEADERS | {"cookie"})
     return found

@@ -128,7 +128,7 @@ def _syntax(key: str, file: Path, interpreter: str, kept_paths: KeptPaths) -> It
 def _another_reads(file: Path, written: str, kept_paths: KeptPaths) -> bool:
     """Whether the interpreter that will run it is of another version, and can."""
     from server.backends.environment import child_environment
-    from server.backends.interpreter import find_interpreter
+    from server.backends.find_interpreter import find_interpreter
     from server.backends.landlock import ForbiddenPaths
     from server.backends.starting import start
 

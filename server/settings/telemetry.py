@@ -43,7 +43,7 @@ class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 def telemetry_faults(telemetry: TelemetryConfig) -> Iterable[Fault]:
-    from server.backends.endpoint import address_problem, header_problems
+    from server.settings.headers import address_problem, header_problems
 
     for key, what in address_problem("otlp", telemetry.otlp):
         yield f"telemetry.{key}", what.partition("; write")[0], 'e.g. "http://127.0.0.1:4318"'

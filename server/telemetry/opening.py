@@ -10,9 +10,9 @@ from pathlib import Path
 import trio
 
 from server import __version__
-from server.backends.endpoint import read_headers
 from server.observe.log import Logger
 from server.observe.metrics import Metrics
+from server.settings.headers import read_headers
 from server.settings.telemetry import TelemetryConfig
 from server.telemetry.otlp import Reporter
 from server.telemetry.sending import Collector, keep_sending_metrics, keep_sending_spans

@@ -5,14 +5,13 @@ Made when the catalogue is, and kept with the tool's entry: of a tool that is fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import msgspec
 from msgspec import UNSET
 
-from server.backends.base import Backend, Pricing
 from server.backends.terms import PRICE_META, BadTerms
 from server.mcp.messages import Tool, ToolAnnotations
 from server.money.amounts import MOST, BadAmount, from_atomic, parse, parse_atomic
@@ -27,13 +26,12 @@ if TYPE_CHECKING:
 _PLAIN: Final = ToolConfig()
 
 
-def _unsayable(price: ToolPrice, tool: Tool, backend: Backend) -> str | None:
+def _unsayable(price: ToolPrice, tool: Tool, functions: Set[str]) -> str | None:
     """Why nobody could ever say it."""
     if price.function:
-        there = backend.price_functions if isinstance(backend, Pricing) else frozenset[str]()
         return (
             None
-            if price.function in there
+            if price.function in functions
             else f"is a function {price.function}, which its agent does not have"
         )
     known = tool.input_schema.get("properties")
@@ -74,8 +72,8 @@ class Prices:
         self._payments = payments
         self._read: dict[bytes, ToolPrice | None] = {}
 
-    def price(self, tool: Tool, backend: Backend) -> PricedTool | None:
-        """None: it costs nobody anything. Raises `BadTerms` for a price of its author's that is none, and for one that could not
+    def price(self, tool: Tool, functions: Set[str]) -> PricedTool | None:
+        """`functions`: those of its agent that know what a call costs. None: it costs nobody anything. Raises `BadTerms` for a price of its author's that is none, and for one that could not
         be said of any call."""
         own = self._tools.get(tool.name, _PLAIN)
         written = own.price if own.price is not None else self._default
@@ -89,7 +87,7 @@ class Prices:
         if not any(prices.values()):
             return None
         for price in prices.values():
-            if price is not None and (problem := _unsayable(price, tool, backend)):
+            if price is not None and (problem := _unsayable(price, tool, functions)):
                 raise BadTerms(f"the tool {tool.name}: its price {problem}")
         return self._priced(
             tool.name, own, prices, frozenset(prices.keys() - own.price_for.keys() if authored else ())

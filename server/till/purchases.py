@@ -17,9 +17,9 @@ from typing import Any, Final
 import trio
 
 from auth.values.model import Millis, Principal
-from server.backends.wallet import GivenReceipt, Outlay
 from server.money.amounts import ONE, Micros
 from server.observe.log import Logger
+from server.paying.outlays import GivenReceipt, Outlay
 from server.store.arrears import Arrears, Job
 from server.store.jobs import Store, StoreError
 from server.till.ledger import Books, BooksError, Movement, chain_account

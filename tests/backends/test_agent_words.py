@@ -17,7 +17,8 @@ from test_memory import LIMITS, NEVER, say
 
 from server.backends import replies
 from server.backends.base import BackendError, Watched
-from server.backends.interpreter import check_version, find_interpreter
+from server.backends.find_interpreter import find_interpreter
+from server.backends.interpreter import check_version
 from server.backends.lines import CallFailed
 from server.backends.memory import CALLS_AT_ONCE, Memory
 from tests.snapshots import Snapshot, ToldOnce

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from server.backends.endpoint import AgentEndpoint, EndpointConfig, read_headers
+from server.backends.endpoint import AgentEndpoint, EndpointConfig
+from server.settings.headers import read_headers
 from server.settings.secret import Secret, SecretUnreadable
 
 

@@ -13,7 +13,8 @@ from python_pair import DOUBLE, PARROT, Log, at_work, make_backend
 
 from server.backends import interpreter
 from server.backends.base import BackendError
-from server.backends.interpreter import check_interpreter, check_version, find_interpreter
+from server.backends.find_interpreter import find_interpreter
+from server.backends.interpreter import check_interpreter, check_version
 from server.backends.python_settings import PythonConfig, problems
 
 

@@ -14,12 +14,12 @@ from upstreams import Caller, Double, Gate, Refused, Turn, gate, over_http, over
 
 from server.backends.base import BackendError, PriceAsked, ToolCall
 from server.backends.terms import PRICE_META, SIGNED_RECEIPT
-from server.backends.wallet import GivenReceipt, Outlay
 from server.gateway.asked_prices import AskedPrice, MarkUp, asked_price, most_for, read_mark_up, tag_of
 from server.gateway.buying import Buyer
 from server.gateway.messages import UNPAID
 from server.gateway.settings import McpConfig, problems
 from server.money.amounts import BadAmount
+from server.paying.outlays import GivenReceipt, Outlay
 from server.x402.in_band import PAYMENT_KEY, RECEIPT_KEY
 from tests.paying.purses import Wallet
 from tests.paying.shop import Shop, as_result, offer

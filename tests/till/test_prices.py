@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import trio
 from msgspec import UNSET
-from till_fakes import PAYMENTS, TOKEN, WITH_TOKEN, Mute, Seller, a_tool, priced, prices
+from till_fakes import FUNCTIONS, PAYMENTS, TOKEN, WITH_TOKEN, Mute, a_tool, priced, prices
 from trio.testing import MockClock
 
 from auth.values.model import PrincipalKind
@@ -38,7 +38,7 @@ def amount(found: PricedTool | None, kind: PrincipalKind = USER) -> int | None:
 
 
 def test_without_a_word_of_it_nothing_costs_anything() -> None:
-    assert prices().price(a_tool(), Mute()) is None
+    assert prices().price(a_tool(), frozenset()) is None
 
 
 def test_every_kind_of_caller_has_a_price() -> None:
@@ -47,17 +47,19 @@ def test_every_kind_of_caller_has_a_price() -> None:
 
 def test_the_tools_own_price_counts_before_the_servers_and_both_before_the_authors() -> None:
     written = a_tool(meta={PRICE_META: "$0.03"})
-    assert amount(prices().price(written, Mute())) == 30_000
-    assert amount(prices("$0.02").price(written, Mute())) == 20_000
-    assert amount(prices("$0.02", {"search": ToolConfig(price="$0.01")}).price(written, Mute())) == 10_000
-    assert prices("$0.02", {"search": ToolConfig(price="free")}).price(written, Mute()) is None
-    assert prices("free").price(written, Mute()) is None
+    assert amount(prices().price(written, frozenset())) == 30_000
+    assert amount(prices("$0.02").price(written, frozenset())) == 20_000
+    assert (
+        amount(prices("$0.02", {"search": ToolConfig(price="$0.01")}).price(written, frozenset())) == 10_000
+    )
+    assert prices("$0.02", {"search": ToolConfig(price="free")}).price(written, frozenset()) is None
+    assert prices("free").price(written, frozenset()) is None
 
 
 def test_what_an_author_says_is_heard_only_where_payments_are_taken() -> None:
     written = a_tool(meta={PRICE_META: "$0.03"})
-    assert prices(payments=None).price(written, Mute()) is None
-    assert amount(prices("$0.02", payments=None).price(written, Mute())) == 20_000
+    assert prices(payments=None).price(written, frozenset()) is None
+    assert amount(prices("$0.02", payments=None).price(written, frozenset())) == 20_000
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,7 @@ def test_what_an_author_says_is_heard_only_where_payments_are_taken() -> None:
 )
 def test_what_an_author_calls_a_price_and_is_none_is_no_offer(written: object) -> None:
     with pytest.raises(BadTerms, match="the tool search"):
-        prices().price(a_tool(meta={PRICE_META: written}), Mute())
+        prices().price(a_tool(meta={PRICE_META: written}), frozenset())
 
 
 def test_callers_of_one_kind_can_pay_another_price_or_nothing() -> None:
@@ -173,7 +175,7 @@ async def test_an_agent_that_is_late_refuses_the_call(autojump_clock: MockClock)
 def shown(tool: Tool | None = None, **own: Any) -> Tool:
     rules = prices(None, {"search": ToolConfig(**own)})
     tool = tool or a_tool()
-    found = rules.price(tool, Mute())
+    found = rules.price(tool, frozenset())
     assert found is not None
     return rules.shown(tool, found)
 
@@ -286,23 +288,23 @@ def test_a_price_that_could_be_said_of_no_call_is_found_when_the_tool_is(
 ) -> None:
     tool = Tool(name="search", input_schema=TAKES_TEXT)
     rules = prices(None, {"search": ToolConfig(**own)})
-    for backend in (Mute(), Seller()):
+    for functions in (frozenset[str](), FUNCTIONS):
         with pytest.raises(BadTerms, match=f"the tool search: its price {problem}"):
-            rules.price(tool, backend)
+            rules.price(tool, functions)
     fine = prices(None, {"search": ToolConfig(price=PriceTable(expression="0.01 * len(text)"))})
-    assert fine.price(tool, Mute()) is not None
+    assert fine.price(tool, frozenset()) is not None
 
 
 @pytest.mark.parametrize("properties", [None, [], {}, TAKES_TEXT["properties"]])
 def test_what_a_tool_takes_is_held_against_an_expression_where_it_is_said(properties: object) -> None:
     tool = Tool(name="search", input_schema={"type": "object", "properties": properties})
     rules = prices(None, {"search": ToolConfig(price=PriceTable(expression="0.01 * len(text)"))})
-    assert rules.price(tool, Mute()) is not None
-    assert prices("$0.01").price(tool, Mute()) is not None
+    assert rules.price(tool, frozenset()) is not None
+    assert prices("$0.01").price(tool, frozenset()) is not None
 
 
 def test_an_author_may_name_a_function_and_nothing_else_in_a_table() -> None:
-    found = prices().price(a_tool(meta={PRICE_META: {"function": "f"}}), Seller())
+    found = prices().price(a_tool(meta={PRICE_META: {"function": "f"}}), FUNCTIONS)
     assert found is not None and found.depends(USER)
 
 
@@ -313,12 +315,12 @@ def test_whose_word_a_price_is_is_known_for_each_kind_of_caller() -> None:
         (prices(None, {"search": ToolConfig(price_for={"payer": "$0.01"})}), {"user", "api_key"}),
         (prices("$0.03"), set[str]()),
     ):
-        found = rules.price(written, Mute())
+        found = rules.price(written, frozenset())
         assert found is not None
         assert found.authored & {"user", "payer", "api_key"} == authored
         assert {KIND_OF[kind] for kind in KIND_OF if found.as_agent_says(kind)} == found.authored
     asked = prices("$0.03", {"search": ToolConfig(price=PriceTable(function="f"))})
-    found = asked.price(a_tool(), Seller())
+    found = asked.price(a_tool(), FUNCTIONS)
     assert found is not None and found.as_agent_says(USER)
 
 
@@ -333,7 +335,7 @@ def test_an_output_schema_that_allows_for_a_challenge_can_be_sent(kind: dict[str
     found = prices("$0.01")
     above = {"$schema": "s", "$defs": {"a": {}}, "definitions": {"b": {}}}
     tool = a_tool(output_schema={**above, **kind, "properties": {"now": {"$ref": "#/$defs/a"}}})
-    price = found.price(tool, Mute())
+    price = found.price(tool, frozenset())
     assert price is not None
     shown = found.shown(tool, price)
     schema = msgspec.json.decode(msgspec.json.encode(shown.output_schema))

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from auth.values.model import Principal, PrincipalKind
-from server.backends.wallet import GivenReceipt, Outlay
+from server.paying.outlays import GivenReceipt, Outlay
 from server.store.arrears import Arrears
 from server.store.jobs import JobTooSlow, StoreBroken, StoreFull, StoreUnavailable
 from server.till.purchases import MOST_TAKEN, NOT_BOOKED, PurchaseBook

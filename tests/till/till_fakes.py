@@ -44,10 +44,13 @@ class Mute:
     async def aclose(self) -> None: ...
 
 
+FUNCTIONS = frozenset({"cost", "f"})
+
+
 class Seller(Mute):
     """A back-end that knows prices."""
 
-    price_functions = frozenset({"cost", "f"})
+    price_functions = FUNCTIONS
 
     async def price(self, asked: PriceAsked) -> str:
         raise NotImplementedError
@@ -66,6 +69,6 @@ def prices(
 
 
 def priced(payments: PaymentsConfig | None = PAYMENTS, **tool: Any) -> PricedTool:
-    found = prices(None, {"search": ToolConfig(**tool)}, payments).price(a_tool(), Seller())
+    found = prices(None, {"search": ToolConfig(**tool)}, payments).price(a_tool(), FUNCTIONS)
     assert found is not None
     return found

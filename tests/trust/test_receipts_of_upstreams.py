@@ -11,9 +11,9 @@ import trio
 
 from server.backends.base import Announce, ToolCall
 from server.backends.terms import SIGNED_RECEIPT
-from server.backends.wallet import GivenReceipt
 from server.gateway.credentials import StaticCredential
 from server.gateway.settings import McpConfig, problems
+from server.paying.outlays import GivenReceipt
 from server.settings.secret import Secret
 from server.trust import opening
 from server.trust.opening import NOBODY, STATIC
