@@ -26,6 +26,7 @@ from server.mcp.results import ToolResult
 from server.outgoing.failures import DeadlinePassed, FetchFailed, NotConnected
 from server.outgoing.fetch import Fetcher, UpstreamAnswer, header_line, url_problem
 from server.settings.secret import Secret, SecretUnreadable, read_secret
+from server.shortened import short_name
 
 if TYPE_CHECKING:
     from server.paying.payer import PaidCall, Payer
@@ -101,7 +102,7 @@ def header_problems(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     seen: set[str] = set()
     for name, value in headers.items():
         if not HEADER_NAME.fullmatch(name):
-            found.append(("headers", f"{name[:64]!r} is not a header name"))
+            found.append(("headers", f"{short_name(name)!r} is not a header name"))
         elif name.lower() in OWN_HEADERS:
             found.append((f"headers.{name}", "is set by the server itself; leave it out"))
         elif name.lower() in seen:

@@ -15,6 +15,7 @@ from server.backends.wallet import PayConfig, pay_problems
 from server.gateway.carried import TRACE_CONTEXT, meta_problems
 from server.gateway.identity import NO_OAUTH, IdentityKind, UpstreamOAuth, identity_problems
 from server.outgoing.fetch import url_problem
+from server.shortened import short_name
 
 HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 # Said by us in every message, or about the connection itself.
@@ -136,10 +137,13 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def what(self) -> str:
         """What its owner knows it by; holds nothing secret."""
-        if self.id:
-            return self.id
+        return self.id or self.place
+
+    @property
+    def place(self) -> str:
+        """Where it is; holds nothing secret."""
         if self.command:
-            return self.command[0].rpartition("/")[2][:100]
+            return short_name(self.command[0].rpartition("/")[2])
         return self.tcp or self.url.partition("?")[0][:200]
 
 
@@ -183,7 +187,7 @@ def problems(config: McpConfig) -> list[tuple[str, str]]:
         sends_authorization=config.sends_authorization,
     )
     found += [
-        ("question_hosts", f"{host[:64]!r} is no host; write its name alone, in lower case")
+        ("question_hosts", f"{short_name(host)!r} is no host; write its name alone, in lower case")
         for host in config.question_hosts
         if not HOST.fullmatch(host)
     ]
@@ -217,7 +221,7 @@ def _header_problems(config: McpConfig) -> list[tuple[str, str]]:
     seen = {"authorization"} if config.token else set[str]()
     for name, value in config.headers.items():
         if not HEADER_NAME.fullmatch(name):
-            found.append(("headers", f"{name[:64]!r} is not a header name"))
+            found.append(("headers", f"{short_name(name)!r} is not a header name"))
         elif name.lower() in OWN_HEADERS:
             found.append((f"headers.{name}", "is set by the server itself; leave it out"))
         elif name.lower() in seen:
@@ -234,13 +238,13 @@ def _name_problems(config: McpConfig) -> list[tuple[str, str]]:
     found = [
         (
             "tools",
-            f"{word[:64]!r} selects nothing; write names of tools, with * for any characters and ! before what is not",
+            f"{short_name(word)!r} selects nothing; write names of tools, with * for any characters and ! before what is not",
         )
         for word in config.tools
         if not TOOL.fullmatch(word)
     ]
     found += [
-        (f"rename.{old[:64]}", "is no name of a tool; write 1 to 64 of A-Z a-z 0-9 _ . -")
+        (f"rename.{short_name(old)}", "is no name of a tool; write 1 to 64 of A-Z a-z 0-9 _ . -")
         for old, new in config.rename.items()
         if not NAME.fullmatch(new)
     ]

@@ -11,6 +11,8 @@ from typing import Final
 
 import msgspec
 
+from server.shortened import short_name
+
 SECOND: Final = 1_000_000_000
 # What somebody does in ten seconds they may do at once: a model that calls several tools in one go is no flood.
 BURST_SECONDS: Final = 10
@@ -46,7 +48,7 @@ def parse_rate(text: str) -> Rate | None:
         return None
     match = _RATE.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text[:40]!r} is no rate; write {RATE_WORDS}")
+        raise ValueError(f"{short_name(text)!r} is no rate; write {RATE_WORDS}")
     count, unit, burst = match.groups()
     return rate(int(count), _WHILE[unit], None if burst is None else int(burst), text=f"{count}/{unit}")
 

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from server.backends.endpoint import HEADER_NAME, OWN_HEADERS, REFERENCE
 from server.outgoing.fetch import url_problem
+from server.shortened import short_name
 
 REMOTE: Final = re.compile(r"https?://")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}").fullmatch
@@ -112,12 +113,14 @@ def problems(config: OpenApiConfig) -> list[tuple[str, str]]:
     for name, value in config.credentials.items():
         secret = value if isinstance(value, str) else value.client_secret
         if not REFERENCE.fullmatch(secret):
-            found.append((f"credentials.{name[:64]}", "must be a reference; write env:NAME or file:/path"))
+            found.append(
+                (f"credentials.{short_name(name)}", "must be a reference; write env:NAME or file:/path")
+            )
         if not isinstance(value, str) and (problem := url_problem(value.token_url)):
-            found.append((f"credentials.{name[:64]}.token_url", problem))
+            found.append((f"credentials.{short_name(name)}.token_url", problem))
     for name, value in config.headers.items():
         if not HEADER_NAME.fullmatch(name):
-            found.append(("headers", f"{name[:64]!r} is not a header name"))
+            found.append(("headers", f"{short_name(name)!r} is not a header name"))
         elif name.lower() in OWN_HEADERS | {"cookie"}:
             found.append((f"headers.{name}", "is set by the server itself; leave it out"))
         elif not value or not value.isascii() or not value.isprintable() or value != value.strip():

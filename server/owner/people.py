@@ -144,7 +144,7 @@ class PeoplePages:
             problems["name"] = fit.sentence
         if wait not in WAITS:
             wait = USUAL_WAIT
-        again = partial(self._form, visit, name=typed[:200], wait=wait)
+        again = partial(self._form, visit, name=typed, wait=wait)
         if problems:
             return again(msgspec.structs.replace(read.form, problems=problems))
         asked = await proving.ask(visit, session, f"to invite {name}", back=navigation.PEOPLE)

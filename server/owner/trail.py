@@ -70,11 +70,11 @@ class _Asked:
     def of(cls, visit: PageVisit) -> _Asked:
         kind, outcome = visit.query("kind"), visit.query("outcome")
         return cls(
-            who=visit.query("who").strip()[:200],
+            who=visit.query("who").strip(),
             kind=kind if kind in KINDS else "",
             outcome=outcome if outcome in ("ok", "refused") else "",
-            since=visit.query("since")[:20],
-            until=visit.query("until")[:20],
+            since=visit.query("since"),
+            until=visit.query("until"),
         )
 
     def address(self, at: int | None = None) -> str:
