@@ -244,6 +244,8 @@ def test_of_each_pattern_of_the_sets_it_is_known_how_far_it_may_look(monkeypatch
         ("Authorization: Basic dXNlcjpwYXNzd29yZA==", f"Authorization: {SECRET}"),
         ("{'authorization': 'basic dXNlcjpwYXNzd29yZA'}", f"{{'authorization': '{SECRET}'}}"),
         ("Basic information, basic authentication, basic 12345678", None),
+        ("Basic bm8gcGFzc3dvcmQgaGVyZQ==", None),  # no password here
+        ("Basic dXNlcjoBAgMEBQY=", None),  # user:\x01…\x06
         ("postgres://app:s3cr3t!@db.internal:5432/shop", f"postgres://{SECRET}@db.internal:5432/shop"),
         ("redis://:p%40ss@cache and amqp://u:p@ss@mq/", f"redis://{SECRET}@cache and amqp://{SECRET}@mq/"),
         ("postgres://app:s3/cr3t@db:5432/shop", f"postgres://{SECRET}@db:5432/shop"),
@@ -351,10 +353,22 @@ async def test_every_part_of_an_answer_is_looked_through_and_stays_json() -> Non
         "a": [{"b": MAIL}], "aws": {"SecretAccessKey": SECRET, "Sha": AWS.lower()}, MAIL: CARD, f"{MAIL} 2": 7,
     }  # fmt: skip
     assert found.meta == {"k": SECRET}
-    floats = ToolResult(content=(), structured={"a": 4111111111111111.0, "b": 4111111111111112.0, "c": 2.5})
-    assert (await Redactor([ALL]).result(floats)).structured == {"a": CARD, "b": 4111111111111112.0, "c": 2.5}
     same = ToolResult(content=(TextContent(text="{broken"),), structured={"n": 10**400, "f": 1e300})
     assert (await Redactor([ALL]).result(same)).structured == same.structured
+
+
+async def test_a_number_is_looked_through_as_people_write_it_if_it_is_long() -> None:
+    given = ToolResult(
+        content=(), structured={"n": [4111111111111111.0, 4111111111111112.0, 4.3e18, 2.5, 5e-300]}
+    )
+    found = await Redactor([ALL]).result(given)
+    assert found.structured == {"n": [CARD, 4111111111111112.0, CARD, 2.5, 5e-300]}
+    nines = Redactor([RedactConfig(patterns=("9{1,20}",))])
+    given = ToolResult(
+        content=(), structured={"n": [99999999999, 999999999999, -999999999999.0, 99999999999.0]}
+    )
+    found = await nines.result(given)
+    assert found.structured == {"n": [99999999999, "[redacted]", "-[redacted]", 99999999999.0]}
 
 
 @pytest.mark.parametrize("before", [" ", "\n\t ", "\ufeff"])
