@@ -18,17 +18,17 @@ from server.mcp.errors import AgentTooSlow
 from server.mcp.inbound import Route
 from server.mcp.messages import TextContent, Tool
 from server.mcp.params import NO_META, CallToolParams, RequestMeta
-from server.mcp.results import ToolResult
+from server.mcp.results import RawResult, ToolResult
 from server.mcp.versions import LATEST
 from server.repeats.answers import MAX_ANSWER_BYTES
 from server.request.ahead import let_go_of
 from server.request.brought import version_in_header
-from server.request.charging import charged
+from server.request.charging import as_extension, charged, refused
 from server.request.request import Request
 from server.request.tools import TOOL_CALL
 from server.store.jobs import StoreUnavailable
 from server.till import wallets
-from server.till.calls import Earlier, Shown, Started
+from server.till.calls import Earlier, Refusal, Shown, Started, Unpaid
 from tests.interaction.agents import USER
 from tests.till.open_till import ANSWER, OpenTill, a_call, an_offer, no_room, open_till, reason
 
@@ -243,6 +243,26 @@ def test_only_what_was_paid_by_a_header_is_confirmed_in_one() -> None:
     assert version_in_header(_a_request(None, headers={}), Shown()) == 0
     assert version_in_header(_a_request(None, in_meta, headers={}), shown) == 0
     assert version_in_header(_a_request(None), shown) == 0
+
+
+def test_what_asks_for_payment_is_said_by_the_extension_with_all_that_is_said_besides() -> None:
+    challenge, failed = {"x402Version": 2, "error": "Pay. It was not settled."}, {"success": False}
+    refusal = Refusal(
+        reason="not_settled", text="Pay. It was not settled.", brief="Pay.", retry_after=3, settlement=failed
+    )
+    request = _a_request(None, headers={})
+    asked = {**challenge, "error": "Pay."}
+    besides = {
+        "io.ostiary/payment": {"reason": "not_settled", "retryAfter": 3},
+        "x402/payment-response": failed,
+    }
+    usual = refused(request, Unpaid(refusal=refusal, challenge=challenge))
+    assert usual.meta == {**besides, "x402/error": asked} and usual.structured == asked
+    assert as_extension(request, usual) == RawResult(
+        {"paymentRequired": challenge, "_meta": besides}, "payment_required"
+    )
+    unasked = refused(request, Unpaid(refusal=refusal))
+    assert as_extension(request, unasked) is unasked and unasked.meta == besides
 
 
 @pytest.mark.parametrize(("lost", "runs"), [("offer", 0), ("claim", 0), ("finish", 1)])
