@@ -63,11 +63,7 @@ def decide(used_until: int, now: int, rate: Rate) -> tuple[int, int]:
 
     In any time at most as many go on as the rate allows in it, and the burst. A clock that is set back keeps nobody waiting for longer
     than if everything had just been used up."""
-    ahead = used_until - now
-    if ahead < 0:
-        ahead = 0
-    elif ahead > rate.room:
-        ahead = rate.room
+    ahead = min(max(used_until - now, 0), rate.room)
     wait = ahead + rate.step - rate.room
     if wait > 0:
         return now + ahead, wait
