@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from auth.values.model import PrincipalKind
-from server.backends.base import BackendError, LogMessage, Progress
+from server.backends.base import BackendError, LogMessage, Paused, Progress
 from server.backends.outlets import Nobody, Withheld
 from server.mcp.errors import AgentTooSlow
 from server.mcp.inbound import Route
@@ -23,12 +23,12 @@ from server.mcp.versions import LATEST
 from server.repeats.answers import MAX_ANSWER_BYTES
 from server.request.ahead import let_go_of
 from server.request.brought import version_in_header
-from server.request.charging import as_extension, charged, refused
+from server.request.charging import as_extension, begin_ahead, charged, refused, release_ahead
 from server.request.request import Request
 from server.request.tools import TOOL_CALL
 from server.store.jobs import StoreUnavailable
 from server.till import wallets
-from server.till.calls import Earlier, Refusal, Shown, Started, Unpaid
+from server.till.calls import Earlier, HeaderSettlement, Refusal, Shown, Started, Unpaid
 from tests.interaction.agents import USER
 from tests.till.open_till import ANSWER, OpenTill, a_call, an_offer, no_room, open_till, reason
 
@@ -121,6 +121,45 @@ async def test_what_was_taken_hold_of_for_a_task_that_is_not_performed_is_given_
         assert await at.rows("charges") == []
 
 
+async def test_what_was_taken_hold_of_ahead_is_taken_once_the_task_is_performed_or_given_back() -> None:
+    async with open_till() as at:
+        purse = wallets.wallet_of(USER)
+        assert purse is not None
+        await at.give(50_000, purse)
+        shop = Shop(at)
+        request = _a_request(shop.endpoint)
+        assert await begin_ahead(request, shop.tool) is None
+        assert ((await at.wallet(purse))["held"], request.price) == (10_000, an_offer().version)
+        [charge] = await at.rows("charges")
+        assert (charge["id"], charge["fingerprint"]) == (
+            request.charge,
+            at.till.fingerprint("search", {"q": "x"}),
+        )
+        await release_ahead(request)
+        assert ((await at.wallet(purse))["held"], request.charge) == (0, None)
+        await release_ahead(request)
+        assert await begin_ahead(request, shop.tool) is None
+        answer, outcome = await shop.call(request)
+        assert (answer.is_error, outcome) == (False, "ok")
+        wallet = await at.wallet(purse)
+        assert (wallet["balance"], wallet["held"]) == (40_000, 0)
+
+
+async def test_a_call_that_asks_its_caller_first_holds_nothing_meanwhile() -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        begun = await at.till.begin(a_call(), an_offer(), Shown())
+        assert isinstance(begun, Started)
+        at.till.hand_over(begun)
+
+        async def run(_withheld: bool) -> tuple[ToolResult, str]:
+            raise Paused
+
+        with pytest.raises(Paused):
+            await charged(_request(begun), TOOL, at.till, {}, run)
+        assert (await at.wallet())["held"] == 0
+
+
 async def test_what_was_paid_beforehand_is_heard_as_it_comes() -> None:
     async with open_till() as at:
         await at.give(50_000)
@@ -184,6 +223,8 @@ class Shop:
             "unpaid",
             "interrupt",
             "interruption_told",
+            "take_over",
+            "hand_over",
         )
         self.till: Any = SimpleNamespace(**{name: getattr(at.till, name) for name in names}, offer=self.offer)
         self.tool: Any = SimpleNamespace(
@@ -191,7 +232,7 @@ class Shop:
             price=SimpleNamespace(depends=lambda _: False, as_agent_says=lambda _: False),
             terms=SimpleNamespace(idempotent=True, deadline_seconds=30.0, dedupe_seconds=0),
         )
-        self.endpoint: Any = SimpleNamespace(log=at.log)
+        self.endpoint: Any = SimpleNamespace(log=at.log, till=self.till)
         self.unpriced: Exception | None = None
         self.upfront = False
         self.fails = False
@@ -251,6 +292,7 @@ def test_what_asks_for_payment_is_said_by_the_extension_with_all_that_is_said_be
         reason="not_settled", text="Pay. It was not settled.", brief="Pay.", retry_after=3, settlement=failed
     )
     request = _a_request(None, headers={})
+    request.header_version = 2
     asked = {**challenge, "error": "Pay."}
     besides = {
         "io.ostiary/payment": {"reason": "not_settled", "retryAfter": 3},
@@ -258,11 +300,14 @@ def test_what_asks_for_payment_is_said_by_the_extension_with_all_that_is_said_be
     }
     usual = refused(request, Unpaid(refusal=refusal, challenge=challenge))
     assert usual.meta == {**besides, "x402/error": asked} and usual.structured == asked
+    assert request.settled == HeaderSettlement(settlement=failed, version=2)
     assert as_extension(request, usual) == RawResult(
         {"paymentRequired": challenge, "_meta": besides}, "payment_required"
     )
+    request = _a_request(None, headers={})
     unasked = refused(request, Unpaid(refusal=refusal))
     assert as_extension(request, unasked) is unasked and unasked.meta == besides
+    assert request.settled is None, "it was not paid by a header"
 
 
 @pytest.mark.parametrize(("lost", "runs"), [("offer", 0), ("claim", 0), ("finish", 1)])
@@ -295,7 +340,7 @@ async def test_a_call_that_cannot_be_written_down_is_told_to_come_again_and_is_c
 FAILED = ToolResult(content=[TextContent(text="the connection to the bank is lost")], is_error=True)
 KEPT = msgspec.structs.replace(FAILED, meta={"io.ostiary/payment": {"reason": "failed", "paid": False}})
 TOO_LARGE = ToolResult(content=(TextContent(text="x" * (MAX_ANSWER_BYTES + 1)),))
-WAYS = ("slow", "crashed", "told", "large", "busy", "unreached")
+WAYS = ("slow", "crashed", "told", "large", "left", "busy", "unreached", "left before")
 
 
 async def _ended(at: OpenTill, begun: Started, way: str) -> tuple[Any, ToolResult | None]:
@@ -303,7 +348,10 @@ async def _ended(at: OpenTill, begun: Started, way: str) -> tuple[Any, ToolResul
     request = _request(begun)
 
     async def run(_withheld: bool) -> tuple[ToolResult, str]:
-        request.reached = way != "unreached"
+        request.reached = way not in ("unreached", "left before")
+        if way in ("left", "left before"):
+            scope.cancel()
+            await trio.sleep_forever()
         if way == "slow":
             raise AgentTooSlow("search", 1)
         if way == "crashed":
@@ -312,7 +360,7 @@ async def _ended(at: OpenTill, begun: Started, way: str) -> tuple[Any, ToolResul
             request.retry_after = 5
         return (TOO_LARGE if way == "large" else FAILED), "ok"
 
-    with suppress(AgentTooSlow, BackendError):
+    with suppress(AgentTooSlow, BackendError), trio.CancelScope() as scope:
         return request, (await charged(request, TOOL, at.till, {}, run))[0]
     return request, None
 
@@ -332,7 +380,7 @@ async def test_a_call_with_a_key_that_came_to_its_tool_and_failed_is_not_made_ag
         await _ended(at, begun, way)
         for _ in range(2):
             again = await at.till.begin(call, an_offer(), shown)
-            if idempotent or way in ("busy", "unreached"):
+            if idempotent or way in ("busy", "unreached", "left before"):
                 assert isinstance(again, Started)
                 await at.till.release(again)
             elif way == "told":
