@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from auth.values.model import PrincipalKind
+from auth.values.model import STRANGER, PrincipalKind
 from server.backends.base import BackendError, LogMessage, Paused, Progress
 from server.backends.outlets import Nobody, Withheld
 from server.mcp.errors import AgentTooSlow
@@ -23,12 +23,19 @@ from server.mcp.versions import LATEST
 from server.repeats.answers import MAX_ANSWER_BYTES
 from server.request.ahead import let_go_of
 from server.request.brought import version_in_header
-from server.request.charging import as_extension, begin_ahead, charged, refused, release_ahead
+from server.request.charging import (
+    as_extension,
+    begin_ahead,
+    charged,
+    refused,
+    release_ahead,
+    with_payment_in_vain,
+)
 from server.request.request import Request
 from server.request.tools import TOOL_CALL
 from server.store.jobs import StoreUnavailable
 from server.till import wallets
-from server.till.calls import Earlier, HeaderSettlement, Refusal, Shown, Started, Unpaid
+from server.till.calls import Earlier, HeaderSettlement, PaidInVain, Refusal, Shown, Started, Unpaid
 from tests.interaction.agents import USER
 from tests.till.open_till import ANSWER, OpenTill, a_call, an_offer, no_room, open_till, reason
 
@@ -234,14 +241,14 @@ class Shop:
         )
         self.endpoint: Any = SimpleNamespace(log=at.log, till=self.till)
         self.unpriced: Exception | None = None
-        self.upfront = False
+        self.upfront = self.free = False
         self.fails = False
         self.runs = 0
 
     async def offer(self, *_: Any) -> Any:
         if self.unpriced is not None:
             raise self.unpriced
-        return an_offer(upfront=self.upfront)
+        return None if self.free else an_offer(upfront=self.upfront)
 
     async def call(self, request: Request | None = None) -> tuple[ToolResult, str]:
         request = request or _a_request(self.endpoint)
@@ -275,6 +282,48 @@ async def test_a_call_that_was_paid_beforehand_and_cut_off_runs_again_once_its_c
         again, _ = await shop.call()
         assert not again.is_error and shop.runs == 2
         assert (await at.wallet(purse))["balance"] == 40_000
+
+
+async def test_a_call_with_a_key_that_is_made_again_leads_to_its_answer_and_is_known_to_be_heard() -> None:
+    async with open_till() as at:
+        purse = wallets.wallet_of(USER)
+        assert purse is not None
+        await at.give(50_000, purse)
+        shop = Shop(at)
+        first, _ = await shop.call()
+        request = _a_request(shop.endpoint)
+        again, outcome = await shop.call(request)
+        assert (again.content, outcome, shop.runs) == (first.content, "replayed", 1)
+        assert again.meta is not None and again.meta["io.ostiary/replayed"] is True
+        assert request.when_written is not None
+        assert (await at.wallet(purse))["balance"] == 40_000
+
+
+@pytest.mark.parametrize("stranger", [False, True])
+async def test_what_costs_nothing_is_for_callers_with_a_login(stranger: bool) -> None:
+    async with open_till() as at:
+        shop = Shop(at)
+        shop.free = True
+        request = _a_request(shop.endpoint)
+        request.idempotency_key = None
+        if stranger:
+            request.principal = STRANGER
+        answer, outcome = await shop.call(request)
+        assert (answer.is_error, outcome, shop.runs) == (
+            stranger,
+            "unpaid" if stranger else "ok",
+            not stranger,
+        )
+        assert request.unpaid is None or request.unpaid.refusal.reason == "login_required"
+
+
+def test_a_payment_for_what_has_failed_is_shown_with_the_failure() -> None:
+    paid, in_vain = {"success": True}, PaidInVain(tries=2)
+    assert with_payment_in_vain(in_vain, FAILED).meta == {
+        "io.ostiary/payment": {"paid": True, "retriesLeft": 2}
+    }
+    told = with_payment_in_vain(msgspec.structs.replace(in_vain, settlement=paid), FAILED)
+    assert told.meta is not None and told.meta["x402/payment-response"] == paid
 
 
 def test_only_what_was_paid_by_a_header_is_confirmed_in_one() -> None:
