@@ -138,10 +138,11 @@ async def test_what_was_taken_hold_of_ahead_is_taken_once_the_task_is_performed_
         assert await begin_ahead(request, shop.tool) is None
         assert ((await at.wallet(purse))["held"], request.price) == (10_000, an_offer().version)
         [charge] = await at.rows("charges")
-        assert (charge["id"], charge["fingerprint"]) == (
-            request.charge,
-            at.till.fingerprint("search", {"q": "x"}),
-        )
+        assert charge["fingerprint"] == at.till.fingerprint("search", {"q": "x"})
+        known = ("id", "call_id", "caller", "client_id", "grant_id", "wallet")
+        assert [charge[name] for name in known] == [
+            request.charge, "call_1", USER.key(), USER.client_id, USER.grant_id, purse
+        ]  # fmt: skip
         await release_ahead(request)
         assert ((await at.wallet(purse))["held"], request.charge) == (0, None)
         await release_ahead(request)
@@ -150,6 +151,16 @@ async def test_what_was_taken_hold_of_ahead_is_taken_once_the_task_is_performed_
         assert (answer.is_error, outcome) == (False, "ok")
         wallet = await at.wallet(purse)
         assert (wallet["balance"], wallet["held"]) == (40_000, 0)
+
+
+async def test_what_cannot_be_paid_for_becomes_no_task() -> None:
+    async with open_till() as at:
+        shop = Shop(at)
+        request = _a_request(shop.endpoint)
+        refusal = await begin_ahead(request, shop.tool)
+        assert refusal is not None and refusal.asks_payment and request.charge is None
+        shop.free = True
+        assert await begin_ahead(request, shop.tool) is None and request.charge is None
 
 
 async def test_a_call_that_asks_its_caller_first_holds_nothing_meanwhile() -> None:
@@ -282,6 +293,31 @@ async def test_a_call_that_was_paid_beforehand_and_cut_off_runs_again_once_its_c
         again, _ = await shop.call()
         assert not again.is_error and shop.runs == 2
         assert (await at.wallet(purse))["balance"] == 40_000
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("pays", [False, True])
+async def test_what_was_paid_by_a_header_is_confirmed_in_one_whatever_becomes_of_the_call(
+    pays: bool, fails: bool
+) -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        offer = an_offer(upfront=fails)
+        begun = await at.till.begin(a_call(), offer, Shown(payment=at.payment(offer) if pays else None))
+        assert isinstance(begun, Started)
+        at.till.hand_over(begun)
+        request = _request(begun)
+        request.header_version, request.unhurried, request.reached = 2, fails, True
+
+        async def run(_withheld: bool) -> tuple[ToolResult, str]:
+            return (FAILED if fails else ANSWER), "ok"
+
+        answer, _ = await charged(request, TOOL, at.till, {}, run)
+        receipt = (answer.meta or {}).get("x402/payment-response")
+        assert (receipt is not None) is pays
+        assert request.settled == (HeaderSettlement(settlement=receipt, version=2) if receipt else None)
+        assert fails or request.when_written.keywords["on_chain"] is pays
+        assert begun.call.patient is fails
 
 
 async def test_a_call_with_a_key_that_is_made_again_leads_to_its_answer_and_is_known_to_be_heard() -> None:
