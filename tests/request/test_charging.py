@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from auth.values.model import STRANGER, PrincipalKind
+from auth.values.model import ANONYMOUS, STRANGER, Principal, PrincipalKind
 from server.backends.base import BackendError, LogMessage, Paused, Progress
 from server.backends.outlets import Nobody, Withheld
 from server.mcp.errors import AgentTooSlow
@@ -335,15 +335,21 @@ async def test_a_call_with_a_key_that_is_made_again_leads_to_its_answer_and_is_k
         assert (await at.wallet(purse))["balance"] == 40_000
 
 
-@pytest.mark.parametrize("stranger", [False, True])
-async def test_what_costs_nothing_is_for_callers_with_a_login(stranger: bool) -> None:
+PAYER = msgspec.structs.replace(STRANGER, subject="payer:eip155:1:0xab", grant_id="grt_p")
+
+
+@pytest.mark.parametrize(
+    ("who", "stranger"), [(USER, False), (ANONYMOUS, False), (PAYER, False), (STRANGER, True)]
+)
+async def test_what_costs_nothing_is_for_callers_with_a_login_where_others_may_pay(
+    who: Principal, stranger: bool
+) -> None:
     async with open_till() as at:
         shop = Shop(at)
         shop.free = True
         request = _a_request(shop.endpoint)
         request.idempotency_key = None
-        if stranger:
-            request.principal = STRANGER
+        request.principal = who
         answer, outcome = await shop.call(request)
         assert (answer.is_error, outcome, shop.runs) == (
             stranger,
