@@ -212,7 +212,7 @@ class PersonPages:
             changes=state not in ("locked", "unclaimed", "altered"),
             ends=not person.only_owner,
             buttons=buttons,
-            today=terms.day_of(visit.now + 86_400_000),
+            today=terms.day_of(visit.now + terms.DAY),
         )
 
 

@@ -22,6 +22,7 @@ from server.admin.people import LONGEST
 from server.rights.selection import SelectableNames
 
 TOOLS_CHARACTERS: Final = 1_000
+DAY: Final[Millis] = 86_400_000
 
 
 class ScopeTick(msgspec.Struct, frozen=True, kw_only=True):

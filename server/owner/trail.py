@@ -41,7 +41,6 @@ STRETCHES: Final = 10  # of the table, for one page
 # Of the check, for one page: each answer has gone through some 20 000 rows.
 ANSWERS: Final = 20
 AGAIN: Final = MINUTE
-_DAY: Final = 86_400_000
 
 
 class TrailRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,7 +140,7 @@ class TrailPages:
         since, until = terms.read_day(asked.since), terms.read_day(asked.until)
         wanted = AuditFilter(
             since=since,
-            until=None if until is None else until + _DAY,
+            until=None if until is None else until + terms.DAY,
             events=KINDS[asked.kind].events,
             actor=actor,
             outcome=asked.outcome or None,
