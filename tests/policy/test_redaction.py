@@ -237,6 +237,7 @@ def test_of_each_pattern_of_the_sets_it_is_known_how_far_it_may_look(monkeypatch
         ("2223003122003222 and 2019202020212022", f"{CARD} and 2019202020212022"),
         ("4111111111111112 is mistyped", None),
         ("0000000000000000", None),
+        ("4111 1111 1111 00000091 x", None),  # 19 digits would be a card
         ("call 12345678901234567890123", None),
         (f"the key is {KEY}!", f"the key is {SECRET}!"),
         ("disk-encryption-is-configured-here", None),
@@ -306,6 +307,7 @@ async def test_every_card_is_found_that_a_pattern_for_one_alone_would_find() -> 
 def test_a_card_has_a_right_check_digit() -> None:
     assert is_card("4111111111111111") and is_card("6011111111111117")
     assert not is_card("4111111111111110") and not is_card("41111") and not is_card("1" * 16)
+    assert not is_card("6" * 13) and not is_card("4" * 17), "all of one digit"
 
 
 async def test_what_begins_in_one_piece_and_ends_in_the_next_is_found() -> None:
