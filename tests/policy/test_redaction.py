@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -287,6 +288,15 @@ async def test_what_the_sets_know(text: str, expected: str | None) -> None:
 )
 async def test_ordinary_numbers_stay(text: str) -> None:
     assert await Redactor([ALL]).text(text) == text
+
+
+@pytest.mark.parametrize("groups", ["4443", "4444", "44441", "44442", "44443", "465", "464", "445", "4333"])
+async def test_a_card_is_found_in_the_groups_that_are_printed_on_cards(groups: str) -> None:
+    lengths = [int(each) for each in groups]
+    blanks = "4" + "0" * (sum(lengths) - 3)
+    digits = iter(next(card for end in range(100) if is_card(card := f"{blanks}{end:02}")))
+    text = ".".join("".join(islice(digits, length)) for length in lengths)
+    assert await Redactor([ALL]).text(text) == (text if groups == "4443" else CARD)
 
 
 async def test_a_card_is_found_behind_any_number_of_other_numbers() -> None:
