@@ -293,8 +293,7 @@ async def test_ordinary_numbers_stay(text: str) -> None:
 @pytest.mark.parametrize("groups", ["4443", "4444", "44441", "44442", "44443", "465", "464", "445", "4333"])
 async def test_a_card_is_found_in_the_groups_that_are_printed_on_cards(groups: str) -> None:
     lengths = [int(each) for each in groups]
-    blanks = "4" + "0" * (sum(lengths) - 3)
-    digits = iter(next(card for end in range(100) if is_card(card := f"{blanks}{end:02}")))
+    digits = iter(next(filter(is_card, _numbers("4", sum(lengths)))))
     text = ".".join("".join(islice(digits, length)) for length in lengths)
     assert await Redactor([ALL]).text(text) == (text if groups == "4443" else CARD)
 
@@ -312,6 +311,23 @@ async def test_every_card_is_found_that_a_pattern_for_one_alone_would_find() -> 
         for mark in " -":
             card = f"{CARD_16[:cut]}{mark}{CARD_16[cut:]}"
             assert await Redactor([ALL]).text(f"x{card}y") == f"x{CARD}y"
+
+
+def _numbers(beginning: str, length: int) -> Iterator[str]:
+    """Yield those of which one has a right check digit."""
+    return (f"{beginning:0<{length - 1}}{end}" for end in range(10))
+
+
+@pytest.mark.parametrize("beginning", ["2131", "2200", "2204", "2221", "2720", "3", "4", "5", "6"])
+def test_a_card_begins_with_what_cards_begin_with(beginning: str) -> None:
+    assert any(map(is_card, _numbers(beginning, 16)))
+
+
+@pytest.mark.parametrize(
+    "beginning", ["0", "1", "2", "2130", "2132", "2199", "2205", "2220", "2721", "7", "8", "9"]
+)
+def test_no_card_begins_with_anything_else(beginning: str) -> None:
+    assert not any(map(is_card, _numbers(beginning, 16)))
 
 
 def test_a_card_has_a_right_check_digit() -> None:
