@@ -18,6 +18,7 @@ from server.acme.keeping import IssuedCertificate, KeepsCertificates, KeptOrder
 from server.acme.messages import AcmeAuthorization, AcmeChallenge, AcmeProblem, CertificateOrder, understood
 from server.acme.proofs import Proofs
 from server.acme.troubles import HTTP, TLS_ALPN, CertificateTrouble, trouble
+from server.shortened import short_name
 
 # An authority looks from several places, and may have a queue.
 PROOF_SECONDS: Final = 180.0
@@ -155,7 +156,7 @@ class Ordering:
                 authorization, _ = await self._authority.look(url, AcmeAuthorization, self._account)
                 name = authorization.identifier.value.lower()
                 if name not in wanted.names:
-                    raise _strange(f"{name[:100]!r} to be proved, which was not ordered")
+                    raise _strange(f"{short_name(name)!r} to be proved, which was not ordered")
                 if authorization.status == "valid":
                     continue
                 challenge = _challenge(authorization, way)

@@ -10,6 +10,7 @@ import msgspec
 
 from auth.values.db import JobStore
 from server.admin.control import CommandRefused, Handler, ListPage
+from server.shortened import short_name
 from server.store.jobs import Store
 from server.trust import logins
 from server.trust.definitions import KINDS, MAX_KEPT, DefinitionKey, seal_of
@@ -85,7 +86,7 @@ class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
         large = [each.key.name for each in self._desk.withheld(upstream, keys) if not each.is_whole]
         if keys is not None and large:
             raise CommandRefused(
-                f"nobody can be shown the whole of what is larger than {MAX_KEPT // 1024} KiB, so it is not accepted: {large[0][:100]}",
+                f"nobody can be shown the whole of what is larger than {MAX_KEPT // 1024} KiB, so it is not accepted: {short_name(large[0])}",
                 'leave it out: tools = ["!NAME"] of the upstream',
             )
         try:
@@ -230,7 +231,7 @@ def _none_missing(
 ) -> None:
     missing = [key for key in keys or () if key not in {each.key for each in waiting}]
     if missing:
-        named = ", ".join(f"{key.kind} {key.name[:100]}" for key in missing[:5])
+        named = ", ".join(f"{key.kind} {short_name(key.name)}" for key in missing[:5])
         raise CommandRefused(
             f"{upstream.key} has nothing of this name that waits to be accepted: {named}", LIST
         )

@@ -40,6 +40,7 @@ from server.mcp.results import ToolResult
 from server.outgoing.failures import DeadlinePassed
 from server.settings.headers import address_problem
 from server.settings.secret import Secret
+from server.shortened import short_name
 from server.surrogates import decode_mended
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class ChatBackend:
     async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
         """One message, one reply. Raises `BackendError` where the agent could not be asked or did not answer well."""
         if call.tool != self._tool.name:
-            raise BackendError(f"unknown tool: {call.tool[:100]}")
+            raise BackendError(f"unknown tool: {short_name(call.tool)}")
         fresh = self._names.make(call.subject, self._random(ENTROPY_BYTES))
         turn = read_turn(call, names=self._names if self._bound else None, fresh=fresh, agents=self._agents)
         if isinstance(turn, ToolResult):

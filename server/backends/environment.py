@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from server.settings.secret import read_secret
+from server.shortened import short_name
 
 if TYPE_CHECKING:
     from server.backends.landlock import ForbiddenPaths
@@ -49,7 +50,7 @@ def environment_problems(written: Written) -> list[tuple[str, str]]:
     if len(written) > VARIABLES:
         found.append(("environment", f"has more than {VARIABLES} entries"))
     found += [
-        ("environment", f"{name[:64]!r} is not the name of a variable")
+        ("environment", f"{short_name(name)!r} is not the name of a variable")
         for name in written
         if not _NAME.fullmatch(name)
     ]

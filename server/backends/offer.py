@@ -15,6 +15,7 @@ from msgspec import Meta, Raw
 
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool, ToolExecution
 from server.mcp.schema import BadTool, ToolSchema
+from server.shortened import short_name
 
 CATALOG_BYTES: Final = 4 * 1024 * 1024
 ENTRIES: Final = 1000  # of one kind; no client shows and no model reads as many
@@ -109,5 +110,5 @@ def _check_names(what: str, names: Iterable[str], longest: int = NAME_CHARACTERS
         if not name or len(name) > longest:
             raise BadOffer(f"it offers a {what} whose name is empty or longer than {longest} characters")
         if name in seen:
-            raise BadOffer(f"it offers the {what} {name[:100]} twice")
+            raise BadOffer(f"it offers the {what} {short_name(name)} twice")
         seen.add(name)

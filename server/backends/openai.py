@@ -49,6 +49,7 @@ from server.mcp.results import ToolResult
 from server.outgoing.failures import DeadlinePassed
 from server.settings.headers import REFERENCE, address_problem
 from server.settings.secret import Secret
+from server.shortened import short_name
 
 if TYPE_CHECKING:
     from server.paying.payer import PaidCall, Payer
@@ -196,7 +197,7 @@ class OpenAIBackend:
         """One message, one reply. Raises `BackendError` where the model could not be asked or did not answer well;
         then, and when it is cancelled, the conversation is what it was before."""
         if call.tool != self._tool.name:
-            raise BackendError(f"unknown tool: {call.tool[:100]}")
+            raise BackendError(f"unknown tool: {short_name(call.tool)}")
         fresh = self._names.make(call.subject, self._random(ENTROPY_BYTES))
         turn = read_turn(call, names=self._names, fresh=fresh)
         if isinstance(turn, ToolResult):

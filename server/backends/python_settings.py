@@ -13,6 +13,7 @@ from msgspec import Meta
 from server.backends.base import SECRET_HEADERS
 from server.backends.environment import environment_problems
 from server.backends.offer import LONGEST_SECONDS
+from server.shortened import short_name
 
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _MODULE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -60,7 +61,7 @@ def problems(config: PythonConfig, *, frozen: bool = getattr(sys, "frozen", Fals
         found.append(("module", 'is not the name of a module; write e.g. "company.agent", or set file'))
     for name in config.pass_headers:
         if not _HEADER.fullmatch(name):
-            found.append(("pass_headers", f"{name[:100]!r} is not the name of a header"))
+            found.append(("pass_headers", f"{short_name(name)!r} is not the name of a header"))
         elif name.lower() in SECRET_HEADERS:
             found.append(
                 ("pass_headers", f"{name} is never passed on, because it lets somebody in; leave it out")

@@ -23,6 +23,7 @@ from server.backends.base import (
 from server.backends.lines import CallFailed
 from server.mcp.messages import Content, PromptMessage, ResourceContents
 from server.mcp.results import CompletionResult, PromptResult, ToolResult
+from server.shortened import short_reason
 
 SHOWN_CHARACTERS: Final = 2000  # of what an author says about a failure
 COMPLETIONS: Final = 100
@@ -125,4 +126,4 @@ def _shaped(result: Raw, shape: type[T]) -> T:
 
 
 def _no_result(error: Exception) -> BackendError:
-    return BackendError(f"the agent gave a result that is none: {str(error)[:200]}")
+    return BackendError(f"the agent gave a result that is none: {short_reason(error)}")

@@ -12,6 +12,8 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from server.shortened import short_name
+
 WORD: Final = re.compile(
     r"(string|integer|number|boolean|object|array)(\[\])?(\?)?(?:\s*:\s*(.*\S))?\s*", re.DOTALL
 )
@@ -54,7 +56,7 @@ def _property(name: str, said: object) -> tuple[dict[str, Any], bool]:
         word = WORD.fullmatch(said)
         if word is None:
             raise BadShortSchema(
-                f'{name[:64]}: is none of {WORDS}; write e.g. "string" or "integer?: how many"'
+                f'{short_name(name)}: is none of {WORDS}; write e.g. "string" or "integer?: how many"'
             )
         kind, several, optional, description = word.groups()
         schema: dict[str, Any] = {"type": kind}
@@ -66,12 +68,14 @@ def _property(name: str, said: object) -> tuple[dict[str, Any], bool]:
     if isinstance(said, list):
         choices = cast("list[object]", said)
         if not choices or not all(isinstance(choice, str) for choice in choices):
-            raise BadShortSchema(f'{name[:64]}: is no choice; write a list of texts, e.g. ["low", "high"]')
+            raise BadShortSchema(
+                f'{short_name(name)}: is no choice; write a list of texts, e.g. ["low", "high"]'
+            )
         return {"type": "string", "enum": choices}, False
     if isinstance(said, Mapping):
         own = dict(cast("Mapping[str, Any]", said))
         return own, own.pop("optional", False) is True or "default" in own
-    raise BadShortSchema(f'{name[:64]}: is none of {WORDS}; write e.g. "string"')
+    raise BadShortSchema(f'{short_name(name)}: is none of {WORDS}; write e.g. "string"')
 
 
 def with_defaults(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -19,6 +19,7 @@ from server.client.forms import BadValue, FormField, nothing, parse, parse_numbe
 from server.client.questions import DECLINED, FormQuestion, Mode, PageQuestion, Question, accepted
 from server.client.server_info import ServerInfo
 from server.client.wire import host_of
+from server.shortened import short_name
 
 HOW_TO_ANSWER: Final = "enter takes what is in [ ], ctrl-d declines, ctrl-c ends the call"
 # A screenful or two. What is cut off is said to be.
@@ -40,7 +41,9 @@ class GivenAnswers:
         for word in words:
             path, equals, value = word.partition("=")
             if not equals or not path:
-                raise Misuse(f"--answer takes field=value, not “{word[:60]}”", hint="ostiary call --help")
+                raise Misuse(
+                    f"--answer takes field=value, not “{short_name(word)}”", hint="ostiary call --help"
+                )
             self._left.append((path, value))
 
     @property
@@ -162,7 +165,7 @@ def _value(field: FormField, text: str) -> Any:
     try:
         return parse(field, text)
     except BadValue as error:
-        raise Misuse(f"--answer {field.name[:60]}: {error}") from None
+        raise Misuse(f"--answer {short_name(field.name)}: {error}") from None
 
 
 def _is_complete(question: FormQuestion, given: Mapping[str, Any]) -> bool:

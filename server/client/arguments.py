@@ -12,6 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from server.client.errors import ClientError
+from server.shortened import short_name
 
 
 class UnusableArguments(ClientError):
@@ -28,7 +29,7 @@ def from_words(tool: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
-            raise UnusableArguments(f"“{word[:60]}” is not key=value", hint=usage(tool))
+            raise UnusableArguments(f"“{short_name(word)}” is not key=value", hint=usage(tool))
         if key in arguments:
             raise UnusableArguments(f"{key} is given twice", hint="a list is written as JSON: key='[1, 2]'")
         if key not in properties and closed:

@@ -15,6 +15,7 @@ import msgspec
 from server.client.address import complete
 from server.client.errors import ClientError, TokenFileError
 from server.private_file import MAX_FILE, PrivateFile
+from server.shortened import short_name
 
 FORMAT: Final = 1
 # No dot, no colon and not only digits: a name is never mistaken for a host or a port.
@@ -36,7 +37,7 @@ def check_name(name: str) -> str:
     """`name`, if it may be one. Raises `PlacesError`."""
     if not _NAME.fullmatch(name) or name in RESERVED:
         raise PlacesError(
-            f"“{name[:60]}” cannot be the name of a server",
+            f"“{short_name(name)}” cannot be the name of a server",
             hint="small letters, digits, - and _; at least one letter, at most 48 in all",
         )
     return name

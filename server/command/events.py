@@ -16,6 +16,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from server.backends.base import LogLevel
 from server.backends.lines import BrokenLine
+from server.shortened import short_reason
 
 MESSAGE_CHARACTERS: Final = 4000  # of progress, and of a failure
 ID: Final = Meta(min_length=1, max_length=64)
@@ -145,7 +146,7 @@ def read_said(line: bytes) -> Said | None:
     except (ValueError, RecursionError) as error:
         # Which key, never what was there.
         raise BrokenLine(
-            f"the event {named.event[:40]} is not as it should be: {str(error)[:200]}"
+            f"the event {named.event[:40]} is not as it should be: {short_reason(error)}"
         ) from error
 
 

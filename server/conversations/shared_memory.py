@@ -21,6 +21,7 @@ from server.conversations import conversation_rows
 from server.conversations.conversation_rows import ConversationRow, KeptConversation
 from server.observe.log import Logger
 from server.repeats.answers import AnswerVault
+from server.shortened import short_reason
 from server.store.jobs import Store, StoreError
 
 # How often others may have gone on with it in the moment in which it is written.
@@ -67,7 +68,7 @@ class AgentMemory:
         try:
             self._take(conversation, id_hash, await shared.store.read(job))
         except StoreError as problem:
-            shared.log.warning("conversation.not_known", reason=str(problem)[:200])
+            shared.log.warning("conversation.not_known", reason=short_reason(problem))
             raise BackendError(_NOT_KNOWN) from problem
 
     async def add(self, conversation: ChatHistory, said: str, answered: str) -> None:
@@ -86,7 +87,7 @@ class AgentMemory:
                 known, conversation.version = kept.version, 0
             why = "others went on with it again and again"
         except StoreError as problem:
-            why = str(problem)[:200]
+            why = short_reason(problem)
         shared.log.warning("conversation.not_kept", reason=why)
 
     async def _kept(self, conversation: ChatHistory, id_hash: str, known: int) -> KeptConversation:
@@ -113,7 +114,7 @@ class AgentMemory:
         try:
             return _decode(self._shared.vault.open_bytes(id_hash, sealed))
         except ValueError as problem:  # msgspec's is one
-            self._shared.log.warning("conversation.unreadable", reason=str(problem)[:200])
+            self._shared.log.warning("conversation.unreadable", reason=short_reason(problem))
             return ()
 
     def _id_hash(self, conversation: ChatHistory) -> str:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from server.gateway.meta import NOT_PASSED
+from server.shortened import short_name
 
 _TRACEPARENT: Final = "traceparent"
 _TRACESTATE: Final = "tracestate"
@@ -34,12 +35,12 @@ _decode: Final = msgspec.json.Decoder(_Came).decode
 def meta_problems(words: Sequence[str]) -> list[tuple[str, str]]:
     """(key, what is wrong and what to write)."""
     found = [
-        ("meta", f"{word[:64]!r} is between a caller and this server, and never goes on; leave it out")
+        ("meta", f"{short_name(word)!r} is between a caller and this server, and never goes on; leave it out")
         for word in words
         if word == _TOKEN or word.startswith(NOT_PASSED)
     ]
     found += [
-        ("meta", f"{word[:64]!r} selects nothing; write a key, or a prefix with /* behind it")
+        ("meta", f"{short_name(word)!r} selects nothing; write a key, or a prefix with /* behind it")
         for word in words
         if "*" in word and (not word.endswith("/*") or "*" in word[:-1] or len(word) < 3)
     ]

@@ -17,6 +17,7 @@ from server.gateway.http_wire import EVENTS, HttpWire, UpstreamSessionLost, line
 from server.gateway.link import UpstreamTells
 from server.gateway.messages import MESSAGE_BYTES, UpstreamRefusal, request_message
 from server.observe.log import Logger
+from server.shortened import short_reason
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
@@ -70,7 +71,7 @@ class HttpChanges:
                 if not await listen():
                     return
             except (BackendError, UpstreamRefusal, UpstreamSessionLost) as error:
-                self._log.debug("upstream.not_listening", agent=self._name, reason=str(error)[:200])
+                self._log.debug("upstream.not_listening", agent=self._name, reason=short_reason(error))
             if trio.current_time() - begun > LONGEST_PAUSE_SECONDS:
                 pause = FIRST_PAUSE_SECONDS
             await trio.sleep(pause)

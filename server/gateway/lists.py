@@ -24,6 +24,7 @@ from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool, ToolEx
 from server.mcp.schema import BadTool, ToolSchema
 from server.mcp.uri_template import BadTemplate, UriTemplate
 from server.observe.log import Logger
+from server.shortened import short_name, short_reason
 
 T = TypeVar("T", Tool, Resource, ResourceTemplate, Prompt)
 
@@ -133,7 +134,7 @@ def _entries(
                 raise _LeftOut("it is there twice")
             found[called] = check(entry)
         except (ValueError, RecursionError, _LeftOut) as error:
-            out.append(f"{called[:100]}: {str(error)[:200]}")
+            out.append(f"{short_name(called)}: {short_reason(error)}")
     if out:
         log.warning("upstream.left_out", agent=name, kind=kind, count=len(out), which=out[:SHOWN])
     return list(found.values())

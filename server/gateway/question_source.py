@@ -19,6 +19,7 @@ from server.gateway.settings import McpConfig
 from server.mcp.questions import MAX_MESSAGE, BadQuestion, Question, check_question
 from server.observe.log import Logger
 from server.observe.visible import clean
+from server.shortened import short_name
 
 _CUT: Final = "…"
 
@@ -85,9 +86,9 @@ class QuestionSource:
         kept = parts.scheme == "https" or (own and self._plain) or is_loopback(url)
         if not kept or not (own or host in self._listed):
             raise self._refusal(
-                f"wants a page of another host opened ({host[:100]}), which nobody is asked: the owner of this server can allow it"
+                f"wants a page of another host opened ({short_name(host)}), which nobody is asked: the owner of this server can allow it"
                 " with question_hosts",
-                host=host[:100],
+                host=short_name(host),
             )
         return parts.netloc
 

@@ -31,6 +31,7 @@ from server.gateway.messages import (
 from server.gateway.meta import passed_on
 from server.mcp.messages import Content, ResourceContents
 from server.mcp.results import CompletionResult, PromptResult, ToolResult
+from server.shortened import short_reason
 
 LEGACY_NOT_FOUND: Final = -32002
 PAYMENT_REQUIRED: Final = "payment_required"  # a kind of result
@@ -144,4 +145,4 @@ def error_of(refusal: UpstreamRefusal, *, about: str) -> BackendError:
 
 
 def _none(error: Exception) -> UpstreamFailure:
-    return UpstreamFailure("gave a result that is none", more=f": {str(error)[:200]}")
+    return UpstreamFailure("gave a result that is none", more=f": {short_reason(error)}")

@@ -15,7 +15,7 @@ from server.backends.wallet import PayConfig, pay_problems
 from server.gateway.carried import TRACE_CONTEXT, meta_problems
 from server.gateway.identity import NO_OAUTH, IdentityKind, UpstreamOAuth, identity_problems
 from server.outgoing.fetch import url_problem
-from server.settings.headers import header_problems
+from server.shortened import short_name
 
 # Said by us in every message, or about the connection itself.
 OWN_HEADERS: Final = frozenset(
@@ -134,10 +134,13 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def what(self) -> str:
         """What its owner knows it by; holds nothing secret."""
-        if self.id:
-            return self.id
+        return self.id or self.place
+
+    @property
+    def place(self) -> str:
+        """Where it is; holds nothing secret."""
         if self.command:
-            return self.command[0].rpartition("/")[2][:100]
+            return short_name(self.command[0].rpartition("/")[2])
         return self.tcp or self.url.partition("?")[0][:200]
 
 
@@ -181,7 +184,7 @@ def problems(config: McpConfig) -> list[tuple[str, str]]:
         sends_authorization=config.sends_authorization,
     )
     found += [
-        ("question_hosts", f"{host[:64]!r} is no host; write its name alone, in lower case")
+        ("question_hosts", f"{short_name(host)!r} is no host; write its name alone, in lower case")
         for host in config.question_hosts
         if not HOST.fullmatch(host)
     ]
@@ -209,7 +212,20 @@ def _mark_up_problems(config: McpConfig) -> list[tuple[str, str]]:
 
 
 def _header_problems(config: McpConfig) -> list[tuple[str, str]]:
-    found = header_problems(config.headers, OWN_HEADERS, {"authorization"} if config.token else frozenset())
+    found: list[tuple[str, str]] = []
+    if len(config.headers) > HEADERS:
+        found.append(("headers", f"has more than {HEADERS} entries"))
+    seen = {"authorization"} if config.token else set[str]()
+    for name, value in config.headers.items():
+        if not HEADER_NAME.fullmatch(name):
+            found.append(("headers", f"{short_name(name)!r} is not a header name"))
+        elif name.lower() in OWN_HEADERS:
+            found.append((f"headers.{name}", "is set by the server itself; leave it out"))
+        elif name.lower() in seen:
+            found.append((f"headers.{name}", "is there twice"))
+        elif not sendable(value):
+            found.append((f"headers.{name}", "must be plain ASCII text, env:NAME or file:/path"))
+        seen.add(name.lower())
     if config.token and not config.token.startswith(("env:", "file:")):
         found.append(("token", "is not a reference; write env:NAME or file:/path"))
     return found
@@ -219,13 +235,13 @@ def _name_problems(config: McpConfig) -> list[tuple[str, str]]:
     found = [
         (
             "tools",
-            f"{word[:64]!r} selects nothing; write names of tools, with * for any characters and ! before what is not",
+            f"{short_name(word)!r} selects nothing; write names of tools, with * for any characters and ! before what is not",
         )
         for word in config.tools
         if not TOOL.fullmatch(word)
     ]
     found += [
-        (f"rename.{old[:64]}", "is no name of a tool; write 1 to 64 of A-Z a-z 0-9 _ . -")
+        (f"rename.{short_name(old)}", "is no name of a tool; write 1 to 64 of A-Z a-z 0-9 _ . -")
         for old, new in config.rename.items()
         if not NAME.fullmatch(new)
     ]

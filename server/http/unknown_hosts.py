@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from server.observe.log import Logger
+from server.shortened import short_name
 
 TOLD_AGAIN_SECONDS: Final = 3600.0
 # In so many seconds. A machine has few names that people mean.
@@ -30,4 +31,4 @@ class UnknownHosts:
             return
         self._told[name] = now
         hint = "set issuer to the address that callers type, or add the name to allowed_hosts"
-        self._log.warning("http.unknown_host", host=name[:100], hint=hint)
+        self._log.warning("http.unknown_host", host=short_name(name), hint=hint)

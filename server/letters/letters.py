@@ -25,6 +25,7 @@ from server.limits.rates import rate
 from server.limits.table import RateTable
 from server.observe.log import Logger
 from server.sealing import NotSealedHere, Sealer
+from server.shortened import short_reason
 from server.store.jobs import Store, StoreBroken, StoreDb, StoreError
 
 KEY_PURPOSE: Final = "letters"
@@ -212,7 +213,7 @@ class Letters:
                 await self._store.write(job)
             except StoreError as problem:
                 in_doubt |= isinstance(problem, StoreBroken)
-                self._log.warning("letter.not_written", reason=str(problem)[:200], letters=len(letters))
+                self._log.warning("letter.not_written", reason=short_reason(problem), letters=len(letters))
             else:
                 self._swept_at = now if swept else self._swept_at
                 self.written += len(letters)
@@ -306,7 +307,7 @@ class Letters:
                 "letter.not_understood",
                 kind=letter.kind,
                 node=letter.node,
-                reason=str(problem)[:200],
+                reason=short_reason(problem),
                 hint="it is of a node of another version, and is passed over",
             )
 

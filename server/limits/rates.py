@@ -11,6 +11,8 @@ from typing import Final
 
 import msgspec
 
+from server.shortened import short_name
+
 SECOND: Final = 1_000_000_000
 # What somebody does in ten seconds they may do at once: a model that calls several tools in one go is no flood.
 BURST_SECONDS: Final = 10
@@ -46,7 +48,7 @@ def parse_rate(text: str) -> Rate | None:
         return None
     match = _RATE.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text[:40]!r} is no rate; write {RATE_WORDS}")
+        raise ValueError(f"{short_name(text)!r} is no rate; write {RATE_WORDS}")
     count, unit, burst = match.groups()
     return rate(int(count), _WHILE[unit], None if burst is None else int(burst), text=f"{count}/{unit}")
 
@@ -61,11 +63,7 @@ def decide(used_until: int, now: int, rate: Rate) -> tuple[int, int]:
 
     In any time at most as many go on as the rate allows in it, and the burst. A clock that is set back keeps nobody waiting for longer
     than if everything had just been used up."""
-    ahead = used_until - now
-    if ahead < 0:
-        ahead = 0
-    elif ahead > rate.room:
-        ahead = rate.room
+    ahead = min(max(used_until - now, 0), rate.room)
     wait = ahead + rate.step - rate.room
     if wait > 0:
         return now + ahead, wait

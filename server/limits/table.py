@@ -54,7 +54,7 @@ class RateTable:
         used_until = self._used.get(key)
         if used_until is None:
             key = self._place_for(key, now)
-            used_until = self._used.get(key, 0)
+            used_until = self._used.get(key, now)
         self._used[key], wait = decide(used_until, now, self.rate)
         return wait
 

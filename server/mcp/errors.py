@@ -13,6 +13,7 @@ from typing import Any, Final, Self, cast
 import msgspec
 
 from server.counted import counted
+from server.shortened import short_name
 
 # Of what an agent says about a failure: a message, not a dump.
 MAX_SAID: Final = 2000
@@ -43,7 +44,7 @@ class InvalidRequest(McpError):
 
 class MethodNotFound(McpError):
     def __init__(self, method: str, why: str = "") -> None:
-        super().__init__(f"method not found: {method[:100]}{why}")
+        super().__init__(f"method not found: {short_name(method)}{why}")
 
 
 class BadEnvelope(McpError):
@@ -66,12 +67,12 @@ class UnknownTool(McpError):
     """No such tool, or none that this caller may know of. `why`: what there is to say of its absence."""
 
     def __init__(self, name: str, why: str = "") -> None:
-        super().__init__(why or f"unknown tool: {name[:100]}")
+        super().__init__(why or f"unknown tool: {short_name(name)}")
 
 
 class UnknownPrompt(McpError):
     def __init__(self, name: str) -> None:
-        super().__init__(f"unknown prompt: {name[:100]}")
+        super().__init__(f"unknown prompt: {short_name(name)}")
 
 
 class UnknownResource(McpError):

@@ -20,6 +20,7 @@ from server.mcp.schema import BadTool, ToolSchema
 from server.mcp.uri_template import BadTemplate, UriTemplate
 from server.mcp.versions import REVISIONS
 from server.mock.conditions import BadCondition, Condition, When
+from server.shortened import short_name
 
 _ANNOTATIONS: Final = ToolAnnotations.__struct_encode_fields__
 DOCUMENT_BYTES: Final = 16 * 1024 * 1024
@@ -202,7 +203,9 @@ def _annotation_problem(document: Any) -> str:
                 instead = (
                     f"did you mean {plain[near[0]]}?" if near else f"there are {', '.join(_ANNOTATIONS)}"
                 )
-                return f'the tool {str(tool.name)[:100]}: "{name[:100]}" is no annotation; {instead}'
+                return (
+                    f'the tool {short_name(str(tool.name))}: "{short_name(name)}" is no annotation; {instead}'
+                )
     return ""
 
 
@@ -228,7 +231,7 @@ def check_mock(document: MockDocument) -> None:
         try:
             ToolSchema(offered(tool))
         except (BadTool, BadShortSchema) as error:
-            raise BadMock(f"the tool {tool.name[:100]}: {error}") from error
+            raise BadMock(f"the tool {short_name(tool.name)}: {error}") from error
         _check_scenarios(tool.scenarios, f"the tool {tool.name}", DEPTH)
     for template in document.resource_templates:
         try:

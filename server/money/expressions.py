@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast
 
 from server.money.amounts import MOST, ONE, Micros
+from server.shortened import short_name
 
 MAX_CHARACTERS: Final = 500
 MAX_PARTS: Final = 120  # of the tree
@@ -201,7 +202,7 @@ def _divides(node: ast.expr) -> bool:
 
 def _value(given: _Given, name: str) -> Any:
     if given.get(name) is None:
-        raise NoPrice(f"the price depends on {name[:60]}, which is not given")
+        raise NoPrice(f"the price depends on {short_name(name)}, which is not given")
     return given[name]
 
 

@@ -35,6 +35,7 @@ from server.outgoing.failures import DeadlinePassed, FetchFailed, NotConnected
 from server.outgoing.fetch import Fetcher, header_line, url_problem
 from server.settings.headers import read_headers
 from server.settings.secret import Secret, SecretUnreadable, read_secret
+from server.shortened import short_name
 
 # Far more than a model can choose among; whoever has more of them selects.
 MAX_TOOLS: Final = 1_000
@@ -93,7 +94,7 @@ class OpenApiBackend:
         """One request. Raises `BackendError` where it could not be made."""
         offered = self._tools.get(call.tool)
         if offered is None:
-            raise BackendError(f"the API has no tool {call.tool[:100]}")
+            raise BackendError(f"the API has no tool {short_name(call.tool)}")
         deadline = trio.current_time() + self._config.deadline_seconds
         try:
             result = await self._exchange(offered, call, deadline)
@@ -328,7 +329,9 @@ def _refuse_our_names(request: PreparedRequest, ours: frozenset[tuple[Where, str
         for pair in given:
             name = unquote(pair.partition("=")[0])
             if (where, same_name(name)) in ours:
-                raise Unsendable(f"{name[:60]}: is the name of what this API is called with; leave it out")
+                raise Unsendable(
+                    f"{short_name(name)}: is the name of what this API is called with; leave it out"
+                )
 
 
 def open_api(config: OpenApiConfig, *, name: str, log: Logger) -> OpenApiBackend:

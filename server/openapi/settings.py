@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from server.outgoing.fetch import url_problem
-from server.settings.headers import OWN_HEADERS, REFERENCE, header_problems
+from server.shortened import short_name
 
 REMOTE: Final = re.compile(r"https?://")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}").fullmatch
@@ -112,8 +112,16 @@ def problems(config: OpenApiConfig) -> list[tuple[str, str]]:
     for name, value in config.credentials.items():
         secret = value if isinstance(value, str) else value.client_secret
         if not REFERENCE.fullmatch(secret):
-            found.append((f"credentials.{name[:64]}", "must be a reference; write env:NAME or file:/path"))
+            found.append(
+                (f"credentials.{short_name(name)}", "must be a reference; write env:NAME or file:/path")
+            )
         if not isinstance(value, str) and (problem := url_problem(value.token_url)):
-            found.append((f"credentials.{name[:64]}.token_url", problem))
-    found += header_problems(config.headers, OWN_HEADERS | {"cookie"})
+            found.append((f"credentials.{short_name(name)}.token_url", problem))
+    for name, value in config.headers.items():
+        if not HEADER_NAME.fullmatch(name):
+            found.append(("headers", f"{short_name(name)!r} is not a header name"))
+        elif name.lower() in OWN_HEADERS | {"cookie"}:
+            found.append((f"headers.{name}", "is set by the server itself; leave it out"))
+        elif not value or not value.isascii() or not value.isprintable() or value != value.strip():
+            found.append((f"headers.{name}", "must be plain ASCII text, env:NAME or file:/path"))
     return found

@@ -24,6 +24,7 @@ from server.outgoing.failures import DeadlinePassed, FetchFailed, TooLarge
 from server.outgoing.pool import SLOT_SECONDS, ConnectionPool
 from server.outgoing.response_head import ResponseHead
 from server.outgoing.trust import system_trust, trust_in
+from server.shortened import short_name
 
 USER_AGENT: Final = f"ostiary/{__version__}"
 URL_CHARACTERS: Final = 2048
@@ -56,7 +57,7 @@ def url_problem(url: str) -> str | None:
 def header_line(name: str, value: str) -> bytes:
     """One line of a request's head. Raises `ValueError` for what would be more, or something else, than that line."""
     if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-        raise ValueError(f"the header {name[:64]!r} cannot be sent")
+        raise ValueError(f"the header {short_name(name)!r} cannot be sent")
     return f"{name}: {value}\r\n".encode("ascii")
 
 

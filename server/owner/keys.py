@@ -18,7 +18,6 @@ from auth.people.users import User
 from auth.tokens import api_keys
 from auth.values import scopes
 from auth.values.db import Db
-from auth.values.model import Millis
 from auth.values.wire import WireReply
 from auth.visit import PageVisit, Parts
 from server.admin.api_keys import ApiKeyAdmin, user_id_of
@@ -32,7 +31,6 @@ from server.rights.selection import SelectableNames
 
 NEW: Final = "/account/keys/new"
 PURPOSE: Final = "owner keys"
-_DAY: Final[Millis] = 86_400_000
 NEVER: Final = "never"
 # For how long a key lasts, in days. Whoever makes one says so: for ever is never what was left out.
 LASTS: Final[Mapping[str, str]] = MappingProxyType(
@@ -173,4 +171,4 @@ def _arguments(form: NewKeyForm, may: ReadChoice, session: BrowserSession) -> di
         arguments["tools"] = form.tools
     if form.lasts == NEVER:
         return {**arguments, "never": True}
-    return {**arguments, "lasts_ms": int(form.lasts) * _DAY}
+    return {**arguments, "lasts_ms": int(form.lasts) * terms.DAY}

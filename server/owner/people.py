@@ -33,7 +33,6 @@ PURPOSE: Final = "owner people"
 INVITE: Final = f"{navigation.PEOPLE}/new"
 SHOWN: Final = 50
 SEARCHED: Final = 80
-_DAY: Final[Millis] = 86_400_000
 # For how long an invitation waits, in days.
 WAITS: Final[Mapping[str, str]] = {"1": "a day", "3": "3 days", "7": "a week", "30": "30 days"}
 USUAL_WAIT: Final = "3"
@@ -144,13 +143,13 @@ class PeoplePages:
             problems["name"] = fit.sentence
         if wait not in WAITS:
             wait = USUAL_WAIT
-        again = partial(self._form, visit, name=typed[:200], wait=wait)
+        again = partial(self._form, visit, name=typed, wait=wait)
         if problems:
             return again(msgspec.structs.replace(read.form, problems=problems))
         asked = await proving.ask(visit, session, f"to invite {name}", back=navigation.PEOPLE)
         if asked is not None:
             return asked
-        arguments = {**read.arguments, "name": typed, "link_ms": int(wait) * _DAY}
+        arguments = {**read.arguments, "name": typed, "link_ms": int(wait) * terms.DAY}
         try:
             made = await self.admin(visit, partial(_not_invited, name=name)).invite(
                 arguments, session.user.id
@@ -169,7 +168,7 @@ class PeoplePages:
             name=name,
             wait=wait,
             waits=WAITS,
-            today=terms.day_of(visit.now + _DAY),
+            today=terms.day_of(visit.now + terms.DAY),
         )
 
 

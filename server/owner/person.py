@@ -208,7 +208,7 @@ class PersonPages:
         return show_link(visit, made)
 
     async def _find(self, visit: PageVisit, user_id: str) -> ListedPerson | None:
-        return await self._parts.store.read(partial(_by_id, user_id=user_id[:100], now=visit.now))
+        return await self._parts.store.read(partial(_by_id, user_id=user_id, now=visit.now))
 
     async def _page(
         self, visit: PageVisit, session: BrowserSession, person: ListedPerson, form: TermsForm | None = None
@@ -247,7 +247,7 @@ class PersonPages:
             changes=state not in ("locked", "unclaimed", "altered"),
             ends=not person.only_owner,
             buttons=buttons,
-            today=terms.day_of(visit.now + 86_400_000),
+            today=terms.day_of(visit.now + terms.DAY),
         )
 
 
@@ -281,7 +281,7 @@ def _still(
 def _terms_of(user: User) -> str:
     """What tells these bounds from others."""
     said = "\n".join((user.scope, user.tools, str(user.expires_at)))
-    return hashlib.sha256(said.encode()).hexdigest()[:24]
+    return hashlib.sha256(said.encode()).hexdigest()
 
 
 def _by_id(db: Db, *, user_id: str, now: int) -> ListedPerson | None:

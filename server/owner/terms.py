@@ -23,6 +23,7 @@ from server.owner.choices import ChoiceForm, ReadChoice
 from server.rights.selection import SelectableNames
 
 TOOLS_CHARACTERS: Final = 1_000
+DAY: Final[Millis] = 86_400_000
 
 
 class TermsForm(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,7 +41,6 @@ STRETCHES: Final = 10  # of the table, for one page
 # Of the check, for one page: each answer has gone through some 20 000 rows.
 ANSWERS: Final = 20
 AGAIN: Final = MINUTE
-_DAY: Final = 86_400_000
 
 
 class TrailRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,11 +69,11 @@ class _Asked:
     def of(cls, visit: PageVisit) -> _Asked:
         kind, outcome = visit.query("kind"), visit.query("outcome")
         return cls(
-            who=visit.query("who").strip()[:200],
+            who=visit.query("who").strip(),
             kind=kind if kind in KINDS else "",
             outcome=outcome if outcome in ("ok", "refused") else "",
-            since=visit.query("since")[:20],
-            until=visit.query("until")[:20],
+            since=visit.query("since"),
+            until=visit.query("until"),
         )
 
     def address(self, at: int | None = None) -> str:
@@ -141,7 +140,7 @@ class TrailPages:
         since, until = terms.read_day(asked.since), terms.read_day(asked.until)
         wanted = AuditFilter(
             since=since,
-            until=None if until is None else until + _DAY,
+            until=None if until is None else until + terms.DAY,
             events=KINDS[asked.kind].events,
             actor=actor,
             outcome=asked.outcome or None,

@@ -15,6 +15,7 @@ import msgspec
 from server.observe.visible import escaped
 
 SHOWN: Final = 4000  # characters of arguments that a person reads before they answer
+FINGERPRINT_CHARACTERS: Final = 32  # of a digest in hex, where a whole one would be long
 _LONGEST: Final = 500  # of one text in them
 _DEEPEST: Final = 6
 _MOST: Final = 50  # of a list or an object
@@ -41,7 +42,7 @@ def fingerprint(tool: str, arguments: Mapping[str, Any]) -> str:
 
 
 def consent_key(tool: str, arguments: Mapping[str, Any]) -> str:
-    return f"ostiary-policy-{fingerprint(tool, arguments)[:32]}"
+    return f"ostiary-policy-{fingerprint(tool, arguments)[:FINGERPRINT_CHARACTERS]}"
 
 
 def question_of(tool: str, arguments: Mapping[str, Any], reason: str) -> Mapping[str, Any]:

@@ -15,6 +15,7 @@ from server.policy.patterns import BadPattern, read_pattern
 from server.policy.rules import condition_of
 from server.settings.rules import HookConfig, RedactConfig, RuleConfig
 from server.settings.shapes import ServerConfig
+from server.shortened import short_name
 
 Fault: TypeAlias = tuple[str, str, str]  # the setting, what is wrong, what to write instead
 
@@ -95,7 +96,11 @@ def _of_rule(rule: RuleConfig, known: Vocabulary) -> list[Fault]:
         instead = "who.program with an id, a domain or a name that you entered; or deny or ask by it"
         found.append(("who.claims_to_be", what, instead))
     found += [
-        ("who.scope", f'"{name[:60]}" is no scope', "one of ours (mcp:tools, …), or describe it in [[scope]]")
+        (
+            "who.scope",
+            f'"{short_name(name)}" is no scope',
+            "one of ours (mcp:tools, …), or describe it in [[scope]]",
+        )
         for name in scopes.parse(rule.who.scope)
         if name not in known
     ]
@@ -112,7 +117,11 @@ def _of_rule(rule: RuleConfig, known: Vocabulary) -> list[Fault]:
 
 def _globs(key: str, globs: Sequence[str]) -> list[Fault]:
     return [
-        (key, f'"{glob[:60]}" is no name of a tool', "letters, digits, _ . - and the wildcards * and ?")
+        (
+            key,
+            f'"{short_name(glob)}" is no name of a tool',
+            "letters, digits, _ . - and the wildcards * and ?",
+        )
         for glob in globs
         if _GLOB.fullmatch(glob) is None
     ]

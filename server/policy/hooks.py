@@ -27,6 +27,7 @@ from server.mcp.messages import Tool
 from server.mcp.results import ToolResult
 from server.observe.log import Logger
 from server.settings.rules import HookConfig, HookProgram
+from server.shortened import short_reason
 
 # What a hook may say: an answer of a tool fits, and little besides.
 MOST_SAID: Final = 8 * 1024 * 1024
@@ -119,7 +120,8 @@ def read_answer(said: bytes, place: Literal["before", "after"]) -> HookSaid:
         found = msgspec.json.decode(said, type=_Said)
     except (ValueError, RecursionError) as error:
         raise HookFailed(
-            'what it said is no answer of a hook, such as {"decision": "proceed"}' + f": {str(error)[:200]}"
+            'what it said is no answer of a hook, such as {"decision": "proceed"}'
+            + f": {short_reason(error)}"
         ) from error
     arguments = None if found.arguments is UNSET else found.arguments
     if arguments is not None and (place == "after" or found.decision != "proceed"):

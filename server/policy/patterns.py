@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
+from server.shortened import short_reason
+
 MOST_STEPS: Final = 500  # at one place of a text
 LONGEST: Final = 20_000  # of what one of them can match
 
@@ -44,7 +46,7 @@ def read_pattern(text: str) -> SafePattern:
         parsed = _parser.parse(text)
         compiled = re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        raise BadPattern(f"is no regular expression: {str(error)[:200]}") from None
+        raise BadPattern(f"is no regular expression: {short_reason(error)}") from None
     work = _sequence(parsed)
     if parsed.getwidth()[0] == 0:
         raise BadPattern("also matches nothing at all")

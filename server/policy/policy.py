@@ -9,6 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from server.mcp.messages import Tool
+from server.policy.asking import FINGERPRINT_CHARACTERS
 from server.policy.confirm import ConfirmedTool, Previews
 from server.policy.desk import PolicyDesk
 from server.policy.hooks import Hook, HookRunner
@@ -81,7 +82,7 @@ class ServerPolicy:
 
     def budget_of(self, rule: str, caller: str, session: str) -> str:
         """Of a meter. What callers are known by may be long."""
-        who = hashlib.sha256("\0".join((rule, caller, session)).encode()).hexdigest()[:32]
+        who = hashlib.sha256("\0".join((rule, caller, session)).encode()).hexdigest()[:FINGERPRINT_CHARACTERS]
         return f"policy:{self.server} {who}"
 
     def unknown(self, tools: Collection[str]) -> list[str]:

@@ -7,7 +7,7 @@ bytes, and addresses of resources. It keeps what is known by its shape from slip
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -38,7 +38,6 @@ _LEAST_DIGITS: Final = 12  # of a number that could be more than a number
 
 _BLANKS: Final = " \t\r\n\ufeff"  # before JSON; the last one some programs write, and others overlook
 
-Number = TypeVar("Number", int, float)
 AnyBlock = TypeVar("AnyBlock", bound=Block)
 
 
@@ -216,12 +215,8 @@ class _Walk:
             return await self._object(cast("dict[str, Any]", value))
         if isinstance(value, list | tuple):
             return [await self.value(each) for each in cast("list[Any]", value)]
-        if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**_LEAST_DIGITS:
-            return await self._number(value, str)
-        if isinstance(value, float):
-            written = repr(value)
-            if sum(map(str.isdigit, written)) >= _LEAST_DIGITS or abs(value) >= 10**_LEAST_DIGITS:
-                return await self._number(value, _digits)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return await self._number(value)
         return value
 
     async def _object(self, value: dict[str, Any]) -> dict[str, Any]:
@@ -237,11 +232,13 @@ class _Walk:
             )
         return found
 
-    async def _number(self, value: Number, write: Callable[[Number], str]) -> Number | str:
+    async def _number(self, value: float) -> float | str:
         """A number that must not be shown becomes a text."""
         try:
-            written = write(value)
+            written = _digits(value)
         except ValueError:  # of so many digits that it is none that anybody knows
+            return value
+        if sum(map(str.isdigit, written)) < _LEAST_DIGITS:
             return value
         redacted = await self._redactor.text(written)
         return value if redacted == written else redacted
@@ -249,7 +246,7 @@ class _Walk:
 
 def _digits(value: float) -> str:
     """As people write it: a whole number without a point, however large."""
-    return str(int(value)) if value.is_integer() else repr(value)
+    return repr(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def _swept(blot: Blot, text: str) -> str:

@@ -81,7 +81,7 @@ def card_lengths(digits: str) -> list[int]:
     for length, digit in enumerate(digits, 1):
         value = int(digit)
         total, other = other + value, total + (2 * value if value < 5 else 2 * value - 9)
-        if total % 10 == 0 and length in _CARD_DIGITS and digits[:length].strip(digits[0]):
+        if total % 10 == 0 and length in _CARD_DIGITS and len(set(digits[:length])) > 1:
             found.append(length)
     return found
 

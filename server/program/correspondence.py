@@ -17,6 +17,7 @@ from server.letters.letters import KEY_PURPOSE, Letters
 from server.observe.log import Logger
 from server.observe.metrics import Metrics
 from server.program.membership import Membership
+from server.shortened import short_reason
 from server.store.jobs import Store, StoreDb, StoreError
 
 # That this node came or goes: whoever hears of it looks who is there, and does not wait until it is time to.
@@ -69,7 +70,7 @@ class Correspondence:
                         greeted = True
                         self.letters.send(NODES, self.letters.node)
                 except StoreError as problem:  # it is said by whoever else needs the store
-                    self._log.debug("letter.not_read", reason=str(problem)[:200])
+                    self._log.debug("letter.not_read", reason=short_reason(problem))
                 with trio.move_on_after(LOOK_SECONDS):
                     await self._wake.wait()
                 self._wake = trio.Event()

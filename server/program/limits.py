@@ -16,6 +16,7 @@ from server.observe.log import Logger
 from server.observe.metrics import Metrics
 from server.settings.limits import LimitsConfig
 from server.settings.shapes import ServerConfig
+from server.shortened import short_reason
 from server.store.jobs import Store, StoreError
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class ProcessLimits:
                 try:
                     await self._quotas.give_back_unused()
                 except StoreError as problem:  # it is said by whoever else needs the store
-                    self._log.debug("limits.not_given_back", reason=str(problem)[:200])
+                    self._log.debug("limits.not_given_back", reason=short_reason(problem))
 
     async def aclose(self) -> None:
         if self._quotas is not None:

@@ -26,7 +26,7 @@ class AdriftCall:
         self.caller: Final = caller
         self.over: Final = trio.Event()
         self.answer: ToolResult | None = None
-        self.taken = False  # somebody waits for it, or has had it
+        self.taken = False  # somebody waits for it
         self.until = trio.current_time() + KEPT_SECONDS  # once it is over
 
     def end(self, answer: object) -> None:

@@ -22,6 +22,7 @@ from server.repeats.kept_answers import AnswerRoom, KeptSum
 from server.repeats.kept_calls import KEPT_CALLS, KEY_KEPT_MS, CallEnding, KeptCall
 from server.repeats.keys import call_key
 from server.repeats.under_way import UnderWay
+from server.shortened import short_reason
 from server.store.arrears import Arrears
 from server.store.jobs import Store, StoreBroken, StoreDb, StoreError
 
@@ -213,7 +214,7 @@ class CallKeeper:
             if found != KeptAnswer():
                 return found
         except ValueError as problem:  # msgspec's is one
-            why = str(problem)[:200]
+            why = short_reason(problem)
         self._log.warning("call.answer_unreadable", reason=why)
         return NotMadeAgain(UNREADABLE)
 
@@ -284,7 +285,7 @@ class CallKeeper:
                 await self._store.write(job)
             except StoreError as problem:
                 self._arrears.owe(job)
-                self._log.warning("call.not_kept", reason=str(problem)[:200])
+                self._log.warning("call.not_kept", reason=short_reason(problem))
             finally:
                 self._under_way.end(ended.id, answer)
 

@@ -60,7 +60,6 @@ async def join_adrift(request: Request) -> ToolResult | None:
         found.taken = False
     if answer is None:
         return None
-    found.taken = True
     if adrift.get(name) is found:
         del adrift[name]
     given = msgspec.structs.replace(answer, meta={**(answer.meta or {}), REPLAYED: True})

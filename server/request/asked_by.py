@@ -12,6 +12,7 @@ from server.sessions.session import Session
 
 # What a client says of itself may be as long as a body.
 SHOWN_CHARACTERS: Final = 100
+CONVERSATION_CHARACTERS: Final = 22  # some 132 bits
 
 
 def facts_of(principal: Principal, session: Session | None, client_info: Any, server: str) -> AskedBy:
@@ -52,4 +53,4 @@ def _conversation(principal: Principal, session: Session | None, server: str) ->
     else:
         return ""
     digest = sha256(f"ostiary conversation\0{server}\0{of}".encode("utf-8", "surrogatepass")).digest()
-    return urlsafe_b64encode(digest)[:22].decode()
+    return urlsafe_b64encode(digest)[:CONVERSATION_CHARACTERS].decode()

@@ -30,6 +30,7 @@ from server.request.call_key import key_of
 from server.request.confirming import made_before
 from server.request.repeating import free_of_charge
 from server.request.request import Request
+from server.shortened import short_reason
 from server.store.jobs import StoreUnavailable
 from server.till import wallets, words
 from server.till.calls import (
@@ -222,7 +223,7 @@ async def _begun(
 
 def _not_written(request: Request, tool: ToolEntry, problem: StoreUnavailable) -> Refusal:
     """A call that is not in the books is not served; whatever of it was taken is found by the next one like it."""
-    request.endpoint.log.warning("charge.not_written", tool=tool.tool.name, reason=str(problem)[:200])
+    request.endpoint.log.warning("charge.not_written", tool=tool.tool.name, reason=short_reason(problem))
     return words.not_written()
 
 
@@ -254,7 +255,7 @@ async def _ask_agent(request: Request, tool: ToolEntry, function: str, arguments
     try:
         return await backend.price(asked)
     except BackendError as error:
-        request.endpoint.log.warning("price.not_said", tool=tool.tool.name, reason=str(error)[:500])
+        request.endpoint.log.warning("price.not_said", tool=tool.tool.name, reason=short_reason(error))
         raise PriceUnknown(f"The agent could not say what this call of {tool.tool.name} costs.") from error
 
 

@@ -16,7 +16,7 @@ from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
 from server.policy.confirm import ConfirmedTool, GivenConfirmation, PreviewId, Unconfirmed
 from server.policy.policy import ToolPolicy
-from server.request.policy_words import CallNotMade, arguments_of, refused, take_instead, tell
+from server.request.policy_words import CallNotMade, arguments_of, not_counted, refused, take_instead, tell
 from server.request.request import Request
 from server.store.jobs import StoreUnavailable
 
@@ -114,7 +114,7 @@ async def _burnt(
     except StoreUnavailable as problem:
         whole.desk.log.warning("policy.not_burned", tool=policy.tool, reason=str(problem))
         text = "This call was not made, because it cannot be written down right now that it was confirmed: call it again in a few seconds."
-        raise CallNotMade(refused("not_counted", text, retryAfter=5)) from problem
+        raise not_counted(text) from problem
     if burn == "used":
         raise await _unconfirmed(request, policy, confirms, "preview_stale")
     if burn == "again":

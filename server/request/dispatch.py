@@ -29,6 +29,7 @@ from server.request.resources import follow
 from server.request.tools import TOOL_CALL, settle_tool
 from server.sessions.session import Session
 from server.sessions.sessions import Sessions, list_changed
+from server.shortened import short_reason
 from server.store.jobs import StoreUnavailable
 
 T = TypeVar("T")
@@ -164,7 +165,7 @@ async def resume_session(
             try:
                 facts = await sessions.look_up(named, principal, address)
             except StoreUnavailable as problem:  # it goes on, as it would if nobody knew more of it
-                endpoint.log.warning("store.unavailable", method="session", reason=str(problem)[:200])
+                endpoint.log.warning("store.unavailable", method="session", reason=short_reason(problem))
             if (found := sessions.find(named, principal, address)) is not None:
                 return found  # another request of it was quicker
         session = sessions.resume(named, principal, address, facts)

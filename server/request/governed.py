@@ -28,7 +28,7 @@ from server.policy.redaction import RedactingOutlet, Redactor, Unredactable
 from server.policy.rules import PolicyDecision, decide, facts_of
 from server.request import confirming
 from server.request.hooked import Misfit, looked_at, looked_at_again
-from server.request.policy_words import CallNotMade, arguments_of, refused, tell
+from server.request.policy_words import CallNotMade, arguments_of, not_counted, refused, tell
 from server.request.request import Request
 from server.store.jobs import StoreUnavailable
 
@@ -192,7 +192,7 @@ async def _taken(request: Request, policy: ToolPolicy, decision: PolicyDecision)
         text = (
             "This call was not made, because it cannot be counted right now: call it again in a few seconds."
         )
-        raise CallNotMade(refused("not_counted", text, rule=decision.rule, retryAfter=5)) from problem
+        raise not_counted(text, rule=decision.rule) from problem
     if not isinstance(taken, UsedUp):
         return taken
     if whole.mode == "audit":

@@ -5,7 +5,7 @@ server/policy/hooks.py's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET
@@ -21,6 +21,7 @@ from server.policy.rules import DENIED, claimed_name, program_id_of
 from server.request.policy_words import CallNotMade, arguments_of, refused, take_instead, tell
 from server.request.request import Request
 
+REASON_CHARACTERS: Final = 1000  # of what is kept of a hook's own words
 Misfit: TypeAlias = Callable[[Mapping[str, Any]], ToolResult | None]
 
 
@@ -122,4 +123,4 @@ def _rewrite(request: Request, arguments: dict[str, Any], misfit: Misfit) -> Non
 async def _tell_of_failure(request: Request, policy: ToolPolicy, hook: Hook, error: HookFailed) -> None:
     """Its words are its author's, and for the owner alone."""
     hook.blame(error)
-    await tell(request, policy, "hook_failed", kept=True, reason=scrubbed(str(error)[:1000]))
+    await tell(request, policy, "hook_failed", kept=True, reason=scrubbed(str(error)[:REASON_CHARACTERS]))

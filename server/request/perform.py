@@ -44,6 +44,7 @@ from server.records.call_record import FAILURES, CallRecord
 from server.request.reasons import reason_of
 from server.request.request import Request
 from server.rights.standing import Standing, insufficient
+from server.shortened import short_name
 
 T = TypeVar("T")
 
@@ -142,7 +143,7 @@ def _tell(request: Request, name: str, outcome: str, seconds: float, said: objec
             "reason": reason,
         }
     if not is_tool:
-        say("library.used", method=route.method.name, name=name[:200], **facts)
+        say("library.used", method=route.method.name, name=short_name(name), **facts)
         if endpoint.calls is not None:
             endpoint.calls.used(principal, time_ns() // 1_000_000)
         return

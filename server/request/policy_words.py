@@ -16,6 +16,8 @@ from server.request.request import Request
 
 # For programs: why a call was not made, by which rule, and when it may be made.
 POLICY: Final = "io.ostiary/policy"
+# After which a call that could not be counted or written down may be made again.
+NOT_COUNTED_SECONDS: Final = 5
 NO_ARGUMENTS: Final[Mapping[str, Any]] = {}
 
 
@@ -30,6 +32,10 @@ class CallNotMade(Exception):
 def refused(reason: str, text: str, *, rule: str = "", **more: object) -> ToolResult:
     facts: dict[str, object] = {"reason": reason, **({"rule": rule} if rule else {}), **more}
     return ToolResult(content=(TextContent(text=text),), is_error=True, meta={POLICY: facts})
+
+
+def not_counted(text: str, *, rule: str = "") -> CallNotMade:
+    return CallNotMade(refused("not_counted", text, rule=rule, retryAfter=NOT_COUNTED_SECONDS))
 
 
 async def tell(

@@ -18,6 +18,7 @@ from server.request.asking import resumable
 from server.request.perform import perform
 from server.request.request import Request
 from server.rights.standing import Standing
+from server.shortened import short_name
 
 # As many as the protocol lets an answer hold.
 MAX_COMPLETIONS: Final = 100
@@ -123,7 +124,7 @@ def _completed_prompt(request: Request, name: str, argument: str) -> PromptEntry
         raise UnknownPrompt(name)
     declared = () if entry.prompt.arguments is UNSET else entry.prompt.arguments
     if all(one.name != argument for one in declared):
-        raise BadParams(f"the prompt {name} has no argument {argument[:100]}")
+        raise BadParams(f"the prompt {name} has no argument {short_name(argument)}")
     return entry
 
 
@@ -134,7 +135,7 @@ def _completed_template(request: Request, uri: str, argument: str) -> TemplateEn
         # Nothing is read here, so it is no missing resource, which has a code of its own in the handshake era.
         raise BadParams(f"unknown resource template: {uri[:200]}")
     if argument not in entry.pattern.variables:
-        raise BadParams(f"the template {uri[:200]} has no variable {argument[:100]}")
+        raise BadParams(f"the template {uri[:200]} has no variable {short_name(argument)}")
     return entry
 
 

@@ -42,6 +42,7 @@ from server.request.call_key import key_of
 from server.request.perform import perform
 from server.request.request import Request
 from server.rights.standing import Standing
+from server.shortened import short_reason
 from server.store.jobs import StoreError
 
 _LATER_SECONDS: Final = 5
@@ -107,7 +108,7 @@ async def _begin(request: Request, tool: ToolEntry) -> OnceBegun | KeptAnswer | 
     except NotComparable as error:
         return None if key is None else _refused("invalid_arguments", str(error))
     except StoreError as problem:
-        request.endpoint.log.warning("call.key_not_kept", tool=call.tool, reason=str(problem)[:200])
+        request.endpoint.log.warning("call.key_not_kept", tool=call.tool, reason=short_reason(problem))
         request.retry_after = _LATER_SECONDS
         return _refused("temporarily_unavailable", _NOT_KEPT, _LATER_SECONDS)
     if isinstance(found, NotMadeAgain):

@@ -29,6 +29,7 @@ from server.sessions.ended import EndedSessions, topic_of
 from server.sessions.far_streams import FarStreams
 from server.sessions.session import DEFAULT_LEVEL, EventSource, Session
 from server.sessions.shared_rows import FactsChange
+from server.shortened import short_reason
 from server.store.jobs import Store, StoreError
 
 KEY_PURPOSE: Final = "shared-sessions"
@@ -379,7 +380,7 @@ class SharedSessions:
         try:
             await self._ended.load()
         except StoreError as problem:
-            self._log.warning("session.not_looked_up", reason=str(problem)[:200])
+            self._log.warning("session.not_looked_up", reason=short_reason(problem))
             await trio.sleep(_PAUSE_SECONDS)
             return self._wake.set()
         self._doubted = False
@@ -422,7 +423,7 @@ class SharedSessions:
                 await self._store.write(job)
             except StoreError as problem:
                 # What nodes know that are there is not lost; one that comes new does not learn of it.
-                self._log.warning("session.not_shared", reason=str(problem)[:200], sessions=len(some))
+                self._log.warning("session.not_shared", reason=short_reason(problem), sessions=len(some))
                 await trio.sleep(_PAUSE_SECONDS)
             self._written = max(self._written, upto)
             self._flushed.set()

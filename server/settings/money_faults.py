@@ -23,6 +23,7 @@ from server.settings.money import (
 )
 from server.settings.policies import Fault
 from server.settings.shapes import ServerConfig
+from server.shortened import short_name
 
 if TYPE_CHECKING:
     from server.x402.networks import Asset
@@ -153,7 +154,7 @@ def _plan_faults(plans: Sequence[PlanConfig], servers: set[str]) -> Iterable[Fau
             yield from _tool_names(getattr(plan, field), f"{where}.{field}", servers)
         for name, price in plan.prices.items():
             if price != FREE:
-                yield from _amount_faults(price, f"{where}.prices.{name[:60]}")
+                yield from _amount_faults(price, f"{where}.prices.{short_name(name)}")
         if plan.price:
             yield from _amount_faults(plan.price, f"{where}.price")
 
@@ -162,9 +163,9 @@ def _tool_names(named: Mapping[str, object], where: str, servers: set[str]) -> I
     for name in named:
         server, slash, _ = name.partition("/")
         if _TOOLS.fullmatch(name) is None:
-            yield f"{where}.{name[:60]}", "is no tool", '"search", "main/search", "main/*" or "*"'
+            yield f"{where}.{short_name(name)}", "is no tool", '"search", "main/search", "main/*" or "*"'
         elif slash and server not in servers:
-            yield f"{where}.{name[:60]}", f'there is no server "{server}"', "one of this file"
+            yield f"{where}.{short_name(name)}", f'there is no server "{server}"', "one of this file"
 
 
 # ── payments ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -179,7 +180,7 @@ def _payment_faults(payments: PaymentsConfig) -> Iterable[Fault]:
     for place, name in enumerate(payments.networks, 1):
         network, key = network_named(name), f"payments.networks[{place}]"
         if network is None:
-            yield key, f'"{name[:60]}" is no network that is known here', _known()
+            yield key, f'"{short_name(name)}" is no network that is known here', _known()
         elif usual_asset(network.caip2) is None:
             yield key, f'"{name}" has no usual asset', "[[payments.asset]] with that network"
         elif network.caip2 in served:
@@ -197,13 +198,13 @@ def _payment_faults(payments: PaymentsConfig) -> Iterable[Fault]:
         yield from _served_faults(facilitator.networks, f"{where}.networks", served)
         for name, value in facilitator.headers.items():
             if _HEADER.fullmatch(name) is None:
-                yield f"{where}.headers", f'"{name[:60]}" is no header', 'e.g. "authorization"'
+                yield f"{where}.headers", f'"{short_name(name)}" is no header', 'e.g. "authorization"'
             elif _REFERENCE.fullmatch(value) is None:
                 yield f"{where}.headers.{name}", "is no reference", '"env:NAME" or "Bearer file:/path"'
         yield from _key_faults(facilitator, where)
     yield from _served_faults(tuple(payments.rpc), "payments.rpc", served)
     for name, url in payments.rpc.items():
-        yield from _url_faults(url, f"payments.rpc.{name[:60]}", query=True, shown=False)
+        yield from _url_faults(url, f"payments.rpc.{short_name(name)}", query=True, shown=False)
     bounds = list(_amount_faults(payments.deposit_least, "payments.deposit_least"))
     bounds += _amount_faults(payments.deposit_most, "payments.deposit_most")
     yield from bounds
@@ -265,7 +266,7 @@ def _served_faults(named: Sequence[str], where: str, served: set[str]) -> Iterab
     for name in named:
         network = network_named(name)
         if network is None:
-            yield where, f'"{name[:60]}" is no network that is known here', _known()
+            yield where, f'"{short_name(name)}" is no network that is known here', _known()
         elif network.caip2 not in served:
             yield where, f'"{name}" is not accepted', "a network of payments.networks or [[payments.asset]]"
 

@@ -18,6 +18,7 @@ from server.limits.rates import QUOTA, QUOTA_WORDS, RATE, RATE_WORDS
 from server.rights.selection import GROUP, WORDS, BadSelection, parse
 from server.settings.money import ToolMoney
 from server.settings.rules import ConfirmConfig, RedactConfig
+from server.shortened import short_name
 
 Accepted = Literal["login", "api-key", "basic"]
 
@@ -125,7 +126,11 @@ def _scope_faults(written: Sequence[ScopeConfig]) -> list[Fault]:
         key = f"scope[{place}].name"
         if _SCOPE_NAME.fullmatch(one.name) is None:
             found.append(
-                (key, f'"{one.name[:60]}" is no scope', 'lower-case words and colons, e.g. "billing:read"')
+                (
+                    key,
+                    f'"{short_name(one.name)}" is no scope',
+                    'lower-case words and colons, e.g. "billing:read"',
+                )
             )
         elif one.name.partition(":")[0] in _OURS:
             found.append((key, f'"{one.name}" has a meaning already', "a word of your own before the colon"))
@@ -166,7 +171,9 @@ def _faults(server: SelectionSettings, known: Vocabulary) -> list[Fault]:
         found += _selection_faults(f"tokens[{place}].tools", token.tools)
     for name in server.groups:
         if re.fullmatch(GROUP, name) is None or name in WORDS:
-            found.append((f"groups.{name[:60]}", "is no name of a group", "a lower-case word of your own"))
+            found.append(
+                (f"groups.{short_name(name)}", "is no name of a group", "a lower-case word of your own")
+            )
     found += _selection_faults("default_tools", server.default_tools)
     if server.auth == "none" and server.anonymous_tools:
         found.append(("anonymous_tools", 'say nothing where auth = "none"', "one of the two"))
@@ -176,7 +183,7 @@ def _faults(server: SelectionSettings, known: Vocabulary) -> list[Fault]:
 
 
 def _no_scope(key: str, name: str) -> Fault:
-    return key, f'"{name[:60]}" is no scope', "one of ours (mcp:tools, …), or describe it in [[scope]]"
+    return key, f'"{short_name(name)}" is no scope', "one of ours (mcp:tools, …), or describe it in [[scope]]"
 
 
 def _selection_faults(key: str, text: str) -> list[Fault]:

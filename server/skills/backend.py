@@ -42,6 +42,7 @@ from server.mcp.messages import (
 from server.mcp.results import CompletionResult, PromptResult, ToolResult
 from server.mcp.skills import ListedSkill
 from server.observe.log import Logger
+from server.shortened import short_name
 from server.skills.book import Skill, SkillBook, as_chain, as_prompt
 from server.skills.folder import MAX_FILES
 from server.skills.source import CannotOpenSkills, OpenedSkills, open_skills
@@ -174,7 +175,7 @@ class SkillsBackend:
         book = self._opened.book
         tool = _ANSWERS.get(call.tool.removeprefix(self._config.prefix))
         if tool is None:
-            raise BackendError(f"the skills have no tool {call.tool[:100]}")
+            raise BackendError(f"the skills have no tool {short_name(call.tool)}")
         return tool(book, call.arguments)
 
     async def aclose(self) -> None:
@@ -207,7 +208,7 @@ class SkillsBackend:
     async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptResult:
         skill = self._opened.book.get(get.prompt.removeprefix(self._config.prefix))
         if skill is None:
-            raise BackendError(f"unknown skill: {get.prompt[:100]}")
+            raise BackendError(f"unknown skill: {short_name(get.prompt)}")
         text = as_prompt(skill, get.arguments)
         return PromptResult((PromptMessage(role="user", content=TextContent(text=text)),))
 

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import trio
 
+from server.shortened import short_reason
 from server.store.jobs import MOST_SLOW, JobTooSlow, Store, StoreDb, StoreError, StoreUnavailable
 
 Job: TypeAlias = Callable[[StoreDb], object]
@@ -67,7 +68,7 @@ class Arrears:
                 try:
                     await self.settle()
                 except StoreError as problem:
-                    self._log.warning(self._event, reason=str(problem)[:200])
+                    self._log.warning(self._event, reason=short_reason(problem))
 
     async def settle(self) -> None:
         """Do all of them. Whoever comes meanwhile shares the attempt. Raises `StoreUnavailable`: what is not done is still due."""

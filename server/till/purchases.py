@@ -19,7 +19,7 @@ import trio
 from auth.values.model import Millis, Principal
 from server.money.amounts import ONE, Micros
 from server.observe.log import Logger
-from server.paying.outlays import GivenReceipt, Outlay
+from server.shortened import short_reason
 from server.store.arrears import Arrears, Job
 from server.store.jobs import Store, StoreError
 from server.till.ledger import Books, BooksError, Movement, chain_account
@@ -123,7 +123,7 @@ class PurchaseBook:
             movement = _taken(self._server, given)
         except BadReceipt as problem:
             facts = {"server": self._server, "tool": given.tool, "request": given.call_id}
-            self._log.warning("purchase.unreadable_receipt", reason=str(problem)[:200], **facts)
+            self._log.warning("purchase.unreadable_receipt", reason=short_reason(problem), **facts)
             return
         if movement is not None:
             await self._post(movement, most_owed=MOST_OWED)
@@ -143,7 +143,7 @@ class PurchaseBook:
             except StoreError as problem:
                 self._owe(job, movement, str(problem), most_owed)
             except BooksError as problem:  # nor will it ever be
-                self._log.error(NOT_BOOKED, reason=str(problem)[:200], **self._facts(movement))
+                self._log.error(NOT_BOOKED, reason=short_reason(problem), **self._facts(movement))
 
     def _owe(self, job: Job, movement: Movement, why: str, most_owed: int | None) -> None:
         assert self._arrears is not None  # as above
@@ -152,7 +152,7 @@ class PurchaseBook:
             self._log.error(NOT_BOOKED, reason=f"{most_owed} are owed to the books already", **facts)
             return
         self._arrears.owe(job, lambda seq: self._log.info("purchase.booked_late", movement=seq, **facts))
-        self._log.warning("purchase.not_booked_yet", reason=why[:200], **facts)
+        self._log.warning("purchase.not_booked_yet", reason=short_reason(why), **facts)
 
     def _facts(self, movement: Movement) -> dict[str, Any]:
         return {

@@ -21,6 +21,7 @@ from server.observe.log import Logger
 from server.repeats.answers import AnswerVault
 from server.repeats.kept_answers import AnswerRoom
 from server.repeats.under_way import UnderWay
+from server.shortened import short_reason
 from server.store.arrears import Arrears, Job
 from server.store.jobs import Store, StoreBroken, StoreError, StoreUnavailable
 from server.till import claims, payments
@@ -209,12 +210,12 @@ class Settlements:
             payments.unknown,
             payment_id=row.id,
             until=until,
-            problem=problem[:200],
+            problem=short_reason(problem),
             next_try_at=self._next_try_at(row, FIRST_LOOK_MS << min(row.tries - 1, 20)),
         )
         await self._write_outcome(job)
         self.counts.payment("unknown")
-        self._log.warning("payment.unknown", payment=row.id, tries=row.tries, reason=problem[:200])
+        self._log.warning("payment.unknown", payment=row.id, tries=row.tries, reason=short_reason(problem))
         return None
 
     async def _not_sent(self, row: PaymentRow, until: int, problem: str) -> None:
@@ -225,11 +226,11 @@ class Settlements:
             payments.not_sent,
             payment_id=row.id,
             until=until,
-            problem=problem[:200],
+            problem=short_reason(problem),
             next_try_at=self._next_try_at(row, max(FIRST_LOOK_MS, (now - row.created_at) // 2)),
         )
         await self._write_outcome(job)
-        self._log.warning("payment.not_sent", payment=row.id, reason=problem[:200])
+        self._log.warning("payment.not_sent", payment=row.id, reason=short_reason(problem))
         return None
 
     def _next_try_at(self, row: PaymentRow, pause: int) -> int:
@@ -284,7 +285,7 @@ class Settlements:
         job = partial(
             claims.book_refused,
             payment_id=row.id,
-            problem=problem[:200],
+            problem=short_reason(problem),
             now=self._clock(),
             until=until,
             tries=row.tries,
@@ -293,7 +294,7 @@ class Settlements:
         def told(ours: object) -> None:
             if ours:
                 self.counts.payment("refused")
-                self._log.info("payment.refused", payment=row.id, reason=problem[:200])
+                self._log.info("payment.refused", payment=row.id, reason=short_reason(problem))
 
         await self._write_outcome(job, told)
 

@@ -14,6 +14,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from server.shortened import short_name
+
 DefinitionKind: TypeAlias = Literal["tool", "prompt", "template", "instructions"]
 KINDS: Final[tuple[DefinitionKind, ...]] = ("tool", "prompt", "template", "instructions")
 
@@ -59,7 +61,7 @@ def define(kind: DefinitionKind, name: str, said: object) -> Definition:
     try:
         text = canonical(msgspec.to_builtins(said))
     except RecursionError:
-        raise ValueError(f"the {kind} {name[:100]} is nested too deeply") from None
+        raise ValueError(f"the {kind} {short_name(name)} is nested too deeply") from None
     digest = hashlib.sha256(text.encode()).hexdigest()
     return Definition(key=DefinitionKey(kind, name), digest=digest, text=text[:MAX_KEPT])
 

@@ -17,6 +17,7 @@ from server.gateway.guard import UpstreamLists
 from server.mcp.messages import Tool, ToolExecution
 from server.observe.log import Logger
 from server.observe.visible import clean
+from server.shortened import short_name
 from server.trust.definitions import (
     INSTRUCTIONS,
     Definition,
@@ -94,7 +95,7 @@ class PinGuard:
             else "is new to its owner"
         )
         return (
-            f"the tool {key.name[:100]} {what}, and cannot be used until they have looked at it: "
+            f"the tool {short_name(key.name)} {what}, and cannot be used until they have looked at it: "
             f"`ostiary upstream accept {quote(str(self.upstream))}`"
         )
 
@@ -142,7 +143,7 @@ class PinGuard:
         if not count:
             return ""
         first = min(self._since)
-        named = f"the {first.kind} {clean(first.name[:64])}"
+        named = f"the {first.kind} {clean(short_name(first.name))}"
         others = f" and {count - 1} more wait" if count > 1 else " waits"
         return f"{named}{others} to be looked at"
 
@@ -175,7 +176,7 @@ class PinGuard:
                 "upstream.withheld",
                 upstream=str(self.upstream),
                 count=len(fresh),
-                names=[f"{key.kind} {key.name[:64]}" for key in fresh[:NAMED]],
+                names=[f"{key.kind} {short_name(key.name)}" for key in fresh[:NAMED]],
                 changed=sum(each.key in set(fresh) for each in self.verdict.changed),
             )
 
@@ -188,7 +189,7 @@ def _definitions(offered: UpstreamLists) -> tuple[list[Definition], list[str]]:
         try:
             found.append(define(kind, name, said))
         except ValueError:
-            unreadable.append(f"{kind} {name[:64]}")
+            unreadable.append(f"{kind} {short_name(name)}")
     return found, unreadable
 
 

@@ -10,6 +10,7 @@ import msgspec
 from auth import audit
 from auth.values.db import Db
 from auth.values.model import Millis
+from server.shortened import short_name
 from server.trust.definitions import Definition, DefinitionKey
 
 PAGE: Final = 500  # rows read at once; each may hold 64 KiB
@@ -160,6 +161,6 @@ def forget(
 def _record(
     db: Db, event: str, upstream: UpstreamKey, keys: Sequence[DefinitionKey], *, by: str, now: Millis
 ) -> None:
-    named = ", ".join(f"{key.kind} {key.name[:64]}" for key in keys[:TOLD])
+    named = ", ".join(f"{key.kind} {short_name(key.name)}" for key in keys[:TOLD])
     more = f" and {len(keys) - TOLD} more" if len(keys) > TOLD else ""
     audit.record(db, at=now, event=event, actor=by, reason=f"{upstream}: {named}{more}")

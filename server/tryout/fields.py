@@ -13,6 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from server.samples.sample import mapping, resolved, type_of
+from server.shortened import short_reason
 
 # A form has room for no more fields in one POST; what a schema has beyond them is for JSON.
 MAX_FIELDS: Final = 60
@@ -282,6 +283,6 @@ def json_of(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise _Unreadable(f"is no JSON: {str(error)[:200]}") from None
+        raise _Unreadable(f"is no JSON: {short_reason(error)}") from None
     except RecursionError:
         raise _Unreadable("is nested too deeply") from None

@@ -406,7 +406,7 @@ async def test_a_call_whose_answer_was_lost_is_given_to_whoever_makes_it_again_o
     assert made.measured[-2] == ("send", "replayed")
 
 
-async def test_a_call_that_still_runs_without_its_client_is_waited_for() -> None:
+async def test_a_call_that_still_runs_without_its_client_is_waited_for_by_one() -> None:
     sender, heard = Sender(), list[tuple[str, bool, bool]]()
     sender.hold()
     made = house(agent(send=sender), tokens=TOKENS)
@@ -420,11 +420,17 @@ async def test_a_call_that_still_runs_without_its_client_is_waited_for() -> None
         await trio.testing.wait_all_tasks_blocked()
         left.hang_up()
         await trio.testing.wait_all_tasks_blocked()
-        nursery.start_soon(again)
-        await trio.testing.wait_all_tasks_blocked()
-        assert sender.runs == 1
+        body, head = modern("tools/call", params(key=None))
+        async with made.pair.open(body=body, headers=head | BEARER) as gave_up:
+            await trio.testing.wait_all_tasks_blocked()
+            gave_up.hang_up()
+            await gave_up.ended.wait()
+        for runs in (1, 2):
+            nursery.start_soon(again)
+            await trio.testing.wait_all_tasks_blocked()
+            assert sender.runs == runs
         sender.go.set()
-    assert heard == [("sent 1", False, True)]
+    assert sorted(heard) == [("sent 1", False, True), ("sent 2", False, False)]
 
 
 async def test_an_answer_that_nobody_came_for_is_forgotten(autojump_clock: object) -> None:

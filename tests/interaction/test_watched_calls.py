@@ -65,6 +65,8 @@ async def test_a_hook_lets_changes_denies_or_answers_in_the_place_of_the_tool(wh
             "done", "done", "This call was not made: three are unlucky", "four",
         ]  # fmt: skip
         assert shop.calls == [{"n": 1}, {"n": 20}]
+        assert made.desk.counts == {"hook_changed": 1, "hook_denied": 1, "hook_substituted": 1}
+        assert [event for event, *_ in await made.trail()] == ["policy.hook_denied"]
         given = runner.asked[0]
         assert given.keys() == {"hook", "server", "tool", "arguments", "caller", "call"}
         assert (given["hook"], given["server"], given["tool"]) == ("before", "main", "remove")
@@ -139,6 +141,7 @@ async def test_a_hook_that_fails_or_says_nonsense_lets_nothing_through(said: Any
         assert runner.watch.found is not None and f"the hook {place}" in runner.watch.found.words
         (line,) = [line for line in made.lines if line["event"] == "policy.hook_failed"]
         assert line["reason"] and one.made.measured[0] == ("remove", "refused")
+        assert [event for event, *_ in await made.trail()] == ["policy.hook_failed"]
         runner.answers = lambda _: PROCEED
         assert (await one.call("remove", {"n": 1})).text == "done"
         assert runner.watch.found is None
@@ -179,6 +182,8 @@ async def test_a_hook_sees_the_answer_and_may_change_or_withhold_it(where: Cell)
         assert "nobody has to know" in withheld["content"][0]["text"]
         assert (await one.call("remove", {"n": 3})).text == "done"
         assert len(shop.calls) == 3
+        assert made.desk.counts == {"hook_substituted": 1, "hook_denied": 1}
+        assert [event for event, *_ in await made.trail()] == ["policy.hook_denied"]
 
 
 async def test_what_a_hook_puts_in_place_of_an_answer_is_what_the_tool_promises() -> None:

@@ -139,3 +139,12 @@ def test_more_of_one_request_on_this_machine_count_where_the_owner_says_so() -> 
     assert gate_of(caller=1).recognise_more(ALICE, "127.0.0.1", 5) == 0
     assert gate_of(caller=1, loopback=True).recognise_more(ALICE, "127.0.0.1", 2) == 1
     assert gate_of(address=1).recognise_more(ANONYMOUS, "127.0.0.1", 5) == 0
+
+
+def test_of_those_who_were_held_back_the_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.limits.restraint._REMEMBERED", 2)
+    restraint = Restraint()
+    for who in ("a", "b", "a", "c"):
+        restraint.note(who, "caller")
+    assert [(each.who, each.times) for each in restraint.lately()] == [("a", 2), ("c", 1)]
+    assert restraint.counts["caller"] == 4

@@ -174,6 +174,18 @@ async def test_who_calls_seldom_holds_nothing_ahead_and_who_calls_often_again_do
         assert store.writes == 6
 
 
+async def test_of_one_more_than_are_held_ahead_what_the_first_has_left_is_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("server.limits.quotas._HELD", 2)
+    clock = Clock()
+    async with opened(clock) as store:
+        quotas = Quotas(store, clock=clock)
+        for number, held in enumerate((1, 2, 2)):
+            assert await served(quotas, 1, 1000, f"q {number}") == 1
+            assert await raised(store) == held * ahead_of(1000) + (number == 2)
+
+
 async def test_where_nobody_else_counts_nothing_is_written_for_who_calls_seldom() -> None:
     clock = Clock()
     async with opened(clock) as inner:

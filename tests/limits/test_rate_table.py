@@ -77,8 +77,22 @@ def test_room_is_found_again_when_those_known_have_gone_silent() -> None:
     table = RateTable(TWO, clock=clock, keys=100)
     for number in range(100):
         table.use(f"known {number}")
-    clock.tick(60)
+    clock.tick(1)  # what they used is given back in this moment
     assert [table.use(f"new {number}") for number in range(100)] == [0] * 100
+
+
+def test_room_is_looked_for_beyond_those_who_are_busy() -> None:
+    clock = Clock()
+    table = RateTable(TWO, clock=clock, keys=100)
+    for number in range(100):
+        table.use(f"known {number}")
+    assert [bool(table.use("stranger")) for _ in range(3)] == [False, False, True]
+    clock.tick(0.5)
+    for number in range(100):
+        if number % 16:
+            table.use(f"known {number}")
+    clock.tick(0.5)
+    assert [table.use(f"new {number}") for number in range(2)] == [0, 0]
 
 
 def test_the_table_is_bounded_in_a_flood_of_addresses() -> None:

@@ -94,6 +94,7 @@ def test_a_clock_that_is_set_back_keeps_nobody_waiting_longer_than_one_use_takes
 @given(RATES)
 def test_as_many_as_the_burst_go_on_at_once_and_then_one_for_each_step(rate: Rate) -> None:
     burst = rate.room // rate.step
+    assert decide(0, 10**15, rate) == (10**15 + rate.step, 0)
     assert len(used_at(rate, [10**15] * (burst + 5))) == burst
     ticks = [10**15] * burst + [10**15 + rate.step * n for n in range(1, 20)]
     assert len(used_at(rate, ticks)) == burst + 19

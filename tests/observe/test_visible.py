@@ -9,6 +9,7 @@ import unicodedata
 import pytest
 
 from server.observe.visible import clean, escaped
+from server.shortened import NAME_CHARACTERS, REASON_CHARACTERS, short_name, short_reason
 
 STEERING = ["\x00", "\x07", "\x1b", "\x7f", "\x80", "\x90", "\x9b", "\x9d", "\u200e", "\u202e", "\u2066", "\ufeff", "\ue000",
             "\ud800", "\U000e0001", "\U0010ffff"]  # fmt: skip
@@ -41,3 +42,9 @@ def test_no_character_at_all_gets_through_that_steers() -> None:
     for shown in (clean(every), escaped(every)):
         left = {unicodedata.category(character) for character in set(shown)}
         assert left.isdisjoint({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def test_the_words_of_others_are_shown_in_part() -> None:
+    assert short_reason(ValueError("no " * 1000)) == ("no " * 1000)[:REASON_CHARACTERS]
+    assert short_name("n" * 1000) == "n" * NAME_CHARACTERS
+    assert (short_reason(OSError("gone")), short_name("search")) == ("gone", "search")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -237,6 +238,7 @@ def test_of_each_pattern_of_the_sets_it_is_known_how_far_it_may_look(monkeypatch
         ("2223003122003222 and 2019202020212022", f"{CARD} and 2019202020212022"),
         ("4111111111111112 is mistyped", None),
         ("0000000000000000", None),
+        ("4111 1111 1111 00000091 x", None),  # 19 digits would be a card
         ("call 12345678901234567890123", None),
         (f"the key is {KEY}!", f"the key is {SECRET}!"),
         ("disk-encryption-is-configured-here", None),
@@ -244,6 +246,8 @@ def test_of_each_pattern_of_the_sets_it_is_known_how_far_it_may_look(monkeypatch
         ("Authorization: Basic dXNlcjpwYXNzd29yZA==", f"Authorization: {SECRET}"),
         ("{'authorization': 'basic dXNlcjpwYXNzd29yZA'}", f"{{'authorization': '{SECRET}'}}"),
         ("Basic information, basic authentication, basic 12345678", None),
+        ("Basic bm8gcGFzc3dvcmQgaGVyZQ==", None),  # no password here
+        ("Basic dXNlcjoBAgMEBQY=", None),  # user:\x01…\x06
         ("postgres://app:s3cr3t!@db.internal:5432/shop", f"postgres://{SECRET}@db.internal:5432/shop"),
         ("redis://:p%40ss@cache and amqp://u:p@ss@mq/", f"redis://{SECRET}@cache and amqp://{SECRET}@mq/"),
         ("postgres://app:s3/cr3t@db:5432/shop", f"postgres://{SECRET}@db:5432/shop"),
@@ -286,6 +290,14 @@ async def test_ordinary_numbers_stay(text: str) -> None:
     assert await Redactor([ALL]).text(text) == text
 
 
+@pytest.mark.parametrize("groups", ["4443", "4444", "44441", "44442", "44443", "465", "464", "445", "4333"])
+async def test_a_card_is_found_in_the_groups_that_are_printed_on_cards(groups: str) -> None:
+    lengths = [int(each) for each in groups]
+    digits = iter(next(filter(is_card, _numbers("4", sum(lengths)))))
+    text = ".".join("".join(islice(digits, length)) for length in lengths)
+    assert await Redactor([ALL]).text(text) == (text if groups == "4443" else CARD)
+
+
 async def test_a_card_is_found_behind_any_number_of_other_numbers() -> None:
     for mark in (" ", "\n", "\u00a0"):
         text = mark.join(["17"] * 700)
@@ -301,9 +313,27 @@ async def test_every_card_is_found_that_a_pattern_for_one_alone_would_find() -> 
             assert await Redactor([ALL]).text(f"x{card}y") == f"x{CARD}y"
 
 
+def _numbers(beginning: str, length: int) -> Iterator[str]:
+    """Yield those of which one has a right check digit."""
+    return (f"{beginning:0<{length - 1}}{end}" for end in range(10))
+
+
+@pytest.mark.parametrize("beginning", ["2131", "2200", "2204", "2221", "2720", "3", "4", "5", "6"])
+def test_a_card_begins_with_what_cards_begin_with(beginning: str) -> None:
+    assert any(map(is_card, _numbers(beginning, 16)))
+
+
+@pytest.mark.parametrize(
+    "beginning", ["0", "1", "2", "2130", "2132", "2199", "2205", "2220", "2721", "7", "8", "9"]
+)
+def test_no_card_begins_with_anything_else(beginning: str) -> None:
+    assert not any(map(is_card, _numbers(beginning, 16)))
+
+
 def test_a_card_has_a_right_check_digit() -> None:
     assert is_card("4111111111111111") and is_card("6011111111111117")
     assert not is_card("4111111111111110") and not is_card("41111") and not is_card("1" * 16)
+    assert not is_card("6" * 13) and not is_card("4" * 17), "all of one digit"
 
 
 async def test_what_begins_in_one_piece_and_ends_in_the_next_is_found() -> None:
@@ -351,10 +381,22 @@ async def test_every_part_of_an_answer_is_looked_through_and_stays_json() -> Non
         "a": [{"b": MAIL}], "aws": {"SecretAccessKey": SECRET, "Sha": AWS.lower()}, MAIL: CARD, f"{MAIL} 2": 7,
     }  # fmt: skip
     assert found.meta == {"k": SECRET}
-    floats = ToolResult(content=(), structured={"a": 4111111111111111.0, "b": 4111111111111112.0, "c": 2.5})
-    assert (await Redactor([ALL]).result(floats)).structured == {"a": CARD, "b": 4111111111111112.0, "c": 2.5}
     same = ToolResult(content=(TextContent(text="{broken"),), structured={"n": 10**400, "f": 1e300})
     assert (await Redactor([ALL]).result(same)).structured == same.structured
+
+
+async def test_a_number_is_looked_through_as_people_write_it_if_it_is_long() -> None:
+    given = ToolResult(
+        content=(), structured={"n": [4111111111111111.0, 4111111111111112.0, 4.3e18, 2.5, 5e-300]}
+    )
+    found = await Redactor([ALL]).result(given)
+    assert found.structured == {"n": [CARD, 4111111111111112.0, CARD, 2.5, 5e-300]}
+    nines = Redactor([RedactConfig(patterns=("9{1,20}",))])
+    given = ToolResult(
+        content=(), structured={"n": [99999999999, 999999999999, -999999999999.0, 99999999999.0]}
+    )
+    found = await nines.result(given)
+    assert found.structured == {"n": [99999999999, "[redacted]", "-[redacted]", 99999999999.0]}
 
 
 @pytest.mark.parametrize("before", [" ", "\n\t ", "\ufeff"])

@@ -11,24 +11,31 @@ import pytest
 import trio
 import trio.testing
 
-from auth.values.model import PrincipalKind
-from server.backends.base import BackendError, LogMessage, Progress
+from auth.values.model import ANONYMOUS, STRANGER, Principal, PrincipalKind
+from server.backends.base import BackendError, LogMessage, Paused, Progress
 from server.backends.outlets import Nobody, Withheld
 from server.mcp.errors import AgentTooSlow
 from server.mcp.inbound import Route
 from server.mcp.messages import TextContent, Tool
 from server.mcp.params import NO_META, CallToolParams, RequestMeta
-from server.mcp.results import ToolResult
+from server.mcp.results import RawResult, ToolResult
 from server.mcp.versions import LATEST
 from server.repeats.answers import MAX_ANSWER_BYTES
 from server.request.ahead import let_go_of
 from server.request.brought import version_in_header
-from server.request.charging import charged
+from server.request.charging import (
+    as_extension,
+    begin_ahead,
+    charged,
+    refused,
+    release_ahead,
+    with_payment_in_vain,
+)
 from server.request.request import Request
 from server.request.tools import TOOL_CALL
 from server.store.jobs import StoreUnavailable
 from server.till import wallets
-from server.till.calls import Earlier, Shown, Started
+from server.till.calls import Earlier, HeaderSettlement, PaidInVain, Refusal, Shown, Started, Unpaid
 from tests.interaction.agents import USER
 from tests.till.open_till import ANSWER, OpenTill, a_call, an_offer, no_room, open_till, reason
 
@@ -121,6 +128,56 @@ async def test_what_was_taken_hold_of_for_a_task_that_is_not_performed_is_given_
         assert await at.rows("charges") == []
 
 
+async def test_what_was_taken_hold_of_ahead_is_taken_once_the_task_is_performed_or_given_back() -> None:
+    async with open_till() as at:
+        purse = wallets.wallet_of(USER)
+        assert purse is not None
+        await at.give(50_000, purse)
+        shop = Shop(at)
+        request = _a_request(shop.endpoint)
+        assert await begin_ahead(request, shop.tool) is None
+        assert ((await at.wallet(purse))["held"], request.price) == (10_000, an_offer().version)
+        [charge] = await at.rows("charges")
+        assert charge["fingerprint"] == at.till.fingerprint("search", {"q": "x"})
+        known = ("id", "call_id", "caller", "client_id", "grant_id", "wallet")
+        assert [charge[name] for name in known] == [
+            request.charge, "call_1", USER.key(), USER.client_id, USER.grant_id, purse
+        ]  # fmt: skip
+        await release_ahead(request)
+        assert ((await at.wallet(purse))["held"], request.charge) == (0, None)
+        await release_ahead(request)
+        assert await begin_ahead(request, shop.tool) is None
+        answer, outcome = await shop.call(request)
+        assert (answer.is_error, outcome) == (False, "ok")
+        wallet = await at.wallet(purse)
+        assert (wallet["balance"], wallet["held"]) == (40_000, 0)
+
+
+async def test_what_cannot_be_paid_for_becomes_no_task() -> None:
+    async with open_till() as at:
+        shop = Shop(at)
+        request = _a_request(shop.endpoint)
+        refusal = await begin_ahead(request, shop.tool)
+        assert refusal is not None and refusal.asks_payment and request.charge is None
+        shop.free = True
+        assert await begin_ahead(request, shop.tool) is None and request.charge is None
+
+
+async def test_a_call_that_asks_its_caller_first_holds_nothing_meanwhile() -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        begun = await at.till.begin(a_call(), an_offer(), Shown())
+        assert isinstance(begun, Started)
+        at.till.hand_over(begun)
+
+        async def run(_withheld: bool) -> tuple[ToolResult, str]:
+            raise Paused
+
+        with pytest.raises(Paused):
+            await charged(_request(begun), TOOL, at.till, {}, run)
+        assert (await at.wallet())["held"] == 0
+
+
 async def test_what_was_paid_beforehand_is_heard_as_it_comes() -> None:
     async with open_till() as at:
         await at.give(50_000)
@@ -184,6 +241,8 @@ class Shop:
             "unpaid",
             "interrupt",
             "interruption_told",
+            "take_over",
+            "hand_over",
         )
         self.till: Any = SimpleNamespace(**{name: getattr(at.till, name) for name in names}, offer=self.offer)
         self.tool: Any = SimpleNamespace(
@@ -191,16 +250,16 @@ class Shop:
             price=SimpleNamespace(depends=lambda _: False, as_agent_says=lambda _: False),
             terms=SimpleNamespace(idempotent=True, deadline_seconds=30.0, dedupe_seconds=0),
         )
-        self.endpoint: Any = SimpleNamespace(log=at.log)
+        self.endpoint: Any = SimpleNamespace(log=at.log, till=self.till)
         self.unpriced: Exception | None = None
-        self.upfront = False
+        self.upfront = self.free = False
         self.fails = False
         self.runs = 0
 
     async def offer(self, *_: Any) -> Any:
         if self.unpriced is not None:
             raise self.unpriced
-        return an_offer(upfront=self.upfront)
+        return None if self.free else an_offer(upfront=self.upfront)
 
     async def call(self, request: Request | None = None) -> tuple[ToolResult, str]:
         request = request or _a_request(self.endpoint)
@@ -236,6 +295,79 @@ async def test_a_call_that_was_paid_beforehand_and_cut_off_runs_again_once_its_c
         assert (await at.wallet(purse))["balance"] == 40_000
 
 
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("pays", [False, True])
+async def test_what_was_paid_by_a_header_is_confirmed_in_one_whatever_becomes_of_the_call(
+    pays: bool, fails: bool
+) -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        offer = an_offer(upfront=fails)
+        begun = await at.till.begin(a_call(), offer, Shown(payment=at.payment(offer) if pays else None))
+        assert isinstance(begun, Started)
+        at.till.hand_over(begun)
+        request = _request(begun)
+        request.header_version, request.unhurried, request.reached = 2, fails, True
+
+        async def run(_withheld: bool) -> tuple[ToolResult, str]:
+            return (FAILED if fails else ANSWER), "ok"
+
+        answer, _ = await charged(request, TOOL, at.till, {}, run)
+        receipt = (answer.meta or {}).get("x402/payment-response")
+        assert (receipt is not None) is pays
+        assert request.settled == (HeaderSettlement(settlement=receipt, version=2) if receipt else None)
+        assert fails or request.when_written.keywords["on_chain"] is pays
+        assert begun.call.patient is fails
+
+
+async def test_a_call_with_a_key_that_is_made_again_leads_to_its_answer_and_is_known_to_be_heard() -> None:
+    async with open_till() as at:
+        purse = wallets.wallet_of(USER)
+        assert purse is not None
+        await at.give(50_000, purse)
+        shop = Shop(at)
+        first, _ = await shop.call()
+        request = _a_request(shop.endpoint)
+        again, outcome = await shop.call(request)
+        assert (again.content, outcome, shop.runs) == (first.content, "replayed", 1)
+        assert again.meta is not None and again.meta["io.ostiary/replayed"] is True
+        assert request.when_written is not None
+        assert (await at.wallet(purse))["balance"] == 40_000
+
+
+PAYER = msgspec.structs.replace(STRANGER, subject="payer:eip155:1:0xab", grant_id="grt_p")
+
+
+@pytest.mark.parametrize(
+    ("who", "stranger"), [(USER, False), (ANONYMOUS, False), (PAYER, False), (STRANGER, True)]
+)
+async def test_what_costs_nothing_is_for_callers_with_a_login_where_others_may_pay(
+    who: Principal, stranger: bool
+) -> None:
+    async with open_till() as at:
+        shop = Shop(at)
+        shop.free = True
+        request = _a_request(shop.endpoint)
+        request.idempotency_key = None
+        request.principal = who
+        answer, outcome = await shop.call(request)
+        assert (answer.is_error, outcome, shop.runs) == (
+            stranger,
+            "unpaid" if stranger else "ok",
+            not stranger,
+        )
+        assert request.unpaid is None or request.unpaid.refusal.reason == "login_required"
+
+
+def test_a_payment_for_what_has_failed_is_shown_with_the_failure() -> None:
+    paid, in_vain = {"success": True}, PaidInVain(tries=2)
+    assert with_payment_in_vain(in_vain, FAILED).meta == {
+        "io.ostiary/payment": {"paid": True, "retriesLeft": 2}
+    }
+    told = with_payment_in_vain(msgspec.structs.replace(in_vain, settlement=paid), FAILED)
+    assert told.meta is not None and told.meta["x402/payment-response"] == paid
+
+
 def test_only_what_was_paid_by_a_header_is_confirmed_in_one() -> None:
     shown: Any = SimpleNamespace(payment=SimpleNamespace(version=2))
     in_meta = RequestMeta(payment={"x402Version": 2})
@@ -243,6 +375,30 @@ def test_only_what_was_paid_by_a_header_is_confirmed_in_one() -> None:
     assert version_in_header(_a_request(None, headers={}), Shown()) == 0
     assert version_in_header(_a_request(None, in_meta, headers={}), shown) == 0
     assert version_in_header(_a_request(None), shown) == 0
+
+
+def test_what_asks_for_payment_is_said_by_the_extension_with_all_that_is_said_besides() -> None:
+    challenge, failed = {"x402Version": 2, "error": "Pay. It was not settled."}, {"success": False}
+    refusal = Refusal(
+        reason="not_settled", text="Pay. It was not settled.", brief="Pay.", retry_after=3, settlement=failed
+    )
+    request = _a_request(None, headers={})
+    request.header_version = 2
+    asked = {**challenge, "error": "Pay."}
+    besides = {
+        "io.ostiary/payment": {"reason": "not_settled", "retryAfter": 3},
+        "x402/payment-response": failed,
+    }
+    usual = refused(request, Unpaid(refusal=refusal, challenge=challenge))
+    assert usual.meta == {**besides, "x402/error": asked} and usual.structured == asked
+    assert request.settled == HeaderSettlement(settlement=failed, version=2)
+    assert as_extension(request, usual) == RawResult(
+        {"paymentRequired": challenge, "_meta": besides}, "payment_required"
+    )
+    request = _a_request(None, headers={})
+    unasked = refused(request, Unpaid(refusal=refusal))
+    assert as_extension(request, unasked) is unasked and unasked.meta == besides
+    assert request.settled is None, "it was not paid by a header"
 
 
 @pytest.mark.parametrize(("lost", "runs"), [("offer", 0), ("claim", 0), ("finish", 1)])
@@ -275,7 +431,7 @@ async def test_a_call_that_cannot_be_written_down_is_told_to_come_again_and_is_c
 FAILED = ToolResult(content=[TextContent(text="the connection to the bank is lost")], is_error=True)
 KEPT = msgspec.structs.replace(FAILED, meta={"io.ostiary/payment": {"reason": "failed", "paid": False}})
 TOO_LARGE = ToolResult(content=(TextContent(text="x" * (MAX_ANSWER_BYTES + 1)),))
-WAYS = ("slow", "crashed", "told", "large", "busy", "unreached")
+WAYS = ("slow", "crashed", "told", "large", "left", "busy", "unreached", "left before")
 
 
 async def _ended(at: OpenTill, begun: Started, way: str) -> tuple[Any, ToolResult | None]:
@@ -283,7 +439,10 @@ async def _ended(at: OpenTill, begun: Started, way: str) -> tuple[Any, ToolResul
     request = _request(begun)
 
     async def run(_withheld: bool) -> tuple[ToolResult, str]:
-        request.reached = way != "unreached"
+        request.reached = way not in ("unreached", "left before")
+        if way in ("left", "left before"):
+            scope.cancel()
+            await trio.sleep_forever()
         if way == "slow":
             raise AgentTooSlow("search", 1)
         if way == "crashed":
@@ -292,7 +451,7 @@ async def _ended(at: OpenTill, begun: Started, way: str) -> tuple[Any, ToolResul
             request.retry_after = 5
         return (TOO_LARGE if way == "large" else FAILED), "ok"
 
-    with suppress(AgentTooSlow, BackendError):
+    with suppress(AgentTooSlow, BackendError), trio.CancelScope() as scope:
         return request, (await charged(request, TOOL, at.till, {}, run))[0]
     return request, None
 
@@ -312,7 +471,7 @@ async def test_a_call_with_a_key_that_came_to_its_tool_and_failed_is_not_made_ag
         await _ended(at, begun, way)
         for _ in range(2):
             again = await at.till.begin(call, an_offer(), shown)
-            if idempotent or way in ("busy", "unreached"):
+            if idempotent or way in ("busy", "unreached", "left before"):
                 assert isinstance(again, Started)
                 await at.till.release(again)
             elif way == "told":

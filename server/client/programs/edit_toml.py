@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from server.client.programs.edit import TextEdit, UnreadableSettings, newline_of
+from server.shortened import short_reason
 
 _HEADER: Final = re.compile(r"^[ \t]*\[.*$", re.MULTILINE)
 
@@ -58,7 +59,7 @@ def _read(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UnreadableSettings(f"it is no TOML: {str(error)[:200]}") from None
+        raise UnreadableSettings(f"it is no TOML: {short_reason(error)}") from None
 
 
 def _places(text: str, key: str, name: str) -> list[tuple[int, int]]:
