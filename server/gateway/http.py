@@ -406,7 +406,7 @@ class HttpLink:
                 return
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=HEADS_KEPT)
 def name_header(name: str) -> Mapping[str, str]:
     """What a request of the stateless era is about, for whoever looks at its head alone."""
     return MappingProxyType({NAME_HEADER: header_value(name)})

@@ -1,0 +1,418 @@
+"""What each status of an upstream over HTTP means, where it is a bound, and what its body has to say before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+import trio
+from msgspec import Raw
+from upstreams import MODERN, Log
+
+from server.backends.base import AgentRequest, BackendError
+from server.gateway.http import HttpLink
+from server.gateway.http_answers import RESUMED_AT_MOST, answer_of
+from server.gateway.http_sessions import SESSION_ID_CHARACTERS, HttpSessions
+from server.gateway.http_wire import (
+    ERROR_BYTES,
+    EVENTS,
+    JSON,
+    MASKED_CHARACTERS,
+    HttpWire,
+    UpstreamNotLetIn,
+    UpstreamSessionLost,
+    without_credentials,
+    status_problem,
+)
+from server.gateway.link import UpstreamTells
+from server.gateway.messages import (
+    METHOD_NOT_FOUND,
+    Answered,
+    PaymentAsked,
+    UpstreamFailure,
+    UpstreamRefusal,
+)
+from server.gateway.sse import ENDPOINT_CHARACTERS, SseStream
+
+CALLER = AgentRequest(subject="alice", call_id="1")
+REFUSED = json.dumps(
+    {"jsonrpc": "2.0", "id": 1, "error": {"code": METHOD_NOT_FOUND, "message": "no"}}
+).encode()
+DISCOVERED = {"supportedVersions": [MODERN], "capabilities": {}}
+INITIALIZED = {"protocolVersion": "2025-11-25", "capabilities": {}}
+
+
+def result(value: Any, number: int = 1) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": number, "result": value}).encode()
+
+
+class Answer:
+    """One answer, as far as it is read."""
+
+    def __init__(self, status: int, body: bytes = b"", kind: str = JSON, **headers: str) -> None:
+        self.status = status
+        self.media_type = kind
+        self._parts = [body]
+        self._headers = headers
+        self.goes_on_until: trio.Event | None = None  # its body
+        self.finished = trio.Event()
+
+    def header(self, name: bytes) -> str:
+        return self._headers.get(name.decode().replace("-", "_"), "")
+
+    async def part(self) -> bytes:
+        if not self._parts and self.goes_on_until is not None:
+            await self.goes_on_until.wait()
+        return self._parts.pop(0) if self._parts else b""
+
+    async def read(self, limit: int) -> bytes:
+        return await self.part()
+
+    async def beginning(self, limit: int) -> bytes:
+        assert limit == ERROR_BYTES
+        return await self.part()
+
+    async def finish(self, seconds: float) -> None:
+        self.finished.set()
+
+
+class Wire:
+    """One on which these answers come, whatever is asked."""
+
+    url = "https://mcp.example/mcp"
+
+    def __init__(self, *answers: Answer) -> None:
+        self._answers: Iterable[Answer] = iter(answers)
+        self.said: list[dict[str, Any]] = []
+
+    @asynccontextmanager
+    async def post(self, message: bytes | None, headers: bytes, call: Any) -> AsyncGenerator[Answer]:
+        await trio.lowlevel.checkpoint()
+        self.said.append(json.loads(message) if message else {})
+        yield next(iter(self._answers))
+
+    stream = post
+
+    async def ask(
+        self, message: bytes, headers: bytes, call: Any, read: Callable[[Answer], Awaitable[Raw]]
+    ) -> Raw:
+        async with self.post(message, headers, call) as answer:
+            return await read(answer)
+
+    async def delete(self, headers: bytes, call: Any) -> None:
+        self.said.append({"method": "DELETE"})
+
+    def elsewhere(self, target: str) -> Wire:
+        return self
+
+    async def aclose(self) -> None:
+        return
+
+
+def wire(*answers: Answer) -> HttpWire:
+    return cast("HttpWire", Wire(*answers))
+
+
+def said(over: HttpWire) -> list[str]:
+    return [each.get("method", "") for each in cast("Wire", over).said]
+
+
+async def take(message: Any, size: int) -> Raw | None:
+    return message.result if isinstance(message, Answered) else None
+
+
+@asynccontextmanager
+async def link(*answers: Answer) -> AsyncGenerator[HttpLink]:
+    async with trio.open_nursery() as nursery:
+        tells = UpstreamTells(lambda: None, lambda uri: None)
+        yield HttpLink(wire(*answers), tells, nursery, questions=frozenset(), name="test", log=Log().logger)
+
+
+async def outcome(work: Awaitable[object]) -> str:
+    """What has come of it: the kind of the error, and what it says."""
+    try:
+        await work
+    except (BackendError, UpstreamRefusal, UpstreamSessionLost) as error:
+        return f"{type(error).__name__} {error}"
+    return "done"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "word"),
+    [
+        (300, UpstreamFailure, "redirects"),
+        (399, UpstreamFailure, "redirects"),
+        (400, UpstreamFailure, "status 400"),
+        (402, UpstreamFailure, "status 402"),
+        (403, UpstreamNotLetIn, "status 403"),
+        (404, UpstreamFailure, "status 404"),
+        (428, UpstreamFailure, "answered with status 428"),
+        (429, UpstreamFailure, "busy (status 429)"),
+        (430, UpstreamFailure, "answered with status 430"),
+        (502, UpstreamFailure, "answered with status 502"),
+        (503, UpstreamFailure, "busy (status 503)"),
+        (504, UpstreamFailure, "answered with status 504"),
+    ],
+)
+def test_each_status_says_what_is_wrong(status: int, kind: type[Exception], word: str) -> None:
+    problem = status_problem(status)
+    assert type(problem) is kind
+    assert word in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "in_session", "comes"),
+    [
+        (200, result({}), False, "done"),
+        (299, result({}), True, "done"),
+        (300, result({}), False, "UpstreamFailure redirects"),
+        (300, REFUSED, False, "UpstreamRefusal no"),
+        (401, b"", False, "UpstreamFailure answered with status 401"),
+        (402, REFUSED, True, "PaymentAsked"),
+        (403, b"", False, "UpstreamNotLetIn"),
+        (403, REFUSED, True, "UpstreamRefusal no"),
+        (404, b"", False, "UpstreamFailure answered with status 404"),
+        (404, REFUSED, False, "UpstreamRefusal no"),
+        (404, b"", True, "UpstreamSessionLost"),
+        (404, REFUSED, True, "UpstreamSessionLost"),
+        (405, b"", True, "UpstreamFailure answered with status 405"),
+        (400, b"[]", True, "UpstreamFailure answered with status 400"),
+        (400, result({}), True, "UpstreamFailure answered with status 400"),
+        (400, b"{", True, "UpstreamFailure answered with status 400"),
+    ],
+)
+async def test_an_answer_is_that_of_a_good_status_and_of_a_bad_one_what_its_body_says(
+    status: int, body: bytes, in_session: bool, comes: str
+) -> None:
+    answer = cast("Any", Answer(status, body))
+    assert (await outcome(answer_of(answer, take, in_session=in_session))).startswith(comes)
+
+
+async def test_who_wants_to_be_paid_says_so_in_headers_and_body() -> None:
+    answer = cast("Any", Answer(402, b"pay", x_price="1"))
+    with pytest.raises(PaymentAsked) as asked:
+        await answer_of(answer, take)
+    assert (asked.value.header("X-Price"), asked.value.body) == ("1", b"pay")
+
+
+@pytest.mark.parametrize(
+    ("answer", "comes"),
+    [
+        (Answer(200, result(DISCOVERED)), "done"),
+        (Answer(299, result(DISCOVERED)), "done"),
+        (Answer(200, REFUSED), "NotAnUpstream does not speak the stateless"),
+        (Answer(200, b"hello"), "NotAnUpstream does not speak the stateless"),
+        (Answer(300, result(DISCOVERED)), "NotAnUpstream does not speak the stateless"),
+        (Answer(402), "NotAnUpstream does not speak the stateless"),
+        (Answer(403), "UpstreamNotLetIn"),
+        (Answer(404), "NotAnUpstream does not speak the stateless"),
+        (Answer(404, REFUSED), "done"),
+        (Answer(403, REFUSED), "UpstreamNotLetIn"),
+        (Answer(405, REFUSED), "NotAnUpstream does not speak the stateless"),
+        (Answer(428), "NotAnUpstream does not speak the stateless"),
+        (Answer(429), "UpstreamFailure is busy"),
+        (Answer(430), "NotAnUpstream does not speak the stateless"),
+        (Answer(499), "NotAnUpstream does not speak the stateless"),
+        (Answer(500), "UpstreamFailure answered with status 500"),
+        (Answer(503), "UpstreamFailure is busy"),
+    ],
+    ids=lambda value: str(value.status) if isinstance(value, Answer) else None,
+)
+async def test_which_era_an_upstream_is_of_is_told_by_how_it_answers(answer: Answer, comes: str) -> None:
+    async with link(answer) as found:
+        assert (await outcome(found.agree("stateless"))).startswith(comes)
+
+
+def sessions(*answers: Answer) -> tuple[HttpWire, HttpSessions]:
+    over = wire(*answers)
+    return over, HttpSessions(over, questions=frozenset(), number=lambda: 1, take=lambda number: take)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "comes"),
+    [
+        (299, result(INITIALIZED), "done"),
+        (200, b"hello", "NotAnUpstream answered with something"),
+        (300, b"", "UpstreamFailure redirects"),
+        (300, REFUSED, "NotAnUpstream refused to begin: no"),
+        (401, b"", "UpstreamFailure answered with status 401"),
+        *[(status, b"", "NotAnUpstream has no MCP endpoint") for status in (400, 404, 405, 406)],
+        (399, b"", "UpstreamFailure redirects"),
+        (403, b"", "UpstreamNotLetIn"),
+        (407, b"", "UpstreamFailure answered with status 407"),
+        (500, b"", "UpstreamFailure answered with status 500"),
+    ],
+)
+async def test_a_session_is_begun_with_a_good_status(status: int, body: bytes, comes: str) -> None:
+    over, found = sessions(Answer(status, body), Answer(202))
+    assert (await outcome(found.begin())).startswith(comes)
+    assert said(over)[1:] == (["notifications/initialized"] if comes == "done" else [])
+
+
+@pytest.mark.parametrize(
+    ("status", "comes"), [(202, "done"), (299, "done"), (300, "UpstreamFailure redirects")]
+)
+async def test_a_session_whose_beginning_is_not_taken_is_ended(status: int, comes: str) -> None:
+    over, found = sessions(Answer(200, result(INITIALIZED), mcp_session_id="s"), Answer(status))
+    assert (await outcome(found.begin())).startswith(comes)
+    assert said(over)[2:] == ([] if comes == "done" else ["DELETE"])
+    assert found.own.id == ("s" if comes == "done" else None)
+
+
+@pytest.mark.parametrize(
+    ("session_id", "usable"),
+    [
+        ("!~", True),
+        ("s" * SESSION_ID_CHARACTERS, True),
+        ("s" * (SESSION_ID_CHARACTERS + 1), False),
+        ("a b", False),
+        ("a\x7f", False),
+    ],
+)
+async def test_a_session_id_is_of_plain_characters_and_not_too_many(session_id: str, usable: bool) -> None:
+    over, found = sessions(Answer(200, result(INITIALIZED), mcp_session_id=session_id), Answer(202))
+    comes = await outcome(found.begin())
+    assert (comes, found.own.id) == (("done", session_id) if usable else (comes, None))
+    assert usable or "session id" in comes
+    assert said(over)[1:] == (["notifications/initialized"] if usable else [])
+
+
+def event(data: bytes, last_id: str = "") -> bytes:
+    return (f"id: {last_id}\n".encode() if last_id else b"") + b"data: " + data + b"\n\n"
+
+
+@pytest.mark.parametrize(
+    ("heard", "comes"),
+    [
+        (result({}, 7) + b"", "UpstreamGone"),
+        (b'{"id":null,"result":{}}', "UpstreamGone"),
+        (b'{"id":null,"error":{"code":1,"message":"no"}}', "UpstreamRefusal no"),
+        (result({}), "done"),
+    ],
+)
+async def test_on_a_stream_an_answer_is_that_to_the_request_or_an_error_to_nobody(
+    heard: bytes, comes: str
+) -> None:
+    async with link(Answer(200, event(heard), EVENTS)) as found:
+        assert (await outcome(found.request("ping", {}))).startswith(comes)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "comes"),
+    [
+        (200, EVENTS, "done"),
+        (299, EVENTS, "done"),
+        (300, EVENTS, "UpstreamGone"),
+        (200, JSON, "UpstreamGone"),
+    ],
+)
+async def test_the_rest_of_a_stream_comes_with_a_good_status(
+    status: int, kind: str, comes: str, autojump_clock: object
+) -> None:
+    over = wire(Answer(status, event(result({})), kind))
+    first = cast("Any", Answer(200, event(b"{}", "e-1"), EVENTS))
+    asked: list[str] = []
+
+    def go_on(last_id: str) -> Any:
+        asked.append(last_id)
+        return over.stream(None, b"", None)
+
+    assert (await outcome(answer_of(first, take, go_on))).startswith(comes)
+    assert asked == ["e-1"]
+
+
+@pytest.mark.parametrize("last_id", ["", "é", "a\tb"])
+async def test_a_stream_that_says_no_usable_id_is_not_come_back_to(last_id: str) -> None:
+    first = cast("Any", Answer(200, event(b"{}", last_id), EVENTS))
+
+    def go_on(last_id: str) -> Any:
+        raise AssertionError(last_id)
+
+    assert (await outcome(answer_of(first, take, go_on))).startswith("UpstreamGone")
+
+
+async def test_a_stream_is_come_back_to_so_often(autojump_clock: object) -> None:
+    asked: list[str] = []
+
+    def go_on(last_id: str) -> Any:
+        asked.append(last_id)
+        return wire(Answer(200, event(b"{}"), EVENTS)).stream(None, b"", None)
+
+    first = cast("Any", Answer(200, event(b"{}", "e-1"), EVENTS))
+    assert (await outcome(answer_of(first, take, go_on))).startswith("UpstreamGone")
+    assert asked == ["e-1"] * RESUMED_AT_MOST
+
+
+@pytest.mark.parametrize(
+    ("wished", "waited"), [("0", 0.1), ("100", 0.1), ("1500", 1.5), ("30000", 30.0), ("40000", 30.0)]
+)
+async def test_a_stream_is_come_back_to_when_it_said_within_bounds(
+    wished: str, waited: float, autojump_clock: object
+) -> None:
+    begun = trio.current_time()
+    at: list[float] = []
+
+    def go_on(last_id: str) -> Any:
+        at.append(trio.current_time() - begun)
+        return wire(Answer(200, event(result({})), EVENTS)).stream(None, b"", None)
+
+    first = cast("Any", Answer(200, f"retry: {wished}\n".encode() + event(b"{}", "e-1"), EVENTS))
+    assert await outcome(answer_of(first, take, go_on)) == "done"
+    assert at == [pytest.approx(waited)]
+
+
+@pytest.mark.parametrize(
+    ("get", "post", "comes"),
+    [
+        (Answer(299, b"event: endpoint\ndata: /m\n\n", EVENTS), Answer(299), "UpstreamGone ended the stream"),
+        (Answer(299, b"event: endpoint\ndata: /m\n\n", EVENTS), Answer(300), "UpstreamFailure redirects"),
+        (
+            Answer(300, b"event: endpoint\ndata: /m\n\n", EVENTS),
+            Answer(202),
+            "NotAnUpstream has no MCP endpoint",
+        ),
+        (
+            Answer(200, b"event: endpoint\ndata: /m\n\n", JSON),
+            Answer(202),
+            "NotAnUpstream has no MCP endpoint",
+        ),
+        (
+            Answer(200, b"event: endpoint\ndata: " + b"m" * ENDPOINT_CHARACTERS + b"\n\n", EVENTS),
+            Answer(300),
+            "UpstreamFailure redirects",
+        ),
+        (
+            Answer(200, b"event: endpoint\ndata: m" + b"m" * ENDPOINT_CHARACTERS + b"\n\n", EVENTS),
+            Answer(202),
+            "NotAnUpstream names an address",
+        ),
+    ],
+)
+async def test_the_transport_of_2024_ends_with_either_of_its_halves(
+    get: Answer, post: Answer, comes: str
+) -> None:
+    get.goes_on_until = post.finished
+    stream = SseStream(wire(get, post), None)
+    await stream.send(b"{}")
+    await stream.run()
+    assert (await outcome(stream.receive())).startswith(comes)
+
+
+@pytest.mark.parametrize("length", [MASKED_CHARACTERS - 1, MASKED_CHARACTERS])
+def test_what_was_shown_is_not_repeated_unless_it_is_but_a_word(length: int) -> None:
+    credential = "c" * length
+    data = {"shown": f"<{credential}>"}
+    refusal = without_credentials(UpstreamRefusal(7, f"not {credential}!", data), [f"Bearer {credential}"])
+    masked = length >= MASKED_CHARACTERS
+    assert refusal.code == 7
+    assert str(refusal) == ("not ***!" if masked else f"not {credential}!")
+    assert refusal.data == (None if masked else data)
+
+
+def test_the_whole_of_what_was_shown_is_masked_before_its_end() -> None:
+    refusal = UpstreamRefusal(7, "Bearer 12345678, 12345678", {"other": 1})
+    found = without_credentials(refusal, ["Bearer 12345678", "second-credential"])
+    assert (str(found), found.data) == ("***, ***", {"other": 1})
