@@ -24,8 +24,8 @@ from server.gateway.http_wire import (
     HttpWire,
     UpstreamNotLetIn,
     UpstreamSessionLost,
-    without_credentials,
     status_problem,
+    without_credentials,
 )
 from server.gateway.link import UpstreamTells
 from server.gateway.messages import (
