@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -13,6 +14,7 @@ from msgspec import Raw
 from upstreams import MODERN, Log
 
 from server.backends.base import AgentRequest, BackendError
+from server.gateway.credentials import StaticCredential
 from server.gateway.http import HttpLink
 from server.gateway.http_answers import RESUMED_AT_MOST, answer_of
 from server.gateway.http_sessions import SESSION_ID_CHARACTERS, HttpSessions
@@ -416,3 +418,34 @@ def test_the_whole_of_what_was_shown_is_masked_before_its_end() -> None:
     refusal = UpstreamRefusal(7, "Bearer 12345678, 12345678", {"other": 1})
     found = without_credentials(refusal, ["Bearer 12345678", "second-credential"])
     assert (str(found), found.data) == ("***, ***", {"other": 1})
+
+
+def reached(url: str, ca_file: str = "") -> HttpWire:
+    where = HttpUpstream(url=url, connections=1, ca_file=ca_file)
+    return HttpWire(where, StaticCredential({}), Log().logger, "test")
+
+
+def test_a_file_of_authorities_is_read_where_one_is_named(tmp_path: Path) -> None:
+    assert reached("https://a.example/mcp").url == "https://a.example/mcp"
+    with pytest.raises(ValueError, match="nowhere"):
+        reached("https://a.example/mcp", str(tmp_path / "nowhere.pem"))
+
+
+@pytest.mark.parametrize(
+    ("target", "url"),
+    [
+        ("/m?s=1", "https://a.example/m?s=1"),
+        ("m", "https://a.example/m"),
+        ("https://a.example/m", "https://a.example/m"),
+        ("http://a.example/m", None),
+        ("https://a.example:444/m", None),
+        ("//b.example/m", None),
+    ],
+)
+def test_an_address_that_an_upstream_names_is_of_its_own_origin(target: str, url: str | None) -> None:
+    over = reached("https://a.example/mcp")
+    if url is None:
+        with pytest.raises(ValueError, match="another place"):
+            over.elsewhere(target)
+    else:
+        assert over.elsewhere(target).url == url
