@@ -14,6 +14,7 @@ from msgspec import Raw
 from upstreams import MODERN, Log
 
 from server.backends.base import AgentRequest, BackendError
+from server.gateway import http_wire
 from server.gateway.credentials import StaticCredential
 from server.gateway.http import HttpLink
 from server.gateway.http_answers import RESUMED_AT_MOST, answer_of
@@ -23,6 +24,7 @@ from server.gateway.http_wire import (
     EVENTS,
     JSON,
     MASKED_CHARACTERS,
+    HttpUpstream,
     HttpWire,
     UpstreamNotLetIn,
     UpstreamSessionLost,
@@ -449,3 +451,50 @@ def test_an_address_that_an_upstream_names_is_of_its_own_origin(target: str, url
             over.elsewhere(target)
     else:
         assert over.elsewhere(target).url == url
+
+
+class Connections:
+    """What `Fetcher` is asked to do."""
+
+    def __init__(self, made: list[Connections], connections: int) -> None:
+        made.append(self)
+        self.most = connections
+        self.closed = False
+        self.sent: list[tuple[bytes, bytes]] = []
+
+    def prepare(self, method: str, headers: Any) -> bytes:
+        return f"{method} {dict(headers).get('Accept')}\r\n".encode()
+
+    @asynccontextmanager
+    async def open(self, head: bytes, body: bytes, **_: Any) -> AsyncGenerator[Answer]:
+        await trio.lowlevel.checkpoint()
+        self.sent.append((head, body))
+        yield Answer(200)
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+async def test_what_lasts_has_connections_of_its_own_and_all_are_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Connections] = []
+    monkeypatch.setattr(
+        http_wire, "Fetcher", lambda url, *, connections, ca_file: Connections(made, connections)
+    )
+    over = HttpWire(
+        HttpUpstream(url="https://a.example/mcp", connections=7), StaticCredential({}), Log().logger, "test"
+    )
+    calls, streams = made
+    for message in (None, b"{}"):
+        async with over.stream(message, b"", CALLER):
+            pass
+    async with over.post(b"{}", b"", CALLER):
+        pass
+    await over.delete(b"", CALLER)
+    both = f"{JSON}, {EVENTS}"
+    assert streams.sent == [(f"GET {EVENTS}\r\n".encode(), b""), (f"POST {both}\r\n".encode(), b"{}")]
+    assert calls.sent == [(f"POST {both}\r\n".encode(), b"{}"), (f"DELETE {JSON}\r\n".encode(), b"")]
+    assert (calls.most, streams.most) == (7, http_wire.STREAMS)
+    await over.aclose()
+    assert (calls.closed, streams.closed) == (True, True)
