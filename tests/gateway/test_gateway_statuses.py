@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -12,6 +12,7 @@ import pytest
 import trio
 from msgspec import Raw
 from upstreams import MODERN, Log
+from wires import Answer, said, wire
 
 from server.backends.base import AgentRequest, BackendError
 from server.gateway import http_wire
@@ -20,7 +21,6 @@ from server.gateway.http import HttpLink
 from server.gateway.http_answers import RESUMED_AT_MOST, answer_of
 from server.gateway.http_sessions import SESSION_ID_CHARACTERS, HttpSessions
 from server.gateway.http_wire import (
-    ERROR_BYTES,
     EVENTS,
     JSON,
     MASKED_CHARACTERS,
@@ -51,77 +51,6 @@ INITIALIZED = {"protocolVersion": "2025-11-25", "capabilities": {}}
 
 def result(value: Any, number: int = 1) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": number, "result": value}).encode()
-
-
-class Answer:
-    """One answer, as far as it is read."""
-
-    def __init__(self, status: int, body: bytes = b"", kind: str = JSON, **headers: str) -> None:
-        self.status = status
-        self.media_type = kind
-        self._parts = [body]
-        self._headers = headers
-        self.goes_on_until: trio.Event | None = None  # its body
-        self.finished = trio.Event()
-
-    def header(self, name: bytes) -> str:
-        return self._headers.get(name.decode().replace("-", "_"), "")
-
-    async def part(self) -> bytes:
-        if not self._parts and self.goes_on_until is not None:
-            await self.goes_on_until.wait()
-        return self._parts.pop(0) if self._parts else b""
-
-    async def read(self, limit: int) -> bytes:
-        return await self.part()
-
-    async def beginning(self, limit: int) -> bytes:
-        assert limit == ERROR_BYTES
-        return await self.part()
-
-    async def finish(self, seconds: float) -> None:
-        self.finished.set()
-
-
-class Wire:
-    """One on which these answers come, whatever is asked."""
-
-    url = "https://mcp.example/mcp"
-
-    def __init__(self, *answers: Answer) -> None:
-        self._answers: Iterable[Answer] = iter(answers)
-        self.said: list[dict[str, Any]] = []
-
-    @asynccontextmanager
-    async def post(self, message: bytes | None, headers: bytes, call: Any) -> AsyncGenerator[Answer]:
-        await trio.lowlevel.checkpoint()
-        self.said.append(json.loads(message) if message else {})
-        yield next(iter(self._answers))
-
-    stream = post
-
-    async def ask(
-        self, message: bytes, headers: bytes, call: Any, read: Callable[[Answer], Awaitable[Raw]]
-    ) -> Raw:
-        async with self.post(message, headers, call) as answer:
-            return await read(answer)
-
-    async def delete(self, headers: bytes, call: Any) -> None:
-        self.said.append({"method": "DELETE"})
-
-    def elsewhere(self, target: str) -> Wire:
-        return self
-
-    async def aclose(self) -> None:
-        return
-
-
-def wire(*answers: Answer) -> HttpWire:
-    return cast("HttpWire", Wire(*answers))
-
-
-def said(over: HttpWire) -> list[str]:
-    return [each.get("method", "") for each in cast("Wire", over).said]
 
 
 async def take(message: Any, size: int) -> Raw | None:
