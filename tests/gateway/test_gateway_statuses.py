@@ -26,6 +26,7 @@ from server.gateway.http_wire import (
     MASKED_CHARACTERS,
     HttpUpstream,
     HttpWire,
+    NotReached,
     UpstreamNotLetIn,
     UpstreamSessionLost,
     status_problem,
@@ -37,9 +38,12 @@ from server.gateway.messages import (
     Answered,
     PaymentAsked,
     UpstreamFailure,
+    UpstreamGone,
     UpstreamRefusal,
 )
 from server.gateway.sse import ENDPOINT_CHARACTERS, SseStream
+from server.outgoing.failures import FetchFailed, NotConnected, TooManyConnections
+from server.x402.headers import NOTHING_YET, PAYMENT_SIGNATURE
 
 CALLER = AgentRequest(subject="alice", call_id="1")
 REFUSED = json.dumps(
@@ -427,3 +431,83 @@ async def test_what_lasts_has_connections_of_its_own_and_all_are_closed(
     assert (calls.most, streams.most) == (7, http_wire.STREAMS)
     await over.aclose()
     assert (calls.closed, streams.closed) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "busy"),
+    [
+        (NotConnected("is away"), NotReached, False),
+        (TooManyConnections("is away"), NotReached, True),
+        (FetchFailed("is away"), UpstreamGone, None),
+    ],
+)
+async def test_where_no_answer_comes_it_is_known_whether_anything_was_sent(
+    error: Exception, kind: type[UpstreamGone], busy: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Away(Connections):
+        @asynccontextmanager
+        async def open(self, head: bytes, body: bytes, **_: Any) -> AsyncGenerator[Answer]:
+            await trio.lowlevel.checkpoint()
+            if True:  # a generator all the same
+                raise error
+            yield Answer(200)
+
+        async def begin(self, *_: Any, **__: Any) -> Answer:
+            await trio.lowlevel.checkpoint()
+            raise error
+
+    monkeypatch.setattr(http_wire, "Fetcher", lambda url, *, connections, ca_file: Away([], connections))
+    over = reached("https://a.example/mcp")
+    for asking in (
+        over.ask(b"{}", b"", CALLER, lambda _: trio.lowlevel.checkpoint()),
+        over.delete(b"", CALLER),
+    ):
+        with pytest.raises(kind) as caught:
+            await asking
+        assert type(caught.value) is kind
+        assert (str(caught.value), caught.value.more) == ("is away", "")
+        assert getattr(caught.value, "busy", None) is busy
+
+
+PAID = f"{PAYMENT_SIGNATURE}: p\r\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("shown", "headers", "told"),
+    [
+        ({PAYMENT_SIGNATURE: NOTHING_YET, "X": "1"}, b"", {PAYMENT_SIGNATURE, "X"}),
+        ({PAYMENT_SIGNATURE: NOTHING_YET, "X": "1"}, PAID, {"X"}),
+        ({PAYMENT_SIGNATURE: NOTHING_YET, "X": "1"}, b"A: 1\r\nX-PAYMENT: p\r\n", {"X"}),
+        ({PAYMENT_SIGNATURE: NOTHING_YET, "X": "1"}, b"A: X-PAYMENT: p\r\n", {PAYMENT_SIGNATURE, "X"}),
+        ({"X": "1"}, PAID, {"X"}),
+        ({}, PAID, set()),
+    ],
+)
+async def test_who_pays_with_a_request_does_not_say_besides_that_they_could(
+    shown: dict[str, str], headers: bytes, told: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads: list[bytes] = []
+
+    class Taking(Connections):
+        async def begin(self, head: bytes, body: bytes, **_: Any) -> Answer:
+            await trio.lowlevel.checkpoint()
+            heads.append(head)
+            return Answer(200)
+
+        def end(self, answer: Answer) -> None: ...
+
+    monkeypatch.setattr(http_wire, "Fetcher", lambda url, *, connections, ca_file: Taking([], connections))
+    credential = StaticCredential({})
+
+    async def headers_of(call: Any) -> dict[str, str]:
+        return dict(shown)
+
+    monkeypatch.setattr(credential, "headers", headers_of, raising=False)
+    where = HttpUpstream(url="https://a.example/mcp", connections=1)
+    over = HttpWire(where, credential, Log().logger, "test")
+    for _ in range(2):
+        await over.ask(b"{}", headers, CALLER, lambda _: trio.lowlevel.checkpoint())
+    for head in heads:
+        added = head.split(b"\r\n", 1)[1].removeprefix(headers).decode()
+        assert {line.partition(":")[0] for line in added.splitlines()} == told
+    assert len(heads) == 2
