@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import msgspec
@@ -13,10 +14,23 @@ import trio.testing
 from msgspec import Raw
 from upstreams import MODERN, Caller, Log
 
-from server.backends.base import AgentRequest, BackendError, Busy, Paused, Progress
-from server.gateway import hearing, lists, parking, rounds
+from server.backends.base import (
+    AgentRequest,
+    BackendError,
+    BadArguments,
+    Busy,
+    CannotAsk,
+    NoSuchResource,
+    Paused,
+    Progress,
+    ProtocolFailure,
+    ToolCall,
+)
+from server.gateway import carried, hearing, lists, parking, rounds, tasks
 from server.gateway.agreement import Agreement
+from server.gateway.asked_prices import AskedPrice, asked_price
 from server.gateway.calls import GONE, UpstreamCall
+from server.gateway.carried import CarriedMeta
 from server.gateway.hearing import Hearing, lower
 from server.gateway.link import Link, UpstreamTells
 from server.gateway.messages import (
@@ -26,10 +40,14 @@ from server.gateway.messages import (
     NotAnUpstream,
     Told,
     UpstreamFailure,
+    UpstreamGone,
     UpstreamRefusal,
 )
 from server.gateway.parking import Parking
 from server.gateway.places import giving_way
+from server.gateway.results import error_of
+from server.gateway.tasks import ID_CHARACTERS, created, follow_task
+from server.money.amounts import MOST, ONE
 
 ALICE = AgentRequest(subject="alice", sharer="laptop", call_id="1", can=frozenset({"elicitation"}))
 BOB = AgentRequest(subject="bob", call_id="2")
@@ -547,3 +565,174 @@ async def test_what_is_asked_is_answered_at_once_unless_somebody_can_be_asked() 
 )
 def test_a_level_is_set_where_less_is_told_than_is_wanted(wanted: Any, level: Any, is_lower: bool) -> None:
     assert lower(wanted, level) is is_lower
+
+
+# ── what goes over, and what comes back ──
+
+
+@pytest.mark.parametrize(
+    ("code", "about", "kind"),
+    [
+        (-32769, "tool", ProtocolFailure),
+        (-32768, "tool", BackendError),
+        (-32603, "tool", BackendError),
+        (-32000, "tool", BackendError),
+        (-31999, "tool", ProtocolFailure),
+        (0, "tool", ProtocolFailure),
+        (-32602, "tool", BadArguments),
+        (-32602, "prompt", BadArguments),
+        (-32602, "resource", NoSuchResource),
+        (-32002, "resource", NoSuchResource),
+        (-32002, "tool", BackendError),
+        (-32021, "tool", CannotAsk),
+        (-32021, "resource", CannotAsk),
+        (402, "tool", ProtocolFailure),
+    ],
+)
+def test_each_code_of_an_upstream_is_one_of_ours(code: int, about: str, kind: type[Exception]) -> None:
+    found = error_of(UpstreamRefusal(code, "no", {"a": 1}), about=about)
+    assert type(found) is kind
+    assert str(found) == "no"
+
+
+def test_what_a_caller_would_have_to_offer_is_told_where_it_is_said() -> None:
+    for data, required in (
+        ({"requiredCapabilities": {"roots": {}}}, {"roots": {}}),
+        ({}, None),
+        (None, None),
+    ):
+        found = error_of(UpstreamRefusal(-32021, "no", data), about="tool")
+        assert isinstance(found, CannotAsk)
+        assert (found.required or None) == required
+
+
+def test_of_a_callers_context_so_much_goes_on() -> None:
+    value, words = carried.VALUE_BYTES, carried.CARRIED_BYTES // carried.VALUE_BYTES
+    of = CarriedMeta([*(f"k{number}" for number in range(words + 1)), "a/*"]).of
+
+    def came(**meta: str) -> Raw:
+        return raw({"_meta": meta})
+
+    longest = "x" * (value - 2)  # and its quotes
+    whole = {f"k{number}": longest for number in range(words)}
+    assert of(None) is None
+    assert of(came()) is None
+    assert list(of(came(k0=longest)) or {}) == ["k0"]
+    assert of(came(k0=f"{longest}x")) is None
+    assert list(of(came(**whole)) or {}) == list(whole)
+    assert of(came(**whole, **{f"k{words}": ""})) is None
+    assert list(of(came(**{"a/b": "1", "ab": "1", "b": "1"})) or {}) == ["a/b"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "modern", "task_id"),
+    [
+        ({"resultType": "task", "taskId": "t"}, True, "t"),
+        ({"resultType": "task", "taskId": "t" * ID_CHARACTERS}, True, "t" * ID_CHARACTERS),
+        ({"resultType": "complete", "taskId": "t"}, True, None),
+        ({"taskId": "t"}, False, None),
+        ({"task": {"taskId": "t"}}, False, "t"),
+        ({"task": {}}, False, None),
+        ([], True, None),
+    ],
+)
+def test_an_answer_is_a_task_where_it_says_so(answer: Any, modern: bool, task_id: str | None) -> None:
+    assert created(raw(answer), modern=modern) == task_id
+
+
+@pytest.mark.parametrize("task_id", ["", "t" * (ID_CHARACTERS + 1), 7])
+def test_a_task_has_an_id_of_so_many_characters(task_id: Any) -> None:
+    with pytest.raises(UpstreamFailure, match="no id"):
+        created(raw({"task": {"taskId": task_id}}), modern=False)
+    if isinstance(task_id, str):
+        with pytest.raises(UpstreamFailure, match="no id"):
+            created(raw({"resultType": "task", "taskId": task_id}), modern=True)
+
+
+CALL = ToolCall(subject="alice", call_id="1", tool="x", arguments={}, wants_progress=True)
+
+
+async def followed(*states: Any, caller: Caller | None = None) -> Raw:
+    over = link(*states)
+
+    @asynccontextmanager
+    async def open_link() -> AsyncGenerator[Link]:
+        await trio.lowlevel.checkpoint()
+        yield over
+
+    async def wait(*_: object) -> Raw:
+        raise AssertionError("in the stateless era nobody waits")
+
+    return await follow_task("t", CALL, caller or Caller(), open_link, wait)
+
+
+DONE = {"status": "completed", "result": {"a": 1}}
+
+
+@pytest.mark.parametrize(
+    ("poll", "seconds"),
+    [
+        ({}, tasks.POLL_SECONDS),
+        ({"pollIntervalMs": 2_500}, 2.5),
+        ({"pollInterval": 2_500, "pollIntervalMs": 1}, 2.5),
+        ({"pollIntervalMs": 0}, tasks.SHORTEST_POLL_SECONDS),
+        ({"pollIntervalMs": 86_400_000}, tasks.LONGEST_POLL_SECONDS),
+    ],
+)
+async def test_a_task_is_looked_at_as_often_as_it_wants_within_bounds(
+    poll: Any, seconds: float, autojump_clock: object
+) -> None:
+    begun = trio.current_time()
+    assert json.loads(bytes(await followed({"status": "working", **poll}, DONE))) == {"a": 1}
+    assert trio.current_time() - begun == pytest.approx(seconds)
+
+
+async def test_an_upstream_that_is_away_is_waited_for_and_not_for_ever(autojump_clock: object) -> None:
+    looks = int(tasks.AWAY_AT_MOST_SECONDS // tasks.AWAY_SECONDS)
+    gone = [UpstreamGone("is away")]
+    assert await followed(*gone * (looks + 1), {"status": "working"}, *gone * (looks + 1), DONE)
+    with pytest.raises(UpstreamGone):
+        await followed(*gone * (looks + 2), DONE)
+
+
+async def test_what_a_task_says_is_told_once_and_its_steps_are_counted(autojump_clock: object) -> None:
+    caller = Caller()
+    said_so = [{"status": "working", "statusMessage": words} for words in ("", "a", "a", "b")]
+    await followed(*said_so, DONE, caller=caller)
+    assert caller.events == [Progress(progress=1, message="a"), Progress(progress=2, message="b")]
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [
+        ({"status": "failed", "error": {"code": 7, "message": "no"}}, UpstreamRefusal),
+        ({"status": "cancelled"}, UpstreamFailure),
+        ([], UpstreamFailure),
+    ],
+)
+async def test_a_task_that_came_to_nothing_says_how(state: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        await followed(state)
+
+
+async def test_a_task_asks_each_question_once(autojump_clock: object) -> None:
+    caller = Caller(lambda asked: {key: {"action": "accept"} for key in asked})
+    asks_now = {"status": "input_required", "inputRequests": {"q": {"method": "roots/list"}}}
+    await followed(asks_now, {}, asks_now, DONE, caller=caller)
+    assert [list(asked) for asked in caller.asked] == [["task-q"]]
+
+
+@pytest.mark.parametrize(
+    ("number", "amount"),
+    [
+        (0, None),
+        (0.0000001, None),
+        (0.000001, 1),
+        (MOST // ONE - 1, MOST - ONE),
+        (MOST // ONE, None),
+        (True, False),
+    ],
+)
+def test_a_price_in_dollars_is_more_than_nothing_and_less_than_all(number: Any, amount: Any) -> None:
+    found = asked_price({"agents-x402/priceUSD": number})
+    assert found == (None if amount is False else AskedPrice(amount))
