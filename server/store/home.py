@@ -36,6 +36,7 @@ NETWORK_FILE_SYSTEMS: Final = frozenset(
 # What a copy, a restore or a new key leaves that was cut off. SQLite would play the log of one back into the next of its name.
 LEFTOVERS: Final = ("*.partial", "*.partial-journal", "*.incoming", "*.incoming-*", "*.trial-*")
 
+_PID_BYTES: Final = 32  # of the lock file, and more
 _MOUNTINFO: Final = Path("/proc/self/mountinfo")
 
 
@@ -235,7 +236,7 @@ def _lock_file(directory: Path) -> int:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+            holder = os.pread(descriptor, _PID_BYTES, 0).decode("ascii", "replace").strip()
             raise _in_use(
                 directory, f"process {holder}" if holder.isdecimal() else "another process"
             ) from None
