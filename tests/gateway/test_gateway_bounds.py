@@ -255,7 +255,7 @@ async def test_a_key_stands_for_one_question_for_as_long_as_the_call_lasts() -> 
     roots, form = {"method": "roots/list", "params": {}}, {"method": "elicitation/create", "params": FORM}
     longest = "k" * rounds.KEY_CHARACTERS
     caller = Caller(lambda asked: {key: {"action": "accept"} for key in asked})
-    first = {"q": roots, longest: roots, f"{longest}k": roots, "": roots}
+    first: dict[str, Any] = {"q": roots, longest: roots, f"{longest}k": roots, "": roots}
     over = Scripted(iter([asks(**first), asks(q=form, state="s"), asks(q=roots), {}]))
     await rounds.use(
         cast("Link", over),

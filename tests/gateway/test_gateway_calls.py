@@ -142,7 +142,7 @@ async def test_it_ends_once_and_nothing_is_heard_after() -> None:
     assert running.result(ended) == RESULT  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize("refused", [None, CannotAsk("no", ())])
+@pytest.mark.parametrize("refused", [None, CannotAsk("no", {})])
 async def test_an_error_after_nobody_could_be_asked_is_that(refused: CannotAsk | None) -> None:
     running = call()
     running.refused = refused

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 import trio
-import trio.testing
 from msgspec import Raw
 from upstreams import MODERN, Caller, Log
 from wires import Answer, Stream, Wire, said, stream, wire

@@ -138,7 +138,8 @@ def test_each_host_is_waited_for_and_all_together_not_for_ever(
 
 
 def report(of: StoreHealth, **what: Any) -> StoreReport:
-    return of.report(**{"waiting": 0, "oldest_asked_at": None, **what})
+    given: dict[str, Any] = {"waiting": 0, "oldest_asked_at": None, **what}
+    return of.report(**given)
 
 
 @pytest.mark.parametrize(
