@@ -15,7 +15,7 @@ from upstreams import MODERN, Log
 from wires import Answer, said, wire
 
 from server.backends.base import AgentRequest, BackendError
-from server.gateway import http_wire
+from server.gateway import http_sessions, http_wire
 from server.gateway.credentials import StaticCredential
 from server.gateway.http import HttpLink
 from server.gateway.http_answers import RESUMED_AT_MOST, answer_of
@@ -511,3 +511,48 @@ async def test_who_pays_with_a_request_does_not_say_besides_that_they_could(
         added = head.split(b"\r\n", 1)[1].removeprefix(headers).decode()
         assert {line.partition(":")[0] for line in added.splitlines()} == told
     assert len(heads) == 2
+
+
+def caller(name: int | str) -> AgentRequest:
+    return AgentRequest(subject=str(name), call_id="1")
+
+
+@asynccontextmanager
+async def begun(count: int, clock: list[float]) -> AsyncGenerator[tuple[HttpWire, HttpSessions]]:
+    """Sessions of so many callers, and our own, at one upstream that has places for two more."""
+    answers = [
+        answer
+        for number in range(count + 3)
+        for answer in (Answer(200, result(INITIALIZED), mcp_session_id=f"s{number}"), Answer(202))
+    ]
+    over = wire(*answers)
+    found = HttpSessions(
+        over, questions=frozenset(), number=lambda: 1, take=lambda number: take, clock=lambda: clock[0]
+    )
+    await found.begin()
+    for number in range(count):
+        await found.of(caller(number))
+    yield over, found
+
+
+async def test_sessions_that_nobody_used_for_long_are_ended_a_few_with_each_that_is_begun() -> None:
+    clock, few = [0.0], http_sessions.FAREWELLS
+    async with begun(few + 2, clock) as (over, found):
+        (await found.of(caller(1))).requests += 1
+        clock[0] = http_sessions.IDLE_SECONDS
+        await found.of(caller("in time"))
+        assert said(over).count("DELETE") == 0
+        clock[0] += 1.0
+        await found.of(caller("later"))
+        assert said(over).count("DELETE") == few
+        left = [number for number in range(few + 2) if found.known(caller(number)) is not None]
+        assert left == [1, few + 1]  # it is in use, and one too many for now
+
+
+async def test_at_the_end_so_many_sessions_are_ended_and_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_sessions, "LAST_FAREWELLS", 3)
+    async with begun(5, [0.0]) as (over, found):
+        await found.end()
+        assert said(over).count("DELETE") == 4
+        assert found.own.id is None
+        assert [found.known(caller(number)) for number in range(5)] == [None] * 5
