@@ -26,7 +26,7 @@ SUBSCRIBES = {"tools": {"listChanged": True}, "resources": {"subscribe": True}, 
 
 
 class Upstream:
-    """One of either era, which answers what belongs to it and keeps silent to what it does not know."""
+    """An upstream of either era, which answers what belongs to it and keeps silent to what it does not know."""
 
     def __init__(self, *, modern: bool, **capabilities: Any) -> None:
         self.answers: dict[str, Any] = {"echo": {}, "resources/subscribe": {}, "resources/unsubscribe": {}}
@@ -234,7 +234,7 @@ async def test_over_http_a_message_is_as_large_as_it_may_be(
 
 
 class Forgetful(Wire):
-    """One whose upstream forgets each session that is begun, so many times."""
+    """A wire whose upstream forgets each session that is begun, so many times."""
 
     def __init__(self, times: int) -> None:
         super().__init__()

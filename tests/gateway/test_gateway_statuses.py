@@ -69,7 +69,7 @@ async def link(*answers: Answer) -> AsyncGenerator[HttpLink]:
 
 
 async def outcome(work: Awaitable[object]) -> str:
-    """What has come of it: the kind of the error, and what it says."""
+    """Return what has come of it: the kind of the error, and what it says."""
     try:
         await work
     except (BackendError, UpstreamRefusal, UpstreamSessionLost) as error:
@@ -387,7 +387,7 @@ def test_an_address_that_an_upstream_names_is_of_its_own_origin(target: str, url
 
 
 class Connections:
-    """What `Fetcher` is asked to do."""
+    """Connections with an upstream, as far as they are used."""
 
     def __init__(self, made: list[Connections], connections: int) -> None:
         made.append(self)

@@ -45,7 +45,7 @@ class Answer:
 
 
 class Wire:
-    """One on which these answers come, whatever is asked."""
+    """A wire on which these answers come, whatever is asked."""
 
     url = "https://mcp.example/mcp"
 
@@ -86,7 +86,7 @@ def said(over: HttpWire) -> list[str]:
 
 
 class Stream:
-    """One on which an upstream answers each message with what `answer` makes of it. `full`: it takes nothing at once."""
+    """A stream on which an upstream answers each message with what `answer` makes of it. `full`: it takes nothing at once."""
 
     def __init__(self, answer: Callable[[dict[str, Any]], Iterable[Any]], *, full: bool = False) -> None:
         self.said: list[dict[str, Any]] = []

@@ -33,7 +33,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def pauses(outage: Outage, clock: Clock, times: int) -> list[float]:
-    """How long nobody asks after each try that fails, in a row."""
+    """Return how long nobody asks after each try that fails, in a row."""
     found: list[float] = []
     for _ in range(times):
         outage.failed()
@@ -168,7 +168,7 @@ def test_what_is_damaged_is_said_before_what_is_doubted_and_what_failed(clock: C
 
 def test_damage_is_told_once_and_each_refusal_is_counted_by_its_reason() -> None:
     class Odd(StoreUnavailable):
-        """Of a kind that nobody has named."""
+        """A kind that nobody has named."""
 
     of, told = StoreHealth(), list[StoreDamaged]()
     of.tell_of_damage = told.append
