@@ -556,3 +556,10 @@ async def test_at_the_end_so_many_sessions_are_ended_and_our_own(monkeypatch: py
         assert said(over).count("DELETE") == 4
         assert found.own.id is None
         assert [found.known(caller(number)) for number in range(5)] == [None] * 5
+
+
+@pytest.mark.parametrize(("heard", "is_finished"), [(result({}), True), (b"{}", False)])
+async def test_behind_its_answer_a_stream_is_read_to_its_end(heard: bytes, is_finished: bool) -> None:
+    answer = Answer(200, event(heard), EVENTS)
+    await outcome(answer_of(cast("Any", answer), take))
+    assert answer.finished.is_set() is is_finished
