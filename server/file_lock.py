@@ -14,6 +14,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Protocol
 
+from server.own_files import open_lock_file
+
 # What is done under a lock takes milliseconds (a file) or one request (a refresh): beyond this, the holder is stuck.
 WAIT_SECONDS = 45.0
 PAUSE_SECONDS = 0.02
@@ -38,7 +40,7 @@ class FileLock:
         if self._fd is not None:
             raise RuntimeError("this lock is held by this very object")
         try:
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            fd = open_lock_file(self._path)
         except OSError as error:
             raise self._refused(
                 f"{self._path} cannot be used as a lock: {(error.strerror or 'unknown error').lower()}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from shlex import quote
 
 from server.file_lock import FileLock, FileRefusal
+from server.own_files import open_to_others, replace_file
 
 # Some thousand entries; a larger file is not ours.
 MAX_FILE = 4 * 1024 * 1024
@@ -67,21 +68,8 @@ class PrivateFile:
 
     def replace(self, data: bytes) -> None:
         """Durable when it returns. Under the lock, in a directory that `make_directory` made."""
-        # One fixed name: what a killed process left behind is overwritten, not left lying about.
-        new = self.path.with_name(f"{self.path.name}.new")
         try:
-            new.unlink(missing_ok=True)
-            fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(fd, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(new, self.path)
-            directory = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            replace_file(self.path, data)
         except OSError as error:
             raise self._cannot("write", self.path, error) from None
 
@@ -130,7 +118,7 @@ class PrivateFile:
             return self._refused(
                 f"{path} belongs to another user", hint=f"run this as that user, or {self._elsewhere}"
             )
-        if stat.S_IMODE(found.st_mode) & 0o077:
+        if open_to_others(found):
             return self._refused(
                 f"{path} can be read or changed by others",
                 hint=f"chmod {'700' if directory else '600'} {quote(str(path))}",

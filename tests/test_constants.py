@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from types import FunctionType, ModuleType
+from typing import cast
 
 import msgspec
 
@@ -21,7 +22,9 @@ LOOSE = ("shortened",)
 
 def _numbers(module: ModuleType) -> list[str]:
     """Return those which it defines itself, as an annotation says, and what its functions and classes take where nothing is said."""
-    found = {name: getattr(module, name, None) for name in getattr(module, "__annotations__", {})}
+    found: dict[str, object] = {}
+    for name in getattr(module, "__annotations__", {}):
+        found |= _within(name, getattr(module, name, None))
     for made in vars(module).values():
         if getattr(made, "__module__", "") == module.__name__ and isinstance(made, type | FunctionType):
             found |= {f"{made.__name__}.{name}": value for name, value in _defaults(made)}
@@ -30,6 +33,29 @@ def _numbers(module: ModuleType) -> list[str]:
         for name, value in sorted(found.items())
         if isinstance(value, int | float) and not isinstance(value, bool)
     ]
+
+
+def _within(name: str, value: object) -> dict[str, object]:
+    """Return a value, or those in a table: of rows that have a name, what is not usual for a row."""
+    rows: list[tuple[object, object]] = []
+    match value:
+        case Mapping():
+            named = cast("Mapping[object, object]", value)
+            rows = [(f"[{key}]", each) for key, each in named.items() if isinstance(key, str)]
+        case tuple():
+            for place, each in enumerate(cast("tuple[object, ...]", value)):
+                row = msgspec.structs.astuple(each)[:1] if isinstance(each, msgspec.Struct) else (str(place),)
+                rows += [(f"[{key}]", each) for key in row if isinstance(key, str)]
+        case msgspec.Struct():
+            usual = dict(_defaults(type(value)))
+            told = msgspec.structs.asdict(value).items()
+            rows = [(f".{field}", each) for field, each in told if usual.get(field) != each]
+        case _:
+            return {name: value}
+    found: dict[str, object] = {}
+    for place, each in rows:
+        found |= _within(f"{name}{place}", each)
+    return found
 
 
 def _defaults(made: Callable[..., object]) -> Iterator[tuple[str, object]]:

@@ -33,6 +33,7 @@ from server.admin.control import (
 )
 from server.admin.descent import SocketPeer, peer_of
 from server.observe.log import Logger
+from server.own_files import make_directory, make_file, open_to_others
 
 MAX_AT_ONCE: Final = 16
 ACCEPT_AGAIN_SECONDS: Final = 0.2
@@ -96,7 +97,7 @@ def _take_away_dead(pointer: Path) -> None:
 
 def _write_pointer(pointer: Path, address: Path) -> None:
     pointer.unlink(missing_ok=True)
-    with open(os.open(pointer, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+    with open(make_file(pointer), "w", encoding="utf-8") as file:
         file.write(str(address))
 
 
@@ -129,10 +130,10 @@ async def serve_commands(
     pointer = data_dir / ADDRESS_FILE
     _take_away_dead(pointer)
     address = choose_address(data_dir)
-    address.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(address.parent)
     # Not through a link: in the system's temporary directory anybody can lay one.
     status = address.parent.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or open_to_others(status):
         raise CommandRefused(
             f"{address.parent} is not private to this user",
             f"chmod 700 {quote(str(address.parent))}, or remove it",

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from server.backends.environment import ChildEnvironment
 from server.backends.landlock import landlock_abi, refuse_new_privileges
+from server.own_files import make_directory
 
 # Beside it, where a program can make files when its temporary directory is above what is kept out.
 _OTHER_TEMPORARY: Final = "/var/tmp"
@@ -127,6 +128,6 @@ def _make_caches(command: Sequence[str | bytes], home: str, closed: frozenset[st
     names = {os.path.basename(os.fsdecode(word)) for word in command[:_WORDS_LOOKED_AT]}
     for cache in {folder for name in names for folder in _CACHES.get(name, ())}:
         try:
-            Path(home, cache).mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_directory(Path(home, cache))
         except OSError:  # which the program says itself
             continue

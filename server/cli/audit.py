@@ -14,6 +14,7 @@ import click
 
 from auth.audit_actors import shown_actor
 from server.cli import local, spans, terminal
+from server.own_files import make_file
 
 PAGE: Final = 1_000
 FOLLOW_SECONDS: Final = 1.0
@@ -139,7 +140,7 @@ def _export(trail: Trail, target: str) -> None:
         _write(trail, sys.stdout)
         return
     try:
-        descriptor = os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        descriptor = make_file(target)
     except FileExistsError as error:
         raise terminal.CliError(f"{target} exists already", hint="name a new file") from error
     with os.fdopen(descriptor, "w", encoding="utf-8") as out:

@@ -15,6 +15,7 @@ import click
 
 from server.cli import local, terminal
 from server.cli.terminal import clean, json_option, out, paint
+from server.own_files import open_to_others
 
 if TYPE_CHECKING:
     from server.client.checkup import CheckStep, LookFurther
@@ -369,7 +370,7 @@ def _data_directory(path: Path, status: dict[str, Any] | terminal.CliError) -> C
             detail=f"{path} may not be used",
             hint="run this as the user of the server",
         )
-    if stat.S_IMODE(found.st_mode) & 0o077:
+    if open_to_others(found):
         return CheckStep(
             name=name,
             state="failed",

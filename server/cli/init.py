@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from server.cli import terminal
+from server.own_files import make_file
 
 
 @click.command(help="Write a commented ostiary.toml, here or to PATH. An existing file is left alone.")
@@ -20,7 +21,7 @@ def command(path: str, as_json: bool) -> None:
     if target.is_dir():
         target /= "ostiary.toml"
     try:
-        handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        handle = make_file(target)
     except FileExistsError:
         raise terminal.CliError(
             f"{target} is there already", hint=f"ostiary init OTHER.toml, or look at it: {target}"

@@ -15,6 +15,7 @@ import click
 from server.cli import bookcheck, local, terminal, unserved_store, unsettled
 from server.cli.audit import moment
 from server.money.amounts import BadAmount, parse, shown
+from server.own_files import make_file
 
 PAGE: Final = 1_000
 LARGE: Final = 1_000 * 1_000_000  # a grant that is asked about: $1,000 in millionths
@@ -320,7 +321,7 @@ def export(
         write(rows, sys.stdout)
         return
     try:
-        descriptor = os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        descriptor = make_file(target)
     except FileExistsError as error:
         raise terminal.CliError(f"{target} exists already", hint="name a new file") from error
     except OSError as error:

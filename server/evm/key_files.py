@@ -13,6 +13,7 @@ from shlex import quote
 from typing import Final
 
 from server.evm.secp256k1 import BadPrivateKey, PrivateKey
+from server.own_files import make_directory, make_file, open_to_others, sync_directory
 
 # A key and its newline; anything longer is no key file.
 MAX_KEY_FILE: Final = 256
@@ -46,8 +47,8 @@ def make_key_file(path: Path) -> PrivateKey:
     """A new key in a new file, durable when it returns. Never overwrites one. Raises `KeyUnusable`."""
     key = PrivateKey.generate()
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        make_directory(path.parent)
+        fd = make_file(path)
     except FileExistsError:
         raise KeyUnusable(
             f"there is a file {path} already, and whoever overwrites a key loses the money that it holds",
@@ -61,11 +62,7 @@ def make_key_file(path: Path) -> PrivateKey:
             file.write(b"0x" + key.secret().hex().encode("ascii") + b"\n")
             file.flush()
             os.fsync(fd)
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        sync_directory(path.parent)
     except OSError as error:
         path.unlink(missing_ok=True)
         raise _cannot("write", path, error) from None
@@ -88,7 +85,7 @@ def _content(path: Path) -> bytes:
             raise KeyUnusable(f"{path} is no plain file")
         if found.st_uid != os.geteuid():
             raise KeyUnusable(f"the key file {path} belongs to another user", hint="run this as that user")
-        if stat.S_IMODE(found.st_mode) & 0o077:
+        if open_to_others(found):
             raise KeyUnusable(
                 f"the key file {path} can be read or changed by others",
                 hint=f"chmod 600 {quote(str(path))}",

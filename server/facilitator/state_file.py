@@ -13,6 +13,7 @@ import msgspec
 import trio
 
 from server.facilitator.coins import Coins, CoinState
+from server.own_files import open_lock_file, replace_file
 
 # Several times what the most that is kept comes to.
 _MOST_BYTES: Final = 256 * 1024 * 1024
@@ -37,7 +38,7 @@ class StateFile:
         """What is in it; the file is this process's meanwhile. Raises `StateUnusable`."""
         lock = self.path.with_name(f"{self.path.name}.lock")
         try:
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            descriptor = open_lock_file(lock)
         except OSError as error:
             raise StateUnusable(f"cannot make {lock}: {(error.strerror or '').lower()}") from error
         try:
@@ -59,7 +60,7 @@ class StateFile:
             if self._saved >= wanted:
                 return
             changes, data = coins.changes, msgspec.json.encode(coins.state())
-            await trio.to_thread.run_sync(self._replace, data)
+            await trio.to_thread.run_sync(replace_file, self.path, data)
             self._saved = changes
 
     def _read(self) -> CoinState:
@@ -80,18 +81,3 @@ class StateFile:
         if state.format != CoinState().format:
             raise StateUnusable(f"{self.path} was written by another version", hint="name another file")
         return state
-
-    def _replace(self, data: bytes) -> None:
-        new = self.path.with_name(f"{self.path.name}.new")
-        new.unlink(missing_ok=True)
-        descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, self.path)
-        directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)  # or the renaming might not survive a power cut
-        finally:
-            os.close(directory)

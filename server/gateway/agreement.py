@@ -35,6 +35,7 @@ NOBODY_CAN: Final = frozenset[str]()
 _SHOWN: Final = 200
 # Every client has them before its model, in every conversation.
 INSTRUCTIONS: Final = 8_000
+METAS_KEPT: Final = 256  # that are put together once
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +110,7 @@ def modern_params(
     return {**params, "_meta": meta}
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=METAS_KEPT)
 def _meta_for(
     can: frozenset[str], questions: frozenset[str], tasks: bool, level: str | None
 ) -> Mapping[str, Any]:

@@ -29,6 +29,7 @@ Send: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, str]], Awaitable[Raw
 Book: TypeAlias = Callable[[Outlay], Awaitable[None]]
 
 _NOTHING: Final[Mapping[str, Any]] = {}
+TRANSACTION_CHARACTERS: Final = 100
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
@@ -140,7 +141,7 @@ def _outlay(signed: SignedPayment, call: ToolCall, receipt: Mapping[str, Any] | 
         tool=call.tool,
         call_id=call.call_id,
         caller=call.caller,
-        transaction=transaction[:100]
+        transaction=transaction[:TRANSACTION_CHARACTERS]
         if isinstance(transaction, str) and transaction.isascii() and transaction.isprintable()
         else "",
     )

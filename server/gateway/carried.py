@@ -42,7 +42,7 @@ def meta_problems(words: Sequence[str]) -> list[tuple[str, str]]:
     found += [
         ("meta", f"{short_name(word)!r} selects nothing; write a key, or a prefix with /* behind it")
         for word in words
-        if "*" in word and (not word.endswith("/*") or "*" in word[:-1] or len(word) < 3)
+        if "*" in word and (not word.endswith("/*") or "*" in word[:-1] or word == "/*")
     ]
     return found
 

@@ -102,7 +102,6 @@ class HttpLink:
             take=lambda number: self._taker(number, None),
             engaged=engaged,
         )
-        self._heads: dict[tuple[str, str], bytes] = {}  # of requests, by method and name
         self._followed: dict[str, None] = {}
         self._changes = HttpChanges(
             wire,
@@ -280,7 +279,7 @@ class HttpLink:
         if len(message) > MESSAGE_BYTES:
             raise BackendError("this is more than can be passed on at once")
         # In the handshake era no header names the request; a payment goes along in either.
-        lines = self._lines_of(method, headers) if modern else lines_of(headers) if headers else b""
+        lines = head_of(method, headers) if modern else lines_of(headers) if headers else b""
         take = partial(self._take, number, running, outlet)
         try:
             for _ in range(2):
@@ -347,19 +346,6 @@ class HttpLink:
                 pass
         return None
 
-    def _lines_of(self, method: str, headers: Mapping[str, str]) -> bytes:
-        """What names a request is the same for many; arguments that are repeated in headers are not."""
-        key = (method, headers.get(NAME_HEADER, ""))
-        known = len(headers) == (NAME_HEADER in headers)
-        lines = self._heads.get(key) if known else None
-        if lines is None:
-            lines = lines_of({"Mcp-Method": method, **headers})
-            if known:
-                if len(self._heads) >= HEADS_KEPT:
-                    self._heads.clear()
-                self._heads[key] = lines
-        return lines
-
     async def _set_level(self, call: AgentRequest, wanted: LogLevel) -> None:
         session = await self._sessions.of(call)
         if not self.agreement.has("logging") or not lower(wanted, session.level):
@@ -406,7 +392,20 @@ class HttpLink:
                 return
 
 
-@lru_cache(maxsize=512)
+def head_of(method: str, headers: Mapping[str, str]) -> bytes:
+    """Return the lines that say what a request of the stateless era is about. What names it is the same for many; arguments that are
+    repeated in headers are not."""
+    if len(headers) == (NAME_HEADER in headers):
+        return _named_head(method, headers.get(NAME_HEADER))
+    return lines_of({"Mcp-Method": method, **headers})
+
+
+@lru_cache(maxsize=HEADS_KEPT)
+def _named_head(method: str, name: str | None) -> bytes:
+    return lines_of({"Mcp-Method": method} | ({} if name is None else {NAME_HEADER: name}))
+
+
+@lru_cache(maxsize=HEADS_KEPT)
 def name_header(name: str) -> Mapping[str, str]:
     """What a request of the stateless era is about, for whoever looks at its head alone."""
     return MappingProxyType({NAME_HEADER: header_value(name)})

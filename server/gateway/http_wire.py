@@ -107,7 +107,7 @@ class HttpWire:
                 finally:
                     calls.end(answer)
             except UpstreamRefusal as refusal:
-                raise _without_credentials(refusal, shown.values()) from None
+                raise without_credentials(refusal, shown.values()) from None
             except FetchFailed as error:
                 raise _not_answered(error) from error
             if last or not await self._credential.refused(call, challenge):
@@ -159,7 +159,7 @@ class HttpWire:
                         return
                     challenge = answer.header(b"www-authenticate")[:CHALLENGE_CHARACTERS]
             except UpstreamRefusal as refusal:
-                raise _without_credentials(refusal, shown.values()) from None
+                raise without_credentials(refusal, shown.values()) from None
             except FetchFailed as error:
                 raise _not_answered(error) from error
             if last or not await self._credential.refused(call, challenge):
@@ -219,7 +219,7 @@ def _not_answered(error: FetchFailed) -> UpstreamGone:
     return UpstreamGone(str(error))
 
 
-def _without_credentials(refusal: UpstreamRefusal, shown: Iterable[str]) -> UpstreamRefusal:
+def without_credentials(refusal: UpstreamRefusal, shown: Iterable[str]) -> UpstreamRefusal:
     """Some servers repeat what they were shown."""
     text, data = str(refusal), refusal.data
     for mask in _masks(shown):

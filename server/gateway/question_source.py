@@ -21,6 +21,9 @@ from server.observe.log import Logger
 from server.observe.visible import clean
 from server.shortened import short_name
 
+# Of who asks, and of a host that is named in the log.
+SOURCE_CHARACTERS: Final = 400
+HOST_CHARACTERS: Final = 100
 _CUT: Final = "…"
 
 
@@ -43,7 +46,7 @@ class QuestionSource:
             told = f"the program behind this server ({program_name(config.command)})"
         else:
             told = f"the server behind this one at {where.netloc.rpartition('@')[2]}"
-        self._told = clean(f"{config.id}, {told}" if config.id else told)[:400]
+        self._told = clean(f"{config.id}, {told}" if config.id else told)[:SOURCE_CHARACTERS]
 
     def named(self, question: Question) -> Question:
         """Return it with whose it is in front; what is no question is for the outlet to refuse. Raises `BackendError` for what is not asked
@@ -86,9 +89,9 @@ class QuestionSource:
         kept = parts.scheme == "https" or (own and self._plain) or is_loopback(url)
         if not kept or not (own or host in self._listed):
             raise self._refusal(
-                f"wants a page of another host opened ({short_name(host)}), which nobody is asked: the owner of this server can allow it"
+                f"wants a page of another host opened ({host[:HOST_CHARACTERS]}), which nobody is asked: the owner of this server can allow it"
                 " with question_hosts",
-                host=short_name(host),
+                host=host[:HOST_CHARACTERS],
             )
         return parts.netloc
 

@@ -18,9 +18,7 @@ from server.backends.base import (
 )
 from server.backends.terms import SIGNED_RECEIPT
 from server.gateway.messages import (
-    INTERNAL_ERROR,
     INVALID_PARAMS,
-    METHOD_NOT_FOUND,
     MISSING_CAPABILITY,
     UNPAID,
     UNPAID_MORE,
@@ -139,7 +137,7 @@ def error_of(refusal: UpstreamRefusal, *, about: str) -> BackendError:
         return NoSuchResource(text)
     if code == INVALID_PARAMS:
         return BadArguments(text)
-    if code in (INTERNAL_ERROR, METHOD_NOT_FOUND) or -32768 <= code <= -32000:
+    if -32768 <= code <= -32000:  # what JSON-RPC keeps for itself
         return BackendError(text)
     return ProtocolFailure(text, code, refusal.data)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import accumulate
 from typing import Any, Final, cast
 
 # Ends of words: `userPassword`, `GITHUB_TOKEN` and "the client secret" end in one. English first, then what other languages have.
@@ -51,6 +52,12 @@ _YOURS: Final = frozenset({"you", "your"})
 _BY: Final = frozenset({"by", "via", "from", "in", "through", "per", "on"})
 _CHANNELS: Final = frozenset({"sms", "authenticator", "whatsapp"})
 _MAIL: Final = _CHANNELS | {"mail", "email", "phone", "mobile", "text", "inbox"}
+# How many words behind a code it is told how it comes, behind that by what and to whom; and behind "sent" to whom, and what.
+_TOLD_WITHIN: Final = 10
+_SOON: Final = 4
+_BY_WHAT: Final = 3
+_TO_WHOM: Final = 2
+_CODE_WITHIN: Final = 5
 _SENTENCE_END: Final = re.compile(r"[!?;()\n]|\.(?=\s|$)")
 # What above a form makes a secret that follows soon the thing that is asked for, and what ends its reach.
 _ASKING: Final = frozenset(
@@ -61,6 +68,7 @@ _ASKING: Final = frozenset(
     }
 )  # fmt: skip
 _FURTHER: Final = 6  # words
+_BEHIND_NAME: Final = 3
 _ENDS_REACH: Final = frozenset(
     {"of", "for", "to", "on", "about", "with", "at", "from", "that", "whose", "when", "if"}
 )
@@ -162,7 +170,7 @@ class _Sentence:
     def _is_asked(self, start: int, stop: int) -> bool:
         """Say whether this secret is what is asked for."""
         words = self._words
-        after = [word for word in words[stop : stop + 3] if word not in ("is", "are", "was")]
+        after = [word for word in words[stop : stop + _BEHIND_NAME] if word not in ("is", "are", "was")]
         if not _WANTED.isdisjoint(after[:1]):
             return True
         for place in range(start - 1, max(-1, start - 1 - _FURTHER), -1):
@@ -177,34 +185,33 @@ class _Sentence:
         """Yield where each is named: by a word, or by up to three that are read as one, as `passWord` and `pass_word` are."""
         words = self._words
         for place, word in enumerate(words):
-            for count in range(1, min(_TOGETHER, len(words) - place) + 1):
-                name = "".join(words[place : place + count])
+            for stop, name in enumerate(accumulate(words[place : place + _TOGETHER]), place + 1):
                 if name in ("pin", "pins") and place and words[place - 1] in _OTHER_PINS:
                     continue
                 if name in _WHOLE or (
-                    count == 1 and (word.endswith(_ALL_ENDS) or (of_texts and word in _TEXTS_ONLY))
+                    name == word and (word.endswith(_ALL_ENDS) or (of_texts and word in _TEXTS_ONLY))
                 ):
-                    yield place, place + count
+                    yield place, stop
 
 
 def _is_sent_code(words: Sequence[str]) -> bool:
     """Say whether these tell of a code that was sent to somebody, or that a program of theirs shows."""
     for place, word in enumerate(words):
-        after = words[place + 1 : place + 11]
+        after = words[place + 1 : place + 1 + _TOLD_WITHIN]
         if word in _CODES:
             for at, each in enumerate(after):
-                soon = after[at + 1 : at + 5]
+                soon = after[at + 1 : at + 1 + _SOON]
                 if (
                     (each in _SENT and _has(soon, _YOURS | _MAIL))
                     or (each in _GOT and _has(soon, _MAIL))
-                    or (each in _BY and word != "characters" and _has(soon[:3], _CHANNELS))
+                    or (each in _BY and word != "characters" and _has(soon[:_BY_WHAT], _CHANNELS))
                 ):
                     return True
         elif word in _SENT:
-            if _has(after[:2], _YOURS) and _has(after, _CODES):
+            if _has(after[:_TO_WHOM], _YOURS) and _has(after, _CODES):
                 return True
-            at = next((at for at, each in enumerate(after[:5]) if each in _CODES), None)
-            if at is not None and _has(after[at + 1 : at + 5], _YOURS):
+            at = next((at for at, each in enumerate(after[:_CODE_WITHIN]) if each in _CODES), None)
+            if at is not None and _has(after[at + 1 : at + 1 + _SOON], _YOURS):
                 return True
     return False
 

@@ -24,6 +24,7 @@ from server.mcp.questions import Question
 
 TASK: Final = "task"
 ID_CHARACTERS: Final = 1024
+KEY_CHARACTERS: Final = 128  # of a question
 POLL_SECONDS: Final = 1.0
 SHORTEST_POLL_SECONDS: Final = 0.1
 LONGEST_POLL_SECONDS: Final = 30.0
@@ -182,7 +183,7 @@ async def _answers(asked: Mapping[str, Any], outlet: Outlet) -> Mapping[str, Any
         question = question_of(str(given.get("method")), _object(given.get("params")))
         if question is None:
             raise UpstreamFailure("asks what no client can be asked")
-        named[f"task-{key}"[:128]] = (key, question)
+        named[f"task-{key}"[:KEY_CHARACTERS]] = (key, question)
     await outlet.checkpoint({})
     answers = await outlet.ask({ours: question for ours, (_, question) in named.items()})
     return {theirs: answers[ours] for ours, (theirs, _) in named.items()}

@@ -54,6 +54,7 @@ RELIST_SECONDS: Final = 1.0
 RELIST_UNTOLD_SECONDS: Final = 300.0
 CONNECT_SECONDS: Final = 10.0
 RESOURCES_FOLLOWED: Final = 256
+TROUBLE_CHARACTERS: Final = 1000
 
 
 class Upstream:
@@ -289,7 +290,7 @@ class Upstream:
 
     def _lost(self, problem: UpstreamFailure) -> None:
         self._told = str(problem)
-        words = f"{problem}{problem.more}"[:1000]
+        words = f"{problem}{problem.more}"[:TROUBLE_CHARACTERS]
         known = self._trouble
         if known is None or not self._tried.is_set():
             self._log.info(

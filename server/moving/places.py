@@ -16,13 +16,14 @@ import msgspec
 from server.moving.copying import CopyRefused
 from server.moving.ends import STATEMENT_SECONDS, CopyEnd, SqliteEnd
 from server.moving.plan import LEFT_BEHIND
+from server.own_files import sync_directory
 from server.store import meta, moved
-from server.store.connect import connect_writer, opening, sync_directory
+from server.store.connect import connect_writer, opening
 from server.store.home import DataDirectory
 from server.store.jobs import CannotOpen
 from server.store.migrate import Migration, migrate, refuse_newer
 from server.store.moved import CopiedAway, CopiedHere
-from server.store.rotation import stamp
+from server.store.snapshot import stamp
 from server.store.soundness import check_before_serving
 
 # How the file of the data directory is called, where an address of a database could stand.

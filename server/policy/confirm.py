@@ -9,13 +9,13 @@ it failed. After a crash, or where nobody knows how the call ended, it stays bur
 from __future__ import annotations
 
 import hmac
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 
+from auth.jose.base64url import pack, unpack
 from server.backends.terms import BadTerms
 from server.mcp.messages import Tool
 from server.policy.asking import fingerprint, shown
@@ -89,7 +89,7 @@ class Previews:
         expires = self._clock() + minutes * 60_000
         head = self._entropy(_NONCE) + expires.to_bytes(_EXPIRY)
         raw = head + self._of_whom(head, caller) + self._of_what(head, caller, tool, arguments)
-        return urlsafe_b64encode(raw).rstrip(b"=").decode()
+        return pack(raw)
 
     def read(
         self, text: str, caller: str, tool: str, arguments: Mapping[str, Any]
@@ -142,10 +142,10 @@ def _unburn(db: StoreDb, preview: PreviewId, mark: int) -> None:
 
 
 def _bytes(text: str) -> bytes | None:
-    if not 0 < len(text) <= LONGEST_ID or not text.isascii():
+    if not 0 < len(text) <= LONGEST_ID:
         return None
     try:
-        raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        raw = unpack(text)
     except ValueError:
         return None
     return raw if len(raw) == _BYTES else None

@@ -10,14 +10,13 @@ Who compares is `chains.py`; who writes it down while the server runs, `program/
 from __future__ import annotations
 
 import hmac
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from server.own_files import replace_file
 from server.store.chains import seal
-from server.store.connect import sync_directory
 from server.store.jobs import Position, StoreError
 
 _VERSION: Final = "ostiary-head-1"
@@ -63,12 +62,4 @@ class HeadFile:
 
     def _replace(self, heads: Sequence[Position]) -> None:
         said = " ".join((_VERSION, *(f"{head.seq}:{head.mac}" for head in heads)))
-        partial = self.path.with_name(f"{self.path.name}.partial")
-        partial.unlink(missing_ok=True)
-        descriptor = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(f"{said} {seal(self._key, 'head', said)}\n".encode())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, self.path)
-        sync_directory(self.path.parent)
+        replace_file(self.path, f"{said} {seal(self._key, 'head', said)}\n".encode())

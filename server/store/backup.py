@@ -8,17 +8,17 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from auth.values.db import AuditEntry
+from server.own_files import sync_directory
 from server.store import meta, moved
 from server.store.audit_chain import AuditChain, AuditTail
 from server.store.audit_head import HeadFile
-from server.store.connect import APPLICATION_ID, connect_reader, sync_directory
+from server.store.connect import APPLICATION_ID, connect_reader
 from server.store.facade import Facade
 from server.store.home import DataDirectory
 from server.store.jobs import BEGINNING, CannotOpen, Position, StoreDamaged, StoreError
@@ -26,7 +26,7 @@ from server.store.kept_out import EntryRights, KeptOut, keep_out, standing_in
 from server.store.ledger_chain import LedgerChain
 from server.store.migrate import OLDEST_SCHEMA, oldest_served, refuse_newer, schema_version
 from server.store.seal import Seal
-from server.store.snapshot import BackupFailed, SourceDamaged, copy_database, sync_file
+from server.store.snapshot import BackupFailed, SourceDamaged, copy_database, stamp, sync_file
 from server.store.soundness import was_copied_by_hand
 from server.store.sqlite_errors import translate
 
@@ -244,8 +244,7 @@ def _put_aside(database: Path, *, now: int) -> Path | None:
         for log in logs:
             log.unlink(missing_ok=True)
         return None
-    when = datetime.fromtimestamp(now / 1000, UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
-    aside = database.with_name(f"{database.stem}{_ASIDE}{when}Z.db")
+    aside = database.with_name(f"{database.stem}{_ASIDE}{stamp(now)}.db")
     if not _fold_log(database):
         for (
             log

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from server.own_files import make_file, sync_directory
 from server.store.jobs import CannotOpen, DiskFull, ForeignDatabase, StoreReadOnly
 from server.store.sqlite_errors import translate
 
@@ -102,7 +103,7 @@ def _check_ours(connection: sqlite3.Connection, path: Path | None) -> None:
 def _make_private_file(path: Path) -> None:
     # SQLite would make it with the umask's mode; the -wal and -shm files take theirs from this one.
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        os.close(make_file(path))
     except FileExistsError:
         return
     except OSError as error:
@@ -117,12 +118,3 @@ def hint_for(error: OSError) -> str | None:
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return StoreReadOnly.hint
     return None
-
-
-def sync_directory(directory: Path) -> None:
-    """Make a file's creation or renaming in `directory` survive a power cut."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

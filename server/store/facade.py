@@ -47,11 +47,11 @@ _SEQ: Final = itemgetter("seq")
 
 # Identifiers are ours and short; this only keeps a mistake from becoming a large row in every process.
 MAX_ENTITY_ID: Final = 256
+# They are constants of the program, so each is looked at once.
+STATEMENTS_KNOWN: Final = 1024
 
 
-@lru_cache(
-    maxsize=1024
-)  # of a pure function: statements are constants of the program, so each is looked at once
+@lru_cache(maxsize=STATEMENTS_KNOWN)
 def refusal(sql: str, writable: bool) -> str | None:
     """Why a job may not run this statement, or None. Several statements in one are refused by the engine itself."""
     match = _LEADING_VERB.match(sql)

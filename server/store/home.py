@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from server.own_files import make_directory, open_lock_file, open_to_others
 from server.store.ballast import Ballast
 from server.store.connect import hint_for
 from server.store.jobs import CannotOpen
@@ -35,6 +36,7 @@ NETWORK_FILE_SYSTEMS: Final = frozenset(
 # What a copy, a restore or a new key leaves that was cut off. SQLite would play the log of one back into the next of its name.
 LEFTOVERS: Final = ("*.partial", "*.partial-journal", "*.incoming", "*.incoming-*", "*.trial-*")
 
+_PID_BYTES: Final = 32  # of the lock file, and more
 _MOUNTINFO: Final = Path("/proc/self/mountinfo")
 
 
@@ -108,7 +110,7 @@ def open_home(path: Path) -> Generator[DataDirectory]:
 
 def _hold(path: Path, held: ExitStack) -> DataDirectory:
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(path)
         home = DataDirectory(path.resolve(strict=True))
         locks: list[int] = []
         check_private(home.path)
@@ -149,7 +151,7 @@ def clear_what_was_cut_off(home: DataDirectory) -> None:
 
 def make_private_directory(path: Path) -> None:
     try:
-        path.mkdir(mode=0o700, exist_ok=True)
+        make_directory(path)
         check_private(path)
     except FileExistsError:
         raise HomeRefused(
@@ -169,7 +171,7 @@ def check_private(path: Path) -> None:
             f"{path} belongs to uid {status.st_uid}, and this process runs as uid {os.geteuid()}",
             hint="run as its owner, or use another data directory",
         )
-    if status.st_mode & 0o077:
+    if open_to_others(status):
         raise HomeRefused(
             f"{path} is open to other users (mode {stat.S_IMODE(status.st_mode):04o})",
             hint=f"chmod 700 {quote(str(path))}",
@@ -229,12 +231,12 @@ def _in_use(path: Path, who: str) -> HomeLocked:
 
 def _lock_file(directory: Path) -> int:
     path = directory / "lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = open_lock_file(path)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+            holder = os.pread(descriptor, _PID_BYTES, 0).decode("ascii", "replace").strip()
             raise _in_use(
                 directory, f"process {holder}" if holder.isdecimal() else "another process"
             ) from None

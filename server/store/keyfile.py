@@ -20,8 +20,9 @@ from typing import Final
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from server.own_files import make_file, open_to_others, sync_directory
 from server.store import meta, sealed_rows
-from server.store.connect import hint_for, sync_directory
+from server.store.connect import hint_for
 from server.store.jobs import CannotOpen, StoreDb
 from server.store.sealed_rows import RightsNotSealed
 
@@ -168,7 +169,7 @@ def _read(path: Path) -> str:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise KeyRefused(f"the key file {path} is not a regular file")
-        if status.st_mode & 0o077 or status.st_uid not in {0, os.geteuid()}:
+        if open_to_others(status) or status.st_uid not in {0, os.geteuid()}:
             raise KeyRefused(
                 f"the key file {path} is open to other users (mode {stat.S_IMODE(status.st_mode):04o},"
                 f" uid {status.st_uid})",
@@ -182,7 +183,7 @@ def _create(path: Path, random_bytes: Callable[[int], bytes]) -> str:
     partial = path.with_name(f"{path.name}.partial")
     try:
         partial.unlink(missing_ok=True)
-        descriptor = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        descriptor = make_file(partial)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(f"{text}\n".encode())

@@ -277,5 +277,6 @@ def _delete(
         deleted += db.execute(sweep.deleted(len(some)), *chain.from_iterable(some), *limits)
     if sweep.table == "changes":
         highest = max(cast("int", key[0]) for key in keys)
-        meta.put(db, meta.CHANGES_DROPPED, str(max(highest, int(meta.get(db, meta.CHANGES_DROPPED) or 0))))
+        known = int(meta.get(db, meta.CHANGES_DROPPED) or highest)
+        meta.put(db, meta.CHANGES_DROPPED, str(max(highest, known)))
     return deleted

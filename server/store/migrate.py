@@ -13,7 +13,6 @@ import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +21,7 @@ import msgspec
 from server.store.connect import APPLICATION_ID
 from server.store.jobs import CannotOpen, NewerSchema
 from server.store.meta import KEY_FINGERPRINT
-from server.store.snapshot import BackupFailed, copy_database
+from server.store.snapshot import BackupFailed, copy_database, stamp
 from server.store.sqlite_errors import translate
 
 _FILE_NAME: Final = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
@@ -146,8 +145,7 @@ def migrate(
     if found == 0:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     elif backups is not None:
-        when = datetime.fromtimestamp(now / 1000, UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
-        copy = backups / f"before-schema-{len(migrations)}-from-{found}-{when}Z.db"
+        copy = backups / f"before-schema-{len(migrations)}-from-{found}-{stamp(now)}.db"
         try:
             copy_database(connection, copy)
         except BackupFailed as error:

@@ -8,6 +8,8 @@ from functools import lru_cache
 from itertools import count
 from typing import Final
 
+# They are constants of the program.
+_STATEMENTS_KNOWN: Final = 1024
 # What may hold a question mark that is none of ours: texts, quoted names, comments. Then what is put in another way.
 _PIECES: Final = re.compile(
     r"""('(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/) | \? | \binstr(?=\()""",
@@ -15,7 +17,7 @@ _PIECES: Final = re.compile(
 )
 
 
-@lru_cache(maxsize=1024)  # statements are constants of the program
+@lru_cache(maxsize=_STATEMENTS_KNOWN)
 def numbered(sql: str) -> bytes:
     number = count(1)
 

@@ -32,6 +32,8 @@ _SSL_MODES: Final = frozenset({"disable", "allow", "prefer", "require", "verify-
 # A password in which a character should have been written otherwise is cut in two there, and its rest is none of these.
 _HOST: Final = re.compile(r"[A-Za-z0-9._:-]*|[/@].*", re.DOTALL)
 _PORT: Final = re.compile(r"|0*[1-9]\d{0,4}")
+_LAST_PORT: Final = 65_535
+_NUMBER: Final = re.compile(r"[0-9]{1,8}")
 _NUMBERS: Final = frozenset(
     {"connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout"}
 )  # fmt: skip
@@ -128,7 +130,7 @@ def _unreadable(address: str) -> AddressRefused:
             hint=f"write it as %XX, @ as %40 and / as %2F: {FORM}",
         )
     ports = [port for each in hosts.split(",") if (port := each.rpartition("]")[2].partition(":")[2])]
-    if not all(_PORT.fullmatch(port) and int(port) < 65_536 for port in ports):
+    if not all(map(_is_port, ports)):
         return AddressRefused(
             f"{said}: where the port should be is no number of one",
             hint=f"user and password come first, then an '@' and the host: {FORM}",
@@ -155,6 +157,10 @@ def _known() -> list[str]:
     return [each.keyword.decode() for each in pq.Conninfo.get_defaults()]
 
 
+def _is_port(text: str) -> bool:
+    return _PORT.fullmatch(text) is not None and int(text or 1) <= _LAST_PORT
+
+
 def _is_sound(address: str, found: Mapping[str, str]) -> bool:
     """Before a part of it is asked of name servers, sent to somebody, or said in an error."""
     path = address.partition("://")[2].partition("?")[0].partition("/")[2]
@@ -163,10 +169,8 @@ def _is_sound(address: str, found: Mapping[str, str]) -> bool:
         "@" not in path
         and all(map(_HOST.fullmatch, found.get("host", "").split(",")))
         and all(_is_ip(host) for host in filter(None, found.get("hostaddr", "").split(",")))
-        and all(
-            _PORT.fullmatch(port) and int(port or 1) < 65_536 for port in found.get("port", "").split(",")
-        )
-        and all(number.isascii() and number.isdigit() and len(number) < 9 for number in numbers)
+        and all(map(_is_port, found.get("port", "").split(",")))
+        and all(map(_NUMBER.fullmatch, numbers))
     )
 
 

@@ -46,6 +46,8 @@ _SCHEMA_NOW: Final = b"SELECT max(version), coalesce(max(version) FILTER (WHERE 
 # Whatever else a connection waits for (`postgres_wire.py`).
 _LOCK_MILLIS: Final = 5_000
 _PREDECESSOR_MILLIS: Final = 2_000
+# Of the number of a lock, which has a sign there.
+_LOCK_BITS: Final = 62
 # Whoever reads holds nobody up. Whoever has the turn to write and says nothing more loses it, before those who wait have waited too long.
 _SILENT_READER_MILLIS: Final = 30_000
 _SILENT_WRITER_MILLIS: Final = 3_000
@@ -100,7 +102,7 @@ class PostgresConnection(PostgresTransactions):
         self.generation = 0  # another one with each connection that is made after one was lost
         # Held alone. The end of a transaction of which nobody was told how it ended: as long as the old connection lives at the server, the
         # new one does not get it.
-        self._own_lock = secrets.randbits(62)
+        self._own_lock = secrets.randbits(_LOCK_BITS)
         self._schema = 0  # that it was opened with; 0: not known yet
         self._adapters = adapters()
         self._closed = False

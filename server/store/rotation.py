@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from server.own_files import make_directory
 from server.store.backup import back_up
 from server.store.connect import hint_for
-from server.store.snapshot import BackupFailed
+from server.store.snapshot import BackupFailed, stamp, stamped
 
-_NAME: Final = re.compile(r"ostiary-(\d{8}T\d{6}\.\d{3})Z\.db")
-_TIME: Final = "%Y%m%dT%H%M%S.%f"
-
-
-def stamp(now: int) -> str:
-    """Milliseconds since 1970 as a part of a file's name that sorts by time."""
-    return datetime.fromtimestamp(now / 1000, UTC).strftime(_TIME)[:-3] + "Z"
+_NAME: Final = re.compile(r"ostiary-(\d{8}T\d{6}\.\d{3}Z)\.db")
 
 
 def back_up_into(database: Path, directory: Path, *, keep: int | None, now: int) -> Path:
     """A new copy in `directory`; only when it is complete, those beyond the newest `keep` go. Raises `BackupFailed`."""
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(directory)
     except OSError as error:
         raise BackupFailed(f"cannot use {directory}: {error.strerror}", hint=hint_for(error)) from error
     target = directory / f"ostiary-{stamp(now)}.db"
@@ -51,5 +45,4 @@ def copies(directory: Path, *, now: int) -> list[Path]:
 def _time_of(path: Path) -> int:
     match = _NAME.fullmatch(path.name)
     assert match is not None
-    moment = datetime.strptime(match[1], _TIME).replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+    return stamped(match[1])

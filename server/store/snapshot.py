@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
-from server.store.connect import hint_for, sync_directory
+from server.own_files import make_file, sync_directory
+from server.store.connect import hint_for
 from server.store.jobs import StoreDamaged, StoreError, StoreUnavailable
 from server.store.soundness import check_whole
 from server.store.sqlite_errors import translate
+
+_TIME: Final = "%Y%m%dT%H%M%S.%f"
 
 
 class BackupFailed(StoreError):
@@ -23,6 +28,16 @@ class SourceDamaged(BackupFailed):
     hint = StoreDamaged.hint
 
 
+def stamp(now: int) -> str:
+    """Return milliseconds since 1970 as a part of a file's name that sorts by time."""
+    return datetime.fromtimestamp(now / 1000, UTC).strftime(_TIME)[:-3] + "Z"
+
+
+def stamped(text: str) -> int:
+    """Return the milliseconds since 1970 that a stamp stands for. Raises `ValueError`."""
+    return round(datetime.strptime(text, f"{_TIME}Z").replace(tzinfo=UTC).timestamp() * 1000)
+
+
 def copy_database(source: sqlite3.Connection, target: Path) -> None:
     """Write what `source` sees now to the new file `target` (mode 0600), complete and synced, or leave no file.
 
@@ -33,7 +48,7 @@ def copy_database(source: sqlite3.Connection, target: Path) -> None:
         if target.exists():
             raise BackupFailed(f"{target} exists already", hint="name a new file")
         partial.unlink(missing_ok=True)
-        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        os.close(make_file(partial))
         try:
             with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
                 source.backup(copy)

@@ -5,6 +5,7 @@ and a copy before it is kept. What `PRAGMA quick_check` sees: pages, cells and k
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +17,9 @@ from server.store.sqlite_errors import translate
 
 # Up to here the start waits for it: a quarter of a second on a common disk. A larger file is looked through while it is served.
 CHECKED_AT_START_BYTES: Final = 256 * 1024 * 1024
+_HEAD_BYTES: Final = 20
+# The file format's "WAL", for reading and for writing.
+_IN_USE: Final = re.compile(rb"SQLite format 3\0..\x02\x02", re.DOTALL)
 
 
 class DatabaseDamaged(CannotOpen):
@@ -67,7 +71,7 @@ def was_copied_by_hand(path: Path) -> bool:
             return False
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
-            head = file.read(20)
+            head = file.read(_HEAD_BYTES)
     except OSError:
         return False
-    return head.startswith(b"SQLite format 3\0") and head[18:20] == b"\x02\x02"  # the file format's "WAL"
+    return _IN_USE.fullmatch(head) is not None

@@ -41,7 +41,7 @@ def test_what_was_put_is_found_again_and_nobody_else_may_read_it(file: TokenFile
     file.drop("https://a.example/mcp")
     assert file.get("https://a.example/mcp") is None
     assert file.get("https://b.example/mcp") is not None
-    assert not [name for name in os.listdir(file.directory) if name.endswith(".new")]
+    assert not [name for name in os.listdir(file.directory) if name.endswith(".partial")]
 
 
 def test_a_login_shows_no_secret_when_it_is_printed() -> None:
@@ -128,7 +128,7 @@ def test_a_file_of_a_newer_version_is_left_alone(file: TokenFile) -> None:
 
 def test_what_a_killed_process_left_behind_is_overwritten(file: TokenFile) -> None:
     file.put(login())
-    left = file.directory / "tokens.json.new"
+    left = file.directory / "tokens.json.partial"
     left.write_text("half a fi")
     file.put(login(access="access-2"))
     assert not left.exists()

@@ -131,20 +131,20 @@ async def test_where_the_file_cannot_be_written_nobody_is_told_of_a_success(tmp_
     async with facilitating(file=file) as facilitator:
         await facilitator.said("/settle", body_2(PAYER.signed(nonce=1)))
         before = file.path.read_bytes()
-        file.path.with_name("coins.new").mkdir()
+        file.path.with_name("coins.partial").mkdir()
         assert (await facilitator.ask("/settle", body_2(PAYER.signed(nonce=2)))).status == 500
         given = await facilitator.ask("/test/coins", {"address": Payer().address, "amount": "$1"})
         assert given.status == 500
         assert file.path.read_bytes() == before
         assert "facilitator.not_saved" in facilitator.events()
-        file.path.with_name("coins.new").rmdir()
+        file.path.with_name("coins.partial").rmdir()
         assert (await facilitator.said("/settle", body_2(PAYER.signed(nonce=2))))["errorReason"] == USED
     assert restarted(StateFile(file.path)).balance(USDC, PAY_TO) == EACH + 20_000
 
 
 def test_a_half_written_file_beside_it_is_in_nobodys_way(tmp_path: Path) -> None:
     file = StateFile(tmp_path / "coins")
-    file.path.with_name("coins.new").write_bytes(b'{"format":')
+    file.path.with_name("coins.partial").write_bytes(b'{"format":')
 
     async def save() -> None:
         coins = Coins([place()], EACH)

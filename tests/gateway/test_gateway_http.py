@@ -300,6 +300,43 @@ async def test_a_credential_that_was_refused_may_be_renewed_once() -> None:
         assert credential.callers[-1] == "ada"
 
 
+class Ending:
+    """A credential of which there is another each time that one was refused, if there is any."""
+
+    shared = False
+
+    def __init__(self, *, another: bool) -> None:
+        self.refusals = 0
+        self._another = another
+
+    async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {self.refusals}"}
+
+    async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
+        self.refusals += 1
+        return self._another
+
+
+@pytest.mark.parametrize(
+    ("another", "let_in", "comes"), [(True, 1, "hello"), (True, 2, None), (False, 1, None)]
+)
+async def test_a_credential_that_ends_is_renewed_for_the_call_that_notices_and_once(
+    another: bool, let_in: int, comes: str | None
+) -> None:
+    double, credential = Double(era="stateless", let_in="Bearer 0"), Ending(another=another)
+    async with over_http(double) as url, gate(url=url, credential=credential) as door:
+        double.let_in = f"Bearer {let_in}"
+        before = len(double.heads)
+        if comes is None:
+            with pytest.raises(BackendError, match="does not accept the credential"):
+                await door.say("hello")
+        else:
+            assert await door.say("hello") == comes
+        shown = [head["authorization"] for head in double.heads[before:] if "mcp-name" in head]
+        assert shown == (["Bearer 0", "Bearer 1"] if another else ["Bearer 0"])
+        assert credential.refusals == 1
+
+
 class EachTheirOwn:
     """Who calls is who the upstream sees; nobody else is told from the owner."""
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from server.gateway.credentials import StaticCredential
-from server.gateway.settings import McpConfig, problems
+from server.gateway.settings import NAME_CHARACTERS, McpConfig, problems
 from server.settings.secret import Secret, SecretUnreadable
 
 AT = "https://a.example/mcp"
@@ -37,6 +37,7 @@ def found(**settings: Any) -> list[tuple[str, str]]:
         {"url": AT, "headers": {f"X-{number}": "x" * 8_192 for number in range(32)}},
         {"url": AT, "question_hosts": ["accounts.example.com", "::1"]},
         {"url": AT, "mark_up": "20%", "pay": PAYS},
+        {"url": AT, "meta": ["a/*"]},
         {"tcp": "a:1", "tools": ["read_*", "!" + "x" * 128], "rename": {"a": "x" * 64}},
     ],
 )
@@ -108,3 +109,40 @@ def test_settings_do_not_show_what_may_be_secret() -> None:
 def test_a_credential_that_cannot_be_sent_is_refused_without_being_shown(value: str) -> None:
     with pytest.raises(SecretUnreadable, match="X-Key is not plain ASCII text of one line"):
         StaticCredential({"X-Key": Secret(value)})
+
+
+LONG = "x" * NAME_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("settings", "over", "what"),
+    [
+        ({"url": AT, "id": "mine"}, "http", "mine"),
+        ({"url": f"{AT}?key=swordfish"}, "http", AT),
+        ({"url": f"{AT}/{LONG}"}, "http", f"{AT}/{LONG}"[:NAME_CHARACTERS]),
+        ({"tcp": "a:1"}, "tcp", "a:1"),
+        ({"command": ["/opt/x/server", "y"]}, "stdio", "server"),
+        ({"command": [f"/opt/{LONG}"]}, "stdio", LONG),
+        ({"command": [f"/opt/{LONG}x"]}, "stdio", LONG),
+    ],
+)
+def test_its_owner_knows_it_by_its_name_or_by_how_it_is_reached(
+    settings: dict[str, Any], over: str, what: str
+) -> None:
+    config = msgspec.convert(settings, McpConfig)
+    assert (config.over, config.what) == (over, what)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"token": "env:T"}, True),
+        ({"headers": {"AUTHORIZATION": "env:T"}}, True),
+        ({"headers": {"X": "env:T"}}, False),
+        ({}, False),
+    ],
+)
+def test_it_is_known_whether_the_settings_say_as_whom_it_is_called(
+    settings: dict[str, Any], says: bool
+) -> None:
+    assert msgspec.convert({"url": AT, **settings}, McpConfig).sends_authorization is says

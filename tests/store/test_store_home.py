@@ -183,6 +183,9 @@ MOUNTS = r"""
 32 22 0:27 / /mnt/with\040space rw - cifs //nas/share rw
 33 22 0:28 / /over rw - ext4 /dev/vdc rw
 34 22 0:29 / /over rw - fuse.sshfs host: rw
+35 22 0:30 / /short - xfs /dev/vde rw
+36 22 0:31 / - xfs
+37 - xfs
 nonsense
 """
 
@@ -196,6 +199,7 @@ nonsense
         ("/srvother", "ext4"),
         ("/mnt/with space/data", "cifs"),
         ("/over/data", "fuse.sshfs"),
+        ("/short/data", "xfs"),
     ],
 )
 def test_the_file_system_of_a_path_is_that_of_the_nearest_and_latest_mount(path: str, kind: str) -> None:

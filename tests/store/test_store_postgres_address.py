@@ -66,6 +66,33 @@ def test_what_is_written_as_it_should_be_is_taken(address: str, host: str) -> No
     assert parameters_of(address)["host"] == host
 
 
+@pytest.mark.parametrize(
+    ("rest", "is_taken"),
+    [
+        ("a:65535/x", True),
+        ("a:65536/x", False),
+        ("a:1,b:65535/x", True),
+        ("a:1,b:65536/x", False),
+        ("a,b:2/x", True),
+        ("[2001:db8::1]:65536/x", False),
+        ("/x?host=a&port=65535", True),
+        ("/x?host=a&port=65536", False),
+        ("/x?host=a&port=0", False),
+        ("a/x?connect_timeout=99999999", True),
+        ("a/x?connect_timeout=999999999", False),
+        ("a/x?connect_timeout=", False),
+        ("a/x?keepalives_idle=-1", False),
+    ],
+)
+def test_numbers_are_those_that_there_can_be(rest: str, is_taken: bool) -> None:
+    if is_taken:
+        assert parameters_of(f"postgresql://{rest}")["dbname"] == "x"
+    else:
+        with pytest.raises(AddressRefused) as caught:
+            parameters_of(f"postgresql://{rest}")
+        assert ("where the port should be" in str(caught.value)) is ("port" not in rest and "_" not in rest)
+
+
 def test_what_libpq_does_not_take_is_not_shown_either(postgres_server: PostgresServer) -> None:
     for name in ("sslmode", "channel_binding", "load_balance_hosts"):
         parameters = parameters_of(f"postgresql://{USER}@/x?host={postgres_server.folder}&{name}=hunter2")

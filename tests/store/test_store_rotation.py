@@ -8,7 +8,7 @@ import pytest
 from store_engines import NOW
 
 from server.store.rotation import back_up_into, copies, last_made
-from server.store.snapshot import BackupFailed
+from server.store.snapshot import BackupFailed, stamp, stamped
 
 DAY = 86_400_000
 
@@ -55,3 +55,13 @@ def test_a_directory_that_cannot_be_made_is_said(database: Path, tmp_path: Path)
     (tmp_path / "file").touch()
     with pytest.raises(BackupFailed, match="file"):
         back_up_into(database, tmp_path / "file" / "copies", keep=1, now=NOW)
+
+
+@pytest.mark.parametrize("moment", [0, 1, 999, 1_000, 1_800_000_000_123, 4_102_444_799_999])
+def test_a_stamp_is_read_back_to_the_millisecond(moment: int) -> None:
+    assert stamped(stamp(moment)) == moment
+
+
+def test_stamps_sort_by_time_and_tell_it() -> None:
+    assert stamp(1_800_000_000_123) == "20270115T080000.123Z"
+    assert sorted(map(stamp, (1_000, 0, 999, 86_400_000))) == [*map(stamp, (0, 999, 1_000, 86_400_000))]
