@@ -188,6 +188,32 @@ async def test_we_register_once_and_the_secret_is_sealed_and_shown_to_the_token_
     assert base64.b64decode(shown) == b"client-1:their%20secret"
 
 
+@pytest.mark.parametrize(
+    ("origin", "later", "registered"),
+    [(LOOPBACK, 1, 1), (LOOPBACK, 2, 2), (LOOPBACK, 3, 2), ("https://other.example", 0, 2)],
+)
+async def test_we_register_anew_for_another_address_and_when_the_secret_has_run_out(
+    origin: str, later: int, registered: int
+) -> None:
+    there = Connecting()
+    place = there.connections.place("agent", "mail")
+    assert place is not None
+    there.issuer.secret_ends_at = there.house.time // 1_000 + 2
+    await there.connections.leave(place, user_id="usr_bob", cookie="c", origin=LOOPBACK)
+    there.house.time += later * 1_000
+    url = await there.connections.leave(place, user_id="usr_bob", cookie="c", origin=origin)
+    assert parse_qs(urlsplit(url).query)["client_id"] == [f"client-{registered}"]
+    assert len(there.issuer.registered) == registered
+
+
+async def test_whoever_leaves_again_comes_back_from_the_later_trip_alone() -> None:
+    there = Connecting()
+    browser = await there.browser()
+    first, second = [there.issuer.agree(await there.away(browser)) for _ in range(2)]
+    assert (await there.back(browser, first)).status == 400
+    assert (await there.back(browser, second)).status == 200
+
+
 @pytest.mark.parametrize("scope", ["", "mail.read mail.send"])
 async def test_we_register_with_the_scope_that_we_shall_ask_for_if_there_is_one(scope: str) -> None:
     issuer = FakeIssuer()
@@ -286,6 +312,7 @@ async def test_the_account_page_lists_what_is_connected_and_ends_it() -> None:
     there = Connecting()
     browser = await there.browser()
     await there.connect(browser)
+    await there.authorization(there.house.owner_id)
     await browser.get("/account/you")
     assert "Accounts elsewhere" in browser.words
     assert "login.example" in browser.words
