@@ -41,6 +41,7 @@ from server.trust.credentials import (
     own_token,
     ready,
 )
+from server.trust.own_tokens import TokenIssuer
 from server.trust.token_cache import ReadyToken
 from server.trust.token_endpoint import TokenDenied, TokenEndpoints, UpstreamTokens
 from tests.auth.identity_fakes import ORIGIN
@@ -108,8 +109,16 @@ async def test_a_token_of_ours_names_the_person_the_program_and_one_audience_and
         (call_of("key_1", None, PrincipalKind.API_KEY, user="usr_bob"), "usr_bob", "ostiary", None),
         (call_of("token:main:ci", None, PrincipalKind.API_KEY), "token:main:ci", "ostiary", None),
         (call_of("anonymous", None, PrincipalKind.ANONYMOUS), "anonymous", "ostiary", None),
+        (AgentRequest(subject="x", call_id="call_1"), "server:main", "ostiary", None),
     ],
-    ids=["the server itself", "a machine", "a key of a person's", "a token of the settings", "nobody"],
+    ids=[
+        "the server itself",
+        "a machine",
+        "a key of a person's",
+        "a token of the settings",
+        "nobody",
+        "nobody said",
+    ],
 )
 async def test_whoever_else_calls_is_named_as_what_they_are(
     call: AgentRequest | None, subject: str, program: str, acts: object
@@ -148,6 +157,30 @@ async def test_no_token_is_made_for_a_server_of_our_own(ours: str) -> None:
     async with open_house() as house:
         with pytest.raises(ValueError, match="let the upstream in here"):
             own_token(house.issuer(), ours, server="main", scope="", seconds=60)
+
+
+@pytest.mark.parametrize(
+    ("ours", "audience", "good"),
+    [
+        ("HTTPS://Shop.example:443/mcp/", "https://shop.example/mcp", False),
+        ("https://shop.example/mcp", "https://shop.example/mcp/other", True),
+        ("urn:shop", "urn:shop", False),
+        ("urn:shop", "urn:other", True),
+    ],
+)
+async def test_an_audience_is_ours_however_it_is_written(ours: str, audience: str, good: bool) -> None:
+    issuer = TokenIssuer(ORIGIN, lambda: None, ours=[ours], clock=lambda: 0, entropy=bytes)  # type: ignore[arg-type,return-value]
+    with nullcontext() if good else pytest.raises(ValueError, match="this server's own"):
+        issuer.check_audience(audience)
+
+
+async def test_a_token_of_ours_says_when_it_ends_to_the_second() -> None:
+    async with open_house() as house:
+        house.clock.now += 999
+        made = house.issuer().mint(UPSTREAM_URL, seconds=60, claims={})
+        _, claims = read(house, made.token.reveal())
+        assert (made.made_at, made.expires_at) == (house.clock(), house.clock() + 60_000)
+        assert (claims["iat"], claims["exp"]) == (house.clock() // 1_000, house.clock() // 1_000 + 60)
 
 
 async def test_what_an_upstream_is_sent_lets_it_in_nowhere_here() -> None:
