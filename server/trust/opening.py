@@ -136,7 +136,7 @@ def open_upstream(
     desk.enter(
         KnownUpstream(
             key=key,
-            what=config.what if not config.id else _where(config),
+            what=config.where,
             url=config.url,
             identity=called,
             guard=guard,
@@ -251,10 +251,3 @@ def _source_of(config: McpConfig) -> str:
     """Where it is, as a digest: an address may hold what should not be read out of a database."""
     said = canonical([config.command, config.url, config.tcp, config.working_dir])
     return hashlib.sha256(said.encode()).hexdigest()
-
-
-def _where(config: McpConfig) -> str:
-    """Holds nothing secret."""
-    if config.command:
-        return config.command[0].rpartition("/")[2][:100]
-    return config.tcp or config.url.partition("?")[0][:200]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -13,11 +14,13 @@ import trio.testing
 
 from auth.people import guests
 from auth.values.model import PrincipalKind, Secret
-from server.backends.base import BackendError
+from server.backends.base import AgentRequest, BackendError
 from server.client.identity import BASIC, ClientIdentity
 from server.gateway.credentials import AccountNeeded
 from server.store.jobs import Change
+from server.trust import personal
 from server.trust.authorization_server import AuthorizationServers
+from server.trust.personal import PersonCredential
 from tests.auth.browser_fakes import LOOPBACK, PASSPHRASE, Browser, House
 from tests.trust.connection_fakes import ISSUER, PATH, Connecting, FakeIssuer
 from tests.trust.trust_fakes import call_of
@@ -369,3 +372,45 @@ async def test_an_account_that_was_connected_or_taken_away_at_another_node_is_so
         await credential.headers(call_of(owner))
     with pytest.raises(AccountNeeded):
         await credential.headers(call_of("usr_bob"))
+
+
+class Told:
+    """The login of a person, as `PersonCredential` looks after it."""
+
+    over = False
+
+    def __init__(self, person: str, opened: list[str]) -> None:
+        opened.append(person)
+        self.idle = True
+
+    async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
+        return {"Authorization": "Bearer theirs"}
+
+
+async def test_of_logins_that_nobody_uses_the_one_goes_first_that_was_used_the_longest_ago(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(personal, "MOST", 2)
+    opened: list[str] = []
+    logins: dict[str, Told] = {}
+
+    def login_of(person: str) -> Any:
+        logins[person] = Told(person, opened)
+        return logins[person]
+
+    credential = PersonCredential("login.example", PATH, ours=login_of("ours"), login_of=login_of)
+    opened.clear()
+
+    async def call(*people: str) -> None:
+        for person in people:
+            await credential.headers(call_of(person))
+
+    await call("ann", "bob", "ann", "cat", "ann", "cat")
+    assert opened == ["ann", "bob", "cat"]
+    # Whoever is at it stays.
+    logins["ann"].idle = logins["cat"].idle = False
+    await call("bob", "ann", "cat", "bob")
+    assert opened == ["ann", "bob", "cat", "bob"]
+    logins["ann"].idle = True
+    await call("dan", "bob")
+    assert opened == ["ann", "bob", "cat", "bob", "dan", "bob"]
