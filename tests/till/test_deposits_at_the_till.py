@@ -11,6 +11,7 @@ from server.store.jobs import StoreBroken
 from server.till.calls import Unpaid
 from server.till.deposits import Deposited, Depositor
 from server.till.offers import Offer
+from server.till.showcase import Showcase
 from tests.till.open_till import ANN, NOT_CERTAIN, WALLET, open_till
 
 KEPT_MS = 86_400_000
@@ -74,6 +75,43 @@ async def test_one_whose_time_is_over_and_that_nobody_has_seen_is_refused() -> N
         assert isinstance(refused, Unpaid)
         assert refused.challenge is not None
         assert at.facilitators.verified == 0
+
+
+async def test_where_no_payment_of_that_amount_is_taken_that_is_said_and_none_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with open_till() as at:
+        deposits, payment = at.deposits(), at.payment(OFFER, below="")
+        monkeypatch.setattr(Showcase, "requirements", lambda *_: [])
+        for refused in (deposits.challenge(AMOUNT), await deposits.take(AMOUNT, payment, WHO)):
+            assert isinstance(refused, Unpaid)
+            said = refused.refusal
+            assert (said.status, said.reason, said.asks, said.retry_after) == (
+                400,
+                "not_payable",
+                False,
+                None,
+            )
+            assert (refused.challenge, refused.challenge_v1) == (None, None)
+
+
+async def test_one_that_is_not_good_is_told_why_and_what_would_be_and_soon_to_wait() -> None:
+    async with open_till() as at:
+        deposits, told = at.deposits(), []
+        stranger = Depositor(wallet=None, caller="", address="192.0.2.1")
+        bad = at.payment(OFFER, below="", to="0x" + "9" * 40)
+        for _ in range(3):
+            refused = await deposits.take(AMOUNT, bad, stranger)
+            assert isinstance(refused, Unpaid)
+            assert (refused.challenge is not None) is refused.refusal.asks
+            told.append((refused.refusal.status, refused.refusal.asks, refused.refusal.retry_after))
+        assert told == [(402, True, None), (402, True, None), (429, False, 1)]
+        at.now += 1_000
+        good = await deposits.take(AMOUNT, at.payment(OFFER, below=""), stranger)
+        assert isinstance(good, Deposited)
+        (row,) = await at.rows("payments")
+        assert good.wallet == row["wallet"] == row["caller"] == f"payer:{row['network']}:{row['payer']}"
+        assert (good.fresh, good.known, good.amount, good.balance) == (True, True, AMOUNT, AMOUNT)
 
 
 @pytest.mark.parametrize("step", range(1, 7))

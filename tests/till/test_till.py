@@ -445,6 +445,38 @@ async def test_whoever_has_a_settled_payment_without_a_key_gets_its_answer_until
         assert reason(await at.pays(anonymous(), an_offer(), payment=payment)) == "payment_used"
 
 
+async def test_an_answer_that_may_not_have_arrived_is_given_to_whoever_paid_for_a_moment() -> None:
+    async with open_till() as at:
+        payment = at.payment()
+        served = await at.pays(anonymous(), an_offer(), payment=payment)
+        at.till.answered(served.charge_id, keyed=False, keeps_ms=60_000, on_chain=True)
+        await at.look()
+        at.now += 3_000
+        assert isinstance(await at.pays(anonymous(), an_offer(), payment=payment), Earlier)
+        at.now += 1
+        assert reason(await at.pays(anonymous(), an_offer(), payment=payment)) == "payment_used"
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("on_chain", [False, True])
+async def test_an_answer_that_is_given_again_says_how_it_was_paid_and_how_long_it_is_kept(
+    keyed: bool, on_chain: bool
+) -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        shown = {
+            **({"key": "mine"} if keyed else {}),
+            **({"payment": at.payment()} if on_chain else {}),
+        }
+        offer = an_offer(dedupe_seconds=7)
+        served = await at.pays(a_call(), offer, **shown)
+        again = await at.pays(a_call(), offer, **shown)
+        assert isinstance(again, Earlier)
+        assert again.charge_id == served.charge_id
+        assert (again.keyed, again.keeps_ms, again.on_chain) == (keyed, 7_000, on_chain)
+        assert again.meta.keys() == served.meta.keys()
+
+
 async def test_a_payment_of_somebody_who_is_logged_in_is_nobody_elses() -> None:
     async with open_till() as at:
         payment = at.payment()
