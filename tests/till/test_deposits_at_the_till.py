@@ -6,13 +6,14 @@ from contextlib import suppress
 
 import pytest
 import trio
+import trio.testing
 
-from server.store.jobs import StoreBroken
+from server.store.jobs import StoreBroken, StoreUnavailable
 from server.till.calls import Unpaid
 from server.till.deposits import Deposited, Depositor
 from server.till.offers import Offer
 from server.till.showcase import Showcase
-from tests.till.open_till import ANN, NOT_CERTAIN, WALLET, open_till
+from tests.till.open_till import ANN, NOT_CERTAIN, REFUSED, WALLET, no_room, open_till
 
 KEPT_MS = 86_400_000
 
@@ -95,23 +96,67 @@ async def test_where_no_payment_of_that_amount_is_taken_that_is_said_and_none_is
             assert (refused.challenge, refused.challenge_v1) == (None, None)
 
 
-async def test_one_that_is_not_good_is_told_why_and_what_would_be_and_soon_to_wait() -> None:
+@pytest.mark.parametrize("wrong", ["what it says", "when it ends", "what the facilitator finds"])
+async def test_one_that_is_not_good_is_told_why_and_what_would_be_and_soon_to_wait(wrong: str) -> None:
     async with open_till() as at:
-        deposits, told = at.deposits(), []
+        deposits = at.deposits()
         stranger = Depositor(wallet=None, caller="", address="192.0.2.1")
-        bad = at.payment(OFFER, below="", to="0x" + "9" * 40)
-        for _ in range(3):
+        changes = {
+            "what it says": {"to": "0x" + "9" * 40},
+            "when it ends": {"validBefore": str(at.now // 1000)},
+        }
+        bad = at.payment(OFFER, below="", **changes.get(wrong, {}))
+
+        async def fails() -> tuple[int, bool, int | None]:
+            at.facilitators.verdicts = [REFUSED] if wrong == "what the facilitator finds" else []
             refused = await deposits.take(AMOUNT, bad, stranger)
             assert isinstance(refused, Unpaid)
             assert (refused.challenge is not None) is refused.refusal.asks
-            told.append((refused.refusal.status, refused.refusal.asks, refused.refusal.retry_after))
+            return refused.refusal.status, refused.refusal.asks, refused.refusal.retry_after
+
+        told = [await fails() for _ in range(3)]
         assert told == [(402, True, None), (402, True, None), (429, False, 1)]
+        at.facilitators.verdicts = []
         at.now += 1_000
         good = await deposits.take(AMOUNT, at.payment(OFFER, below=""), stranger)
         assert isinstance(good, Deposited)
         (row,) = await at.rows("payments")
         assert good.wallet == row["wallet"] == row["caller"] == f"payer:{row['network']}:{row['payer']}"
         assert (good.fresh, good.known, good.amount, good.balance) == (True, True, AMOUNT, AMOUNT)
+        # Whoever pays well begins anew.
+        assert [await fails() for _ in range(2)] == [(402, True, None)] * 2
+        assert not at.settlements.under_way._running
+
+
+@pytest.mark.parametrize("good", [True, False])
+async def test_one_that_is_shown_while_it_is_looked_at_waits_for_what_comes_of_it(good: bool) -> None:
+    async with open_till() as at:
+        deposits, payment = at.deposits(), at.payment(OFFER, below="")
+        at.facilitators.verify_hold = trio.Event()
+        at.facilitators.verdicts = [] if good else [REFUSED]
+        seen: list[Deposited | Unpaid] = []
+
+        async def show() -> None:
+            seen.append(await deposits.take(AMOUNT, payment, WHO))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(show)
+                await trio.testing.wait_all_tasks_blocked()
+            assert at.facilitators.verified == 1
+            at.facilitators.verify_hold.set()
+        assert [isinstance(each, Deposited) for each in seen] == [good, True]
+        assert [each.fresh for each in seen if isinstance(each, Deposited)][-1] is not good
+        assert (await at.wallet())["balance"] == AMOUNT
+        assert not at.settlements.under_way._running
+
+
+async def test_where_nothing_can_be_written_nothing_is_under_way() -> None:
+    async with open_till() as at:
+        at.store.failing = no_room("reserve")
+        with pytest.raises(StoreUnavailable):
+            await at.deposits().take(AMOUNT, at.payment(OFFER, below=""), WHO)
+        assert not at.settlements.under_way._running
 
 
 @pytest.mark.parametrize("step", range(1, 7))
