@@ -193,10 +193,10 @@ class OpenTill:
             clock=lambda: self.now, entropy=self._entropy, boot_id=boot_id, log=self.log,
         )  # fmt: skip
 
-    def deposits(self) -> Deposits:
+    def deposits(self, settlements: Settlements | None = None) -> Deposits:
         store: Any = self.store
         return Deposits(
-            server="main", store=store, answers=self.vault, settlements=self.settlements,
+            server="main", store=store, answers=self.vault, settlements=settlements or self.settlements,
             showcase=self.showcase(""), least=10_000, most=1_000_000_000, key=KEY, clock=lambda: self.now,
             entropy=self._entropy, boot_id=BOOT, log=self.log,
         )  # fmt: skip

@@ -45,6 +45,17 @@ async def test_a_deposit_is_on_record_with_who_made_it_or_else_with_who_paid(cal
         assert (row["wallet"], row["caller"]) == (WALLET, caller or payer)
 
 
+async def test_one_that_was_turned_down_is_let_go_once_that_can_be_written() -> None:
+    async with open_till() as at:
+        at.facilitators.verdicts, at.store.failing = [REFUSED], no_room("let_go")
+        refused = await at.deposits().take(AMOUNT, at.payment(OFFER, below=""), WHO)
+        assert isinstance(refused, Unpaid)
+        assert [row["state"] for row in await at.rows("payments")] == ["reserved"]
+        at.store.failing = lambda name: None
+        await at.look()
+        assert await at.rows("payments") == []
+
+
 async def test_one_of_long_ago_tells_nobody_who_reads_it_on_the_chain_a_balance() -> None:
     async with open_till() as at:
         deposits, payment = at.deposits(), at.payment(OFFER, below="")
@@ -116,6 +127,7 @@ async def test_one_that_is_not_good_is_told_why_and_what_would_be_and_soon_to_wa
 
         told = [await fails() for _ in range(3)]
         assert told == [(402, True, None), (402, True, None), (429, False, 1)]
+        assert await at.rows("payments") == []
         at.facilitators.verdicts = []
         at.now += 1_000
         good = await deposits.take(AMOUNT, at.payment(OFFER, below=""), stranger)
@@ -149,6 +161,59 @@ async def test_one_that_is_shown_while_it_is_looked_at_waits_for_what_comes_of_i
         assert [each.fresh for each in seen if isinstance(each, Deposited)][-1] is not good
         assert (await at.wallet())["balance"] == AMOUNT
         assert not at.settlements.under_way._running
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "told"),
+    [
+        (None, None, False),  # everything else of it can be read on the chain
+        ("mine", "mine", True),
+        ("mine", None, False),
+        (None, "mine", False),
+        ("mine", "guess", False),
+    ],
+)
+async def test_who_has_the_key_of_the_first_is_known_when_it_is_shown_again(
+    first: str | None, then: str | None, told: bool
+) -> None:
+    async with open_till() as at:
+        deposits, payment = at.deposits(), at.payment(OFFER, below="")
+        taken = [
+            await deposits.take(AMOUNT, payment, Depositor(wallet=WALLET, caller=ANN, key=key))
+            for key in (first, then)
+        ]
+        known = [(each.fresh, each.known) for each in taken if isinstance(each, Deposited)]
+        assert known == [(True, True), (False, told)]
+
+
+@pytest.mark.parametrize("other", ["signature", "wallet"])
+async def test_a_payment_that_was_used_is_good_for_nothing_else(other: str) -> None:
+    async with open_till() as at:
+        deposits, payment = at.deposits(), at.payment(OFFER, below="")
+        assert isinstance(await deposits.take(AMOUNT, payment, WHO), Deposited)
+        if other == "signature":
+            nonce = payment.authorization.nonce
+            again = await deposits.take(AMOUNT, at.payment(OFFER, below="", nonce=nonce, validAfter="1"), WHO)
+        else:
+            again = await deposits.take(AMOUNT, payment, Depositor(wallet="user:ben", caller=ANN))
+        assert isinstance(again, Unpaid)
+        assert (again.refusal.reason, again.challenge) == ("payment_used", None)
+
+
+async def test_one_that_another_process_looks_at_is_told_to_come_again() -> None:
+    async with open_till() as at:
+        payment, elsewhere = at.payment(OFFER, below=""), at.deposits(at.made_settlements("boot-2"))
+        at.facilitators.verify_hold = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(at.deposits().take, AMOUNT, payment, WHO)
+            await trio.testing.wait_all_tasks_blocked()
+            told = await elsewhere.take(AMOUNT, payment, WHO)
+            assert isinstance(told, Unpaid)
+            assert (told.refusal.reason, told.challenge) == ("in_flight", None)
+            at.facilitators.verify_hold.set()
+        again = await elsewhere.take(AMOUNT, payment, WHO)
+        assert isinstance(again, Deposited)
+        assert (again.fresh, again.balance) == (False, AMOUNT)
 
 
 async def test_where_nothing_can_be_written_nothing_is_under_way() -> None:
