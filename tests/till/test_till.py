@@ -445,6 +445,26 @@ async def test_whoever_has_a_settled_payment_without_a_key_gets_its_answer_until
         assert reason(await at.pays(anonymous(), an_offer(), payment=payment)) == "payment_used"
 
 
+@pytest.mark.parametrize(
+    ("call", "seconds"),
+    [
+        ({"deadline_seconds": 30.0}, 28.0),
+        ({"deadline_seconds": 3.5}, 1.5),
+        ({"deadline_seconds": 2.0}, 1.0),
+        ({"patient": True}, 3_600.0),
+    ],
+)
+async def test_a_repeat_waits_for_what_is_being_made_as_long_as_its_caller_has(
+    call: dict[str, float | bool], seconds: float, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        assert isinstance(await at.till.begin(a_call(), an_offer(), Shown(key="mine")), Started)
+        began = trio.current_time()
+        assert reason(await at.till.begin(a_call(**call), an_offer(), Shown(key="mine"))) == "in_flight"
+        assert trio.current_time() - began == pytest.approx(seconds)
+
+
 async def test_an_answer_that_may_not_have_arrived_is_given_to_whoever_paid_for_a_moment() -> None:
     async with open_till() as at:
         payment = at.payment()
