@@ -465,6 +465,26 @@ async def test_a_repeat_waits_for_what_is_being_made_as_long_as_its_caller_has(
         assert trio.current_time() - began == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_payment_whose_time_is_over_is_known_for_the_very_call_that_it_was_shown_for(
+    version: int,
+) -> None:
+    async with open_till() as at:
+        payment = at.payment(version=version)
+        served = await at.pays(a_call(), an_offer(), payment=payment)
+        assert isinstance(served, Served)
+        signed = payment.authorization
+        forged = at.payment(
+            version=version, nonce=signed.nonce, validBefore=str(signed.valid_before), validAfter="1"
+        )
+        unheard = at.payment(version=version)
+        at.now += 3_600_000
+        again = await at.pays(a_call(), an_offer(), payment=payment)
+        assert isinstance(again, Earlier) and again.charge_id == served.charge_id
+        for call, shown in ((a_call({"q": "other"}), payment), (a_call(), forged), (a_call(), unheard)):
+            assert reason(await at.pays(call, an_offer(), payment=shown)).endswith("valid_before")
+
+
 async def test_an_answer_that_may_not_have_arrived_is_given_to_whoever_paid_for_a_moment() -> None:
     async with open_till() as at:
         payment = at.payment()
