@@ -20,6 +20,7 @@ from server.till import claims, statements
 from server.till.calls import Earlier, Refusal, Served, Shown, Started
 from server.till.offers import PricedTool
 from server.till.refunds import RefundOrder, refund
+from server.till.showcase import Showcase
 from server.till.till import Till
 from server.x402.facilitators import FacilitatorDown
 from server.x402.settlements import AlreadyUsed, Unknown
@@ -463,6 +464,33 @@ async def test_a_repeat_waits_for_what_is_being_made_as_long_as_its_caller_has(
         began = trio.current_time()
         assert reason(await at.till.begin(a_call(**call), an_offer(), Shown(key="mine"))) == "in_flight"
         assert trio.current_time() - began == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("takes", [True, False])
+async def test_a_balance_that_is_too_low_asks_for_a_payment_where_one_would_do(
+    takes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Showcase, "takes_payments", takes)
+    async with open_till() as at:
+        await at.give(9_999)
+        refused = await at.pays(a_call(), an_offer())
+        assert isinstance(refused, Refusal)
+        assert (refused.reason, refused.asks, refused.status) == ("balance_too_low", takes, 402)
+        assert not at.settlements.under_way._running
+
+
+async def test_who_has_to_wait_for_showing_bad_payments_is_given_what_a_good_one_paid_for() -> None:
+    async with open_till() as at:
+        payment, call = at.payment(), anonymous(address="192.0.2.1")
+        served = await at.pays(call, an_offer(), payment=payment)
+        for reasons in ("no_funds", "no_funds"):
+            at.facilitators.verdicts = [REFUSED]
+            assert reason(await at.pays(call, an_offer(), payment=at.payment())) == reasons
+        again = await at.pays(call, an_offer(), payment=payment)
+        assert isinstance(again, Earlier) and again.charge_id == served.charge_id
+        refused = await at.pays(call, an_offer(), payment=at.payment())
+        assert isinstance(refused, Refusal)
+        assert (refused.reason, refused.retry_after) == ("too_many_failures", 1)
 
 
 @pytest.mark.parametrize("version", [1, 2])
