@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from server.repeats.kept_answers import KeptSum, drop_answers, kept_for
 from server.store.jobs import StoreDb
@@ -52,6 +53,26 @@ async def test_one_that_was_not_paid_counts_with_what_is_kept_of_it(
     assert await store.read(lambda db: kept_for(db, CHARGE.caller)) == KeptSum(1, size)
     await store.write(partial(interrupted, paid=True, answer=answer))
     assert await store.read(lambda db: kept_for(db, CHARGE.caller)) == KeptSum(0, 0)
+
+
+@pytest.mark.parametrize(("paid", "tries", "left"), [(True, 2, 2), (True, 0, 0), (False, 0, None)])
+async def test_how_often_it_can_be_made_again_is_told_of_one_that_was_paid(
+    store: AnyStore, paid: bool, tries: int, left: int | None
+) -> None:
+    def job(db: StoreDb) -> int | None:
+        deposit(db, ANN, 1_000, "pay_1")
+        charges.insert(db, replace(CHARGE, paid=paid, retries_left=tries))
+        return claims.interrupt(
+            db,
+            charge_id="chg_1",
+            owner="boot",
+            call_id="call_1",
+            payment_id=None,
+            now=NOW,
+            expires_at=NOW + 100,
+        )
+
+    assert await store.write(job) == left
 
 
 # As programs of before there were such rows make room.

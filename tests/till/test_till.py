@@ -493,6 +493,43 @@ async def test_who_has_to_wait_for_showing_bad_payments_is_given_what_a_good_one
         assert (refused.reason, refused.retry_after) == ("too_many_failures", 1)
 
 
+@pytest.mark.parametrize("wrong", ["what it says", "when it ends", "what the facilitator finds"])
+async def test_each_way_to_show_a_bad_payment_counts_until_a_good_one_comes(wrong: str) -> None:
+    async with open_till() as at:
+        call = anonymous(address="192.0.2.1")
+        changes = {
+            "what it says": {"to": "0x" + "9" * 40},
+            "when it ends": {"validBefore": str(at.now // 1000)},
+        }
+        bad = at.payment(**changes.get(wrong, {}))
+
+        async def fails() -> tuple[int, bool, int | None]:
+            at.facilitators.verdicts = [REFUSED] if wrong == "what the facilitator finds" else []
+            refused = await at.pays(call, an_offer(), payment=bad)
+            assert isinstance(refused, Refusal)
+            return refused.status, refused.asks, refused.retry_after
+
+        assert [await fails() for _ in range(3)] == [(402, True, None), (402, True, None), (429, False, 1)]
+        assert await at.rows("payments") == []
+        at.facilitators.verdicts = []
+        at.now += 1_000
+        assert isinstance(await at.pays(call, an_offer(), payment=at.payment()), Served)
+        assert [await fails() for _ in range(2)] == [(402, True, None)] * 2
+        assert not at.settlements.under_way._running
+
+
+async def test_a_payment_that_was_used_is_good_for_no_other_call_nor_is_one_forged_after_it() -> None:
+    async with open_till() as at:
+        payment = at.payment()
+        served = await at.pays(anonymous(), an_offer(), payment=payment)
+        forged = at.payment(nonce=payment.authorization.nonce, validAfter="1")
+        for call, shown in ((anonymous(), forged), (anonymous({"q": "other"}), payment)):
+            assert reason(await at.pays(call, an_offer(), payment=shown)) == "payment_used"
+        again = await at.pays(anonymous(), an_offer(), payment=payment)
+        assert isinstance(again, Earlier) and again.charge_id == served.charge_id
+        assert not at.settlements.under_way._running
+
+
 @pytest.mark.parametrize("version", [1, 2])
 async def test_a_payment_whose_time_is_over_is_known_for_the_very_call_that_it_was_shown_for(
     version: int,
