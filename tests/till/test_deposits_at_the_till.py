@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import trio
@@ -112,7 +113,7 @@ async def test_one_that_is_not_good_is_told_why_and_what_would_be_and_soon_to_wa
     async with open_till() as at:
         deposits = at.deposits()
         stranger = Depositor(wallet=None, caller="", address="192.0.2.1")
-        changes = {
+        changes: dict[str, dict[str, Any]] = {
             "what it says": {"to": "0x" + "9" * 40},
             "when it ends": {"validBefore": str(at.now // 1000)},
         }

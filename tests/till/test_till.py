@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
@@ -456,7 +457,7 @@ async def test_whoever_has_a_settled_payment_without_a_key_gets_its_answer_until
     ],
 )
 async def test_a_repeat_waits_for_what_is_being_made_as_long_as_its_caller_has(
-    call: dict[str, float | bool], seconds: float, autojump_clock: trio.testing.MockClock
+    call: dict[str, Any], seconds: float, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with open_till() as at:
         await at.give(50_000)
@@ -497,7 +498,7 @@ async def test_who_has_to_wait_for_showing_bad_payments_is_given_what_a_good_one
 async def test_each_way_to_show_a_bad_payment_counts_until_a_good_one_comes(wrong: str) -> None:
     async with open_till() as at:
         call = anonymous(address="192.0.2.1")
-        changes = {
+        changes: dict[str, dict[str, Any]] = {
             "what it says": {"to": "0x" + "9" * 40},
             "when it ends": {"validBefore": str(at.now // 1000)},
         }

@@ -24,7 +24,9 @@ class Answers:
     """An authorization server that answers at each address with a status and a body; elsewhere there is nothing."""
 
     def __init__(self, **places: tuple[int, object]) -> None:
-        self.places = {f"/{name.replace('__', '/')}": answer for name, answer in places.items()}
+        self.places: dict[str, tuple[int, Any]] = {
+            f"/{name.replace('__', '/')}": answer for name, answer in places.items()
+        }
         self.asked: list[str] = []
         self.sent: list[tuple[Mapping[str, str], bytes]] = []
         self.down = False
