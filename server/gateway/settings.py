@@ -135,10 +135,14 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def what(self) -> str:
         """What its owner knows it by; holds nothing secret."""
-        if self.id:
-            return self.id
-        name = self.command[0].rpartition("/")[2] if self.command else self.tcp or self.url.partition("?")[0]
-        return name[:NAME_CHARACTERS]
+        return self.id or self.where
+
+    @property
+    def where(self) -> str:
+        """Its program, or its address without what may be secret."""
+        if self.command:
+            return self.command[0].rpartition("/")[2][:100]
+        return self.tcp or self.url.partition("?")[0][:200]
 
 
 def problems(config: McpConfig) -> list[tuple[str, str]]:

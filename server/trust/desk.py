@@ -189,22 +189,28 @@ class TrustDesk:
             self._woken = trio.Event()
             await self._read_changed()
             while self._met:
-                key, met = next(iter(self._met.items()))
-                job = partial(
-                    pins.accept_first,
-                    upstream=key,
-                    source=met.source,
-                    definitions=met.definitions,
-                    now=self.clock(),
-                )
+                key = next(iter(self._met))
                 try:
-                    await self.store.write(job)
+                    await self._pin_first(key, self.store)
                 except StoreError as error:
                     self.log.warning("upstream.not_pinned", upstream=str(key), reason=str(error))
                     await trio.sleep(AGAIN_SECONDS)
-                    continue
-                if self._met.get(key) is met:
-                    del self._met[key]
+
+    async def _pin_first(self, key: UpstreamKey, store: JobStore) -> None:
+        """Write what it was met with, if that is still to be done: whatever else is decided of it comes after."""
+        met = self._met.get(key)
+        if met is None:
+            return
+        job = partial(
+            pins.accept_first,
+            upstream=key,
+            source=met.source,
+            definitions=met.definitions,
+            now=self.clock(),
+        )
+        await store.write(job)
+        if self._met.get(key) is met:
+            del self._met[key]
 
     def apply_changes(self, changes: Sequence[Change]) -> None:
         """For the store's `on_changes`: somebody has accepted, forgotten, logged in or out, here or in another process."""
@@ -275,8 +281,9 @@ class TrustDesk:
         chosen = self.acceptable(upstream, keys)
         if seal_of(chosen) != seal:
             raise NotAsShown
-        now = self.clock()
-        await (store or self.store).write(
+        now, store = self.clock(), store or self.store
+        await self._pin_first(upstream.key, store)
+        await store.write(
             partial(
                 pins.accept,
                 upstream=upstream.key,
@@ -286,7 +293,6 @@ class TrustDesk:
                 now=now,
             )
         )
-        self._met.pop(upstream.key, None)
         for guard in self._guards(upstream):
             guard.accepted(chosen, by, now)
         return chosen
@@ -296,7 +302,7 @@ class TrustDesk:
     ) -> Sequence[DefinitionKey]:
         """Those that were accepted until now. Raises what the store raises."""
         found = [key for key in upstream.guard.pins if keys is None or key in set(keys)]
-        self._met.pop(upstream.key, None)
+        await self._pin_first(upstream.key, self.store)
         job = partial(
             pins.forget,
             upstream=upstream.key,

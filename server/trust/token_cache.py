@@ -50,9 +50,9 @@ class TokenCache:
         return await self._flights(whose, partial(self._make, whose, make))
 
     async def _make(self, whose: str, make: Callable[[], Awaitable[ReadyToken]]) -> ReadyToken:
-        refused_at, why = self._refused.get(whose, (0, ""))
-        if why and refused_at <= self._clock() < refused_at + QUIET:
-            raise NoToken(why)
+        refused = self._refused.get(whose)
+        if refused is not None and refused[0] <= self._clock() < refused[0] + QUIET:
+            raise NoToken(refused[1])
         try:
             made = await make()
         except NoToken as refusal:

@@ -193,23 +193,29 @@ class OpenTill:
             clock=lambda: self.now, entropy=self._entropy, boot_id=boot_id, log=self.log,
         )  # fmt: skip
 
-    def deposits(self) -> Deposits:
+    def deposits(self, settlements: Settlements | None = None) -> Deposits:
         store: Any = self.store
         return Deposits(
-            server="main", store=store, answers=self.vault, settlements=self.settlements,
+            server="main", store=store, answers=self.vault, settlements=settlements or self.settlements,
             showcase=self.showcase(""), least=10_000, most=1_000_000_000, key=KEY, clock=lambda: self.now,
             entropy=self._entropy, boot_id=BOOT, log=self.log,
         )  # fmt: skip
 
     # ── what a test brings ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def payment(self, offer: Offer | None = None, *, below: str = "call/", **changes: Any) -> Payment:
+    def payment(
+        self, offer: Offer | None = None, *, below: str = "call/", version: int = 2, **changes: Any
+    ) -> Payment:
         wanted = self.showcase(below).requirements(offer or an_offer())[0]
         fields = {
             "from": PAYER, "to": wanted.pay_to, "value": wanted.amount, "validAfter": "0",
             "validBefore": str(self.now // 1000 + 300), "nonce": f"0x{next(self._nonces):064x}",
         }  # fmt: skip
         payload = {"signature": SIGNATURE, "authorization": {**fields, **changes}}
+        if version == 1:
+            return read_payment(
+                {"x402Version": 1, "scheme": "exact", "network": "base-sepolia", "payload": payload}
+            )
         return read_payment({"x402Version": 2, "accepted": wanted.as_json(), "payload": payload})
 
     async def give(self, amount: int, wallet: str = WALLET) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from server.repeats.kept_answers import drop_answers, kept_for
+import pytest
+from msgspec.structs import replace
+
+from server.repeats.kept_answers import KeptSum, drop_answers, kept_for
 from server.store.jobs import StoreDb
 from server.till import charges, claims
 from server.till.charges import Charge
@@ -17,7 +20,7 @@ CHARGE = Charge(
 )  # fmt: skip
 
 
-def interrupted(db: StoreDb, *, paid: bool) -> Charge | None:
+def interrupted(db: StoreDb, *, paid: bool, answer: bytes | None = None) -> Charge | None:
     deposit(db, ANN, 1_000, "pay_1")
     db.execute("DELETE FROM charges")
     charges.insert(db, CHARGE)
@@ -30,6 +33,7 @@ def interrupted(db: StoreDb, *, paid: bool) -> Charge | None:
         payment_id=None,
         now=NOW,
         expires_at=NOW + 100,
+        answer=answer,
     )
     return charges.standing(db, "key", NOW + 50)
 
@@ -39,6 +43,36 @@ async def test_one_that_was_not_paid_makes_room_like_an_answer(store: AnyStore) 
     assert found is not None and (found.state, found.paid, found.owner) == ("done", False, None)
     await store.write(lambda db: drop_answers(db, ["chg_1"]))
     assert await store.write(lambda db: charges.standing(db, "key", NOW + 50)) is None
+
+
+@pytest.mark.parametrize(("answer", "size"), [(None, 1), (b"it failed", 9)])
+async def test_one_that_was_not_paid_counts_with_what_is_kept_of_it(
+    store: AnyStore, answer: bytes | None, size: int
+) -> None:
+    await store.write(partial(interrupted, paid=False, answer=answer))
+    assert await store.read(lambda db: kept_for(db, CHARGE.caller)) == KeptSum(1, size)
+    await store.write(partial(interrupted, paid=True, answer=answer))
+    assert await store.read(lambda db: kept_for(db, CHARGE.caller)) == KeptSum(0, 0)
+
+
+@pytest.mark.parametrize(("paid", "tries", "left"), [(True, 2, 2), (True, 0, 0), (False, 0, None)])
+async def test_how_often_it_can_be_made_again_is_told_of_one_that_was_paid(
+    store: AnyStore, paid: bool, tries: int, left: int | None
+) -> None:
+    def job(db: StoreDb) -> int | None:
+        deposit(db, ANN, 1_000, "pay_1")
+        charges.insert(db, replace(CHARGE, paid=paid, retries_left=tries))
+        return claims.interrupt(
+            db,
+            charge_id="chg_1",
+            owner="boot",
+            call_id="call_1",
+            payment_id=None,
+            now=NOW,
+            expires_at=NOW + 100,
+        )
+
+    assert await store.write(job) == left
 
 
 # As programs of before there were such rows make room.

@@ -11,6 +11,7 @@ import pytest
 import trio
 import trio.testing
 
+from server.mcp.results import ToolResult
 from server.repeats import kept_answers
 from server.repeats.kept_answers import GRACE_MS, LOOK_AGAIN_SECONDS, OF_CALLER, AnswerRoom, KeptSum
 from server.store.connect import connect_writer
@@ -155,6 +156,19 @@ async def test_answers_that_nobody_fetched_are_never_dropped_and_nothing_new_is_
         await at.look()
         await later()
         assert isinstance(await at.pays(numbered(9), an_offer()), Served)
+
+
+@pytest.mark.parametrize("failed", [None, ANSWER])
+async def test_what_was_interrupted_is_counted_and_makes_room_first(failed: ToolResult | None) -> None:
+    async with open_till(**of_caller(1000, 1)) as at:
+        await at.give(1_000_000)
+        shown = Shown(key="key-1")
+        begun = await at.till.begin(numbered(1), an_offer(), shown)
+        assert isinstance(begun, Started)
+        await at.till.interrupt(begun, failed)
+        at.now += GRACE_MS
+        assert isinstance(await at.till.begin(numbered(2), an_offer(), Shown()), Started)
+        assert isinstance(await at.till.begin(numbered(1), an_offer(), shown), Started)
 
 
 async def test_what_was_given_is_not_dropped_where_it_would_not_be_enough() -> None:

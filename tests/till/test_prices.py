@@ -110,6 +110,14 @@ def test_a_price_has_a_version_that_changes_with_it_and_with_nothing_else() -> N
     assert len({version(price="$0.01"), version(price="$0.02"), version(price="$0.010")}) == 3
 
 
+@pytest.mark.parametrize(
+    ("price", "sold"), [("free", False), ("plan", False), ("$0.01", True), (COMPUTED, True)]
+)
+def test_a_call_is_sold_to_those_who_pay_for_it_by_itself(price: Any, sold: bool) -> None:
+    found = priced(price="$0.02", price_for={"payer": price})
+    assert (found.sold_to(PAYER), found.sold_to(USER)) == (sold, True)
+
+
 # ── prices that depend ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -130,6 +138,8 @@ async def test_a_price_that_comes_out_as_nothing_is_none_and_one_beyond_its_boun
         NoPriceForArguments, match=r"would cost \$0\.06, and it never costs more than \$0\.05"
     ):
         await priced(price=COMPUTED).offer(USER, {"text": "a" * 25}, nobody)
+    most = await priced(price=COMPUTED).offer(USER, {"text": "a" * 20}, nobody)
+    assert most is not None and most.amount == 50_000
     with pytest.raises(
         NoPriceForArguments, match="what search costs cannot be worked out: the price depends on text"
     ):

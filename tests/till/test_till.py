@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
@@ -20,6 +21,7 @@ from server.till import claims, statements
 from server.till.calls import Earlier, Refusal, Served, Shown, Started
 from server.till.offers import PricedTool
 from server.till.refunds import RefundOrder, refund
+from server.till.showcase import Showcase
 from server.till.till import Till
 from server.x402.facilitators import FacilitatorDown
 from server.x402.settlements import AlreadyUsed, Unknown
@@ -443,6 +445,142 @@ async def test_whoever_has_a_settled_payment_without_a_key_gets_its_answer_until
         at.written(served)
         await at.look()
         assert reason(await at.pays(anonymous(), an_offer(), payment=payment)) == "payment_used"
+
+
+@pytest.mark.parametrize(
+    ("call", "seconds"),
+    [
+        ({"deadline_seconds": 30.0}, 28.0),
+        ({"deadline_seconds": 3.5}, 1.5),
+        ({"deadline_seconds": 2.0}, 1.0),
+        ({"patient": True}, 3_600.0),
+    ],
+)
+async def test_a_repeat_waits_for_what_is_being_made_as_long_as_its_caller_has(
+    call: dict[str, Any], seconds: float, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        assert isinstance(await at.till.begin(a_call(), an_offer(), Shown(key="mine")), Started)
+        began = trio.current_time()
+        assert reason(await at.till.begin(a_call(**call), an_offer(), Shown(key="mine"))) == "in_flight"
+        assert trio.current_time() - began == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("takes", [True, False])
+async def test_a_balance_that_is_too_low_asks_for_a_payment_where_one_would_do(
+    takes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Showcase, "takes_payments", takes)
+    async with open_till() as at:
+        await at.give(9_999)
+        refused = await at.pays(a_call(), an_offer())
+        assert isinstance(refused, Refusal)
+        assert (refused.reason, refused.asks, refused.status) == ("balance_too_low", takes, 402)
+        assert not at.settlements.under_way._running
+
+
+async def test_who_has_to_wait_for_showing_bad_payments_is_given_what_a_good_one_paid_for() -> None:
+    async with open_till() as at:
+        payment, call = at.payment(), anonymous(address="192.0.2.1")
+        served = await at.pays(call, an_offer(), payment=payment)
+        for reasons in ("no_funds", "no_funds"):
+            at.facilitators.verdicts = [REFUSED]
+            assert reason(await at.pays(call, an_offer(), payment=at.payment())) == reasons
+        again = await at.pays(call, an_offer(), payment=payment)
+        assert isinstance(again, Earlier) and again.charge_id == served.charge_id
+        refused = await at.pays(call, an_offer(), payment=at.payment())
+        assert isinstance(refused, Refusal)
+        assert (refused.reason, refused.retry_after) == ("too_many_failures", 1)
+
+
+@pytest.mark.parametrize("wrong", ["what it says", "when it ends", "what the facilitator finds"])
+async def test_each_way_to_show_a_bad_payment_counts_until_a_good_one_comes(wrong: str) -> None:
+    async with open_till() as at:
+        call = anonymous(address="192.0.2.1")
+        changes: dict[str, dict[str, Any]] = {
+            "what it says": {"to": "0x" + "9" * 40},
+            "when it ends": {"validBefore": str(at.now // 1000)},
+        }
+        bad = at.payment(**changes.get(wrong, {}))
+
+        async def fails() -> tuple[int, bool, int | None]:
+            at.facilitators.verdicts = [REFUSED] if wrong == "what the facilitator finds" else []
+            refused = await at.pays(call, an_offer(), payment=bad)
+            assert isinstance(refused, Refusal)
+            return refused.status, refused.asks, refused.retry_after
+
+        assert [await fails() for _ in range(3)] == [(402, True, None), (402, True, None), (429, False, 1)]
+        assert await at.rows("payments") == []
+        at.facilitators.verdicts = []
+        at.now += 1_000
+        assert isinstance(await at.pays(call, an_offer(), payment=at.payment()), Served)
+        assert [await fails() for _ in range(2)] == [(402, True, None)] * 2
+        assert not at.settlements.under_way._running
+
+
+async def test_a_payment_that_was_used_is_good_for_no_other_call_nor_is_one_forged_after_it() -> None:
+    async with open_till() as at:
+        payment = at.payment()
+        served = await at.pays(anonymous(), an_offer(), payment=payment)
+        forged = at.payment(nonce=payment.authorization.nonce, validAfter="1")
+        for call, shown in ((anonymous(), forged), (anonymous({"q": "other"}), payment)):
+            assert reason(await at.pays(call, an_offer(), payment=shown)) == "payment_used"
+        again = await at.pays(anonymous(), an_offer(), payment=payment)
+        assert isinstance(again, Earlier) and again.charge_id == served.charge_id
+        assert not at.settlements.under_way._running
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_payment_whose_time_is_over_is_known_for_the_very_call_that_it_was_shown_for(
+    version: int,
+) -> None:
+    async with open_till() as at:
+        payment = at.payment(version=version)
+        served = await at.pays(a_call(), an_offer(), payment=payment)
+        assert isinstance(served, Served)
+        signed = payment.authorization
+        forged = at.payment(
+            version=version, nonce=signed.nonce, validBefore=str(signed.valid_before), validAfter="1"
+        )
+        unheard = at.payment(version=version)
+        at.now += 3_600_000
+        again = await at.pays(a_call(), an_offer(), payment=payment)
+        assert isinstance(again, Earlier) and again.charge_id == served.charge_id
+        for call, shown in ((a_call({"q": "other"}), payment), (a_call(), forged), (a_call(), unheard)):
+            assert reason(await at.pays(call, an_offer(), payment=shown)).endswith("valid_before")
+
+
+async def test_an_answer_that_may_not_have_arrived_is_given_to_whoever_paid_for_a_moment() -> None:
+    async with open_till() as at:
+        payment = at.payment()
+        served = await at.pays(anonymous(), an_offer(), payment=payment)
+        at.till.answered(served.charge_id, keyed=False, keeps_ms=60_000, on_chain=True)
+        await at.look()
+        at.now += 3_000
+        assert isinstance(await at.pays(anonymous(), an_offer(), payment=payment), Earlier)
+        at.now += 1
+        assert reason(await at.pays(anonymous(), an_offer(), payment=payment)) == "payment_used"
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("on_chain", [False, True])
+async def test_an_answer_that_is_given_again_says_how_it_was_paid_and_how_long_it_is_kept(
+    keyed: bool, on_chain: bool
+) -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        shown = {
+            **({"key": "mine"} if keyed else {}),
+            **({"payment": at.payment()} if on_chain else {}),
+        }
+        offer = an_offer(dedupe_seconds=7)
+        served = await at.pays(a_call(), offer, **shown)
+        again = await at.pays(a_call(), offer, **shown)
+        assert isinstance(again, Earlier)
+        assert again.charge_id == served.charge_id
+        assert (again.keyed, again.keeps_ms, again.on_chain) == (keyed, 7_000, on_chain)
+        assert again.meta.keys() == served.meta.keys()
 
 
 async def test_a_payment_of_somebody_who_is_logged_in_is_nobody_elses() -> None:

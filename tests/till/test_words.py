@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from server.till import words
 from server.till.calls import Refusal
@@ -38,12 +38,13 @@ TRY_AGAIN = {
     "facilitator_down": words.facilitator_down(),
     "unknown_outcome": words.unknown_outcome("pay_1"),
     "unknown_outcome, with its end": words.unknown_outcome("pay_1", 1_795_000_000_000),
+    "unknown_outcome, of no payment": words.unknown_outcome(None),
     "not_written": words.not_written(),
     "in_flight": words.in_flight(),
     "without_its_key": words.without_its_key(),
 }
 # After these nobody can know whether money moves: nothing else may be paid meanwhile.
-OPEN = ("unknown_outcome", "unknown_outcome, with its end", "not_written", "in_flight", "without_its_key")
+OPEN = ("unknown_outcome", "unknown_outcome, with its end", "unknown_outcome, of no payment", "not_written", "in_flight", "without_its_key")  # fmt: skip
 ALL: dict[str, Refusal] = {
     **TRY_AGAIN,
     "payment_used": words.payment_used(),
@@ -51,7 +52,7 @@ ALL: dict[str, Refusal] = {
     "other_call_of_key": words.other_call_of_key(),
     "answer_gone": words.answer_gone(),
     "interrupted": words.interrupted(HELD, None),
-    "interrupted, paid": words.interrupted(replace(HELD, paid=True, retries_left=3), None),
+    "interrupted, paid": words.interrupted(replace(HELD, paid=True, retries_left=3), {"success": True}),
     "tried_often_enough": words.tried_often_enough(),
     "too_many_failures": words.too_many_failures(4),
     "bad_payment": words.bad_payment(OFFER, "invalid_network", "Not on that network."),
@@ -71,16 +72,26 @@ ALL: dict[str, Refusal] = {
     "plan required": words.not_covered(OFFER, Uncovered(reason="plan_required"), page=PAGE, payable=True),
     "used up, payable": words.not_covered(OFFER, USED_UP, page=PAGE, payable=True),
     "used up": words.not_covered(OFFER, Uncovered(reason="trial_exhausted"), page=PAGE, payable=True),
+    "used up, poor": words.not_covered(
+        OFFER, replace(POOR, used_up="trial_exhausted"), page=PAGE, payable=True
+    ),
+    "unheard of": words.not_covered(OFFER, Uncovered(reason="no_such_way"), page=PAGE, payable=True),
 }
 
 
-def _for_programs(said: Refusal) -> str:
+def _told(name: str, said: Refusal) -> list[str]:
+    """Return all that it says, whatever it will say besides, too."""
     wait = "" if said.retry_after is None else f", again after {said.retry_after} s"
-    return f"{said.status} {said.reason}{', asks for a payment' if said.asks else ''}{wait}"
+    asks = ", asks for a payment" if said.asks else ""
+    rest = asdict(said)
+    for told in ("reason", "text", "asks", "retry_after", "status"):
+        del rest[told]
+    besides = [f"  {field}: {value}" for field, value in rest.items() if value]
+    return [name, f"  {said.status} {said.reason}{asks}{wait}: {said.text}", *besides]
 
 
 def test_the_words_of_the_till(snapshot: Snapshot) -> None:
-    lines = [f"{name}\n  {_for_programs(said)}: {said.text}" for name, said in ALL.items()]
+    lines = [line for name, said in ALL.items() for line in _told(name, said)]
     lines += [f"paid, failed, {tries} tries left\n  {words.paid_and_failed(tries)}" for tries in (2, 1, 0)]
     snapshot("till", "\n".join(lines))
 
@@ -130,10 +141,3 @@ def test_the_price_is_said_before_the_balance() -> None:
 def test_what_was_used_up_is_said_before_the_price() -> None:
     text = ALL["used up, payable"].text
     assert text.index("free trial") < text.index("search costs $0.02") < text.index("Pay with x402")
-
-
-def test_one_that_was_interrupted_says_for_programs_whether_it_was_paid() -> None:
-    assert [ALL[name].facts for name in ("interrupted", "interrupted, paid")] == [
-        {"paid": False},
-        {"paid": True},
-    ]

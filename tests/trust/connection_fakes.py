@@ -45,6 +45,7 @@ class FakeIssuer:
         self.registered: list[dict[str, Any]] = []
         self.codes: dict[str, dict[str, str]] = {}
         self.redeemed: list[dict[str, str]] = []
+        self.secret_ends_at = 0  # never
         self.given = 0
         self.down = False  # its token endpoint
 
@@ -73,6 +74,7 @@ class FakeIssuer:
                 {
                     "client_id": f"client-{len(self.registered)}",
                     "client_secret": "their secret",
+                    "client_secret_expires_at": self.secret_ends_at,
                     "token_endpoint_auth_method": "client_secret_basic",
                 },
             )

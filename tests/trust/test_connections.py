@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -13,11 +14,13 @@ import trio.testing
 
 from auth.people import guests
 from auth.values.model import PrincipalKind, Secret
-from server.backends.base import BackendError
+from server.backends.base import AgentRequest, BackendError
 from server.client.identity import BASIC, ClientIdentity
 from server.gateway.credentials import AccountNeeded
 from server.store.jobs import Change
+from server.trust import personal
 from server.trust.authorization_server import AuthorizationServers
+from server.trust.personal import PersonCredential
 from tests.auth.browser_fakes import LOOPBACK, PASSPHRASE, Browser, House
 from tests.trust.connection_fakes import ISSUER, PATH, Connecting, FakeIssuer
 from tests.trust.trust_fakes import call_of
@@ -188,6 +191,32 @@ async def test_we_register_once_and_the_secret_is_sealed_and_shown_to_the_token_
     assert base64.b64decode(shown) == b"client-1:their%20secret"
 
 
+@pytest.mark.parametrize(
+    ("origin", "later", "registered"),
+    [(LOOPBACK, 1, 1), (LOOPBACK, 2, 2), (LOOPBACK, 3, 2), ("https://other.example", 0, 2)],
+)
+async def test_we_register_anew_for_another_address_and_when_the_secret_has_run_out(
+    origin: str, later: int, registered: int
+) -> None:
+    there = Connecting()
+    place = there.connections.place("agent", "mail")
+    assert place is not None
+    there.issuer.secret_ends_at = there.house.time // 1_000 + 2
+    await there.connections.leave(place, user_id="usr_bob", cookie="c", origin=LOOPBACK)
+    there.house.time += later * 1_000
+    url = await there.connections.leave(place, user_id="usr_bob", cookie="c", origin=origin)
+    assert parse_qs(urlsplit(url).query)["client_id"] == [f"client-{registered}"]
+    assert len(there.issuer.registered) == registered
+
+
+async def test_whoever_leaves_again_comes_back_from_the_later_trip_alone() -> None:
+    there = Connecting()
+    browser = await there.browser()
+    first, second = [there.issuer.agree(await there.away(browser)) for _ in range(2)]
+    assert (await there.back(browser, first)).status == 400
+    assert (await there.back(browser, second)).status == 200
+
+
 @pytest.mark.parametrize("scope", ["", "mail.read mail.send"])
 async def test_we_register_with_the_scope_that_we_shall_ask_for_if_there_is_one(scope: str) -> None:
     issuer = FakeIssuer()
@@ -286,6 +315,7 @@ async def test_the_account_page_lists_what_is_connected_and_ends_it() -> None:
     there = Connecting()
     browser = await there.browser()
     await there.connect(browser)
+    await there.authorization(there.house.owner_id)
     await browser.get("/account/you")
     assert "Accounts elsewhere" in browser.words
     assert "login.example" in browser.words
@@ -342,3 +372,45 @@ async def test_an_account_that_was_connected_or_taken_away_at_another_node_is_so
         await credential.headers(call_of(owner))
     with pytest.raises(AccountNeeded):
         await credential.headers(call_of("usr_bob"))
+
+
+class Told:
+    """The login of a person, as `PersonCredential` looks after it."""
+
+    over = False
+
+    def __init__(self, person: str, opened: list[str]) -> None:
+        opened.append(person)
+        self.idle = True
+
+    async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
+        return {"Authorization": "Bearer theirs"}
+
+
+async def test_of_logins_that_nobody_uses_the_one_goes_first_that_was_used_the_longest_ago(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(personal, "MOST", 2)
+    opened: list[str] = []
+    logins: dict[str, Told] = {}
+
+    def login_of(person: str) -> Any:
+        logins[person] = Told(person, opened)
+        return logins[person]
+
+    credential = PersonCredential("login.example", PATH, ours=login_of("ours"), login_of=login_of)
+    opened.clear()
+
+    async def call(*people: str) -> None:
+        for person in people:
+            await credential.headers(call_of(person))
+
+    await call("ann", "bob", "ann", "cat", "ann", "cat")
+    assert opened == ["ann", "bob", "cat"]
+    # Whoever is at it stays.
+    logins["ann"].idle = logins["cat"].idle = False
+    await call("bob", "ann", "cat", "bob")
+    assert opened == ["ann", "bob", "cat", "bob"]
+    logins["ann"].idle = True
+    await call("dan", "bob")
+    assert opened == ["ann", "bob", "cat", "bob", "dan", "bob"]

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 import pytest
 import trio
 import trio.testing
 
 from server.mcp.messages import Tool
+from server.store.jobs import Change
+from server.trust import pins
 from server.trust.definitions import DefinitionKey, seal_of
 from server.trust.desk import KnownUpstream, NotAsShown, TrustDesk
 from server.trust.guard import TrustMode
 from server.trust.pins import BY_SETTINGS, UpstreamKey
-from tests.trust.trust_fakes import FILES, House, a_tool, lists, names, open_house
+from tests.trust.test_owner_login import login
+from tests.trust.trust_fakes import FILES, Away, House, a_tool, lists, names, open_house
 
 READ, WRITE = DefinitionKey("tool", "read"), DefinitionKey("tool", "write")
 
@@ -212,15 +217,74 @@ async def test_an_upstream_is_meant_by_its_whole_name_or_by_its_end_where_that_i
         assert desk.named("main") == []
 
 
-async def coming(desk: TrustDesk, mode: TrustMode, source: str = "here") -> KnownUpstream:
+async def test_what_was_offered_first_is_written_once_and_again_where_it_could_not_be(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    async with open_house() as house:
+        away = Away(house.store)
+        away.refused = frozenset({"accept_first"})
+        desk, known = await house.desk("first-use", store=away)
+        known.guard.allowed(lists(a_tool()))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(desk.run)
+            for tries in (1, 2):
+                await trio.testing.wait_all_tasks_blocked()
+                assert house.log.names.count("upstream.not_pinned") == tries
+                mock_clock.jump(30)
+            away.refused = frozenset()
+            while not await house.trail():
+                await trio.lowlevel.checkpoint()
+            for _ in range(20):
+                await trio.lowlevel.checkpoint()
+            assert away.done.count("accept_first") == 1
+            nursery.cancel_scope.cancel()
+
+
+async def test_what_is_decided_before_what_was_met_is_written_is_decided_after_it() -> None:
+    async with open_house() as house:
+        desk, known = await house.desk("first-use")
+        offer = lists(a_tool(), a_tool("write"))
+        known.guard.allowed(offer)
+        assert await desk.forget(known, [WRITE], by="local:7") == [WRITE]
+        await run_until_written(house, desk)
+        assert names(known.guard.allowed(offer)) == ["read"]
+        desk, later = await house.desk("first-use")
+        assert names(later.guard.allowed(offer)) == ["read"]
+
+        mail = UpstreamKey("main", "mail")
+        desk, known = await house.desk("first-use", mail)
+        known.guard.allowed(lists(a_tool()))
+        known.guard.allowed(offer)
+        await accept_all(desk, known)
+        desk, later = await house.desk("first-use", mail)
+        assert names(later.guard.allowed(offer)) == ["read", "write"]
+
+
+async def test_what_a_login_owes_the_store_is_written_while_the_server_runs(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with open_house() as house:
+        desk, _ = await house.desk()
+        desk.owed.owe(partial(pins.meet, upstream=FILES, source="owed", now=1))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(desk.run)
+            await trio.sleep(60)
+            nursery.cancel_scope.cancel()
+        rows = await house.store.read(lambda db: db.fetch_all("SELECT source FROM upstreams"))
+        assert [row["source"] for row in rows] == ["owed"]
+
+
+async def coming(
+    desk: TrustDesk, mode: TrustMode, source: str = "here", key: UpstreamKey = FILES
+) -> KnownUpstream:
     """What other settings would have in the place of the one that serves."""
-    await desk.begin_change([(FILES, source)])
+    await desk.begin_change([(key, source)])
     known = KnownUpstream(
-        key=FILES,
+        key=key,
         what="files",
         url="https://files.example/mcp",
         identity="login",
-        guard=desk.guard(FILES, mode),
+        guard=desk.guard(key, mode),
         backend=object(),
     )
     desk.enter(known)
@@ -241,6 +305,21 @@ async def test_what_is_accepted_while_other_settings_are_tried_is_accepted_of_bo
         desk.take([newer.backend])
         assert desk.named("files") == [newer]
         assert names(newer.guard.allowed(lists(a_tool(description="Another")))) == []
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+async def test_what_somebody_has_decided_of_is_met_no_more_by_settings_that_come(forgotten: bool) -> None:
+    async with open_house() as house:
+        desk, serving = await house.desk()
+        serving.guard.allowed(lists(a_tool()))
+        newer = None if not forgotten else await coming(desk, "first-use", "elsewhere")
+        if newer is None:
+            await accept_all(desk, serving)
+            newer = await coming(desk, "first-use")
+        else:
+            await desk.forget(serving, None, by="local:7")
+        expected = [] if forgotten else ["read"]
+        assert names(newer.guard.allowed(lists(a_tool(), a_tool("late")))) == expected
 
 
 async def test_what_is_forgotten_while_other_settings_are_tried_is_forgotten_of_both() -> None:
@@ -294,6 +373,55 @@ async def test_what_comes_in_its_place_is_met_and_written_once_it_serves() -> No
         assert desk.known == {}
 
 
+async def test_what_is_met_at_the_place_that_serves_is_written_whatever_becomes_of_the_settings() -> None:
+    async with open_house() as house:
+        desk, _ = await house.desk("always")
+        newer = await coming(desk, "first-use")
+        newer.guard.allowed(lists(a_tool()))
+        desk.dismiss()
+        await run_until_written(house, desk)
+        assert await house.trail() == [("upstream.accepted", BY_SETTINGS, "main/files: tool read")]
+
+
+async def test_one_that_other_settings_add_is_written_once_they_serve() -> None:
+    async with open_house() as house:
+        desk, serving = await house.desk()
+        serving.backend = object()
+        added = await coming(desk, "first-use", key=UpstreamKey("main", "mail"))
+        added.guard.allowed(lists(a_tool()))
+        desk.take([serving.backend, added.backend])
+        await run_until_written(house, desk)
+        assert await house.trail() == [("upstream.accepted", BY_SETTINGS, "main/mail: tool read")]
+
+
+async def test_what_was_met_is_known_to_other_settings_before_it_is_written_and_is_met_once() -> None:
+    async with open_house() as house:
+        desk, serving = await house.desk("first-use")
+        serving.backend = object()
+        serving.guard.allowed(lists(a_tool()))
+        newer = await coming(desk, "first-use")
+        assert names(newer.guard.allowed(lists(a_tool(), a_tool("late")))) == ["read"]
+        desk.dismiss()
+        newer = await coming(desk, "first-use", "elsewhere")
+        assert names(newer.guard.allowed(lists(a_tool("other")))) == ["other"]
+        desk.take([newer.backend])
+        await run_until_written(house, desk)
+        newest = await coming(desk, "pinned", "third")
+        newest.guard.allowed(lists(a_tool("third")))
+        await desk.accept(newest, None, seal=seal_of(desk.withheld(newest, None)), by="local:7")
+        desk.take([newest.backend])
+        # What was met before goes with its place.
+        desk.apply_changes([Change(1, pins.CHANGE, str(FILES))])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(desk.run)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        assert [reason for _, _, reason in await house.trail()] == [
+            "main/files: tool other",
+            "main/files: tool third",
+        ]
+
+
 async def test_two_of_one_name_are_refused_before_anything_is_tried() -> None:
     async with open_house() as house:
         desk, serving = await house.desk()
@@ -334,4 +462,50 @@ async def test_what_is_accepted_and_forgotten_in_another_process_counts_here() -
             await trio.testing.wait_all_tasks_blocked()
             assert names(known.guard.allowed(offer)) == ["read"]
             assert known.guard.pins.keys() == theirs.guard.pins.keys()
+            nursery.cancel_scope.cancel()
+
+
+async def test_what_others_decided_while_it_could_not_be_read_counts_once_it_can(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    async with open_house() as house:
+        away = Away(house.store)
+        desk, known = await house.desk(store=away)
+        elsewhere, theirs = await house.desk()
+        offer = lists(a_tool())
+        for each in (known, theirs):
+            each.guard.allowed(offer)
+        house.store.on_changes(desk.apply_changes)
+        away.refused = frozenset({"load"})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(desk.run)
+            await accept_all(elsewhere, theirs)
+            for tries in (1, 2):
+                await trio.testing.wait_all_tasks_blocked()
+                assert house.log.names.count("upstream.not_read") == tries
+                assert names(known.guard.allowed(offer)) == []
+                mock_clock.jump(30)
+            away.refused = frozenset()
+            await trio.testing.wait_all_tasks_blocked()
+            assert names(known.guard.allowed(offer)) == ["read"]
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_login_of_another_process_is_used_here_and_its_upstream_tried_again() -> None:
+    async with open_house() as house:
+        desk, known = await house.desk()
+        elsewhere, theirs = await house.desk()
+        known.login = desk.owner_login(FILES, known.url)
+        assert desk.owner_login(FILES, known.url) is known.login
+        assert desk.owner_login(FILES, f"{known.url}/other") is not known.login
+        told: list[str] = []
+        known.again = lambda: told.append("again")
+        assert await known.login.headers(None) == {}
+        house.store.on_changes(desk.apply_changes)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(desk.run)
+            await elsewhere.log_in(theirs, login(resource=known.url), by="local:7")
+            await trio.testing.wait_all_tasks_blocked()
+            assert await known.login.headers(None) == {"Authorization": "Bearer access-1"}
+            assert told == ["again"]
             nursery.cancel_scope.cancel()

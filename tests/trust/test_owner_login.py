@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,9 +12,12 @@ import trio.testing
 from auth.values.model import Secret
 from server.backends.base import BackendError
 from server.store.arrears import Arrears
+from server.store.jobs import Change
+from server.trust import logins
 from server.trust.desk import KnownUpstream, TrustDesk
 from server.trust.logins import BadLogin, UpstreamLogin, handed_over, read_login
 from server.trust.owner_login import JUST_NOW, TOGETHER, OwnerLogin
+from server.trust.pins import CHANGE
 from tests.auth.identity_fakes import START
 from tests.trust.trust_fakes import (
     FILES,
@@ -169,8 +173,10 @@ async def test_a_refresh_goes_through_although_its_caller_left() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(credential.headers, None)
             await trio.testing.wait_all_tasks_blocked()
+            assert not credential.idle
             nursery.cancel_scope.cancel()
             server.gate.set()
+        assert credential.idle
         assert await owner(house, desk, server).headers(None) == {"Authorization": "Bearer access-2"}
         assert len(server.forms) == 1
 
@@ -221,7 +227,9 @@ async def test_a_refresh_that_is_refused_for_good_ends_the_login_and_says_so_wit
         assert "login.example" not in str(raised.value)
         trouble = credential.trouble()
         assert trouble is not None
-        assert "gave no token (invalid_grant)" in trouble.words
+        assert trouble.words.startswith(
+            "does not accept its login any more: login.example gave no token (invalid_grant): "
+        )
         # That it has ended comes back as news; why it did is said until there is another.
         credential.changed()
         assert await credential.headers(None) == {}
@@ -245,12 +253,18 @@ async def test_an_authorization_server_that_is_down_ends_nothing() -> None:
         with pytest.raises(BackendError):
             await credential.headers(None)
         assert len(server.forms) == 2  # a lost answer is asked for once more
+        trouble = credential.trouble()
+        assert trouble is not None
+        assert trouble.words.startswith(
+            "could not refresh its login: login.example does not answer in time: "
+        )
         server.down = False
         assert await credential.headers(None) == {"Authorization": "Bearer access-2"}
         assert credential.trouble() is None
 
 
-async def test_who_logs_in_anew_while_a_refresh_is_under_way_wins() -> None:
+@pytest.mark.parametrize("here", [True, False])
+async def test_who_logs_in_anew_while_a_refresh_is_under_way_wins(here: bool) -> None:
     async with open_house() as house:
         server = FakeAuthorizationServer(tokens("access-2", refresh="refresh-2"))
         desk, known, credential = await logged_in(house, server)
@@ -265,7 +279,12 @@ async def test_who_logs_in_anew_while_a_refresh_is_under_way_wins() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
             await trio.testing.wait_all_tasks_blocked()
-            await desk.log_in(known, newer, by="local:7")
+            if here:
+                await desk.log_in(known, newer, by="local:7")
+            else:  # in another process, of which no word has come yet
+                sealed = desk.vault.seal(FILES, "", newer)
+                put = partial(logins.put, upstream=FILES, person="", by="local:7", now=START)
+                await house.store.write(partial(put, sealed=sealed, login_id="ul_other"))
             server.gate.set()
         assert await credential.headers(None) == {"Authorization": "Bearer other"}
 
@@ -273,24 +292,61 @@ async def test_who_logs_in_anew_while_a_refresh_is_under_way_wins() -> None:
 async def test_logging_out_ends_it_at_once() -> None:
     async with open_house() as house:
         desk, known, credential = await logged_in(house, FakeAuthorizationServer(tokens("never")))
+        assert await credential.headers(None) == {"Authorization": "Bearer access-1"}
         assert await desk.log_out(known, by="local:7") is True
         assert await credential.headers(None) == {}
         assert await desk.log_out(known, by="local:7") is False
 
 
 def test_a_login_is_handed_over_as_it_is_and_nothing_else_is_taken_for_one() -> None:
-    assert read_login(handed_over(login())) == login()
+    for good in (login(), login(client_id="x" * 4_096)):
+        assert read_login(handed_over(good)) == good
     for broken in (
         {},
         None,
         "x",
         {**handed_over(login()), "access_token": 3},
         {**handed_over(login()), "auth_method": "tls_client_auth"},
-        {**handed_over(login()), "client_id": "x" * 5_000},
+        {**handed_over(login()), "client_id": "x" * 4_097},
     ):
         with pytest.raises(BadLogin) as raised:
             read_login(broken)
         assert "access-1" not in str(raised.value)
+
+
+def test_a_change_names_whose_login_at_which_upstream_it_is_where_it_is_a_persons() -> None:
+    said = [(CHANGE, "main/files usr_ann"), (CHANGE, "main/files"), ("user", "main/files usr_ann")]
+    assert [logins.whose(Change(seq=1, kind=kind, entity_id=of)) for kind, of in said] == [
+        ("main/files", "usr_ann"),
+        None,
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("age", "good", "refreshed"),
+    [
+        (4_999, True, 1),
+        (5_000, False, 1),
+        (59_999, False, 1),
+        (60_000, True, 2),
+        (-1, True, 2),  # the clock was set back: nothing can be told from it
+    ],
+)
+async def test_a_refused_token_is_renewed_unless_it_was_just_now(
+    age: int, good: bool, refreshed: int
+) -> None:
+    async with open_house() as house:
+        server = FakeAuthorizationServer(
+            *(tokens(f"access-{n}", refresh=f"refresh-{n}", lives=3600) for n in (2, 3))
+        )
+        _, _, credential = await logged_in(house, server)
+        assert await credential.refused(None, "Bearer") is True
+        house.clock.now += age
+        assert await credential.refused(None, "Bearer") is good
+        assert len(server.forms) == refreshed
+        trouble = credential.trouble()
+        assert ("does not accept its login" in ("" if trouble is None else trouble.words)) is not good
 
 
 async def test_a_login_is_never_shown_at_another_place_that_bears_the_same_name() -> None:

@@ -383,6 +383,9 @@ async def test_whoever_logs_in_anew_meanwhile_wins_against_both(in_vain: list[st
         row = await house.store.read(partial(logins.fetch, upstream=FILES, person=""))
         assert row is not None and row[1:] == ("ul_2", 1)
         assert await turns(house.store) == [(None, 0)]  # type: ignore[arg-type]
+        clock.now -= HOUR  # what was logged in with is good then
+        assert await one.login.headers(None) == {"Authorization": "Bearer access-1"}
+        assert family.shown == []
 
 
 def enter(db: Any, name: str) -> None:

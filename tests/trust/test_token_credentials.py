@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -22,22 +22,28 @@ from auth.upstream import assertion
 from auth.upstream.provider import ProviderAnswer
 from auth.upstream.sign_in import Provider
 from auth.values.model import PrincipalKind, Secret
-from server.backends.base import AgentRequest, BackendError
+from server.backends.base import AgentRequest, BackendError, Trouble
 from server.client.identity import BASIC, ClientIdentity
+from server.gateway.credentials import StaticCredential
+from server.settings.secret import Secret as Stated
 from server.trust import token_endpoint
 from server.trust.credentials import (
     TOKEN_EXCHANGE,
     MakeToken,
     TokenCredential,
     Whose,
+    WithHeaders,
     asserted,
     client_credentials,
     exchanged,
     for_caller,
     for_everybody,
     own_token,
+    ready,
 )
-from server.trust.token_endpoint import TokenDenied, TokenEndpoints
+from server.trust.own_tokens import TokenIssuer
+from server.trust.token_cache import ReadyToken
+from server.trust.token_endpoint import TokenDenied, TokenEndpoints, UpstreamTokens
 from tests.auth.identity_fakes import ORIGIN
 from tests.trust.trust_fakes import (
     FILES,
@@ -103,8 +109,16 @@ async def test_a_token_of_ours_names_the_person_the_program_and_one_audience_and
         (call_of("key_1", None, PrincipalKind.API_KEY, user="usr_bob"), "usr_bob", "ostiary", None),
         (call_of("token:main:ci", None, PrincipalKind.API_KEY), "token:main:ci", "ostiary", None),
         (call_of("anonymous", None, PrincipalKind.ANONYMOUS), "anonymous", "ostiary", None),
+        (AgentRequest(subject="x", call_id="call_1"), "server:main", "ostiary", None),
     ],
-    ids=["the server itself", "a machine", "a key of a person's", "a token of the settings", "nobody"],
+    ids=[
+        "the server itself",
+        "a machine",
+        "a key of a person's",
+        "a token of the settings",
+        "nobody",
+        "nobody said",
+    ],
 )
 async def test_whoever_else_calls_is_named_as_what_they_are(
     call: AgentRequest | None, subject: str, program: str, acts: object
@@ -143,6 +157,30 @@ async def test_no_token_is_made_for_a_server_of_our_own(ours: str) -> None:
     async with open_house() as house:
         with pytest.raises(ValueError, match="let the upstream in here"):
             own_token(house.issuer(), ours, server="main", scope="", seconds=60)
+
+
+@pytest.mark.parametrize(
+    ("ours", "audience", "good"),
+    [
+        ("HTTPS://Shop.example:443/mcp/", "https://shop.example/mcp", False),
+        ("https://shop.example/mcp", "https://shop.example/mcp/other", True),
+        ("urn:shop", "urn:shop", False),
+        ("urn:shop", "urn:other", True),
+    ],
+)
+async def test_an_audience_is_ours_however_it_is_written(ours: str, audience: str, good: bool) -> None:
+    issuer = TokenIssuer(ORIGIN, lambda: None, ours=[ours], clock=lambda: 0, entropy=bytes)  # type: ignore[arg-type,return-value]
+    with nullcontext() if good else pytest.raises(ValueError, match="this server's own"):
+        issuer.check_audience(audience)
+
+
+async def test_a_token_of_ours_says_when_it_ends_to_the_second() -> None:
+    async with open_house() as house:
+        house.clock.now += 999
+        made = house.issuer().mint(UPSTREAM_URL, seconds=60, claims={})
+        _, claims = read(house, made.token.reveal())
+        assert (made.made_at, made.expires_at) == (house.clock(), house.clock() + 60_000)
+        assert (claims["iat"], claims["exp"]) == (house.clock() // 1_000, house.clock() // 1_000 + 60)
 
 
 async def test_what_an_upstream_is_sent_lets_it_in_nowhere_here() -> None:
@@ -251,6 +289,23 @@ def _exchange(house: House, server: FakeAuthorizationServer) -> TokenCredential:
     )
 
 
+def _assertion(house: House, server: FakeAuthorizationServer) -> TokenCredential:
+    return credential(
+        house,
+        asserted(
+            server.endpoints(house.clock),
+            TOKEN_URL,
+            US,
+            house.issuer(),
+            authorization_server=ISSUER,
+            server="main",
+            audience=UPSTREAM_URL,
+            scope="files",
+            clock=house.clock,
+        ),
+    )
+
+
 async def test_an_exchange_shows_who_calls_to_the_authorization_server_alone_and_brings_a_token_for_them() -> (
     None
 ):
@@ -283,35 +338,82 @@ async def test_a_refusal_for_one_person_is_none_for_another() -> None:
         assert await token_of(mine, call_of("usr_bob")) == "bobs"
 
 
+@pytest.mark.parametrize("way", [_exchange, _assertion])
 @pytest.mark.parametrize(
     "kind", [PrincipalKind.ANONYMOUS, PrincipalKind.PAYER, PrincipalKind.CLIENT, PrincipalKind.LOCAL]
 )
-async def test_nobody_is_exchanged_for_a_person_who_is_none(kind: PrincipalKind) -> None:
+async def test_nobody_is_exchanged_for_a_person_who_is_none(
+    kind: PrincipalKind, way: Callable[[House, FakeAuthorizationServer], TokenCredential]
+) -> None:
     async with open_house() as house:
         server = FakeAuthorizationServer(tokens("never"))
         with pytest.raises(BackendError, match="log in with an account"):
-            await _exchange(house, server).headers(call_of("x", None, kind))
+            await way(house, server).headers(call_of("x", None, kind))
         assert server.forms == []
+
+
+async def test_what_is_shown_to_an_authorization_server_is_for_none_of_our_own() -> None:
+    async with open_house() as house:
+        ask, issuer, clock = FakeAuthorizationServer({}).endpoints(house.clock), house.issuer(), house.clock
+        with pytest.raises(ValueError, match="let the upstream in here"):
+            exchanged(ask, ORIGIN, US, issuer, server="main", audience=UPSTREAM_URL, scope="", clock=clock)
+        with pytest.raises(ValueError, match="let the upstream in here"):
+            asserted(
+                ask,
+                TOKEN_URL,
+                US,
+                issuer,
+                authorization_server=ORIGIN,
+                server="main",
+                audience=UPSTREAM_URL,
+                scope="",
+                clock=clock,
+            )
+
+
+@pytest.mark.parametrize(("ends", "expected"), [(None, 301_000), (2_000, 2_000)])
+def test_a_token_of_which_nobody_says_how_long_it_lives_is_asked_for_anew_soon(
+    ends: int | None, expected: int
+) -> None:
+    fetched = UpstreamTokens(access=Secret("a"), refresh=None, scope=None, expires_at=ends)
+    assert ready(fetched, 1_000) == ReadyToken(token=Secret("a"), made_at=1_000, expires_at=expected)
+
+
+class Showing:
+    """A credential that shows what it is told to."""
+
+    def __init__(self) -> None:
+        self.shown: Mapping[str, str] = {}
+
+    def trouble(self) -> Trouble | None:
+        return Trouble(words="wants a login", since=1)
+
+    async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
+        return self.shown
+
+    async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
+        return challenge == "Bearer"
+
+
+async def test_what_the_settings_send_goes_with_a_token_and_is_put_together_once_for_each() -> None:
+    ours = Showing()
+    both = WithHeaders(
+        ours, StaticCredential({"X-Team": Stated("one"), "Authorization": Stated("of the settings")})
+    )
+    assert await both.headers(None) == {"X-Team": "one", "Authorization": "of the settings"}
+    for token in ("first", "second"):
+        ours.shown = {"Authorization": f"Bearer {token}"}
+        shown = await both.headers(None)
+        assert shown == {"X-Team": "one", "Authorization": f"Bearer {token}"}
+        assert await both.headers(None) is shown
+    assert both.trouble() == ours.trouble()
+    assert [await both.refused(None, challenge) for challenge in ("Bearer", "Basic")] == [True, False]
 
 
 async def test_an_assertion_of_ours_is_what_our_own_receiving_side_takes() -> None:
     async with open_house() as house:
         server = FakeAuthorizationServer(tokens("theirs"))
-        mine = credential(
-            house,
-            asserted(
-                server.endpoints(house.clock),
-                TOKEN_URL,
-                US,
-                house.issuer(),
-                authorization_server=ISSUER,
-                server="main",
-                audience=UPSTREAM_URL,
-                scope="files",
-                clock=house.clock,
-            ),
-        )
-        assert await token_of(mine, call_of()) == "theirs"
+        assert await token_of(_assertion(house, server), call_of()) == "theirs"
         form = server.forms[0]
         assert form["grant_type"] == "urn:ietf:params:oauth:grant-type:jwt-bearer"
         believed = Provider(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -67,19 +68,26 @@ def names(offered: UpstreamLists) -> list[str]:
 
 
 class Away:
-    """A store that cannot do some jobs at the moment."""
+    """A store that cannot do some jobs at the moment. `done`: those that it did."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
         self.refused: frozenset[str] = frozenset()
+        self.done: list[str] = []
 
     async def read(self, job: Any) -> Any:
+        self._begin(job)
         return await self._store.read(job)
 
     async def write(self, job: Any) -> Any:
-        if job.func.__name__ in self.refused:
-            raise StoreUnreachable("the connection was lost")
+        self._begin(job)
         return await self._store.write(job)
+
+    def _begin(self, job: Any) -> None:
+        name = job.func.__name__ if isinstance(job, partial) else job.__name__
+        if name in self.refused:
+            raise StoreUnreachable("the connection was lost")
+        self.done.append(name)
 
 
 class House:
@@ -92,9 +100,13 @@ class House:
         self.store: Store = identity.parts.store  # type: ignore[assignment]  # lends more than identity asks for
 
     async def desk(
-        self, mode: TrustMode = "pinned", key: UpstreamKey = FILES, source: str = "here"
+        self,
+        mode: TrustMode = "pinned",
+        key: UpstreamKey = FILES,
+        source: str = "here",
+        store: Away | None = None,
     ) -> tuple[TrustDesk, KnownUpstream]:
-        desk = self.empty_desk()
+        desk = self.empty_desk(store=store)
         await desk.prepare({key: source})
         known = KnownUpstream(
             key=key, what="files", url=UPSTREAM_URL, identity="login", guard=desk.guard(key, mode)
@@ -102,9 +114,15 @@ class House:
         desk.enter(known)
         return desk, known
 
-    def empty_desk(self, *, lasts: bool = True, server: FakeAuthorizationServer | None = None) -> TrustDesk:
+    def empty_desk(
+        self,
+        *,
+        lasts: bool = True,
+        server: FakeAuthorizationServer | None = None,
+        store: Away | None = None,
+    ) -> TrustDesk:
         return TrustDesk(
-            self.store,
+            store or self.store,  # type: ignore[arg-type]
             clock=self.clock,
             subkey=subkey,
             entropy=seeds(77),
