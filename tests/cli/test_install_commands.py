@@ -578,7 +578,7 @@ def test_the_newest_back_ups_are_kept_and_no_other_file_goes(
     old = [path.with_name(f"mcp.json.bak-20200101T000000{number}") for number in ("", "-1", "-2", "-10")]
     for each in (*others, *old):
         each.write_text("")
-    install(here, "cursor")
+    said = install(here, "cursor")
     assert [each for each in old if each.exists()] == old[-2:]
     for _ in range(BACKUPS_KEPT):
         uninstall(here, "cursor")
