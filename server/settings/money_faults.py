@@ -31,8 +31,9 @@ _REFERENCE: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9-]{0,20} )?(?:env|file):.+
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 # A tool, all of one server, or all: as plans name them.
 _TOOLS: Final = re.compile(r"(?:[a-z0-9-]{1,40}/)?(?:\*|[A-Za-z0-9_.-]{1,128})")
+_OF_ASSETS: Final = frozenset({"networks", "asset"})  # fields of [payments]
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
-# Of each asset that is accepted, how many digits it may have; None: not known, as [payments] has mistakes.
+# Of each asset that is accepted, how many digits it may have; None: not known, as these have mistakes.
 Units: TypeAlias = "Mapping[str, frozenset[int]] | None"
 
 
@@ -50,8 +51,9 @@ def money_faults(
     if payments is not None:
         found = list(_payment_faults(payments, lost))
         yield from found
+        wrong = lost | {key.split(".")[1].partition("[")[0] for key, *_ in found}
         # Else it is not clear to which assets prices refer.
-        units = None if lost or found else _accepted(payments)
+        units = None if wrong & _OF_ASSETS else _accepted(payments)
     for place, server in enumerate(servers, 1):
         yield from _server_faults(server, f"server[{place}]", units)
         if server.anonymous_pay and payments is None:
@@ -195,7 +197,7 @@ def _payment_faults(payments: PaymentsConfig, lost: Set[str]) -> Iterable[Fault]
         yield from _asset_faults(asset, f"payments.asset[{place}]", seen)
         if (network := network_named(asset.network)) is not None:
             served.add(network.caip2)
-    known = None if lost & {"networks", "asset"} else served
+    known = None if lost & _OF_ASSETS else served
     for place, facilitator in enumerate(payments.facilitator, 1):
         where = f"payments.facilitator[{place}]"
         yield from _url_faults(facilitator.url, f"{where}.url", query=False)

@@ -1,6 +1,7 @@
 """A configuration file of another program: read whole, backed up, replaced whole with its mode.
 
-The back-up lies beside it, or, of a file that is a project's, in a folder of its owner's. The newest few are kept. A symbolic link stays one: what it points to is replaced. A file that somebody else wrote to meanwhile is left to them.
+The back-up lies beside it or, if it is a project's, in a folder of the person's; the newest few are kept. A symbolic link stays one: what
+it points to is replaced. A file that somebody else wrote to meanwhile is left to them.
 """
 
 from __future__ import annotations
@@ -123,9 +124,8 @@ def _kept(found: Found, data: bytes) -> Path:
     if found.backups is not None:
         folder = found.backups
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        name += (
-            "-" + hashlib.sha256(os.fsencode(found.real)).hexdigest()[:8]
-        )  # many projects have one of that name
+        # Many projects have a file of that name.
+        name += "-" + hashlib.sha256(os.fsencode(found.real)).hexdigest()[:8]
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
     for number in range(100):
         ending = f".bak-{stamp}" if not number else f".bak-{stamp}-{number}"
