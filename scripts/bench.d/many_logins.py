@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any, Final
 import logins
 import startup
 from logins import Logins
-from targets import Broken, Cores, ostiary, ostiary_source, running
+from targets import Broken, Cores, ostiary, ostiary_source, running, seal_database
 
 from auth.grants.chain import ChainLink, write
 from auth.keys import refresh as refresh_keys
@@ -79,9 +78,7 @@ def _made(folder: Path, count: int, cores: Cores, say: Callable[[str], None]) ->
             (refresh_keys.unseal(row, seal_key) for row in refresh_keys.rows(db)),
             key=lambda one: one.version,
         )
-    # What was written by hand counts once it is sealed.
-    sealing = (*ostiary_source(), "store", "seal", "--yes", "--json", "--data-dir", str(home.path))
-    subprocess.run(sealing, check=True, stdout=subprocess.DEVNULL)
+    seal_database("--data-dir", str(home.path))
     held.refresh_tokens = [write(newest, link) for link in chosen]
     held.connections = CONNECTIONS
     return held

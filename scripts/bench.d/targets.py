@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -77,6 +78,13 @@ class Running:
 
 def ostiary_source() -> tuple[str, ...]:
     return (str(ROOT / ".venvs/runtime/bin/python"), "-P", "-m", "server")
+
+
+def seal_database(*where: str) -> None:
+    """Have what was written by hand into the database of a stopped server count."""
+    sealing = (*ostiary_source(), "store", "seal", "--json", *where)
+    shown = json.loads(subprocess.run(sealing, check=True, stdout=subprocess.PIPE).stdout)
+    subprocess.run((*sealing, "--yes", shown["digest"]), check=True, stdout=subprocess.DEVNULL)
 
 
 def ostiary(folder: Path, *, auth: str) -> Target:

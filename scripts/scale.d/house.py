@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import subprocess
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +13,7 @@ from typing import Any, Final, Literal
 
 import psycopg
 from psycopg.conninfo import make_conninfo
-from targets import Running, Target, free_port, ostiary_source, running
+from targets import Running, Target, free_port, ostiary_source, running, seal_database
 
 from server.endpoint.agents import Subkey
 from server.endpoint.opening import subkeys
@@ -166,9 +165,7 @@ class House:
 
     def seal(self) -> None:
         """Have what was written by hand count."""
-        where = ("--config", str(self.config), "--data-dir", str(self.home.path))
-        command = (*ostiary_source(), "store", "seal", "--yes", "--json", *where)
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        seal_database("--config", str(self.config), "--data-dir", str(self.home.path))
 
     def subkey(self, tables: Tables) -> Subkey:
         known = meta.get(tables, meta.KEY_FINGERPRINT)  # pyright: ignore[reportArgumentType]

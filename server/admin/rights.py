@@ -5,24 +5,25 @@ A piece for each answer, like the check of the trail (audit.py). Also of a datab
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, cast
 
 import msgspec
 
 from auth import audit_rights
-from auth.audit_rights import TrailOfRights
+from auth.audit_rights import TrailOfRights, TrailPage
 from auth.values import sealed
 from auth.values.db import Row
-from auth.values.sealed import SealedTable
+from auth.values.sealed import TABLES, SealedTable
 from server.admin.control import CommandRefused, Handler
 from server.admin.reading import number
 from server.store import meta, sealed_rows
 from server.store.jobs import Store, StoreDb
 from server.store.sealed_rows import SealPiece, SealPlace
 
-PIECES: Final = 20
+# For each answer.
+LOOKS: Final = 20
 NOT_SEALED: Final = "it is not as it was sealed"
 # Whoever takes the record away would make a database of it that was never sealed.
 NEVER_SEALED: Final = (
@@ -30,31 +31,67 @@ NEVER_SEALED: Final = (
 )
 
 
-class RightsAdmin(msgspec.Struct, frozen=True, kw_only=True):
-    store: Store
+class RightsLook(msgspec.Struct, frozen=True, kw_only=True):
+    """What one job of a check has read. Without a piece of rows: there is more of the trail to read before they can be judged."""
+
+    page: TrailPage | None = None
+    piece: SealPiece | None = None
+    is_sealed: bool = True  # there is a record of it
+
+
+class RightsCheck:
+    """The way through all that gives rights, from this place on."""
+
+    def __init__(self, at: SealPlace, trail: TrailOfRights) -> None:
+        self.at: SealPlace | None = at
+        self.trail = trail
+
+    def look(self) -> Callable[[StoreDb], RightsLook]:
+        """Return the job that reads what comes next."""
+        return partial(_look, place=self.at or SealPlace(), after=self.trail.read_to)
+
+    def judge(self, look: RightsLook) -> Mapping[str, Any]:
+        """Go on by what was read, and say how many rows that were, and what is wrong with which."""
+        knows_all = look.page is None or self.trail.take(look.page)
+        if look.piece is None or not knows_all:
+            return {"checked": 0, "found": []}
+        found = [*_unsealed(look.piece), *(_contradicted(look.piece, self.trail) if look.page else ())]
+        if not look.is_sealed:
+            found.insert(0, {"table": "meta", "key": meta.SEALS, "name": "", "why": NEVER_SEALED})
+        self.at = look.piece.next
+        return {"checked": len(look.piece.rows), "found": found}
+
+
+class RightsAdmin:
+    def __init__(self, *, store: Store) -> None:
+        self._store = store
+        self._trail = TrailOfRights()  # of the check that goes on: its next question need not read it again
 
     def commands(self) -> dict[str, Handler]:
         return {"rights.verify": self.verify}
 
     async def verify(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """`at` is that of the answer before; None: that was all."""
-        at, checked, found = _place(arguments), 0, list[dict[str, str]]()
-        for _ in range(PIECES):
-            if at is None:
+        if arguments.get("at") is None:
+            self._trail = TrailOfRights()
+        check = RightsCheck(_place(arguments), self._trail)
+        checked, found = 0, list[dict[str, str]]()
+        for _ in range(LOOKS):
+            if check.at is None:
                 break
-            piece = await self.store.read(partial(check, place=at))
-            checked, found, at = checked + piece["checked"], found + piece["found"], piece["at"]
-        return {"checked": checked, "found": found, "at": None if at is None else msgspec.to_builtins(at)}
+            piece = check.judge(await self._store.read(check.look()))
+            checked, found = checked + piece["checked"], found + piece["found"]
+        if check.at is None:
+            self._trail = TrailOfRights()
+        return {"checked": checked, "found": found, "at": msgspec.to_builtins(check.at)}
 
 
-def check(db: StoreDb, place: SealPlace) -> dict[str, Any]:
-    """A job that reads: the next rows, and what is wrong with which."""
-    piece = sealed_rows.piece(db, place)
-    trail = audit_rights.read(db) if piece.rows and piece.table in (sealed.USERS, sealed.API_KEYS) else None
-    found = [*_unsealed(piece), *([] if trail is None else _contradicted(piece, trail))]
-    if place == SealPlace() and not sealed_rows.is_begun(db):
-        found.insert(0, {"table": "meta", "key": meta.SEALS, "name": "", "why": NEVER_SEALED})
-    return {"checked": len(piece.rows), "found": found, "at": piece.next}
+def _look(db: StoreDb, place: SealPlace, after: int) -> RightsLook:
+    page = audit_rights.page(db, after) if TABLES[place.table] in (sealed.USERS, sealed.API_KEYS) else None
+    if page is not None and not page.is_last:
+        return RightsLook(page=page)
+    is_sealed = place != SealPlace() or sealed_rows.is_begun(db)
+    return RightsLook(page=page, piece=sealed_rows.piece(db, place), is_sealed=is_sealed)
 
 
 def _unsealed(piece: SealPiece) -> list[dict[str, str]]:
@@ -78,13 +115,13 @@ def _told(table: SealedTable, row: Row, why: str) -> dict[str, str]:
     }
 
 
-def _place(arguments: Mapping[str, Any]) -> SealPlace | None:
+def _place(arguments: Mapping[str, Any]) -> SealPlace:
     value: object = arguments.get("at")
     if not isinstance(value, dict):
         return SealPlace()
     at = cast("dict[str, Any]", value)
     after = [str(key) for key in cast("list[object]", at.get("after") or [])]
     index = number(at, "table") or 0
-    if index >= len(sealed.TABLES) or len(after) not in (0, sealed.TABLES[index].named_by):
+    if index >= len(TABLES) or len(after) not in (0, TABLES[index].named_by):
         raise CommandRefused("at is where the answer before ended")
     return SealPlace(table=index, after=tuple(after))

@@ -50,8 +50,8 @@ def command(
 
     CLIENT is claude-code, claude-desktop, cursor, vscode, codex, gemini, windsurf or hermes. One that logs in over HTTP
     is given the address, and logs in by itself; one that only starts programs is given `ostiary connect URL`, which uses
-    the login of `ostiary login URL`. The file's other content stays as it is, a back-up is kept beside it, and no secret
-    is written.
+    the login of `ostiary login URL`. The file's other content stays as it is, a back-up is kept (of a project's file, not in
+    the project), and no secret is written.
     """
     from server.cli import target
     from server.client.places import check_name

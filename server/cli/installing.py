@@ -34,6 +34,9 @@ CLIENTS: Final = (
     "hermes",
 )
 
+# In the folder of the command line: how projects' files were.
+BACKUPS: Final = "backups"
+
 
 def which_file(command: Decorated) -> Decorated:
     """The program, and whether its file for this project is meant instead of the one for everything."""
@@ -49,6 +52,7 @@ def file_of(client: str, *, project: bool) -> tuple[Program, Found]:
     """The program's row and its file as it is now. Raises `CliError`, `FileRefused`."""
     from server.client.programs.file import look
     from server.client.programs.table import PROGRAMS, Surroundings
+    from server.client.tokens import token_directory
 
     program = PROGRAMS[client]
     if not project:
@@ -56,7 +60,9 @@ def file_of(client: str, *, project: bool) -> tuple[Program, Found]:
         return program, look(program.user_file(where), new_mode=0o600)
     if program.project_file is None:
         raise terminal.Misuse(f"{program.title} has no file for a project", hint="leave out --project")
-    return program, look(Path.cwd() / program.project_file, new_mode=0o644)
+    # What is left in a project is soon somebody's commit.
+    backups = token_directory(os.environ) / BACKUPS
+    return program, look(Path.cwd() / program.project_file, new_mode=0o644, backups=backups)
 
 
 def ledger() -> ProgramLedger:

@@ -112,14 +112,18 @@ def _client_gone(program: str, file: str) -> Callable[[], None]:
 
 
 def _logins() -> list[Leftover]:
+    from server.cli.installing import BACKUPS
     from server.client.tokens import token_directory
 
     folder = token_directory(os.environ)
     files = _there(folder, [*OF_THE_CLIENT, *(f"{Path(name).stem}.lock" for name in OF_THE_CLIENT)])
     if not any(file.suffix == ".json" for file in files):
         return []
+    backups = folder / BACKUPS
+    if not backups.is_symlink():
+        files += _there(backups, ["*.bak-*"])
     what = "logins from here, names of servers, records of `install`"
-    return [Leftover("logins", what, str(folder), lambda: _remove(files, folder))]
+    return [Leftover("logins", what, str(folder), lambda: _remove(files, backups, folder))]
 
 
 def _data(data_dir: str | None, config: str | None) -> list[Leftover]:

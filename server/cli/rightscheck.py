@@ -31,18 +31,17 @@ def of_server(*, data_dir: str | None, config: str | None) -> dict[str, Any]:
 
 def of_database(opened: UnservedStore) -> dict[str, Any] | None:
     """Of one that no server is asked about. None: it is older than the seals."""
-    from server.admin import rights
+    from auth.audit_rights import TrailOfRights
+    from server.admin.rights import RightsCheck
     from server.store.sealed_rows import SealPlace
 
     if not opened.has_seals:
         return None
 
     def pieces() -> Iterator[Mapping[str, Any]]:
-        at: SealPlace | None = SealPlace()
-        while at is not None:
-            piece = opened.reading(lambda db, at=at: rights.check(db, at))
-            yield piece
-            at = piece["at"]
+        check = RightsCheck(SealPlace(), TrailOfRights())
+        while check.at is not None:
+            yield check.judge(opened.reading(check.look()))
 
     return _together(pieces())
 

@@ -6,10 +6,10 @@ import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
@@ -31,12 +31,24 @@ NAMED: Final = {
 SHOWN: Final = 200
 
 
+class UnsealedRows(NamedTuple):
+    counts: Counter[str]  # of which table
+    named: list[Mapping[str, Any]]  # those that have a name
+    digest: str  # of all of them, with all that they say
+
+
 @click.command("seal")
-@click.option("--yes", is_flag=True, help="seal them; without it they are only shown")
+@click.option(
+    "--yes",
+    "digest",
+    metavar="DIGEST",
+    help="seal what was shown with this digest; without it nothing is changed",
+)
 @local.which_server
 @terminal.json_option
-def command(yes: bool, data_dir: str | None, config: str | None, as_json: bool) -> None:
-    """Show the accounts, keys, programs and logins of a stopped server that are not sealed under its key; with --yes, seal them as they are.
+def command(digest: str | None, data_dir: str | None, config: str | None, as_json: bool) -> None:
+    """Show the accounts, keys, programs and logins of a stopped server that are not sealed under its key, and a digest of them; with --yes
+    and that digest, seal them as they are, if they are still what was shown.
 
     Needed once after an update from a version that sealed nothing, with every node stopped. Afterwards only for what `ostiary verify` names,
     if it is right all the same: whatever is sealed here lets somebody in.
@@ -72,59 +84,62 @@ def command(yes: bool, data_dir: str | None, config: str | None, as_json: bool) 
                 environment=os.environ,
             )
             store.transactions.chain_audit(subkeys(key)(audit.KEY_PURPOSE), ())
-            counts, named = _look(store)
-            if yes:
-                _seal(store, sum(counts.values()), now)
+            if digest is None:
+                rows = store.reading(_look)
+            else:
+                rows = _written(store, partial(_seal, digest=digest, now=now), now)
     except StoreError as error:
         raise terminal.CliError(str(error), hint=error.hint) from error
     if as_json:
-        terminal.out_json({"sealed": yes, "tables": dict(counts), "rows": named})
+        sealed = digest is not None
+        terminal.out_json(
+            {"sealed": sealed, "digest": rows.digest, "tables": dict(rows.counts), "rows": rows.named}
+        )
         return
-    _tell(counts, named, is_done=yes)
+    _tell(rows, is_done=digest is not None)
 
 
-def _pieces(look: Callable[[SealPlace], SealPiece]) -> Iterator[SealPiece]:
-    from server.store.sealed_rows import SealPlace
-
-    at: SealPlace | None = SealPlace()
-    while at is not None:
-        piece = look(at)
-        yield piece
-        at = piece.next
-
-
-def _look(store: CopyEnd) -> tuple[Counter[str], list[Mapping[str, Any]]]:
-    """How many rows of which table are not sealed, and those that have a name."""
+def _look(db: StoreDb) -> UnsealedRows:
     from server.store import sealed_rows
 
-    counts, named = Counter[str](), list[Mapping[str, Any]]()
-    for piece in _pieces(lambda at: store.reading(partial(sealed_rows.piece, place=at))):
+    return _gone_through(db, sealed_rows.piece)
+
+
+def _seal(db: StoreDb, *, digest: str, now: int) -> UnsealedRows:
+    """Seal all of them in one transaction, of which nothing counts if they are not those that were shown."""
+    from auth import audit
+    from server.store import sealed_rows
+
+    rows = _gone_through(db, sealed_rows.seal_piece)
+    if rows.digest != digest:
+        raise terminal.CliError(
+            "nothing was sealed: what is not sealed in the database is not what was shown with that digest",
+            hint="look at it again: ostiary store seal",
+        )
+    sealed_rows.begin(db)
+    by, reason = f"local:{os.getuid()}", f"{rows.counts.total()} rows as they were"
+    audit.record(db, at=now, event="store.sealed", actor=by, reason=reason)
+    return rows
+
+
+def _gone_through(db: StoreDb, step: Callable[[StoreDb, SealPlace], SealPiece]) -> UnsealedRows:
+    from server.store.sealed_rows import SealPlace, UnsealedSum
+
+    counts, named, total = Counter[str](), list[Mapping[str, Any]](), UnsealedSum()
+    at: SealPlace | None = SealPlace()
+    while at is not None:
+        piece = step(db, at)
         if piece.unsealed:
             table = piece.table.name
             counts[table] += len(piece.unsealed)
             named += [_named(table, row) for row in piece.unsealed if table in NAMED]
-    return counts, named
+            total.add(piece)
+        at = piece.next
+    return UnsealedRows(counts, named, total.digest(db))
 
 
 def _named(table: str, row: Row) -> Mapping[str, Any]:
     return {"table": table, **{name: row[name] for name in NAMED[table]}}
-
-
-def _seal(store: CopyEnd, count: int, now: int) -> None:
-    from server.store import sealed_rows
-
-    for piece in _pieces(lambda at: _written(store, partial(sealed_rows.seal_piece, place=at), now)):
-        del piece
-    _written(store, partial(_begin, count=count, now=now), now)
-
-
-def _begin(db: StoreDb, *, count: int, now: int) -> None:
-    from auth import audit
-    from server.store import sealed_rows
-
-    sealed_rows.begin(db)
-    by, reason = f"local:{os.getuid()}", f"{count} rows as they were"
-    audit.record(db, at=now, event="store.sealed", actor=by, reason=reason)
 
 
 def _written(store: CopyEnd, job: Callable[[StoreDb], T], now: int) -> T:
@@ -135,17 +150,17 @@ def _written(store: CopyEnd, job: Callable[[StoreDb], T], now: int) -> T:
     return work.result()
 
 
-def _tell(counts: Counter[str], named: list[Mapping[str, Any]], *, is_done: bool) -> None:
-    for row in named[:SHOWN]:
+def _tell(rows: UnsealedRows, *, is_done: bool) -> None:
+    for row in rows.named[:SHOWN]:
         table, *said = (terminal.clean(str(value)) for value in row.values())
         terminal.say(f"{table}: {', '.join(said)}")
-    if len(named) > SHOWN:
-        terminal.say(f"and {len(named) - SHOWN} more; --json shows all of them")
-    summary = ", ".join(f"{count} of {table}" for table, count in counts.items()) or "no row"
+    if len(rows.named) > SHOWN:
+        terminal.say(f"and {len(rows.named) - SHOWN} more; --json shows all of them")
+    summary = ", ".join(f"{count} of {table}" for table, count in rows.counts.items()) or "no row"
     if is_done:
         terminal.out(f"sealed: {summary}")
         return
     terminal.out(f"not sealed: {summary}")
-    if counts:
+    if rows.counts:
         terminal.say("nothing was changed; whatever is sealed lets somebody in")
-    terminal.say_hint("if all of that is right: ostiary store seal --yes")
+    terminal.say_hint(f"if all of that is right: ostiary store seal --yes {rows.digest}")

@@ -4,7 +4,7 @@ reading.py's. Nothing of payments is loaded where the settings have none."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -32,30 +32,34 @@ _REFERENCE: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9-]{0,20} )?(?:env|file):.+
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 # A tool, all of one server, or all: as plans name them.
 _TOOLS: Final = re.compile(r"(?:[a-z0-9-]{1,40}/)?(?:\*|[A-Za-z0-9_.-]{1,128})")
+_OF_ASSETS: Final = frozenset({"networks", "asset"})  # fields of [payments]
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
-# Of each asset that is accepted, how many digits it may have; None: not known, as [payments] has mistakes.
+# Of each asset that is accepted, how many digits it may have; None: not known, as these have mistakes.
 Units: TypeAlias = "Mapping[str, frozenset[int]] | None"
 
 
 def money_faults(
     payments: PaymentsConfig | None,
-    plans: Sequence[PlanConfig],
+    plans: Sequence[PlanConfig | None],
     servers: Sequence[ServerConfig],
     *,
-    whole: bool = True,
+    lost: Set[str] = frozenset(),
+    are_all: bool = True,
 ) -> Iterable[Fault]:
-    """`whole`: nothing of `payments` was left out for being wrong."""
+    """Say what is wrong. `lost`: fields of `payments` that are left out of it for being wrong by themselves, of which nothing follows.
+    None: a plan that is wrong by itself. `are_all`: `servers` are those that are written, each whole."""
     units: Units = {}
     if payments is not None:
-        found = list(_payment_faults(payments))
+        found = list(_payment_faults(payments, lost))
         yield from found
+        wrong = lost | {key.split(".")[1].partition("[")[0] for key, *_ in found}
         # Else it is not clear to which assets prices refer.
-        units = _accepted(payments) if whole and not found else None
+        units = None if wrong & _OF_ASSETS else _accepted(payments)
     for place, server in enumerate(servers, 1):
         yield from _server_faults(server, f"server[{place}]", units)
         if server.anonymous_pay and payments is None:
             yield f"server[{place}].anonymous_pay", "needs [payments]", "it, or leave this out"
-    yield from _plan_faults(plans, {server.name for server in servers})
+    yield from _plan_faults(plans, {server.name for server in servers} if are_all else None)
 
 
 # ── prices ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -139,9 +143,11 @@ def _amount_faults(text: str, key: str) -> Iterable[Fault]:
 # ── plans ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _plan_faults(plans: Sequence[PlanConfig], servers: set[str]) -> Iterable[Fault]:
+def _plan_faults(plans: Sequence[PlanConfig | None], servers: Set[str] | None) -> Iterable[Fault]:
     seen: set[str] = set()
     for place, plan in enumerate(plans, 1):
+        if plan is None:
+            continue
         where = f"plan[{place}]"
         if plan.name in seen:
             yield f"{where}.name", f'"{plan.name}" is used twice', "a name of its own for each"
@@ -159,24 +165,24 @@ def _plan_faults(plans: Sequence[PlanConfig], servers: set[str]) -> Iterable[Fau
             yield from _amount_faults(plan.price, f"{where}.price")
 
 
-def _tool_names(named: Mapping[str, object], where: str, servers: set[str]) -> Iterable[Fault]:
+def _tool_names(named: Mapping[str, object], where: str, servers: Set[str] | None) -> Iterable[Fault]:
     for name in named:
         server, slash, _ = name.partition("/")
         if _TOOLS.fullmatch(name) is None:
-            yield f"{where}.{short_name(name)}", "is no tool", '"search", "main/search", "main/*" or "*"'
-        elif slash and server not in servers:
-            yield f"{where}.{short_name(name)}", f'there is no server "{server}"', "one of this file"
+            yield f"{where}.{name[:60]}", "is no tool", '"search", "main/search", "main/*" or "*"'
+        elif slash and servers is not None and server not in servers:
+            yield f"{where}.{name[:60]}", f'there is no server "{server}"', "one of this file"
 
 
 # ── payments ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _payment_faults(payments: PaymentsConfig) -> Iterable[Fault]:
+def _payment_faults(payments: PaymentsConfig, lost: Set[str]) -> Iterable[Fault]:
     from server.settings.sales import network_named
     from server.x402.networks import usual_asset
 
     yield from _payee_faults(payments.pay_to, "payments.pay_to")
-    served: set[str] = set()
+    served = set[str]()
     for place, name in enumerate(payments.networks, 1):
         network, key = network_named(name), f"payments.networks[{place}]"
         if network is None:
@@ -192,23 +198,25 @@ def _payment_faults(payments: PaymentsConfig) -> Iterable[Fault]:
         yield from _asset_faults(asset, f"payments.asset[{place}]", seen)
         if (network := network_named(asset.network)) is not None:
             served.add(network.caip2)
+    known = None if lost & _OF_ASSETS else served
     for place, facilitator in enumerate(payments.facilitator, 1):
         where = f"payments.facilitator[{place}]"
         yield from _url_faults(facilitator.url, f"{where}.url", query=False)
-        yield from _served_faults(facilitator.networks, f"{where}.networks", served)
+        yield from _served_faults(facilitator.networks, f"{where}.networks", known)
         for name, value in facilitator.headers.items():
             if _HEADER.fullmatch(name) is None:
                 yield f"{where}.headers", f'"{short_name(name)}" is no header', 'e.g. "authorization"'
             elif _REFERENCE.fullmatch(value) is None:
                 yield f"{where}.headers.{name}", "is no reference", '"env:NAME" or "Bearer file:/path"'
         yield from _key_faults(facilitator, where)
-    yield from _served_faults(tuple(payments.rpc), "payments.rpc", served)
+    yield from _served_faults(tuple(payments.rpc), "payments.rpc", known)
     for name, url in payments.rpc.items():
         yield from _url_faults(url, f"payments.rpc.{short_name(name)}", query=True, shown=False)
     bounds = list(_amount_faults(payments.deposit_least, "payments.deposit_least"))
     bounds += _amount_faults(payments.deposit_most, "payments.deposit_most")
     yield from bounds
-    if not bounds and parse(payments.deposit_least) > parse(payments.deposit_most):
+    are_known = not (bounds or lost & {"deposit_least", "deposit_most"})
+    if are_known and parse(payments.deposit_least) > parse(payments.deposit_most):
         yield "payments.deposit_least", "is more than deposit_most", "less than that"
     for name in payments.caps.__struct_fields__:
         if written := getattr(payments.caps, name):
@@ -260,14 +268,14 @@ def _key_faults(facilitator: FacilitatorConfig, where: str) -> Iterable[Fault]:
         yield f"{where}.headers.authorization", "is there besides key_secret", "one of them"
 
 
-def _served_faults(named: Sequence[str], where: str, served: set[str]) -> Iterable[Fault]:
+def _served_faults(named: Sequence[str], where: str, served: Set[str] | None) -> Iterable[Fault]:
     from server.settings.sales import network_named
 
     for name in named:
         network = network_named(name)
         if network is None:
-            yield where, f'"{short_name(name)}" is no network that is known here', _known()
-        elif network.caip2 not in served:
+            yield where, f'"{name[:60]}" is no network that is known here', _known()
+        elif served is not None and network.caip2 not in served:
             yield where, f'"{name}" is not accepted', "a network of payments.networks or [[payments.asset]]"
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import Meta
@@ -30,6 +30,7 @@ from server.settings.telemetry import TelemetryConfig
 from server.settings.upstreams import UpstreamConfig
 from server.settings.upstreams import faults as upstream_faults
 
+T = TypeVar("T")
 ENVIRONMENT_PREFIX: Final = "OSTIARY_"
 FILE_NAME: Final = "ostiary.toml"
 NOT_SETTINGS: Final = frozenset({"OSTIARY_CONFIG", "OSTIARY_CONFIG_HOME", "OSTIARY_DEBUG", "OSTIARY_PROGRAM"})
@@ -169,14 +170,14 @@ def draft(
     servers = _servers(servers_written, about_servers, agents)
     sound_servers = not about_servers
     scopes: tuple[ScopeConfig, ...] | None = _tables("scope", _SCOPES, scopes_written, about_servers)
-    upstreams: tuple[UpstreamConfig, ...] = (
-        _tables("upstream", _UPSTREAMS, upstreams_written, about_servers) or ()
+    upstreams: tuple[UpstreamConfig, ...] | None = _tables(
+        "upstream", _UPSTREAMS, upstreams_written, about_servers
     )
-    about_servers += _problems(upstream_faults(upstreams))
-    before_money = len(about_servers)
+    each_upstream = _each_alone(UpstreamConfig, upstreams_written) if upstreams is None else upstreams
+    about_servers += _problems(upstream_faults(each_upstream))
     payments: PaymentsConfig | None = _tables("payments", _PAYMENTS, payments_written, about_servers)
-    plans: tuple[PlanConfig, ...] = _tables("plan", _PLANS, plans_written, about_servers) or ()
-    sound_money = len(about_servers) == before_money
+    plans: tuple[PlanConfig, ...] | None = _tables("plan", _PLANS, plans_written, about_servers)
+    each_plan = _each_alone(PlanConfig, plans_written) if plans is None else plans
     limits: LimitsConfig = _tables("limits", _LIMITS, limits_written, about_servers) or LimitsConfig()
     acme: AcmeConfig = _tables("acme", _ACME, acme_written, about_servers) or AcmeConfig()
     telemetry: TelemetryConfig | None = _tables("telemetry", _TELEMETRY, telemetry_written, about_servers)
@@ -186,10 +187,12 @@ def draft(
     crossed: list[SettingsProblem] = []
     if sound_servers and sound_scopes:
         crossed += _problems(faults(scopes, servers))
-    if sound_servers and sound_money:
-        crossed += _problems(money_faults(payments, plans, servers))
-    elif sound_servers and (partial_payments := _but_for_its_address(payments_written)) is not None:
-        crossed += _problems(money_faults(partial_payments, plans, servers, whole=False))
+    sold, lost = (payments, frozenset[str]())
+    if payments is None and payments_written is not None:
+        sold, lost = _as_far_as_sound(payments_written)
+    # One that could not be read at all would shift the places of those after it.
+    placed = servers if sound_servers or len(servers) == len(_listed(servers_written)) else ()
+    crossed += _problems(money_faults(sold, each_plan, placed, lost=lost, are_all=sound_servers))
     if sound_servers and sound_scopes and not crossed and any(server.governed for server in servers):
         # Not known by name: who has nothing of it loads nothing of it.
         look = importlib.import_module(GOVERNING).faults
@@ -225,9 +228,9 @@ def draft(
             names_servers=servers_written is not None,
             source=file,
             scopes=scopes,
-            upstreams=upstreams,
+            upstreams=upstreams or (),
             payments=payments,
-            plans=plans,
+            plans=plans or (),
             limits=limits,
             acme=acme,
             telemetry=telemetry,
@@ -455,12 +458,24 @@ def _tables(key: str, shape: Any, written: object, problems: list[SettingsProble
     return into.get(key)
 
 
-def _but_for_its_address(written: object) -> PaymentsConfig | None:
-    """Return [payments] without the address that is paid, where that alone is wrong: the rest can be looked at all the same."""
+def _each_alone(shape: type[T], written: object) -> list[T | None]:
+    """Return each of the tables of a list; None in the place of one in which something is wrong by itself."""
+    return [_tables("", shape, each, []) for each in _listed(written)]
+
+
+def _listed(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def _as_far_as_sound(written: object) -> tuple[PaymentsConfig, Set[str]]:
+    """Return what [payments] says without the fields that are wrong by themselves, and the names of those: the rest can be looked at."""
     if not isinstance(written, dict):
-        return None
-    rest = {name: value for name, value in cast("dict[str, object]", written).items() if name != "pay_to"}
-    return _tables("payments", _PAYMENTS, rest, [])
+        return PaymentsConfig(), frozenset(PaymentsConfig.__struct_fields__)
+    hints = typing.get_type_hints(PaymentsConfig, include_extras=True)
+    fields, sound = cast("dict[str, object]", written), dict[str, Any]()
+    for name, value in fields.items():
+        _take(name, value, hints, sound, [], name)
+    return PaymentsConfig(**sound), fields.keys() - sound.keys()
 
 
 def _problems(found: Iterable[Fault]) -> list[SettingsProblem]:

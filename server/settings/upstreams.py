@@ -65,8 +65,8 @@ class UpstreamConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     assertions: bool = False
 
 
-def faults(upstreams: Sequence[UpstreamConfig]) -> Iterable[tuple[str, str, str]]:
-    """What is wrong: (key, what, what to write instead)."""
+def faults(upstreams: Sequence[UpstreamConfig | None]) -> Iterable[tuple[str, str, str]]:
+    """Say what is wrong: (key, what, what to write instead). None: one that is wrong by itself."""
     if not upstreams:
         return
     # Every command reads settings, and few of those have such a table.
@@ -74,6 +74,8 @@ def faults(upstreams: Sequence[UpstreamConfig]) -> Iterable[tuple[str, str, str]
 
     seen: set[str] = set()
     for place, each in enumerate(upstreams, 1):
+        if each is None:
+            continue
         where = f"upstream[{place}]"
         if each.name in seen:
             yield f"{where}.name", f'"{each.name}" is used twice', "a name of its own for each"
@@ -101,7 +103,8 @@ def faults(upstreams: Sequence[UpstreamConfig]) -> Iterable[tuple[str, str, str]
         if each.assertions and each.kind != "oidc":
             yield f"{where}.assertions", 'are for kind = "oidc"', "leave it out"
         if each.assertions and any(
-            before.assertions and before.issuer == each.issuer for before in upstreams[: place - 1]
+            before is not None and before.assertions and before.issuer == each.issuer
+            for before in upstreams[: place - 1]
         ):
             yield (
                 f"{where}.assertions",

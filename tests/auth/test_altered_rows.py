@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from auth import audit_rights
+from auth.audit_rights import TrailOfRights
 from auth.clients import registry as clients
 from auth.clients.registry import ClientCredentials
 from auth.device import request as device
@@ -21,9 +24,12 @@ from auth.passkeys import rows as passkeys
 from auth.people import guests, links, sessions, users
 from auth.tokens import api_keys, live
 from auth.values import sealed
+from auth.values.db import Db, Row
 from auth.values.errors import OAuthRefusal
 from auth.values.requester import Requester
 from server.admin import rights
+from server.admin.rights import RightsAdmin
+from server.cli import rightscheck
 from server.store import sealed_rows
 from server.store.migrate import packaged_migrations
 from server.store.sealed_rows import SealPlace
@@ -65,9 +71,9 @@ def signed_in(world: World, user_id: str, cookie: str = COOKIE) -> None:
     )
 
 
-def key_of(world: World, user_id: str) -> api_keys.NewApiKey:
-    order = api_keys.ApiKeyOrder(name="k", user_id=user_id, scope="mcp")
-    made = world.db.run(lambda db: api_keys.create(db, order, seed=bytes(32), by="local:0", now=world.now))
+def key_of(world: World, user_id: str, name: str = "k", seed: bytes = bytes(32)) -> api_keys.NewApiKey:
+    order = api_keys.ApiKeyOrder(name=name, user_id=user_id, scope="mcp")
+    made = world.db.run(lambda db: api_keys.create(db, order, seed=seed, by="local:0", now=world.now))
     assert isinstance(made, api_keys.NewApiKey)
     return made
 
@@ -318,12 +324,15 @@ def test_a_signing_key_that_was_put_in_signs_nothing(world: World) -> None:
 # ── what the check names ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def look(check: rights.RightsCheck, world: World) -> rights.RightsLook:
+    return check.look()(world.db)  # pyright: ignore[reportArgumentType]
+
+
 def found_by_check(world: World) -> list[tuple[str, str]]:
-    found, at = list[tuple[str, str]](), SealPlace()
-    while at is not None:
-        piece = rights.check(world.db, at)  # pyright: ignore[reportArgumentType]
+    check, found = rights.RightsCheck(SealPlace(), TrailOfRights()), list[tuple[str, str]]()
+    while check.at is not None:
+        piece = check.judge(look(check, world))
         found += [(row["table"], row["key"]) for row in piece["found"]]
-        at = piece["at"]
     return found
 
 
@@ -381,6 +390,92 @@ def test_a_key_that_was_sealed_and_never_made_is_named_by_the_check(world: World
         world.now,
     )
     assert found_by_check(world) == [("api_keys", "key_x")]
+
+
+class ReadTrail:
+    """The numbers of the trail's rows as a check reads them, in small pieces."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rows = list[int]()
+        self._fetch_all = world.db.fetch_all
+        monkeypatch.setattr(world.db, "fetch_all", self.fetch_all)
+        monkeypatch.setattr(audit_rights, "PAGE", 3)
+        monkeypatch.setattr(sealed_rows, "PIECE", 2)
+        monkeypatch.setattr(rights, "LOOKS", 2)
+
+    def fetch_all(self, sql: str, *params: object) -> list[Row]:
+        found = self._fetch_all(sql, *params)
+        if "FROM audit" in sql and params:
+            self.rows += [row["seq"] for row in found]
+        return found
+
+
+class StoreOf(msgspec.Struct):
+    """The reading side of a store, in the database of a world."""
+
+    db: Db
+    has_seals: bool = True
+
+    def reading(self, job: Callable[[Db], Any]) -> Any:
+        return job(self.db)
+
+    async def read(self, job: Callable[[Db], Any]) -> Any:
+        return job(self.db)
+
+
+def of_rights(world: World) -> list[int]:
+    return [row["seq"] for row in world.db.fetch_all(f"SELECT seq FROM audit WHERE {audit_rights.EVENTS}")]
+
+
+def many_keys(world: World) -> list[str]:
+    """Make ten, of which the first is ended and put back."""
+    ids = [key_of(world, "usr_bob", str(n), world.draw(32)).key.id for n in range(10)]
+    end = partial(api_keys.revoke, key_id=ids[0], by="local:0", now=world.now)
+    put_back("api_keys", lambda world: world.db.run(end), world)
+    return ids
+
+
+def test_a_check_of_a_database_reads_the_trail_once_however_many_keys_there_are(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids, there = many_keys(world), of_rights(world)
+    trail = ReadTrail(world, monkeypatch)
+    found = rightscheck.of_database(StoreOf(world.db))  # pyright: ignore[reportArgumentType]
+    assert found is not None
+    assert [row["key"] for row in found["rows"]] == [ids[0]]
+    assert trail.rows == there
+
+
+async def test_a_check_of_a_server_reads_the_trail_once_and_what_is_written_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids, there = many_keys(world), of_rights(world)
+    trail = ReadTrail(world, monkeypatch)
+    verify = RightsAdmin(store=StoreOf(world.db)).commands()["rights.verify"]  # pyright: ignore[reportArgumentType]
+    found, answer = list[str](), await verify({}, "local:0")
+    while not answer["checked"]:
+        answer = await verify({"at": answer["at"]}, "local:0")
+    assert trail.rows == there
+    world.now += 1
+    key_of(world, "usr_bob")
+    while answer["at"] is not None:
+        answer = await verify({"at": answer["at"]}, "local:0")
+        found += [row["key"] for row in answer["found"]]
+    assert found == [ids[0]]
+    assert trail.rows == of_rights(world)
+
+
+def test_a_check_whose_trail_another_has_read_on_meanwhile_looks_again(world: World) -> None:
+    key_of(world, "usr_bob")
+    trail, at = TrailOfRights(), SealPlace(table=sealed.TABLES.index(sealed.API_KEYS))
+    one, other = rights.RightsCheck(at, trail), rights.RightsCheck(at, trail)
+    earlier = look(other, world)
+    world.now += 1
+    key_of(world, "usr_bob", "later", world.draw(32))
+    later = look(one, world)
+    assert other.judge(earlier) == {"checked": 1, "found": []}
+    assert one.judge(later) == {"checked": 0, "found": []}
+    assert one.judge(look(one, world)) == {"checked": 2, "found": []}
 
 
 def test_the_index_of_the_trail_has_the_events_that_are_read() -> None:

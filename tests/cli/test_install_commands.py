@@ -17,6 +17,7 @@ from shell import Done, Terminal
 
 from server import cli
 from server.cli import installing
+from server.client.programs.file import BACKUPS_KEPT
 from tests.client.fake_server import FakeServer
 
 URL = "https://agent.example.org/mcp"
@@ -548,6 +549,44 @@ def test_a_projects_file_is_meant_by_project_and_some_have_none(here: Here) -> N
     assert json.loads((here.home / ".mcp.json").read_text())["mcpServers"][NAME]["url"] == URL
     assert not file_in(here, "claude-code").exists()
     assert "no file for a project" in install(here, "windsurf", "--project", code=2)
+
+
+def test_nothing_of_an_install_is_left_in_a_project(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = here.config / "backups"
+    for name in ("one", "other"):
+        project = here.home / name
+        project.mkdir()
+        monkeypatch.chdir(project)
+        install(here, "claude-code", "--project")
+        (project / ".mcp.json").write_text(before := (project / ".mcp.json").read_text() + "\n" * len(name))
+        said = uninstall(here, "claude-code", "--project")
+        assert [each.name for each in project.iterdir() if each.name != ".mcp.json"] == []
+        (backup,) = (each for each in kept.iterdir() if str(each) in said)
+        assert backup.read_text() == before
+    assert len(list(kept.iterdir())) == 2
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o700
+
+
+def test_the_newest_back_ups_are_kept_and_no_other_file_goes(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(here, "cursor", "{}")
+    others = [
+        path.with_name(name)
+        for name in ("mcp.json.bak-mine", "mcp.json.bak-20200101T000000.gz", "a.mcp.json.bak-20200101T000000")
+    ]
+    old = [path.with_name(f"mcp.json.bak-20200101T000000{number}") for number in ("", "-1", "-2", "-10")]
+    for each in (*others, *old):
+        each.write_text("")
+    said = install(here, "cursor")
+    assert [each for each in old if each.exists()] == old[-2:]
+    for _ in range(BACKUPS_KEPT):
+        uninstall(here, "cursor")
+        said = install(here, "cursor")
+    assert all(each.exists() for each in others)
+    kept = set(path.parent.iterdir()) - {path, *others}
+    assert len(kept) == BACKUPS_KEPT
+    assert any(str(each) in said for each in kept)
 
 
 def test_programs_that_were_moved_are_found_where_they_say(

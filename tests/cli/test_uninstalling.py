@@ -22,6 +22,8 @@ def lived_in(shell: Terminal) -> Terminal:
         (data / name).write_bytes(b"x" * 100)
     shell.config.mkdir(mode=0o700)
     (shell.config / "tokens.json").write_text("{}", "utf-8")
+    (shell.config / "backups").mkdir(mode=0o700)
+    (shell.config / "backups/.mcp.json-0123abcd.bak-20260101T000000").write_text("{}", "utf-8")
     units = shell.home / ".config/systemd/user"
     units.mkdir(parents=True)
     (units / "other.service").write_text("[Service]\nExecStart=/bin/other\n", "utf-8")

@@ -81,7 +81,7 @@ def test_the_program_takes_up_the_database_of_an_earlier_one(dump: Path, program
         refused = program.run("serve", "--port", "0", *where, code=78)
         assert "ostiary store seal" in refused.stderr
         assert "for-tests" in program.run("store", "seal", *where).stderr
-        program.run("store", "seal", "--yes", *where)
+        program.run("store", "seal", "--yes", program.ask("store", "seal", *where)["digest"], *where)
     with program.serving() as server:
         message = {
             "jsonrpc": "2.0",

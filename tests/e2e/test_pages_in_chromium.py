@@ -146,6 +146,49 @@ def test_a_page_that_decides_opens_with_who_asks_and_how_far_it_goes(
         assert [each.path for each in server.requests if each.method == "POST"] == ["/signin"]
 
 
+MENU = """() => [...document.querySelectorAll('header .brand, header nav')].map(each => {
+  const {x, y, width} = each.getBoundingClientRect();
+  // The scroll bar, which this browser does not show, is there on a short page, too.
+  return [x, y, width, getComputedStyle(document.documentElement).overflowY];
+})"""
+WIDTHS = (360, 480, 672, 700, 800, 900, 1280)
+
+
+def _menus(page: Page) -> dict[int, object]:
+    """Where the mark and the menu are, in windows of several widths."""
+    found = dict[int, object]()
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 800})
+        found[width] = page.evaluate(MENU)
+        picture(page, f"menu/{page.title().split(' ')[0]}-{width}")
+    return found
+
+
+def test_the_menu_stays_where_it_is_from_the_code_to_the_end_however_it_ends(
+    chromium_shell: Browser,
+) -> None:
+    with serving(servers=SERVERS) as server, tab(chromium_shell) as page:
+        house = server.house.owned()
+        sign_in(page, server)
+        page.goto(f"{server.origin}/device")
+        menus = [("code", _menus(page))]
+        for ending, heading in (("Approve", "Approved"), ("Deny", "Denied"), ("late", "")):
+            page.goto(f"{server.origin}/device?user_code={house.ask(ip='127.0.0.1')}")
+            menus.append(("confirm", _menus(page)))
+            house.time += 3_600_000 if ending == "late" else 0
+            page.get_by_role("button", name="Approve" if ending == "Approve" else "Deny").first.click()
+            expect(page.get_by_role("heading", name=heading).first).to_be_visible()
+            menus.append((ending, _menus(page)))
+        page.goto(link(server, register(server, "cli_claude", LOCAL), LOCAL))
+        menus.append(("consent", _menus(page)))
+        house.store.db.execute("DELETE FROM clients WHERE id = 'cli_claude'")
+        page.get_by_role("button", name="Deny").first.click()
+        expect(page.get_by_role("alert")).to_be_visible()
+        menus.append(("consent to nobody", _menus(page)))
+        assert [name for name, menu in menus if menu != menus[0][1]] == []
+        assert "scroll" in str(menus[0])
+
+
 @pytest.mark.parametrize("size", FIRST_SCREENS)
 def test_yes_comes_into_reach_only_past_all_that_it_gives(chromium_shell: Browser, size: str) -> None:
     """However far somebody scrolls: as long as a permission is still below the window, or behind the bar, there is nothing to press."""

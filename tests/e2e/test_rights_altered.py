@@ -88,9 +88,31 @@ def test_a_key_that_was_put_in_and_an_account_that_was_raised_open_nothing_and_a
     assert "mine" in program.run("store", "seal", *where).stderr
     with program.serving() as server:
         assert status(server, MINE) == 401
-    program.run("store", "seal", "--yes", *where)
+    shown = program.ask("store", "seal", *where)
+    assert shown["digest"] in program.run("store", "seal", *where).stderr
+    program.run("store", "seal", "--yes", shown["digest"], *where)
     with program.serving() as server:
         assert status(server, MINE) == 200  # whoever is at the machine with the key says what counts
+
+
+@pytest.mark.parametrize("meanwhile", ["role = 'owner'", "passphrase_hash = 'another'"])
+def test_no_other_rows_are_sealed_than_somebody_has_looked_at(
+    program: Program, written: Write, meanwhile: str
+) -> None:
+    where = ("--data-dir", str(program.data_dir))
+    with program.serving():
+        program.at_machine("invite", "bob")
+    written("UPDATE users SET scope = '*' WHERE name = 'bob'")
+    shown = program.ask("store", "seal", *where)
+    assert (shown["sealed"], shown["tables"]) == (False, {"users": 1})
+    written(f"UPDATE users SET {meanwhile} WHERE name = 'bob'")
+    refused = program.run("store", "seal", "--yes", shown["digest"], *where, code=1)
+    assert "ostiary store seal" in refused.stderr
+    again = program.ask("store", "seal", *where)
+    assert again["tables"] == {"users": 1}
+    sealed = program.ask("store", "seal", "--yes", again["digest"], *where)
+    assert sealed == {**again, "sealed": True}
+    assert program.ask("store", "seal", *where)["tables"] == {}
 
 
 def test_a_database_whose_record_of_being_sealed_was_taken_away_is_not_one_of_before(

@@ -94,6 +94,92 @@ kind = "demo"
     ]
 
 
+# Besides what each says, [payments] has an rpc of a network that is no address, and a server a price that is none.
+MALFORMED = {
+    "pay_to": 'pay_to = "0x12"',
+    "networks": "networks = 3",
+    "max_timeout_seconds": "max_timeout_seconds = 1",
+    "deposit_least": "deposit_least = 2",
+    "wallets": 'wallets = "yes"',
+    "nonsense": "nonsense = 1",
+    "facilitator[1].url": "facilitator = [{ url = 1 }]",
+    "asset[1].network": "asset = [{}]",
+}
+
+
+@pytest.mark.parametrize("field", MALFORMED)
+def test_a_malformed_field_of_money_hides_nothing_and_nothing_false_follows_from_it(
+    tmp_path: Path, field: str
+) -> None:
+    networks = "" if field == "networks" else 'networks = ["base"]\n'
+    text = f"""[payments]
+{networks}{MALFORMED[field]}
+deposit_most = "$0.05"
+{"" if field == "deposit_least" else 'deposit_least = "$0.01"'}
+rpc = {{ base = "ftp://x" }}
+[[plan]]
+name = "pro"
+[[server]]
+price = "$x"
+[server.tools]
+search = {{ price = {{ asset = "USDC", amount = "1" }} }}
+other = {{ price = {{ asset = "GBP", amount = "1" }} }}
+[[server.agent]]
+kind = "demo"
+"""
+    found = [each.partition(", ")[2].partition(":")[0] for each in problems(tmp_path, text)]
+    # Where it is not known what is accepted, nothing is said of that.
+    asset = [] if field in ("networks", "asset[1].network") else ["server[1].tools.other.price.asset"]
+    others = ["payments.rpc.base", "plan[1]", "server[1].price", *asset]
+    assert sorted(found) == sorted([f"payments.{field}", *others])
+
+
+def test_a_malformed_table_hides_no_mistake_of_another_of_its_kind(tmp_path: Path) -> None:
+    text = """[[upstream]]
+name = 1
+kind = "oidc"
+issuer = "https://a.example"
+client_id = "o"
+allow = [{ subject = "1", user = "bob" }]
+[[upstream]]
+name = "work"
+kind = "github"
+client_id = "o"
+client_secret = "env:NOPE"
+[[plan]]
+name = 1
+[[plan]]
+name = "pro"
+"""
+    found = [each.partition(", ")[2].partition(":")[0] for each in problems(tmp_path, text + DEMO)]
+    assert sorted(found) == ["plan[1].name", "plan[2]", "upstream[1].name", "upstream[2].allow"]
+
+
+def test_a_malformed_field_of_a_server_hides_no_mistake_of_money(tmp_path: Path) -> None:
+    text = """[payments]
+networks = ["mars"]
+[[plan]]
+name = "pro"
+prices = { "main/search" = "$x" }
+[[server]]
+name = 1
+[[server.agent]]
+kind = "demo"
+[[server]]
+name = "other"
+titel = "x"
+price = "$x"
+[[server.agent]]
+kind = "demo"
+"""
+    found = [each.partition(", ")[2].partition(":")[0] for each in problems(tmp_path, text)]
+    assert "payments.networks[1]" in found
+    assert [each for each in found if each.startswith("plan")] == ["plan[1].prices.main/search"]
+    text = text.replace("name = 1", 'name = "main"')
+    found = [each.partition(", ")[2].partition(":")[0] for each in problems(tmp_path, text)]
+    assert [each for each in found if each.startswith("server")] == ["server[2].titel", "server[2].price"]
+
+
 def test_what_used_to_come_in_four_rounds_is_told_in_one_in_the_order_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,11 +1,14 @@
-"""A configuration file of another program: read whole, backed up beside itself, replaced whole with its mode.
+"""A configuration file of another program: read whole, backed up, replaced whole with its mode.
 
-A symbolic link stays one: what it points to is replaced. A file that somebody else wrote to meanwhile is left to them.
+The back-up lies beside it or, if it is a project's, in a folder of the person's; the newest few are kept. A symbolic link stays one: what
+it points to is replaced. A file that somebody else wrote to meanwhile is left to them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import stat
 import tempfile
 from datetime import UTC, datetime
@@ -20,6 +23,9 @@ from server.client.errors import ClientError
 # Some of them keep their whole history in there.
 MAX_FILE: Final = 64 * 1024 * 1024
 _BOM: Final = b"\xef\xbb\xbf"
+BACKUPS_KEPT: Final = 3
+# What comes after the name of the file.
+_BACKUP_ENDING: Final = re.compile(r"\.bak-(\d{8}T\d{6})(?:-(\d{1,2}))?")
 
 
 class FileRefused(ClientError):
@@ -31,6 +37,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     real: Path  # behind all links
     data: bytes | None  # None: there is no such file yet
     mode: int
+    backups: Path | None = None  # the folder for them; None: beside it
 
     @property
     def text(self) -> str:
@@ -41,8 +48,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
             raise FileRefused(f"{self.path} is no text in UTF-8") from None
 
 
-def look(path: Path, *, new_mode: int) -> Found:
-    """The file as it is now. `new_mode`: of one that is not there yet."""
+def look(path: Path, *, new_mode: int, backups: Path | None = None) -> Found:
+    """Read the file as it is now. `new_mode`: of one that is not there yet."""
     try:
         real = path.resolve(strict=False)
     except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
@@ -50,7 +57,7 @@ def look(path: Path, *, new_mode: int) -> Found:
     try:
         fd = os.open(real, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:
-        return Found(path=path, real=real, data=None, mode=new_mode)
+        return Found(path=path, real=real, data=None, mode=new_mode, backups=backups)
     except OSError as error:
         raise _refused("read", path, error) from None
     status = os.fstat(fd)
@@ -62,7 +69,7 @@ def look(path: Path, *, new_mode: int) -> Found:
         data = file.read(MAX_FILE + 1)
     if len(data) > MAX_FILE:
         raise FileRefused(f"{path} is larger than any configuration")
-    return Found(path=path, real=real, data=data, mode=stat.S_IMODE(status.st_mode))
+    return Found(path=path, real=real, data=data, mode=stat.S_IMODE(status.st_mode), backups=backups)
 
 
 def _unusable(path: Path, status: os.stat_result) -> FileRefused | None:
@@ -113,10 +120,16 @@ def _unchanged(found: Found) -> None:
 
 
 def _kept(found: Found, data: bytes) -> Path:
+    folder, name = found.real.parent, found.real.name
+    if found.backups is not None:
+        folder = found.backups
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Many projects have a file of that name.
+        name += "-" + hashlib.sha256(os.fsencode(found.real)).hexdigest()[:8]
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
     for number in range(100):
         ending = f".bak-{stamp}" if not number else f".bak-{stamp}-{number}"
-        backup = found.real.with_name(found.real.name + ending)
+        backup = folder / (name + ending)
         try:
             fd = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, found.mode)
         except FileExistsError:
@@ -126,8 +139,20 @@ def _kept(found: Found, data: bytes) -> Path:
             file.write(data)
             file.flush()
             os.fsync(fd)
+        _thin_out(backup, name)
         return backup
-    raise FileRefused(f"there are too many back-ups beside {found.path}")
+    raise FileRefused(f"there are too many back-ups of {found.path} in {folder}")
+
+
+def _thin_out(newest: Path, name: str) -> None:
+    """Remove the oldest back-ups beside this one, of the same file."""
+    dated = list[tuple[str, int, Path]]()
+    for each in newest.parent.iterdir():
+        ending = _BACKUP_ENDING.fullmatch(each.name.removeprefix(name))
+        if each.name.startswith(name) and ending is not None and each != newest:
+            dated.append((ending[1], int(ending[2] or 0), each))
+    for *_, old in sorted(dated)[: 1 - BACKUPS_KEPT]:
+        old.unlink(missing_ok=True)
 
 
 def _put(path: Path, data: bytes, mode: int) -> None:
