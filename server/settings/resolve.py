@@ -305,10 +305,15 @@ def _issuer(config: Config, loopback_socket: bool, problems: list[SettingsProble
         return ""
     bare = f"{parts.scheme}://{parts.netloc}"
     if not sound or written.removesuffix("/") != bare:
+        excess = (
+            "is more than scheme and host in lower case"
+            if parts.scheme in ("http", "https")
+            else "does not begin with https:// or http://"
+        )
         problems.append(
             SettingsProblem(
                 key="issuer",
-                what=f'"{without_credentials(written)}" is more than scheme and host in lower case',
+                what=f'"{without_credentials(written)}" {excess}',
                 instead='e.g. "https://agent.example.org" (and a name of other letters as xn--…)',
             )
         )

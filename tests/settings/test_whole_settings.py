@@ -125,7 +125,7 @@ headers = { "X-Key" = "Bearer env:NOPE" }
 """
     assert problems(tmp_path, text, OSTIARY_PORT="many") == [
         "line 1, prot: is not a setting; write port",
-        'line 2, issuer: "ftp://x" is more than scheme and host in lower case; write e.g. "https://agent.example.org"'
+        'line 2, issuer: "ftp://x" does not begin with https:// or http://; write e.g. "https://agent.example.org"'
         " (and a name of other letters as xn--…)",
         "line 4, tls_certificate: and tls_key belong together; write both, or neither",
         'line 6, upstream[1].kind: is missing; write "oidc" or "github"',
