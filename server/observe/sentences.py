@@ -65,7 +65,7 @@ SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
         "payment.settled": "a payment of {amount} is settled",
         "payment.settled_after_refusal": "the payment {payment} has gone through after it was taken for refused: it is booked (ostiary ledger statement)",
         "payment.settled_without_row": "the payment {payment} has gone through, and nothing is kept of it any more: it was not booked",
-        "price.unheard": "without [payments] nobody is asked for what agents say that {tools} cost, and calls are free: {hint}",
+        "price.unheard": "without [payments] calls of {tools} are free, whatever their agents say that they cost: {hint}",
         "price.unpayable": "{reason}",
         "purchase.booked_late": "what a call of {tool} cost is booked now",
         "purchase.not_booked": "what a call cost could not be booked, and will not be",

@@ -150,6 +150,12 @@ def resolve_all(loaded: LoadedSettings) -> tuple[Resolved, list[SettingsProblem]
                 instead='where it is kept, "env:NAME" or "file:/path"',
             )
         )
+    elif config.registration_token and not config.registration_token.startswith(("env:", "file:")):
+        problems.append(
+            SettingsProblem(
+                key="registration_token", what="is no reference", instead='"env:NAME" or "file:/path"'
+            )
+        )
     _check_store(config, problems)
     _check_streams(config, loaded.servers, problems)
     _check_tls(config, problems)

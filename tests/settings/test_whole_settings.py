@@ -150,6 +150,7 @@ headers = { "X-Key" = "Bearer env:NOPE" }
         ("admin_port = 8420\n", ["line 1, admin_port: 8420 is what port has already"]),
         ('[[scope]]\nname = "a"\n' + '[[server]]\n[server.tools.x]\nscope = "a"\n[[server.agent]]\nkind = "demo"\n',
          ["line 1, scope[1].description: is missing"]),
+        ("[server.tools.x]\n[server.tools.x]\n", ["o.toml: cannot be read: [server.tools.x] is there twice: put both into one (at line 2, column 16)"]),
         ('store_dir = "x\n', ["o.toml: cannot be read: a text is not closed: a quote is missing at its end (at line 1, column 15)"]),
         ("[[server]\n", ["o.toml: cannot be read: Expected ']]' at the end of an array declaration (at line 1, column 9)"]),
     ],
