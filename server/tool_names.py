@@ -17,6 +17,17 @@ NAMED: Final = 10  # in one sentence
 _TAKEN: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}").fullmatch
 
 
+def not_offered(name: str, offered: Iterable[str]) -> str:
+    """Say that no agent offers this tool, and which one was meant or what there is."""
+    from difflib import get_close_matches
+
+    there = sorted(offered)
+    if near := get_close_matches(name, there, n=1):
+        return f"{name}, which no agent offers; did you mean {near[0]}?"
+    more = f" and {len(there) - NAMED} more" if len(there) > NAMED else ""
+    return f"{name}, which no agent offers; there is {', '.join(there[:NAMED]) or 'no tool'}{more}"
+
+
 def fault_in_name(name: str) -> str | None:
     """Say why hosts refuse this name; None: they take it."""
     if _TAKEN(name):

@@ -121,7 +121,8 @@ def _refused(made: ApiKeyNotMade, user: str | None, name: str) -> CommandRefused
     match made.reason:
         case "no_user":
             return CommandRefused(
-                f"there is no user {user or ''} whom a key could belong to", "ostiary users list"
+                f"there is no user {user or ''} whom a key could belong to",
+                "ostiary users list shows who has joined",
             )
         case "beyond_the_user":
             return CommandRefused(

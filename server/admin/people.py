@@ -342,7 +342,10 @@ def _done(outcome: User | GuestUnchanged, name: str, participle: str) -> User:
     if outcome.why == "unknown":
         raise _unknown(name)
     if outcome.why == "last owner":
-        raise CommandRefused(f"{name} is the only owner and cannot be {participle}")
+        raise CommandRefused(
+            f"{name} is the only owner and cannot be {participle}",
+            f"ostiary users reset {quote(name)} makes a link for a new passphrase, and ostiary revoke --user {quote(name)} ends logins",
+        )
     hint = {
         "locked": f"ostiary users unlock {quote(name)}",
         "disabled": f"ostiary users enable {quote(name)}",

@@ -40,6 +40,7 @@ from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.schema import BadTool, ToolSchema
 from server.mcp.skills import ListedSkill
 from server.mcp.uri_template import BadTemplate, UriTemplate
+from server.tool_names import not_offered
 
 T = TypeVar("T")
 
@@ -194,7 +195,7 @@ class Catalog:
         unknown = [] if rules is None else sorted(rules.tools.keys() - self._lists.named)
         if unknown and not self.awaits_more:
             raise CatalogError(
-                [f"the settings name the tool {name}, which no agent offers" for name in unknown]
+                [f"the settings name the tool {not_offered(name, self._lists.named)}" for name in unknown]
             )
         # Whether a feature is there at all does not hang on how long a list is: a client is told in its handshake, and not again.
         self.furnished: frozenset[str] = frozenset[str]().union(

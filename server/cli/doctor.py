@@ -64,7 +64,7 @@ def command(
         steps = examine(address, target.token_file(), further=further)
         try:
             async for step in steps:
-                report.add(step)
+                report.add(_of_this_machine(step, address) if url is None else step)
         finally:
             await steps.aclose()
 
@@ -78,6 +78,20 @@ def _what_it_sells() -> LookFurther:
     from server.cli.doctor_seller import seller_steps
 
     return seller_steps
+
+
+def _of_this_machine(step: CheckStep, address: str) -> CheckStep:
+    """Name the setting that says where this machine's own server is, where nobody can reach it there."""
+    from msgspec.structs import replace
+
+    from server.client.address import is_loopback
+
+    if step.name != "connection" or step.state != "failed" or is_loopback(address):
+        return step
+    named = (
+        "the address is what issuer says in the settings of this server: it must be the one that callers type"
+    )
+    return replace(step, hint=f"{step.hint}; {named}" if step.hint else named)
 
 
 class _Report:

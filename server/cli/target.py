@@ -6,7 +6,9 @@ import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import PurePath
 from shlex import quote
+from typing import Final
 
 from server.cli import terminal
 from server.client.access import Access
@@ -18,6 +20,9 @@ from server.client.rpc import RemoteEndpoint
 from server.client.seller import NamelessEntry
 from server.client.tokens import TokenFile, token_directory
 from server.client.wire import open_client
+
+# What `serve` takes in place of a URL.
+FILES: Final = frozenset({".py", ".json", ".3md", ".toml"})
 
 
 def address_of(typed: str) -> Address:
@@ -41,7 +46,9 @@ def logged_in_address(typed: str) -> Address:
 
 
 def _question(typed: str) -> None:
-    """A word that is nearly a name given here is taken for a host, and whoever mistyped it should know."""
+    """Tell whoever mistyped a name given here, or named a file, that it is taken for a host."""
+    if "://" not in typed and PurePath(typed).suffix.lower() in FILES:
+        terminal.say_hint(f"{typed} is taken for a host, not for a file: what is wanted here is a URL")
     names = places().all()
     if not typed.isidentifier() or typed in names:
         return

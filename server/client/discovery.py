@@ -160,7 +160,7 @@ def _no_challenge(url: str, answer: HttpAnswer) -> DiscoveryError:
     speaks_mcp = "jsonrpc" in (answer.json_object() or {}) or answer.media_type == "text/event-stream"
     if speaks_mcp and answer.status < 500 and answer.status != 403:
         return OpenServer(f"{url} needs no login", hint=f"ostiary tools {quote(url)}")
-    if answer.status == 404:
+    if answer.status in (404, 405) or 200 <= answer.status < 300:  # a page, perhaps; nothing in MCP
         return DiscoveryError(
             f"{host} speaks HTTP, and has no MCP server at {urlsplit(url).path}",
             hint="is its address right? Type the path as well, where it is another than /mcp",

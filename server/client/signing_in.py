@@ -237,7 +237,10 @@ async def _listen(
         return await loopback.listen(port), known
     except OSError as error:
         if wish.port or not port:
-            raise LoginError(f"port {port} of this machine cannot be listened on: {error.strerror}") from None
+            raise LoginError(
+                f"port {port} of this machine cannot be listened on: {error.strerror}",
+                hint="stop what listens there, or name the port of another redirect address: --port; without it, a free one is taken",
+            ) from None
     return await loopback.listen(), None
 
 

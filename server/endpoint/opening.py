@@ -49,7 +49,7 @@ from server.sessions.sessions import Sessions
 from server.sessions.subscriptions import MAX_OVERALL as MOST_SUBSCRIPTIONS
 from server.sessions.subscriptions import Subscriptions
 from server.settings.kept_out import KeptPaths
-from server.settings.money import PaymentsConfig
+from server.settings.money import PAYMENTS, PaymentsConfig
 from server.settings.rules import programs_of
 from server.settings.shapes import ServerConfig
 from server.store.jobs import Store
@@ -57,6 +57,7 @@ from server.store.keyfile import MasterKey
 from server.tasks.engine import Tasks
 from server.tasks.logins import Allowed, everybody
 from server.tasks.order import TaskOrder
+from server.tool_names import not_offered
 
 if TYPE_CHECKING:
     from server.backends.landlock import ForbiddenPaths
@@ -79,9 +80,12 @@ SUBKEY_ID: Final = 1
 
 # Agents that have one thing in common usually have many: the first few are enough to see what it is.
 MOST_DETAILS: Final = 5
-HINT: Final = "put it right in the agent, or in its [[server.agent]] where the settings have one"
+HINT: Final = (
+    "put it right in the agent, or where it is said: in its [[server.agent]], another setting or a flag"
+)
 INSTALL: Final = (
-    'install it there, as with pip; or name another interpreter by python = "…" of its [[server.agent]]'
+    "install it there, as with pip, or into a .venv beside the file; where the settings have its [[server.agent]],"
+    ' python = "…" names another interpreter'
 )
 
 _HOUR_MILLIS: Final = 3_600_000
@@ -483,7 +487,13 @@ async def open_endpoint(
     in_vain = _with_prices(catalog, offering.lineup.sources) if payments is None else []
     if in_vain:
         # Its author says what it costs, and nobody could pay that: it is free.
-        log.warning("price.unheard", server=settings.name, tools=in_vain[:MOST_DETAILS], count=len(in_vain))
+        log.warning(
+            "price.unheard",
+            server=settings.name,
+            tools=in_vain[:MOST_DETAILS],
+            count=len(in_vain),
+            hint=f"write {PAYMENTS} into ostiary.toml",
+        )
     compat, couriers = settings.compat, Crew(log)
     nursery.start_soon(couriers.run)
     endpoint = Endpoint(
@@ -632,12 +642,12 @@ def check_words(settings: ServerConfig, tools: Collection[str]) -> None:
         for word in unknown(text, groups=settings.groups.keys(), tools=tools)
     ]
     problems += [
-        f"{settings.name}: expose names {name}, which no agent offers"
+        f"{settings.name}: expose names {not_offered(name, tools)}"
         for name in settings.expose
         if name not in tools
     ]
     problems += [
-        f"{settings.name}: anonymous_tools names {name}, which no agent offers"
+        f"{settings.name}: anonymous_tools names {not_offered(name, tools)}"
         for name in settings.anonymous_tools
         if "*" not in name and name not in tools
     ]

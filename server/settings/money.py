@@ -23,6 +23,10 @@ TIMEOUT_SECONDS: Final = 300
 WORDS_CHARACTERS: Final = 200
 AMOUNT: Final = 'an amount like "$0.01"'
 PRICE: Final = '"$0.01", "free", "plan", or a table with asset and amount, with function, or with expression'
+# What it takes before anybody can pay.
+PAYMENTS: Final = (
+    '[payments] with pay_to = "0x…" and networks = ["base"], and [[payments.facilitator]] with its url'
+)
 KINDS: Final = ("user", "client", "api_key", "payer")
 
 _ADDRESS: Final = "^$|^0x[0-9a-fA-F]{40}$"

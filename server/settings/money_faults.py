@@ -12,6 +12,7 @@ from server.money.amounts import MOST, BadAmount, from_atomic, parse, parse_atom
 from server.settings.money import (
     FREE,
     KINDS,
+    PAYMENTS,
     PLAN_ONLY,
     PRICE,
     AssetConfig,
@@ -352,7 +353,7 @@ def unpayable(
     if payments is None:
         return [
             f"{where}, and without [payments] nobody can pay them: every call of a priced tool is refused. Write"
-            ' [payments] with pay_to = "0x…" and networks = ["base"], and [[payments.facilitator]] with its url',
+            f" {PAYMENTS}",
             *found,
         ]
     assets = accepted_assets(payments)

@@ -34,6 +34,7 @@ T = TypeVar("T")
 ENVIRONMENT_PREFIX: Final = "OSTIARY_"
 FILE_NAME: Final = "ostiary.toml"
 NOT_SETTINGS: Final = frozenset({"OSTIARY_CONFIG", "OSTIARY_CONFIG_HOME", "OSTIARY_DEBUG", "OSTIARY_PROGRAM"})
+_TWICE: Final = "Cannot declare ("  # how tomllib begins to say it
 CONFIG_BYTES: Final = 1024 * 1024  # a configuration written by people; more is a wrong file
 
 # kind of agent → where its settings struct lives; imported only when a file uses the kind
@@ -302,6 +303,10 @@ def _read_text(file: Path, problems: list[SettingsProblem]) -> str:
 def _toml_words(error: ValueError) -> str:
     """Return what is wrong as somebody sees it who has written the file."""
     said = str(error)
+    if said.startswith(_TWICE):
+        names, _, where = said.removeprefix(_TWICE).partition(") twice")
+        table = ".".join(name.strip(" '") for name in names.split(",") if name)
+        said = f"[{table}] is there twice: put both into one{where}"
     return said.replace("Illegal character '\\n'", "a text is not closed: a quote is missing at its end")
 
 

@@ -150,6 +150,12 @@ def resolve_all(loaded: LoadedSettings) -> tuple[Resolved, list[SettingsProblem]
                 instead='where it is kept, "env:NAME" or "file:/path"',
             )
         )
+    elif config.registration_token and not config.registration_token.startswith(("env:", "file:")):
+        problems.append(
+            SettingsProblem(
+                key="registration_token", what="is no reference", instead='"env:NAME" or "file:/path"'
+            )
+        )
     _check_store(config, problems)
     _check_streams(config, loaded.servers, problems)
     _check_tls(config, problems)
@@ -305,10 +311,15 @@ def _issuer(config: Config, loopback_socket: bool, problems: list[SettingsProble
         return ""
     bare = f"{parts.scheme}://{parts.netloc}"
     if not sound or written.removesuffix("/") != bare:
+        excess = (
+            "is more than scheme and host in lower case"
+            if parts.scheme in ("http", "https")
+            else "does not begin with https:// or http://"
+        )
         problems.append(
             SettingsProblem(
                 key="issuer",
-                what=f'"{without_credentials(written)}" is more than scheme and host in lower case',
+                what=f'"{without_credentials(written)}" {excess}',
                 instead='e.g. "https://agent.example.org" (and a name of other letters as xn--…)',
             )
         )

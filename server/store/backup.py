@@ -44,6 +44,7 @@ OPEN_BUSINESS: Final = (
 
 # Enough to go back on a restore that was a mistake; more would fill the disk.
 KEPT_ASIDE: Final = 3
+MADE_BY: Final = "`ostiary backup FILE` makes one; those that a server makes by itself are in backups/ of its data directory"
 _ASIDE: Final = "-before-restore-"
 
 _MAGIC: Final = b"SQLite format 3\0"
@@ -83,7 +84,7 @@ def fingerprint_of(copy: Path) -> str:
     except (sqlite3.Error, StoreError):
         row = None
     if row is None:
-        raise RestoreRefused(f"{copy} is no back-up of ostiary")
+        raise RestoreRefused(f"{copy} is no back-up of ostiary", hint=MADE_BY)
     return str(row[0])
 
 
@@ -182,7 +183,7 @@ def _bring_in(
         raise RestoreRefused(f"there is no file {copy}")
     with closing(connect_reader(copy)) as source:
         if source.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-            raise RestoreRefused(f"{copy} is no back-up of ostiary")
+            raise RestoreRefused(f"{copy} is no back-up of ostiary", hint=MADE_BY)
         copy_database(source, incoming)
     with closing(sqlite3.connect(incoming, isolation_level=None)) as connection:
         if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":

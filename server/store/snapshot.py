@@ -70,7 +70,10 @@ def copy_database(source: sqlite3.Connection, target: Path) -> None:
         raise BackupFailed(f"cannot copy the database to {target}: {translate(error)}") from error
     except OSError as error:
         raise BackupFailed(
-            f"cannot copy the database to {target}: {error.strerror}", hint=hint_for(error)
+            f"cannot copy the database to {target}: {error.strerror}",
+            hint=hint_for(error)
+            if target.parent.is_dir()
+            else f"make the folder {target.parent} first, or name a file elsewhere",
         ) from error
 
 

@@ -119,7 +119,10 @@ def test_what_is_no_back_up_or_belongs_to_another_key_is_left_alone(
 ) -> None:
     stop(server)
     (tmp_path / "junk").write_text("not a database")
-    assert "no back-up of ostiary" in ostiary(tmp_path, "restore", str(tmp_path / "junk")).stderr
+    nowhere = ostiary(tmp_path, "backup", str(tmp_path / "absent" / "copy.db"))
+    assert nowhere.returncode == 1 and f"the folder {tmp_path / 'absent'} first" in nowhere.stderr
+    junk = ostiary(tmp_path, "restore", str(tmp_path / "junk")).stderr
+    assert "no back-up of ostiary" in junk and "ostiary backup FILE" in junk
     assert "there is no file" in ostiary(tmp_path, "restore", str(tmp_path / "absent")).stderr
     assert ostiary(tmp_path, "backup", str(tmp_path / "copy.db")).returncode == 0
     (tmp_path / "data" / "master.key").unlink()

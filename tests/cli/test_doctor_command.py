@@ -72,6 +72,16 @@ async def test_a_data_directory_that_no_server_holds_is_told(shell: Terminal) ->
     assert SILENT in done.stdout
 
 
+async def test_where_this_machines_own_server_has_an_address_that_nobody_knows_its_setting_is_named(
+    shell: Terminal,
+) -> None:
+    data = str(shell.home / "data")
+    for arguments, named in (("--data-dir", data), True), (("https://ostiary.invalid/mcp",), False):
+        done = await shell.run("doctor", "--json", *arguments, OSTIARY_ISSUER="https://ostiary.invalid")
+        (step,) = [each for each in json.loads(done.stdout)["steps"] if each["step"] == "connection"]
+        assert (step["state"], "issuer" in step["hint"]) == ("failed", named)
+
+
 async def test_the_settings_of_a_server_that_runs_are_not_taken_for_those_found_here(
     shell: Terminal, nursery: trio.Nursery
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -174,6 +175,13 @@ async def test_a_name_that_is_nearly_one_given_here_is_asked_about(shell: Termin
     done = await shell.run("tools", "dor")
     assert done.stderr.startswith("hint: dor is taken for a host; did you mean door?\n")
     assert "did you mean" not in (await shell.run("tools", "door")).stderr
+
+
+@pytest.mark.parametrize("command", ["check", "tools", "login"])
+async def test_a_file_in_place_of_a_url_is_named_as_one(shell: Terminal, command: str) -> None:
+    done = await shell.run(command, "tools.json", HTTPS_PROXY="http://127.0.0.1:1")
+    assert done.code == 1
+    assert re.match(r"hint: tools\.json is .* not .* a file.* URL\n", done.stderr)
 
 
 async def test_a_port_that_another_ostiary_has_is_said_to_be_its(shell: Terminal) -> None:

@@ -158,7 +158,8 @@ async def test_a_python_file_is_served_without_any_settings_and_a_file_that_lies
         (("--port", "x"), 2, "port"),
         (("--prot", "1"), 2, "no such option"),
         (("--config", "two.toml", "--expose", "echo"), 2, "--expose is for one server"),
-        (("--expose", "ecko"), 1, "expose names ecko, which no agent offers"),
+        (("--expose", "ecko"), 1, "expose names ecko, which no agent offers; did you mean echo?"),
+        (("--expose", "zzz"), 1, "there is clock, countdown, echo"),
     ],
 )
 async def test_what_cannot_be_served_is_said_and_the_code_tells_misuse_from_failure(

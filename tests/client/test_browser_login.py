@@ -77,6 +77,17 @@ async def test_a_registered_port_that_is_taken_means_a_new_registration(
     assert login.client_id == "client-2"
 
 
+async def test_a_port_that_was_named_and_is_taken_is_said_with_a_way_out(
+    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+) -> None:
+    (taken,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with taken:
+        port = taken.socket.getsockname()[1]
+        with pytest.raises(LoginError, match=str(port)) as refused:
+            await log_in(foreign, file, client, Screen(), port=port)
+    assert "--port" in str(refused.value.hint)
+
+
 async def test_a_server_that_forgot_us_is_introduced_to_again_once(
     foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
 ) -> None:

@@ -74,6 +74,7 @@ async def _logins(book: Checkups, fake: FakeServer, file: TokenFile) -> None:
     await note("no login")
     await note("no metadata in its challenge", ("/mcp", as_json({}, 401, WWW_Authenticate="Bearer")))
     await note("a server that is broken", ("/mcp", Response(500)))
+    await note("a page", ("/mcp", Response(200, b"<html>")))
     await note("metadata that is broken", (PRM, Response(500)))
     await note("no metadata", (PRM, Response(404)), (PRM.removesuffix("/mcp"), Response(404)))
     await note("no authorization server", (ASM, Response(404)))

@@ -151,7 +151,7 @@ def test_a_price_in_an_agents_file_that_nobody_can_pay_is_warned_of_by_serve_and
             "no .*facilitator.* serves Base Sepolia.*price.unpayable",
             "serves Base Sepolia",
         ),
-        ("", "price.unheard", "without [payments]: main/look costs nothing"),
+        ("", "pay_to.*networks.*facilitator.*price.unheard", "without [payments]: main/look costs nothing"),
     ):
         (tmp_path / "ostiary.toml").write_text(payments + agent, "utf-8")
         with program.serving("--config", "ostiary.toml") as running:

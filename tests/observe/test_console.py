@@ -148,6 +148,18 @@ def test_every_sentence_has_only_braces_of_fields() -> None:
         assert form.format_map(dict.fromkeys(names, "x")), event
 
 
+def test_an_upstreams_want_is_said_once_with_the_command_that_mends_it() -> None:
+    for reason in "wants a login", "does not accept its login any more":
+        line = drawn("upstream.login_wanted", "warning", upstream="main[1]", reason=reason)
+        assert line.count("login") == reason.count("login") + 1
+        assert "ostiary upstream login main[1]" in line
+
+
+def test_a_price_that_nobody_is_asked_for_names_its_tools_and_the_way_out() -> None:
+    line = drawn("price.unheard", "warning", server="main", tools=["look"], count=1, hint="the way out")
+    assert "look" in line and "the way out" in line and "unheard" not in line
+
+
 def test_pages_are_told_of_only_at_debug_and_ids_only_when_asked_for() -> None:
     for level, seen in (("info", False), ("debug", True)):
         out = io.StringIO()

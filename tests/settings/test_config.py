@@ -240,6 +240,8 @@ def test_registration_with_a_token_needs_one_by_reference() -> None:
     (problem,) = resolve_problems(registration="token")
     assert problem.startswith("registration_token:")
     assert "env:NAME" in problem
+    (clear,) = resolve_problems(registration="token", registration_token="hunter2")
+    assert clear.startswith("registration_token:") and "env:NAME" in clear and "hunter2" not in clear
     for flags in ({"registration": "token", "registration_token": "env:X"}, {"registration": "off"}):
         assert resolve(loaded(**flags)).config.registration == flags["registration"]
 

@@ -51,6 +51,7 @@ REFUSED: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
         ('security_contact = ["security@a.example", "http://a.example", "mailto:a@b c", "tel:5"]',
          "security_contact security_contact security_contact security_contact"),
         ('issuer = "https://a/path"', "issuer"),
+        ('issuer = "agent.example.org"', "issuer"),
         ('issuer = "https://me:pw@a.example"', "issuer"),
         ('issuer = "https://a.example:443"', "issuer"),
         ('auth = "none"\ntrusted_proxies = ["127.0.0.1"]', "auth"),

@@ -211,7 +211,7 @@ headers = { "X-Key" = "Bearer env:NOPE" }
 """
     assert problems(tmp_path, text, OSTIARY_PORT="many") == [
         "line 1, prot: is not a setting; write port",
-        'line 2, issuer: "ftp://x" is more than scheme and host in lower case; write e.g. "https://agent.example.org"'
+        'line 2, issuer: "ftp://x" does not begin with https:// or http://; write e.g. "https://agent.example.org"'
         " (and a name of other letters as xn--…)",
         "line 4, tls_certificate: and tls_key belong together; write both, or neither",
         'line 6, upstream[1].kind: is missing; write "oidc" or "github"',
@@ -236,6 +236,7 @@ headers = { "X-Key" = "Bearer env:NOPE" }
         ("admin_port = 8420\n", ["line 1, admin_port: 8420 is what port has already"]),
         ('[[scope]]\nname = "a"\n' + '[[server]]\n[server.tools.x]\nscope = "a"\n[[server.agent]]\nkind = "demo"\n',
          ["line 1, scope[1].description: is missing"]),
+        ("[server.tools.x]\n[server.tools.x]\n", ["o.toml: cannot be read: [server.tools.x] is there twice: put both into one (at line 2, column 16)"]),
         ('store_dir = "x\n', ["o.toml: cannot be read: a text is not closed: a quote is missing at its end (at line 1, column 15)"]),
         ("[[server]\n", ["o.toml: cannot be read: Expected ']]' at the end of an array declaration (at line 1, column 9)"]),
     ],
