@@ -18,8 +18,8 @@ ROOT = Path(__file__).parent.parent
 
 HTTP_FRAMEWORKS = frozenset({"quart", "quart_trio", "hypercorn"})
 
-# Which packages of server/ each may import, from below. `loads.py`, `own_files.py`, `paths.py`, `private_file.py`, `sealing.py`, `surrogates.py`, `tool_names.py` and
-# the version are everybody's.
+# Which packages of server/ each may import, from below. `loads.py`, `own_files.py`, `paths.py`, `private_file.py`, `sealing.py`, `shortened.py`, `surrogates.py`,
+# `tool_names.py` and the version are everybody's.
 FLOORS: dict[str, frozenset[str]] = {
     "mcp": frozenset(),  # values and tables
     "observe": frozenset(),

@@ -23,9 +23,9 @@ from server.limits.turns import TURN_SECONDS, NoTurn, Turns
 from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
 from server.outgoing.failures import DeadlinePassed, FetchFailed, NotConnected
-from server.outgoing.fetch import Fetcher, UpstreamAnswer, header_line, url_problem
-from server.settings.secret import Secret, SecretUnreadable, read_secret
-from server.shortened import short_name
+from server.outgoing.fetch import Fetcher, UpstreamAnswer, header_line
+from server.settings.headers import header_problems, is_sendable
+from server.settings.secret import Secret, SecretUnreadable
 
 if TYPE_CHECKING:
     from server.paying.payer import PaidCall, Payer
@@ -80,46 +80,6 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 def endpoint_problems(config: EndpointConfig) -> list[tuple[str, str]]:
     """What types cannot say about these settings: (key, what is wrong and what to write). Holds no header value."""
     return header_problems(config.headers) + pay_problems(config.pay)
-
-
-def header_problems(headers: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The same of headers, as `read_headers` reads them."""
-    found: list[tuple[str, str]] = []
-    if len(headers) > 32:
-        found.append(("headers", "has more than 32 entries"))
-    seen: set[str] = set()
-    for name, value in headers.items():
-        if not HEADER_NAME.fullmatch(name):
-            found.append(("headers", f"{short_name(name)!r} is not a header name"))
-        elif name.lower() in OWN_HEADERS:
-            found.append((f"headers.{name}", "is set by the server itself; leave it out"))
-        elif name.lower() in seen:
-            found.append((f"headers.{name}", "is there twice"))
-        elif not _sendable(value):
-            found.append((f"headers.{name}", "must be plain ASCII text, env:NAME or file:/path"))
-        seen.add(name.lower())
-    return found
-
-
-def address_problem(key: str, url: str) -> list[tuple[str, str]]:
-    problem = url_problem(url)
-    return [(key, f"{problem}; write e.g. https://agent.example.org/chat")] if problem else []
-
-
-def read_headers(written: Mapping[str, str]) -> dict[str, Secret]:
-    """Header values with references read: `env:NAME`, `file:/path`, and "Bearer env:NAME".
-
-    Raises `SecretUnreadable`. What is written out is kept secret all the same."""
-    found: dict[str, Secret] = {}
-    for name, value in written.items():
-        scheme, space, last = value.rpartition(" ")
-        if REFERENCE.fullmatch(value):
-            found[name] = read_secret(value)
-        elif space and REFERENCE.fullmatch(last):
-            found[name] = Secret(f"{scheme} {read_secret(last).reveal()}")
-        else:
-            found[name] = Secret(value)
-    return found
 
 
 class AgentEndpoint:

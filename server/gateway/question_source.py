@@ -21,9 +21,8 @@ from server.observe.log import Logger
 from server.observe.visible import clean
 from server.shortened import short_name
 
-# Of who asks, and of a host that is named in the log.
+# Of who asks.
 SOURCE_CHARACTERS: Final = 400
-HOST_CHARACTERS: Final = 100
 _CUT: Final = "…"
 
 
@@ -89,9 +88,9 @@ class QuestionSource:
         kept = parts.scheme == "https" or (own and self._plain) or is_loopback(url)
         if not kept or not (own or host in self._listed):
             raise self._refusal(
-                f"wants a page of another host opened ({host[:HOST_CHARACTERS]}), which nobody is asked: the owner of this server can allow it"
+                f"wants a page of another host opened ({short_name(host)}), which nobody is asked: the owner of this server can allow it"
                 " with question_hosts",
-                host=host[:HOST_CHARACTERS],
+                host=short_name(host),
             )
         return parts.netloc
 

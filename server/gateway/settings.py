@@ -15,6 +15,7 @@ from server.backends.wallet import PayConfig, pay_problems
 from server.gateway.carried import TRACE_CONTEXT, meta_problems
 from server.gateway.identity import NO_OAUTH, IdentityKind, UpstreamOAuth, identity_problems
 from server.outgoing.fetch import url_problem
+from server.settings.headers import header_problems
 from server.shortened import short_name
 
 # Said by us in every message, or about the connection itself.
@@ -135,14 +136,14 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def what(self) -> str:
         """What its owner knows it by; holds nothing secret."""
-        return self.id or self.where
+        return self.id or self.place
 
     @property
-    def where(self) -> str:
+    def place(self) -> str:
         """Its program, or its address without what may be secret."""
         if self.command:
-            return self.command[0].rpartition("/")[2][:100]
-        return self.tcp or self.url.partition("?")[0][:200]
+            return short_name(self.command[0].rpartition("/")[2])
+        return self.tcp or self.url.partition("?")[0][:NAME_CHARACTERS]
 
 
 def problems(config: McpConfig) -> list[tuple[str, str]]:
@@ -213,20 +214,7 @@ def _mark_up_problems(config: McpConfig) -> list[tuple[str, str]]:
 
 
 def _header_problems(config: McpConfig) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
-    if len(config.headers) > HEADERS:
-        found.append(("headers", f"has more than {HEADERS} entries"))
-    seen = {"authorization"} if config.token else set[str]()
-    for name, value in config.headers.items():
-        if not HEADER_NAME.fullmatch(name):
-            found.append(("headers", f"{short_name(name)!r} is not a header name"))
-        elif name.lower() in OWN_HEADERS:
-            found.append((f"headers.{name}", "is set by the server itself; leave it out"))
-        elif name.lower() in seen:
-            found.append((f"headers.{name}", "is there twice"))
-        elif not sendable(value):
-            found.append((f"headers.{name}", "must be plain ASCII text, env:NAME or file:/path"))
-        seen.add(name.lower())
+    found = header_problems(config.headers, OWN_HEADERS, {"authorization"} if config.token else frozenset())
     if config.token and not config.token.startswith(("env:", "file:")):
         found.append(("token", "is not a reference; write env:NAME or file:/path"))
     return found

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from server.outgoing.fetch import url_problem
+from server.settings.headers import OWN_HEADERS, REFERENCE, header_problems
 from server.shortened import short_name
 
 REMOTE: Final = re.compile(r"https?://")
@@ -117,11 +118,5 @@ def problems(config: OpenApiConfig) -> list[tuple[str, str]]:
             )
         if not isinstance(value, str) and (problem := url_problem(value.token_url)):
             found.append((f"credentials.{short_name(name)}.token_url", problem))
-    for name, value in config.headers.items():
-        if not HEADER_NAME.fullmatch(name):
-            found.append(("headers", f"{short_name(name)!r} is not a header name"))
-        elif name.lower() in OWN_HEADERS | {"cookie"}:
-            found.append((f"headers.{name}", "is set by the server itself; leave it out"))
-        elif not value or not value.isascii() or not value.isprintable() or value != value.strip():
-            found.append((f"headers.{name}", "must be plain ASCII text, env:NAME or file:/path"))
+    found += header_problems(config.headers, OWN_HEADERS | {"cookie"})
     return found

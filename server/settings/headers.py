@@ -8,6 +8,7 @@ from typing import Final
 
 from server.outgoing.fetch import url_problem
 from server.settings.secret import Secret, read_secret
+from server.shortened import short_name
 
 HEADERS: Final = 32
 HEADER_CHARACTERS: Final = 8 * 1024  # what common servers accept in one line
@@ -34,7 +35,7 @@ def header_problems(
     seen = set(taken)
     for name, value in headers.items():
         if not HEADER_NAME.fullmatch(name):
-            found.append(("headers", f"{name[:64]!r} is not a header name"))
+            found.append(("headers", f"{short_name(name)!r} is not a header name"))
         elif name.lower() in own:
             found.append((f"headers.{name}", "is set by the server itself; leave it out"))
         elif name.lower() in seen:

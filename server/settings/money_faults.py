@@ -170,9 +170,9 @@ def _tool_names(named: Mapping[str, object], where: str, servers: Set[str] | Non
     for name in named:
         server, slash, _ = name.partition("/")
         if _TOOLS.fullmatch(name) is None:
-            yield f"{where}.{name[:60]}", "is no tool", '"search", "main/search", "main/*" or "*"'
+            yield f"{where}.{short_name(name)}", "is no tool", '"search", "main/search", "main/*" or "*"'
         elif slash and servers is not None and server not in servers:
-            yield f"{where}.{name[:60]}", f'there is no server "{server}"', "one of this file"
+            yield f"{where}.{short_name(name)}", f'there is no server "{server}"', "one of this file"
 
 
 # ── payments ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -275,7 +275,7 @@ def _served_faults(named: Sequence[str], where: str, served: Set[str] | None) ->
     for name in named:
         network = network_named(name)
         if network is None:
-            yield where, f'"{name[:60]}" is no network that is known here', _known()
+            yield where, f'"{short_name(name)}" is no network that is known here', _known()
         elif served is not None and network.caip2 not in served:
             yield where, f'"{name}" is not accepted', "a network of payments.networks or [[payments.asset]]"
 

@@ -19,6 +19,7 @@ import trio
 from auth.values.model import Millis, Principal
 from server.money.amounts import ONE, Micros
 from server.observe.log import Logger
+from server.paying.outlays import GivenReceipt, Outlay
 from server.shortened import short_reason
 from server.store.arrears import Arrears, Job
 from server.store.jobs import Store, StoreError

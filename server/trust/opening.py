@@ -136,7 +136,7 @@ def open_upstream(
     desk.enter(
         KnownUpstream(
             key=key,
-            what=config.where,
+            what=config.place,
             url=config.url,
             identity=called,
             guard=guard,

@@ -10,6 +10,7 @@ import pytest
 from server.gateway.credentials import StaticCredential
 from server.gateway.settings import NAME_CHARACTERS, McpConfig, problems
 from server.settings.secret import Secret, SecretUnreadable
+from server.shortened import short_name
 
 AT = "https://a.example/mcp"
 PAYS = {
@@ -122,8 +123,7 @@ LONG = "x" * NAME_CHARACTERS
         ({"url": f"{AT}/{LONG}"}, "http", f"{AT}/{LONG}"[:NAME_CHARACTERS]),
         ({"tcp": "a:1"}, "tcp", "a:1"),
         ({"command": ["/opt/x/server", "y"]}, "stdio", "server"),
-        ({"command": [f"/opt/{LONG}"]}, "stdio", LONG),
-        ({"command": [f"/opt/{LONG}x"]}, "stdio", LONG),
+        ({"command": [f"/opt/{LONG}"]}, "stdio", short_name(LONG)),
     ],
 )
 def test_its_owner_knows_it_by_its_name_or_by_how_it_is_reached(

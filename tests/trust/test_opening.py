@@ -193,6 +193,6 @@ def test_only_upstreams_have_a_place_by_which_they_are_known() -> None:
     ],
 )
 def test_an_upstream_is_known_by_its_id_or_by_where_it_is(settings: dict[str, Any], where: str) -> None:
-    assert (config(**settings).where, config(**settings).what) == (where, where)
+    assert (config(**settings).place, config(**settings).what) == (where, where)
     named = config(**settings, id="mail")
-    assert (named.where, named.what) == (where, "mail")
+    assert (named.place, named.what) == (where, "mail")
