@@ -104,7 +104,7 @@ async def test_a_server_without_a_login_may_answer_a_get_with_an_endless_stream(
         (Response(307, headers={"location": "https://elsewhere.example/mcp"}), "redirects"),
         (Response(403), "by this name"),
         (Response(500, b"oops"), "status 500"),
-        (Response(200, b"<html>a site</html>"), "status 200 where a login challenge"),
+        (Response(200, b"<html>a site</html>"), "no MCP server at /mcp"),
     ],
 )
 async def test_an_answer_that_is_no_challenge_is_explained(
