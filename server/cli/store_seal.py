@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
@@ -163,4 +164,4 @@ def _tell(rows: UnsealedRows, *, is_done: bool) -> None:
     terminal.out(f"not sealed: {summary}")
     if rows.counts:
         terminal.say("nothing was changed; whatever is sealed lets somebody in")
-    terminal.say_hint(f"if all of that is right: ostiary store seal --yes {rows.digest}")
+    terminal.say_hint(f"if all of that is right: ostiary store seal --yes {quote(rows.digest)}")
