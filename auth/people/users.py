@@ -28,6 +28,7 @@ from auth.values.requester import Requester
 PASSPHRASE_CHARACTERS: Final = 12
 PASSPHRASE_BYTES: Final = 1_024  # hashing time must not depend on a megabyte that somebody pasted
 NAME_CHARACTERS: Final = 64
+NAME_TYPED: Final = 4 * NAME_CHARACTERS  # before it is brought into its one form
 OWNERS: Final = 100  # that are looked at, where somebody made many
 DIFFER: Final = "The two passphrases differ. Type both again."  # a new one, typed twice
 
@@ -105,7 +106,7 @@ class UnfitEntry(msgspec.Struct, frozen=True):
 
 def fit_name(typed: str) -> str | UnfitEntry:
     """The name in the one form in which it is stored and compared."""
-    name = unicodedata.normalize("NFKC", typed[: NAME_CHARACTERS * 4]).strip().casefold()
+    name = unicodedata.normalize("NFKC", typed[:NAME_TYPED]).strip().casefold()
     if not name:
         return UnfitEntry("Choose a name.")
     if len(name) > NAME_CHARACTERS:

@@ -29,7 +29,7 @@ OWN_HEADERS: Final = frozenset(
 TCP: Final = re.compile(r"(?:[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[1-9][0-9]{0,4}")
 TOOL: Final = re.compile(r"!?[A-Za-z0-9_./*?-]{1,128}")
 HOST: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|[0-9a-f]*:[0-9a-f:.]{1,45}")
-NAME_CHARACTERS: Final = 200  # of what its owner knows it by
+ADDRESS_CHARACTERS: Final = 200  # of one that its owner is shown
 NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 QuestionKind = Literal["elicitation", "sampling", "roots"]
@@ -143,7 +143,7 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """Its program, or its address without what may be secret."""
         if self.command:
             return short_name(self.command[0].rpartition("/")[2])
-        return self.tcp or self.url.partition("?")[0][:NAME_CHARACTERS]
+        return self.tcp or self.url.partition("?")[0][:ADDRESS_CHARACTERS]
 
 
 def problems(config: McpConfig) -> list[tuple[str, str]]:

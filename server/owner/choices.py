@@ -174,4 +174,4 @@ def _reach(names: Collection[str]) -> frozenset[str]:
 
 
 def _digest(names: Collection[str]) -> str:
-    return hashlib.sha256(" ".join(sorted(names)).encode()).hexdigest()[:24]
+    return hashlib.sha256(" ".join(sorted(names)).encode()).hexdigest()

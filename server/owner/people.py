@@ -136,7 +136,7 @@ class PeoplePages:
         if not visit.shows(PURPOSE):
             return visit.stale_form()
         read = terms.read(visit, self.parts.site.scopes, tuple(self.servers().values()))
-        typed, wait = visit.form.get("name", ""), visit.form.get("wait", USUAL_WAIT)
+        typed, wait = visit.form.get("name", "")[: users.NAME_TYPED], visit.form.get("wait", USUAL_WAIT)
         problems, fit = dict(read.problems), users.fit_name(typed)
         name = "" if isinstance(fit, UnfitEntry) else fit
         if isinstance(fit, UnfitEntry):

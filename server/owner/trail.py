@@ -38,6 +38,8 @@ VERIFY: Final = f"{AUDIT}/verify"
 PURPOSE: Final = "owner audit"
 SHOWN: Final = 50
 STRETCHES: Final = 10  # of the table, for one page
+WHO_CHARACTERS: Final = 200
+DAY_CHARACTERS: Final = 20
 # Of the check, for one page: each answer has gone through some 20 000 rows.
 ANSWERS: Final = 20
 AGAIN: Final = MINUTE
@@ -69,11 +71,11 @@ class _Asked:
     def of(cls, visit: PageVisit) -> _Asked:
         kind, outcome = visit.query("kind"), visit.query("outcome")
         return cls(
-            who=visit.query("who").strip(),
+            who=visit.query("who").strip()[:WHO_CHARACTERS],
             kind=kind if kind in KINDS else "",
             outcome=outcome if outcome in ("ok", "refused") else "",
-            since=visit.query("since"),
-            until=visit.query("until"),
+            since=visit.query("since")[:DAY_CHARACTERS],
+            until=visit.query("until")[:DAY_CHARACTERS],
         )
 
     def address(self, at: int | None = None) -> str:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from server.gateway.credentials import StaticCredential
-from server.gateway.settings import NAME_CHARACTERS, McpConfig, problems
+from server.gateway.settings import ADDRESS_CHARACTERS, McpConfig, problems
 from server.settings.secret import Secret, SecretUnreadable
 from server.shortened import short_name
 
@@ -112,7 +112,7 @@ def test_a_credential_that_cannot_be_sent_is_refused_without_being_shown(value: 
         StaticCredential({"X-Key": Secret(value)})
 
 
-LONG = "x" * NAME_CHARACTERS
+LONG = "x" * ADDRESS_CHARACTERS
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ LONG = "x" * NAME_CHARACTERS
     [
         ({"url": AT, "id": "mine"}, "http", "mine"),
         ({"url": f"{AT}?key=swordfish"}, "http", AT),
-        ({"url": f"{AT}/{LONG}"}, "http", f"{AT}/{LONG}"[:NAME_CHARACTERS]),
+        ({"url": f"{AT}/{LONG}"}, "http", f"{AT}/{LONG}"[:ADDRESS_CHARACTERS]),
         ({"tcp": "a:1"}, "tcp", "a:1"),
         ({"command": ["/opt/x/server", "y"]}, "stdio", "server"),
         ({"command": [f"/opt/{LONG}"]}, "stdio", short_name(LONG)),

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from auth.people import guests
+from auth.people import guests, users
 from tests.auth.browser_fakes import PASSPHRASE, Browser, House, header, live_sessions, location
 from tests.auth.people_fakes import household, invited, let_in, revoked
 
@@ -253,6 +253,13 @@ async def test_what_is_wrong_with_an_invitation_is_said_at_its_field_and_what_wa
     assert f'value="{left["until"]}"' in browser.text
     assert all(row["name"] != "eve" for row in house.rows("users"))
     assert house.rows("one_time_links") == []
+
+
+async def test_a_name_that_is_too_long_is_shown_again_no_longer_than_it_is_read() -> None:
+    browser = await owner(household(), NEW)
+    page = await browser.submit(NEW, {"name": "n" * 1000, "may": "change"})
+    assert page.status == 400
+    assert max(map(len, re.findall("n{5,}", browser.text))) == users.NAME_TYPED
 
 
 @pytest.mark.parametrize(("wait", "days"), [("1", 1), ("30", 30), ("2", 3), ("x", 3)])

@@ -15,6 +15,7 @@ import trio
 from auth import audit, audit_pages
 from auth.audit_words import EVENTS, KINDS, words_of
 from server.admin.audit import AuditAdmin
+from server.owner.trail import DAY_CHARACTERS, WHO_CHARACTERS
 from tests.auth.browser_fakes import Browser, House
 from tests.auth.people_fakes import household
 from tests.auth.routed_pages import AUDIT_KEY
@@ -73,6 +74,13 @@ async def test_rows_come_by_person_kind_outcome_and_day() -> None:
         assert events(browser) == found, query
     await browser.get(f"{AUDIT}?since=soon&who=bob")
     assert "soon was left out" in browser.words and len(events(browser)) == 2
+
+
+async def test_what_is_looked_for_is_shown_again_no_longer_than_it_can_be() -> None:
+    browser = await owner(household())
+    await browser.get(f"{AUDIT}?who={'w' * 1000}&since={'s' * 1000}&until={'u' * 1000}")
+    longest = [max(map(len, re.findall(f"{letter}{{5,}}", browser.text))) for letter in "wsu"]
+    assert longest == [WHO_CHARACTERS, DAY_CHARACTERS, DAY_CHARACTERS]
 
 
 def _day(at: int) -> str:

@@ -25,7 +25,12 @@ def interrupted(db: StoreDb, *, paid: bool, answer: bytes | None = None) -> Char
     db.execute("DELETE FROM charges")
     charges.insert(db, CHARGE)
     db.execute("UPDATE charges SET paid = ?", int(paid))
-    claims.interrupt(
+    cut_off(db, answer)
+    return charges.standing(db, "key", NOW + 50)
+
+
+def cut_off(db: StoreDb, answer: bytes | None = None) -> int | None:
+    return claims.interrupt(
         db,
         charge_id="chg_1",
         owner="boot",
@@ -35,7 +40,6 @@ def interrupted(db: StoreDb, *, paid: bool, answer: bytes | None = None) -> Char
         expires_at=NOW + 100,
         answer=answer,
     )
-    return charges.standing(db, "key", NOW + 50)
 
 
 async def test_one_that_was_not_paid_makes_room_like_an_answer(store: AnyStore) -> None:
@@ -62,15 +66,7 @@ async def test_how_often_it_can_be_made_again_is_told_of_one_that_was_paid(
     def job(db: StoreDb) -> int | None:
         deposit(db, ANN, 1_000, "pay_1")
         charges.insert(db, replace(CHARGE, paid=paid, retries_left=tries))
-        return claims.interrupt(
-            db,
-            charge_id="chg_1",
-            owner="boot",
-            call_id="call_1",
-            payment_id=None,
-            now=NOW,
-            expires_at=NOW + 100,
-        )
+        return cut_off(db)
 
     assert await store.write(job) == left
 

@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from server.client.errors import ClientError
+from server.own_files import make_directory
 
 # Some of them keep their whole history in there.
 MAX_FILE: Final = 64 * 1024 * 1024
@@ -123,7 +124,7 @@ def _kept(found: Found, data: bytes) -> Path:
     folder, name = found.real.parent, found.real.name
     if found.backups is not None:
         folder = found.backups
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(folder)
         # Many projects have a file of that name.
         name += "-" + hashlib.sha256(os.fsencode(found.real)).hexdigest()[:8]
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
