@@ -285,6 +285,9 @@ class Collided(StoreBusy):
         super().__init__("others are writing the same at this moment")
 
 
+CANNOT_BE_REACHED: Final = "the database cannot be reached"
+
+
 class StoreUnreachable(StoreUnavailable):
     """There is no connection to the database server, or it was lost before anything was committed."""
 

@@ -18,8 +18,7 @@ from server.store.change_feed import (
     News,
     running_seconds,
 )
-from server.store.jobs import Change, ChangeInDoubt, OnTrust, StoreUnreachable
-from server.store.postgres_wire import CANNOT_BE_REACHED
+from server.store.jobs import CANNOT_BE_REACHED, Change, ChangeInDoubt, OnTrust, StoreUnreachable
 
 MAY_BE_REPLACED: Final = (
     "the database commits nothing: the standby that it waits for does not answer, or has taken its place"

@@ -18,6 +18,7 @@ from psycopg.errors import LockNotAvailable
 
 from server.store.engine import Begun, StoreEngine
 from server.store.jobs import (
+    CANNOT_BE_REACHED,
     CannotOpen,
     Collided,
     StoreError,
@@ -30,7 +31,6 @@ from server.store.postgres_transaction import BEGIN_READ, BEGIN_WRITE, COMMIT_TE
 from server.store.postgres_trips import PostgresTrips
 from server.store.postgres_values import adapters
 from server.store.postgres_wire import (
-    CANNOT_BE_REACHED,
     GRACE_SECONDS,
     Outage,
     ServerSilent,

@@ -71,8 +71,6 @@ _LONGEST_EAGER_PAUSE_SECONDS: Final = 0.3
 # So many tries hang somewhere without an end, and no more are begun.
 _MOST_HANGING: Final = 4
 
-CANNOT_BE_REACHED: Final = "the database cannot be reached"
-
 _WAKE_SECONDS: Final = 0.1
 _PORT: Final = "5432"
 
