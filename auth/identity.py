@@ -1,5 +1,5 @@
 """`Identity`, the one object through which the server talks to all of this: OAuth's endpoints and documents, the check of a
-token, what to forget when something changed. The door to the pages of people is entry.py; what an endpoint does is in endpoints.py.
+token, what to forget when something changed. The door to the pages of people is auth/pages/page_admission.py; what an endpoint does is in auth/endpoints/endpoint_table.py.
 """
 
 from __future__ import annotations
@@ -10,31 +10,34 @@ from functools import cache, partial
 from types import MappingProxyType
 from typing import Final
 
-from auth import audit, endpoints, metadata, posted, replies, setup
-from auth.clients.documents import NO_DOCUMENTS, Documents, FetchDocument
-from auth.keys import ring as keys
-from auth.keys.ring import Keys
-from auth.parts import NO_HASHING, Hashing, Parts
-from auth.tokens import dpop, live
-from auth.tokens.challenge import BearerRefusal
-from auth.tokens.credentials import AcceptedCredentials, CredentialCheck
-from auth.tokens.key_ring import ApiKeyRing
-from auth.tokens.live import LiveLogins, StoredChange
-from auth.tokens.presentation import Presentation
-from auth.tokens.proof_claims import ProofClaims
-from auth.tokens.verify import TokenVerifier
-from auth.upstream import provider as upstream_provider
-from auth.upstream.provider import Upstreams
+from auth.administration import store_preparation
+from auth.audit import audit_trail
+from auth.client_authentication import dpop_proofs
+from auth.clients.client_identifier_urls import NO_DOCUMENTS, Documents, FetchDocument
+from auth.context.identity_parts import NO_HASHING, Hashing, Parts
+from auth.endpoints import endpoint_table, json_replies, posted_forms, server_metadata
+from auth.keys import signing_keys as keys
+from auth.keys.signing_keys import Keys
+from auth.providers import provider_requests as upstream_provider
+from auth.providers.provider_requests import Upstreams
+from auth.tokens import live_logins
+from auth.tokens.accepted_credentials import AcceptedCredentials, CredentialCheck
+from auth.tokens.access_token_verifier import TokenVerifier
+from auth.tokens.api_key_ring import ApiKeyRing
+from auth.tokens.dpop_replays import ProofClaims
+from auth.tokens.live_logins import LiveLogins, StoredChange
+from auth.tokens.presented_credentials import Presentation
+from auth.tokens.www_authenticate import BearerRefusal
 from auth.values.cashier import Cashier
-from auth.values.connections import Connections
-from auth.values.db import JobStore
-from auth.values.encode import json_bytes
-from auth.values.model import Millis, Principal
-from auth.values.offerings import Offerings
-from auth.values.paths import DID_DOCUMENT, JWKS, KEY_DOCUMENTS
-from auth.values.policy import Policy
-from auth.values.site import Site
-from auth.values.wire import WireReply, WireRequest
+from auth.values.compact_json import json_bytes
+from auth.values.connected_accounts import Connections
+from auth.values.database import JobStore
+from auth.values.endpoint_paths import DID_DOCUMENT, JWKS, KEY_DOCUMENTS
+from auth.values.http_messages import WireReply, WireRequest
+from auth.values.identity_model import Millis, Principal
+from auth.values.issuer_and_resources import Site
+from auth.values.limits_and_lifetimes import Policy
+from auth.values.offered_servers import Offerings
 
 READ: Final = ("GET", "HEAD", "OPTIONS")
 
@@ -42,7 +45,7 @@ READ: Final = ("GET", "HEAD", "OPTIONS")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Identity:
     """The parts, what is known of logins and keys in memory, and what the server may ask of them. Built by `found` once per
-    process; see `server/program/services.py`."""
+    process; see `server/run/services.py`."""
 
     parts: Parts
     live: LiveLogins
@@ -56,28 +59,36 @@ class Identity:
         Raises only what the store raises (full, closing).
         """
         parts = self.parts
-        endpoint = endpoints.FORMS.get(request.path)
+        endpoint = endpoint_table.FORMS.get(request.path)
         if endpoint is not None:
-            return await posted.answer(parts, endpoint, request)
-        special = endpoints.special_of(request.path)
+            return await posted_forms.answer(parts, endpoint, request)
+        special = endpoint_table.special_of(request.path)
         if special is not None:
             return await special(parts, request)
-        published = metadata.document(parts.site, parts.policy, request.path, request.origin, self._title)
+        published = server_metadata.document(
+            parts.site, parts.policy, request.path, request.origin, self._title
+        )
         is_keys = request.path in KEY_DOCUMENTS
-        if published is None and not is_keys and not metadata.is_probe(parts.site, request.path):
+        if published is None and not is_keys and not server_metadata.is_probe(parts.site, request.path):
             return None
         if request.method == "OPTIONS":
-            return replies.preflight(READ)
+            return json_replies.preflight(READ)
         if request.method not in READ:
-            return replies.wrong_method(READ)
+            return json_replies.wrong_method(READ)
         if is_keys:
             await parts.reload_keys()
             if request.path == JWKS:
-                return replies.document(request, parts.keys.ring.jwks(parts.clock()))
+                return json_replies.document(request, parts.keys.ring.jwks(parts.clock()))
             if request.path == DID_DOCUMENT:
-                return replies.document(request, keys.did_document(parts.keys.receipts, parts.site.issuer))
-            return replies.document(request, parts.keys.receipts)
-        return replies.not_found() if published is None else replies.document(request, json_bytes(published))
+                return json_replies.document(
+                    request, keys.did_document(parts.keys.receipts, parts.site.issuer)
+                )
+            return json_replies.document(request, parts.keys.receipts)
+        return (
+            json_replies.not_found()
+            if published is None
+            else json_replies.document(request, json_bytes(published))
+        )
 
     def _title(self, server: str) -> str:
         offerings = self.parts.offerings
@@ -104,7 +115,9 @@ class Identity:
         self.parts.keys.changed()
         self.parts.keys.shared = self.key_ring.shared = True
         store = self.parts.store
-        self.verifier.proof_claims = ProofClaims(lambda proof: store.write(partial(dpop.use_up, proof=proof)))
+        self.verifier.proof_claims = ProofClaims(
+            lambda proof: store.write(partial(dpop_proofs.use_up, proof=proof))
+        )
 
     def trust(self, trusted: bool) -> None:
         """For the store's `on_trust`: with False, what others have changed may not be known here."""
@@ -134,14 +147,14 @@ async def found(
     """Set the store up if need be, load the keys, and put the parts together. `began`: since when this process remembers what it saw, if
     not from now on.
 
-    Raises `sealing.CannotUnseal` if the store's keys were sealed with another key file.
+    Raises `sealed_secrets.CannotUnseal` if the store's keys were sealed with another key file.
     """
     now, subkey = clock(), cache(subkey)  # derived once: the keys are in this process's memory either way
-    store.chain_audit(subkey(audit.KEY_PURPOSE))
-    preparation = setup.prepare(subkey, entropy, policy.tokens, now)
-    await store.write(partial(setup.found, preparation=preparation, now=now))
+    store.chain_audit(subkey(audit_trail.KEY_PURPOSE))
+    preparation = store_preparation.prepare(subkey, entropy, policy.tokens, now)
+    await store.write(partial(store_preparation.found, preparation=preparation, now=now))
     ring = Keys(await store.read(keys.every), subkey=subkey)
-    logins = LiveLogins(lambda grant_id: store.read(partial(live.read_live, grant_id=grant_id)))
+    logins = LiveLogins(lambda grant_id: store.read(partial(live_logins.read_live, grant_id=grant_id)))
     key_ring = ApiKeyRing(store)
     parts = Parts(
         store=store,
@@ -164,7 +177,7 @@ async def found(
         keys=ring,
         live=logins,
         reload_keys=parts.reload_keys,
-        nonces=dpop.ProofNonces(subkey(dpop.NONCE_PURPOSE), now if began is None else began),
+        nonces=dpop_proofs.ProofNonces(subkey(dpop_proofs.NONCE_PURPOSE), now if began is None else began),
     )
     return Identity(
         parts=parts,

@@ -11,22 +11,22 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from auth import endpoints, metadata
-from auth.clients import registry as clients
-from auth.grants import chain
-from auth.grants.exchange import Issue
-from auth.grants.table import offered
+from auth.clients import client_registry as clients
+from auth.context.identity_parts import Parts
+from auth.endpoints import endpoint_table, server_metadata
+from auth.grant_types.grant_type_table import offered
+from auth.grants import refresh_tokens
+from auth.grants.token_request import Issue
 from auth.jose.base64url import pack
-from auth.keys import rotation
-from auth.parts import Parts
-from auth.tokens import access as tokens
-from auth.tokens import verify
-from auth.tokens.verify import BadToken
-from auth.values import paths, scopes
+from auth.keys import key_rotation
+from auth.tokens import access_token_verifier
+from auth.tokens import access_tokens as tokens
+from auth.tokens.access_token_verifier import BadToken
+from auth.values import endpoint_paths, scopes
+from auth.values.endpoint_paths import AUTHORIZATION_SERVER, JWKS, PROTECTED_RESOURCE
 from auth.values.entropy import SEED_BYTES
-from auth.values.paths import AUTHORIZATION_SERVER, JWKS, PROTECTED_RESOURCE
-from auth.values.policy import Policy
-from auth.values.site import Site
+from auth.values.issuer_and_resources import Site
+from auth.values.limits_and_lifetimes import Policy
 
 # RFC 7517 §4, RFC 7518 §6.2.1; what is not here is nobody's business, "d" above all.
 PUBLIC_MEMBERS: Final = frozenset({"kty", "crv", "x", "y", "kid", "alg", "use"})
@@ -35,7 +35,7 @@ NOBODY: Final = "self-test"
 Publish = Callable[[Site, Policy, str, str], dict[str, Any] | None]
 
 
-def examine(parts: Parts, publish: Publish = metadata.document) -> tuple[str, ...]:
+def examine(parts: Parts, publish: Publish = server_metadata.document) -> tuple[str, ...]:
     """What is wrong, in words; nothing, as a rule. Asks no store."""
     site = parts.site
 
@@ -65,9 +65,9 @@ def _endpoints(server: Mapping[str, Any], site: Site) -> Iterator[str]:
         if path == url:
             yield f"{name} is {url!r}, which is not under the issuer"
         elif not (
-            path in endpoints.FORMS
-            or endpoints.special_of(path) is not None
-            or path in paths.ANNOUNCED_PAGES
+            path in endpoint_table.FORMS
+            or endpoint_table.special_of(path) is not None
+            or path in endpoint_paths.ANNOUNCED_PAGES
             or path == JWKS
         ):
             yield f"{name} is announced at {path}, where nothing answers"
@@ -112,7 +112,7 @@ def _resources(
 
 def _published_keys(parts: Parts) -> Iterator[str]:
     published: list[dict[str, Any]] = json.loads(parts.keys.ring.jwks(parts.clock()))["keys"]
-    if not 1 <= len(published) <= rotation.PUBLISHED:
+    if not 1 <= len(published) <= key_rotation.PUBLISHED:
         yield f"{len(published)} signing keys are published"
     if len({key.get("kid") for key in published}) != len(published):
         yield "two published keys have one kid"
@@ -145,7 +145,7 @@ def _round_trip(parts: Parts) -> Iterator[str]:
         issue, site=site, policy=parts.policy.tokens, key=key, seed=parts.entropy(SEED_BYTES)
     )
     try:
-        claims = verify.read(token, site.issuer, parts.keys, now)
+        claims = access_token_verifier.read(token, site.issuer, parts.keys, now)
     except BadToken as problem:
         yield f"a token that the key {key.kid} just signed is refused: {problem}"
         return
@@ -153,7 +153,7 @@ def _round_trip(parts: Parts) -> Iterator[str]:
         yield "a token does not say what it was made to say"
     head, _, signature = token.split(".")
     try:
-        verify.read(f"{head}.{pack(b'{}')}.{signature}", site.issuer, parts.keys, now)
+        access_token_verifier.read(f"{head}.{pack(b'{}')}.{signature}", site.issuer, parts.keys, now)
     except BadToken as problem:
         if str(problem) != "bad signature":
             yield f"a token with a foreign signature is refused for another reason: {problem}"
@@ -163,13 +163,13 @@ def _round_trip(parts: Parts) -> Iterator[str]:
 
 def _refresh_round_trip(parts: Parts) -> Iterator[str]:
     ring, now = parts.keys.refresh, parts.clock()
-    link = chain.ChainLink(grant_id="grt_" + "a" * 20, counter=1)
+    link = refresh_tokens.ChainLink(grant_id="grt_" + "a" * 20, counter=1)
     try:
-        written = chain.write(ring.newest(), link)
+        written = refresh_tokens.write(ring.newest(), link)
     except LookupError:
         yield "there is no key that proves refresh tokens"
         return
-    if chain.parse(ring, written, now) != link:
+    if refresh_tokens.parse(ring, written, now) != link:
         yield "a refresh token that was just written is not known again"
-    if chain.parse(ring, written.replace(".1.", ".2."), now) is not None:
+    if refresh_tokens.parse(ring, written.replace(".1.", ".2."), now) is not None:
         yield "a refresh token that somebody changed is let in"

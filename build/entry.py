@@ -20,7 +20,7 @@ from late import LateLibraries
 from unpacked import clear_abandoned, hold
 
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
-# In the environment of one of several processes that serve (server/workers/handed.py).
+# In the environment of one of several processes that serve (server/cluster/workers/worker_handover.py).
 WORKER = "OSTIARY_WORKER"
 
 

@@ -28,7 +28,7 @@ WARM = 60  # whatever is found once is found by then
 COUNTED = 200
 REQUEST_BEGINS = "ConnectionCycle.__init__"
 # Spells the time of a line of the log, unless the line before is of the same millisecond: so it counts how fast the machine is.
-BY_THE_CLOCK = "server/observe/logs.py:_written"
+BY_THE_CLOCK = "server/lib/log/structured_log.py:_written"
 
 
 def main() -> None:

@@ -11,16 +11,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from auth.values.db import Row
-from server.store.connect import connect_writer
-from server.store.engine import EngineConnection, StoreEngine
+from auth.values.database import Row
+from server.cluster.postgres.postgres import open_postgres_store
+from server.cluster.postgres.postgres_connection import POSTGRES
+from server.cluster.postgres.postgres_transaction import BEGIN_READ, BEGIN_WRITE
 from server.store.migrate import Migration, migrate, packaged_migrations
-from server.store.postgres import open_postgres_store
-from server.store.postgres_connection import POSTGRES
-from server.store.postgres_transaction import BEGIN_READ, BEGIN_WRITE
 from server.store.sqlite import open_store
+from server.store.sqlite_connect import connect_writer
 from server.store.sqlite_engine import SQLITE
-from server.store.threads import ThreadedStore
+from server.store.store_engine import EngineConnection, StoreEngine
+from server.store.threaded_store import ThreadedStore
 from tests.postgres_server import KEY_OF, MADE_AT, ORDER, ORDERED_TEMPLATE, Loans
 
 # Where rows are: a file, or what libpq needs.

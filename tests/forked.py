@@ -35,7 +35,7 @@ _BEGUN: Final = struct.Struct("i")  # the process
 _ENDED: Final = struct.Struct("id")  # exit code as `subprocess` has it, and the seconds of work
 _REQUEST: Final = b"run"
 _STARTED: Final = Path(__file__).resolve()  # by its path: other interpreters do not know our packages
-_ELSEWHERE: Final = "server.shim"  # runs in processes of its own
+_ELSEWHERE: Final = "server.agents.python.shim"  # runs in processes of its own
 
 
 class Ran(NamedTuple):

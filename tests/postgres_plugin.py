@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from server.store import inline, sqlite
-from server.store.inline import InlineStore
+from server.cluster.postgres.postgres import open_inline_postgres_store
+from server.cluster.postgres.postgres_connection import POSTGRES
+from server.store import inline_store, sqlite
+from server.store.inline_store import InlineStore
 from server.store.migrate import Migration
-from server.store.postgres import open_inline_postgres_store
-from server.store.postgres_connection import POSTGRES
-from server.store.threads import StoreLimits
+from server.store.threaded_store import StoreLimits
 from server.store.transactions import JOB_SECONDS
 from tests.engine_under_test import UNDER_TEST, migrate_by_copy
 from tests.postgres_server import TEMPLATE, Loans, PostgresServer, programs
@@ -80,12 +80,12 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Before anybody has taken hold of what is replaced here."""
     if early_config.known_args_namespace.store != "postgres":
         # A process of the product opens one store, and a run of the tests thousands.
-        inline.migrate = sqlite.migrate = migrate_by_copy
+        inline_store.migrate = sqlite.migrate = migrate_by_copy
         return
     run = RunOnPostgres(early_config)
     early_config.pluginmanager.register(run)
     UNDER_TEST.loans = run.loans
-    inline.open_inline_store = _opened_on(run.loans)
+    inline_store.open_inline_store = _opened_on(run.loans)
     sqlite3.connect = run.noticing(sqlite3.connect)
 
 

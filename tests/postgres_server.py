@@ -17,10 +17,10 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import make_conninfo
 
+from server.cluster.postgres.postgres_connection import PostgresAccess, PostgresConnection
+from server.cluster.postgres.postgres_errors import PostgresRefused
+from server.cluster.postgres.postgres_schema import bring_up
 from server.store.migrate import packaged_migrations
-from server.store.postgres_connection import PostgresAccess, PostgresConnection
-from server.store.postgres_errors import PostgresRefused
-from server.store.postgres_schema import bring_up
 from server.store.transactions import JOB_SECONDS
 
 USER = "tests"

@@ -9,15 +9,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from auth import audit
-from auth.values import sealed
-from auth.values.db import Db
+from auth.audit import audit_trail
+from auth.values import sealed_rows
+from auth.values.database import Db
 from server.store import keyfile
-from server.store.connect import connect_writer
+from server.store.sqlite_connect import connect_writer
 from server.store.transactions import JOB_SECONDS, PendingJob, Transactions
 
 _WRITES: Final = re.compile(r"\s*(?:INSERT INTO|UPDATE)\s+(\w+)")
-_TABLES: Final = {table.name: table for table in sealed.TABLES}
+_TABLES: Final = {table.name: table for table in sealed_rows.TABLES}
 
 
 def seal_written(db: Db, sql: str) -> None:
@@ -28,7 +28,7 @@ def seal_written(db: Db, sql: str) -> None:
         return
     for row in db.fetch_all(f"SELECT * FROM {table.name}"):
         if table.counts(row):
-            sealed.reseal(db, table, row)
+            sealed_rows.reseal(db, table, row)
 
 
 def by_hand(sql: str, *params: object) -> Callable[[Db], int]:
@@ -47,7 +47,7 @@ def write_to_file(data_dir: Path, sql: str, *params: object) -> None:
     key = keyfile.parse((data_dir / "master.key").read_text("utf-8"), "master.key")
     with closing(connect_writer(data_dir / "ostiary.db")) as connection:
         transactions = Transactions(connection, job_seconds=JOB_SECONDS)
-        transactions.chain_audit(key.subkey(f"{audit.KEY_PURPOSE}/1"), ())
+        transactions.chain_audit(key.subkey(f"{audit_trail.KEY_PURPOSE}/1"), ())
         work = PendingJob(by_hand(sql, *params))
         transactions.run_batch([work], at=0)
         work.result()

@@ -1,6 +1,6 @@
 """What answers at an MCP endpoint, as an ASGI application: for a client in memory (tests/pair.py), without a connection.
 
-What a connection does for a request (server/http/cycle.py) is done here in the simplest way; that both do the same is the interaction
+What a connection does for a request (server/transport/http/request_cycle.py) is done here in the simplest way; that both do the same is the interaction
 tests' to see, which run over sockets as well.
 """
 
@@ -11,18 +11,18 @@ from typing import Any
 
 import trio
 
-from auth.tokens.presentation import Presentation
-from auth.values.model import Principal
-from server.admission.bearer import EntryRefusal
-from server.http.companion import Companion
-from server.http.handler import Address, Pairs, Resolve
+from auth.tokens.presented_credentials import Presentation
+from auth.values.identity_model import Principal
+from server.transport.admission.bearer_check import EntryRefusal
+from server.transport.http.disconnect_watch import Companion
+from server.transport.http.handler import Address, Pairs, Resolve
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
 class AsgiCycle:
-    """Implements `server.http.handler.Cycle`."""
+    """Implements `server.transport.http.handler.Cycle`."""
 
     def __init__(self, scope: Mapping[str, Any], receive: Receive, send: Send, nursery: trio.Nursery) -> None:
         self.request_id: str = scope["state"]["request_id"]

@@ -10,8 +10,8 @@ from typing import Any
 
 import trio
 
-from auth.values.model import Principal, PrincipalKind
-from server.backends.base import (
+from auth.values.identity_model import Principal, PrincipalKind
+from server.agents.base.backend import (
     AgentRequest,
     Completing,
     LogMessage,
@@ -21,7 +21,8 @@ from server.backends.base import (
     ResourceRead,
     ToolCall,
 )
-from server.backends.catalog import Source
+from server.agents.base.catalog import Source
+from server.calls.sessions.sessions import Sessions
 from server.mcp.messages import (
     Prompt,
     PromptArgument,
@@ -31,9 +32,8 @@ from server.mcp.messages import (
     ResourceTemplate,
     TextContent,
 )
-from server.mcp.results import CompletionResult, PromptResult, ToolResult
-from server.sessions.sessions import Sessions
-from server.stdio.conversation import PipeConversation
+from server.mcp.result_encoding import CompletionResult, PromptResult, ToolResult
+from server.transport.stdio.stdio_conversation import PipeConversation
 from tests.interaction.agents import Agent, House, house, says
 from tests.interaction.session_house import asks
 from tests.pair import META

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import trio
 
-from server.outgoing.addresses import Address
-from server.outgoing.pinned import EXCHANGES, Reach
-from tests.certificates import trusting, write_certificate
+from server.lib.http_client.public_addresses import Address
+from server.run.pinned_fetcher import EXCHANGES, Reach
+from tests.made_certificates import trusting, write_certificate
 
 HOST = "app.example"
 PUBLIC = "93.184.216.34"

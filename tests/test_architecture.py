@@ -18,8 +18,8 @@ ROOT = Path(__file__).parent.parent
 
 HTTP_FRAMEWORKS = frozenset({"quart", "quart_trio", "hypercorn"})
 
-# Which packages of server/ each may import, from below. `loads.py`, `own_files.py`, `paths.py`, `private_file.py`, `sealing.py`, `shortened.py`, `surrogates.py`,
-# `tool_names.py` and the version are everybody's.
+# Which packages of server/ each may import, from below. `server/mcp/loads.py`, `server/lib/own_files.py`, `server/lib/paths.py`, `server/lib/private_file.py`, `sealing.py`, `server/lib/shortened.py`, `server/lib/surrogates.py`,
+# `server/mcp/tool_names.py` and the version are everybody's.
 FLOORS: dict[str, frozenset[str]] = {
     "mcp": frozenset(),  # values and tables
     "observe": frozenset(),
@@ -135,20 +135,24 @@ RULES = (
     Rule(package="auth/jose", forbidden=auth_without("values", "jose")),
     Rule(package="auth/keys", forbidden=auth_without("values", "jose", "keys", "audit")),
     Rule(
-        package="auth/parts.py",
+        package="auth/context/identity_parts.py",
         forbidden=auth_without("values", "jose", "keys", "clients", "upstream", "throttle"),
     ),
     Rule(package="auth", forbidden=frozenset({"auth.identity"})),
-    Rule(package="server", forbidden=HTTP_FRAMEWORKS, exempt=("server/http",)),
+    Rule(package="server", forbidden=HTTP_FRAMEWORKS, exempt=("server/transport/http",)),
     # Pages are Quart's, sockets are Hypercorn's, and the way of a call has neither.
     Rule(
-        package="server/http",
+        package="server/transport/http",
         forbidden=HTTP_FRAMEWORKS,
-        exempt=("server/http/site.py", "server/http/pages", "server/http/sockets.py"),
+        exempt=(
+            "server/console/pages/quart_app.py",
+            "server/console/pages",
+            "server/transport/http/sockets.py",
+        ),
     ),
-    Rule(package="server/http/sockets.py", forbidden=frozenset({"quart", "quart_trio"})),
-    Rule(package="server/http/site.py", forbidden=frozenset({"hypercorn"})),
-    Rule(package="server/http/pages", forbidden=frozenset({"hypercorn", "quart_trio"})),
+    Rule(package="server/transport/http/sockets.py", forbidden=frozenset({"quart", "quart_trio"})),
+    Rule(package="server/console/pages/quart_app.py", forbidden=frozenset({"hypercorn"})),
+    Rule(package="server/console/pages", forbidden=frozenset({"hypercorn", "quart_trio"})),
     # The entry point knows the table of commands, and a command builds its server through `app`.
     Rule(
         package="server",
@@ -159,10 +163,10 @@ RULES = (
         package="server",
         forbidden=frozenset(
             {
-                "server.program.app",
-                "server.program.app_stdio",
-                "server.program.app_tcp",
-                "server.program.app_workers",
+                "server.run.app",
+                "server.run.app_stdio",
+                "server.run.app_tcp",
+                "server.run.app_workers",
             }
         ),
         exempt=("server/cli",),
@@ -171,37 +175,47 @@ RULES = (
     Rule(
         package="server",
         forbidden=frozenset(
-            {"server.store.sqlite", "server.store.inline", "server.store.postgres", "server.store.threads"}
+            {
+                "server.store.sqlite",
+                "server.store.inline_store",
+                "server.cluster.postgres.postgres",
+                "server.store.threaded_store",
+            }
         ),
         exempt=(
             "server/store",
-            "server/program/store_place.py",
-            "server/program/alone.py",
-            "server/program/rehearsal.py",
+            "server/run/store_place.py",
+            "server/run/single_server.py",
+            "server/run/agent_dry_run.py",
         ),
     ),
     # What stdio loads at its start is little: no pages, no login.
     *(
         Rule(
-            package=f"server/program/{name}.py",
-            forbidden=frozenset({"server.program.app", "server.http", "server.program.services"}),
+            package=f"server/run/{name}.py",
+            forbidden=frozenset({"server.run.app", "server.transport.http", "server.run.services"}),
         )
         for name in ("alone", "app_stdio", "app_tcp", "rehearsal")
     ),
     Rule(
-        package="server/stdio/conversation.py",
-        forbidden=frozenset({"server.store", "server.http", "server.program.services"}),
+        package="server/transport/stdio/stdio_conversation.py",
+        forbidden=frozenset({"server.store", "server.transport.http", "server.run.services"}),
     ),
     Rule(package="server/mcp", forbidden=frozenset({"trio", "auth"})),
     # Calls that this server makes: no client library, whose cookies, redirects and proxies would have to be switched off.
-    Rule(package="server/outgoing", forbidden=frozenset({"httpx2", "httpcore2", "h11"})),
+    Rule(package="server/lib/http_client", forbidden=frozenset({"httpx2", "httpcore2", "h11"})),
     # In the interpreter of an agent there is nothing but the standard library, and what its author installed.
-    Rule(package="server/shim", forbidden=HTTP_FRAMEWORKS | {"trio", "msgspec"}),
+    Rule(package="server/agents/python/shim", forbidden=HTTP_FRAMEWORKS | {"trio", "msgspec"}),
     # A call is resolved once, by whoever makes its request; which store keeps it is nobody's business there.
     Rule(
-        package="server/request",
+        package="server/calls",
         forbidden=frozenset(
-            {"server.store.sqlite", "server.store.inline", "server.store.postgres", "server.store.threads"}
+            {
+                "server.store.sqlite",
+                "server.store.inline_store",
+                "server.cluster.postgres.postgres",
+                "server.store.threaded_store",
+            }
         ),
     ),
     *(Rule(package=f"server/{name}", forbidden=frozenset({"auth"})) for name in WITHOUT_AUTH),
@@ -257,8 +271,8 @@ def test_a_package_never_imports_what_lies_above_it(rule: Rule) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "import server.http.routes",
-        "from server import http",
+        "import server.transport.http.routes",
+        "from server.transport import http",
         "from server.http import routes",
         "from ..http import routes",
         "from .. import http",
@@ -268,7 +282,7 @@ def test_a_package_never_imports_what_lies_above_it(rule: Rule) -> None:
 def test_the_rule_sees_every_way_of_writing_an_import(line: str, tmp_path: Path) -> None:
     (tmp_path / "server" / "mcp").mkdir(parents=True)
     (tmp_path / "server" / "mcp" / "seeded.py").write_text(line, "utf-8")
-    rule = Rule(package="server/mcp", forbidden=HTTP_FRAMEWORKS | {"server.http"})
+    rule = Rule(package="server/mcp", forbidden=HTTP_FRAMEWORKS | {"server.transport.http"})
     assert offences(rule, tmp_path)
 
 
@@ -277,7 +291,7 @@ def test_the_rule_allows_what_lies_below(tmp_path: Path) -> None:
     (tmp_path / "server" / "mcp" / "clean.py").write_text(
         "from . import errors\nfrom .messages import Tool\nimport msgspec", "utf-8"
     )
-    rule = Rule(package="server/mcp", forbidden=HTTP_FRAMEWORKS | {"server.http"})
+    rule = Rule(package="server/mcp", forbidden=HTTP_FRAMEWORKS | {"server.transport.http"})
     assert offences(rule, tmp_path) == []
 
 
@@ -354,8 +368,8 @@ def test_a_circle_is_seen_however_it_is_written(one: str, other: str, tmp_path: 
 
 def test_a_package_is_imported_with_each_of_its_modules(tmp_path: Path) -> None:
     for name, text in (
-        ("grants/__init__", "from auth.grants.code import redeem"),
-        ("grants/code", "from auth.tokens import verify"),
+        ("grants/__init__", "from auth.grant_types.authorization_code_grant import redeem"),
+        ("grants/code", "from auth.tokens import access_token_verifier as verify"),
         ("grants/names", "TOKEN = 1"),
         ("tokens/__init__", ""),
         ("tokens/verify", "from auth.grants.names import TOKEN"),
@@ -363,7 +377,13 @@ def test_a_package_is_imported_with_each_of_its_modules(tmp_path: Path) -> None:
         (tmp_path / "auth" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "auth" / f"{name}.py").write_text(text, "utf-8")
     assert circles(import_graph(tmp_path, ("auth",))) == {
-        frozenset({"auth.grants", "auth.grants.code", "auth.tokens.verify"})
+        frozenset(
+            {
+                "auth.grant_types",
+                "auth.grant_types.authorization_code_grant",
+                "auth.tokens.access_token_verifier",
+            }
+        )
     }
 
 
@@ -390,7 +410,8 @@ def public_classes(root: Path, folders: tuple[str, ...], *, without: str = "-") 
 
 # The package `ostiary` is written for the authors of agents, with names of its own: a tool is a tool there, too.
 @pytest.mark.parametrize(
-    ("folders", "without"), [(("auth", "server"), "server/shim"), (("server/shim",), "-")]
+    ("folders", "without"),
+    [(("auth", "server"), "server/agents/python/shim"), (("server/agents/python/shim",), "-")],
 )
 def test_a_public_class_has_a_name_of_its_own(folders: tuple[str, ...], without: str) -> None:
     found = public_classes(ROOT, folders, without=without)

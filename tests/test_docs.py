@@ -12,18 +12,18 @@ import click
 import msgspec
 import pytest
 
-from auth.endpoints import FORMS, SPECIAL
-from auth.values import paths
-from server.backends.wallet import PayConfig
+from auth.endpoints.endpoint_table import FORMS, SPECIAL
+from auth.values import endpoint_paths
+from server.agents.base.agent_wallet import PayConfig
+from server.agents.command.command_agent import CommandTool
+from server.agents.command.resource_limits import ProcessBounds
+from server.agents.mcp.upstream_identity import UpstreamOAuth
+from server.agents.openapi.openapi_settings import ClientGrant
 from server.cli import COMMANDS
-from server.cli.installing import CLIENTS
-from server.command.command import CommandTool
-from server.command.rlimits import ProcessBounds
-from server.gateway.identity import UpstreamOAuth
-from server.openapi.settings import ClientGrant
-from server.settings.acme import AcmeConfig
-from server.settings.limits import LimitsConfig, ServerLimitsConfig
-from server.settings.money import (
+from server.cli.use.installing import CLIENTS
+from server.settings.acme_settings import AcmeConfig
+from server.settings.limit_settings import LimitsConfig, ServerLimitsConfig
+from server.settings.money_settings import (
     AssetConfig,
     CapsConfig,
     FacilitatorConfig,
@@ -32,16 +32,16 @@ from server.settings.money import (
     PriceTable,
     ToolMoney,
 )
-from server.settings.policies import ScopeConfig, TokenConfig, ToolConfig
-from server.settings.reading import AGENT_KINDS, agent_shape, load
-from server.settings.resolve import resolve
-from server.settings.rules import ConfirmConfig, HookConfig, RedactConfig, RuleConfig, WhoConfig
-from server.settings.shapes import Compat, Config, ServerConfig
-from server.settings.upstreams import UpstreamConfig, UpstreamUser
+from server.settings.policy_settings import ScopeConfig, TokenConfig, ToolConfig
+from server.settings.provider_settings import UpstreamConfig, UpstreamUser
+from server.settings.resolved_settings import resolve
+from server.settings.rule_settings import ConfirmConfig, HookConfig, RedactConfig, RuleConfig, WhoConfig
+from server.settings.setting_shapes import Compat, Config, ServerConfig
+from server.settings.settings_reader import AGENT_KINDS, agent_shape, load
 from server.store.migrate import packaged_migrations
 from tests.auth.browser_fakes import House
 from tests.auth.routed_pages import site_for
-from tests.certificates import write_certificate
+from tests.made_certificates import write_certificate
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -224,10 +224,10 @@ def test_every_program_that_install_knows_has_a_recipe() -> None:
 def test_every_path_that_is_served_is_explained() -> None:
     told = text_of("docs/http.md")
     fixed = {
-        paths.AUTHORIZATION_SERVER,
-        paths.PROTECTED_RESOURCE,
-        paths.JWKS,
-        paths.AUTHORIZE,
+        endpoint_paths.AUTHORIZATION_SERVER,
+        endpoint_paths.PROTECTED_RESOURCE,
+        endpoint_paths.JWKS,
+        endpoint_paths.AUTHORIZE,
         *FORMS,
         *(path + "…" if path.endswith("/") else path for path in SPECIAL),
     }

@@ -237,11 +237,11 @@ def test_messages_are_explained_and_one_that_nobody_says_is_seen() -> None:
 
 def counted() -> set[str]:
     """The name of every metric, from where it is counted: the calls that make one, and what every exposition has."""
-    found = set(re.findall(r'_family\(\s*"(\w+)"', text_of("server/observe/exposition.py")))
+    found = set(re.findall(r'_family\(\s*"(\w+)"', text_of("server/lib/log/prometheus_text.py")))
     # What the parent of several processes counts.
-    found |= set(re.findall(r'_figure\(\s*"(\w+)"', text_of("server/program/app_workers.py")))
+    found |= set(re.findall(r'_figure\(\s*"(\w+)"', text_of("server/run/app_workers.py")))
     suffix = {"gauge": "", "gauges": "", "counter": "_total", "counters": "_total"}
-    for path in [*(ROOT / "server/program").glob("*.py"), ROOT / "server/telemetry/opening.py"]:
+    for path in [*(ROOT / "server/run").glob("*.py"), ROOT / "server/telemetry/telemetry_start.py"]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if (
                 isinstance(node, ast.Call)
@@ -252,10 +252,7 @@ def counted() -> set[str]:
                 names = (
                     [str(first.value)]
                     if isinstance(first, ast.Constant)
-                    else [
-                        f"connections_{name}"
-                        for name in import_module("server.program.app").CONNECTION_COUNTS
-                    ]
+                    else [f"connections_{name}" for name in import_module("server.run.app").CONNECTION_COUNTS]
                 )
                 found |= {f"ostiary_{name}{suffix[node.func.attr]}" for name in names}
     return found

@@ -20,9 +20,9 @@ ITS_OWN = (
     "e2e/test_client_habits.py",
     "e2e/test_logins_killed.py",
     "e2e/test_refresh_races.py",
-    "outgoing/test_pinned_fetch.py::test_a_body_of_unknown_length_is_bounded_to_the_byte_as_well",
-    "program/test_clock_watch.py",
-    "program/test_hashing.py",
+    "lib/http_client/test_pinned_fetch.py::test_a_body_of_unknown_length_is_bounded_to_the_byte_as_well",
+    "run/test_clock_watch.py",
+    "run/test_hashing.py",
 )
 
 

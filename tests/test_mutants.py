@@ -163,7 +163,7 @@ def test_the_nearest_tests_come_first_and_those_on_postgresql_where_it_is_about_
         "server/shop/postgres_prices.py": "",
         "tests/shop/test_opening.py": "",
         "tests/shop/test_postgres_shop.py": "",
-        "tests/limits/test_counted.py": "from server.shop import (\n    prices,\n)\n",
+        "tests/store/limits/test_counted.py": "from server.shop import (\n    prices,\n)\n",
         "tests/street/test_strolls.py": "from server.shop.prices_of_old import discount\n",
         "tests/interaction/test_calls.py": "",
     }.items():
@@ -173,12 +173,12 @@ def test_the_nearest_tests_come_first_and_those_on_postgresql_where_it_is_about_
     others = ["tests/shop/test_opening.py", "tests/shop/test_postgres_shop.py"]
     outside = stage(["tests/interaction"])
     assert stages(checkout, FILE) == [
-        stage([TEST]), stage(others), stage(["tests/limits/test_counted.py"]), outside
+        stage([TEST]), stage(others), stage(["tests/store/limits/test_counted.py"]), outside
     ]  # fmt: skip
     about_postgres = "server/shop/postgres_prices.py"
     (checkout / about_postgres).write_text('"""PostgreSQL."""\n', "utf-8")
     assert stages(checkout, about_postgres) == [
-        stage([others[1], TEST, others[0]]), outside, stage(["tests/limits"], "postgres")
+        stage([others[1], TEST, others[0]]), outside, stage(["tests/store/limits"], "postgres")
     ]  # fmt: skip
 
 

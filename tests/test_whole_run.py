@@ -66,7 +66,7 @@ def test_nothing_begins_before_what_it_finds_on_a_new_machine(programs: dict[str
         if {"tests/e2e/test_wheel.py", "tests/e2e/test_executable.py"} & set(group.command):
             assert {"build", "wheel"} <= group.needs, group.name
         foreign = any(part.startswith("tests/e2e/") for part in group.command)
-        foreign |= {"tests/shim/test_shim_in_process.py"} <= set(group.command)
+        foreign |= {"tests/agents/python/shim/test_shim_in_process.py"} <= set(group.command)
         assert (set(entries.PEERS) <= group.needs) == foreign, group.name
     assert all(need in steps for each in (*groups, *steps.values()) for need in each.needs)
     assert "build" in steps["wheel"].needs, "it empties the folder into which a wheel is put"

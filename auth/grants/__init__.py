@@ -1,1 +1,1 @@
-"""The token endpoint: one page on which a request is read (pipeline.py), a page for each grant type, and ending logins (admin.py)."""
+"""The token endpoint: one page on which a request is read (auth/endpoints/token_endpoint.py), a page for each grant type, and ending logins (login_records.py)."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from auth.values.db import Db, Row
-from auth.values.model import Millis, Principal, PrincipalKind
+from auth.values.database import Db, Row
+from auth.values.identity_model import Millis, Principal, PrincipalKind
 
 
 def note(db: Db, called: Mapping[str, Millis]) -> None:

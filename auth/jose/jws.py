@@ -1,8 +1,8 @@
 """Reading a compact JWS that is a JWT (RFC 7515 §7.1, RFC 7519): the one way in which identity takes a signed token apart.
 
 Strict: three parts of base64url in their one spelling, JSON objects in UTF-8 and nothing else, each member once. What the
-members must say, and whose the signature must be, is for the reader of that kind of token: tokens/verify.py, tokens/dpop.py,
-clients/assertion.py, upstream/assertion.py, upstream/sign_in.py.
+members must say, and whose the signature must be, is for the reader of that kind of token: tokens/access_token_verifier.py, client_authentication/dpop_proofs.py,
+client_authentication/client_assertions.py, grants/identity_assertions.py, providers/provider_sign_in.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Public keys of programs and of identity providers, which sign what they say (RFC 7517, RFC 7518 §6, RFC 8037 §2): reading and using them.
 
 The key says which algorithm it is for, never the token. A set that holds anything secret is refused whole: its owner has to
-learn that it was given away. Where the keys of clients come from is in clients/key_sets.py, those of
-providers in upstream/provider.py.
+learn that it was given away. Where the keys of clients come from is in clients/client_key_sets.py, those of
+providers in providers/provider_requests.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 from auth.jose import es256
 from auth.jose.base64url import pack, unpack
-from auth.values.encode import json_bytes
+from auth.values.compact_json import json_bytes
 
 ALGORITHMS: Final = ("ES256", "RS256", "PS256", "EdDSA", "Ed25519")
 SET_BYTES: Final = 16 * 1_024

@@ -1,7 +1,7 @@
 """Browsers in which somebody signed in before. Their tries at sign-in are counted apart from those of strangers: whoever knows no
 more than a name can close an account's tries for strangers, but not for the person who comes back to a browser of theirs.
 
-The cookie opens nothing: it says, under a MAC, which account it was. Counting tries is in users.py, sessions in sessions.py.
+The cookie opens nothing: it says, under a MAC, which account it was. Counting tries is in user_accounts.py, sessions in browser_sessions.py.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from auth.values.model import Millis
-from auth.values.policy import DAY
+from auth.values.identity_model import Millis
+from auth.values.limits_and_lifetimes import DAY
 
 KEY_PURPOSE: Final = "known-browsers"
 LASTS: Final[Millis] = 90 * DAY

@@ -2,7 +2,7 @@
 
 A key belongs to a user and may never do more than that user may: their state, their end and their ceilings bound it at every
 use. What is here: making, listing, revoking, and the decision whether a key may be used. How a request shows one is
-credentials.py's; which keys are remembered, key_ring.py's.
+accepted_credentials.py's; which keys are remembered, api_key_ring.py's.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Final, Literal
 
 import msgspec
 
-from auth import audit
-from auth.values import scopes, sealed
-from auth.values.db import Db, Row
+from auth.audit import audit_trail
+from auth.values import scopes, sealed_rows
+from auth.values.database import Db, Row
 from auth.values.entropy import Entropy
-from auth.values.model import LIVE_USER_STATES, Millis, Principal, PrincipalKind, Secret
+from auth.values.identity_model import LIVE_USER_STATES, Millis, Principal, PrincipalKind, Secret
 
 # `ost_`, 43 letters (256 bits), and 6 that check them: whoever looks for leaked secrets recognises one without asking us.
 PREFIX: Final = "ost_"
@@ -66,7 +66,9 @@ class ApiKey:
 
     @classmethod
     def of(cls, db: Db, row: Row) -> ApiKey:
-        row = sealed.checked(db, sealed.API_KEYS, sealed.checked(db, sealed.USERS, row, "user_"))
+        row = sealed_rows.checked(
+            db, sealed_rows.API_KEYS, sealed_rows.checked(db, sealed_rows.USERS, row, "user_")
+        )
         shared = (
             "id", "name", "user_id", "key_hash", "hint", "server", "scope", "tools", "created_by",
             "created_at", "expires_at", "last_used_at", "last_used_ip", "revoked_at",
@@ -157,7 +159,7 @@ class ApiKeyNotMade(msgspec.Struct, frozen=True):
 def create(db: Db, order: ApiKeyOrder, *, seed: bytes, by: str, now: Millis) -> NewApiKey | ApiKeyNotMade:
     """A job. The scopes exist already; whether the user may have them is looked at here."""
     row = db.fetch_one("SELECT * FROM users WHERE id = ?", order.user_id)
-    user = None if row is None else sealed.checked(db, sealed.USERS, row)
+    user = None if row is None else sealed_rows.checked(db, sealed_rows.USERS, row)
     if user is None or user["state"] not in LIVE_USER_STATES:
         return ApiKeyNotMade("no_user")
     if not scopes.within(scopes.parse(order.scope), user["scope"]):
@@ -181,9 +183,9 @@ def create(db: Db, order: ApiKeyOrder, *, seed: bytes, by: str, now: Millis) -> 
         "created_at": now,
         "expires_at": order.expires_at,
     }
-    sealed.insert(db, sealed.API_KEYS, row)
+    sealed_rows.insert(db, sealed_rows.API_KEYS, row)
     db.changed("api_key", key_id)
-    audit.record(db, at=now, event="api_key.created", actor=audit.actor(by), grant_id=key_id)
+    audit_trail.record(db, at=now, event="api_key.created", actor=audit_trail.actor(by), grant_id=key_id)
     made = find(db, key_id)
     assert made is not None
     return NewApiKey(key=made, secret=Secret(text))
@@ -193,16 +195,16 @@ def revoke(db: Db, key_id: str, *, by: str, now: Millis, of_user: str | None = N
     """A job: the key ends at once, with what runs for it. False if there is none, or none of that user's, or not any more."""
     db.takes_away()
     whose = () if of_user is None else (of_user,)
-    sql = f"UPDATE api_keys SET revoked_at = ?, {sealed.WIPED} WHERE id = ? AND revoked_at IS NULL"
+    sql = f"UPDATE api_keys SET revoked_at = ?, {sealed_rows.WIPED} WHERE id = ? AND revoked_at IS NULL"
     ended = db.execute(sql + " AND user_id = ?" * len(whose), now, key_id, *whose)
     if ended:
         db.changed("api_key", key_id)
-        audit.record(db, at=now, event="api_key.revoked", actor=audit.actor(by), grant_id=key_id)
+        audit_trail.record(db, at=now, event="api_key.revoked", actor=audit_trail.actor(by), grant_id=key_id)
     return bool(ended)
 
 
 _SELECT: Final = (
-    f"SELECT {sealed.USERS.of('u', 'user_')}, k.* FROM api_keys k LEFT JOIN users u ON u.id = k.user_id"
+    f"SELECT {sealed_rows.USERS.of('u', 'user_')}, k.* FROM api_keys k LEFT JOIN users u ON u.id = k.user_id"
 )
 
 

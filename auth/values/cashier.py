@@ -11,8 +11,8 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from auth.values.db import Db
-from auth.values.model import Millis
+from auth.values.database import Db
+from auth.values.identity_model import Millis
 
 CapPeriod: TypeAlias = Literal["day", "month", "ever"]
 

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import msgspec
 
-from auth.values.network import counted_as, neighbourhood
-from auth.values.wire import WireRequest
+from auth.values.http_messages import WireRequest
+from auth.values.ip_networks import counted_as, neighbourhood
 
 # After the network's name, where a web page of somebody else's asks from there. It is counted apart from the programs of that
 # network: whatever a page does in a person's browser, it uses up nothing of what the person's own terminal may do.

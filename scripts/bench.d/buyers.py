@@ -22,11 +22,11 @@ from targets import START_SECONDS, Broken, environment
 from wire import call_parts, fetch_status
 from witnesses import PAUSE_SECONDS, Book, Door, Witness
 
-from server.evm.secp256k1 import PrivateKey
-from server.money.amounts import Micros
-from server.paying.choice import choose
-from server.paying.policy import ANYBODY, read_policy
-from server.paying.signing import sign_payment
+from server.lib.evm.secp256k1 import PrivateKey
+from server.lib.money.amounts import Micros
+from server.payments.buyer.choice import choose
+from server.payments.buyer.signing import sign_payment
+from server.payments.buyer.spending_policy import ANYBODY, read_policy
 
 PAY_TO = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
 NETWORK = "base-sepolia"

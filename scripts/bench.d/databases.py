@@ -13,7 +13,7 @@ from cables import PORT, Cables
 from psycopg.conninfo import make_conninfo
 from targets import Broken
 
-from tests.certificates import Authority
+from tests.made_certificates import Authority
 from tests.postgres_server import PostgresServer, programs
 
 DATABASE = "chaos"

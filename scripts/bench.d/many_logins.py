@@ -18,14 +18,14 @@ import startup
 from logins import Logins
 from targets import Broken, Cores, ostiary, ostiary_source, running, seal_database
 
-from auth.grants.chain import ChainLink, write
-from auth.keys import refresh as refresh_keys
-from server.endpoint.opening import subkeys
-from server.store import meta
-from server.store.connect import connect_writer
-from server.store.facade import Facade
-from server.store.home import DataDirectory
+from auth.grants.refresh_tokens import ChainLink, write
+from auth.keys import refresh_token_keys as refresh_keys
+from server.calls.servers.server_opening import subkeys
+from server.store import meta_rows
+from server.store.data_directory import DataDirectory
+from server.store.job_connection import Facade
 from server.store.keyfile import open_key
+from server.store.sqlite_connect import connect_writer
 
 FEW: Final = 20_000  # in either database; that many are refreshed, one after the other, so that no page is used over and over
 EACH: Final = 100  # logins of one person
@@ -71,7 +71,7 @@ def _made(folder: Path, count: int, cores: Cores, say: Callable[[str], None]) ->
     with closing(connect_writer(home.database)) as connection:
         chosen = _fill(connection, count)
         db = Facade(connection, at=0, writable=False)
-        known = meta.get(db, meta.KEY_FINGERPRINT)
+        known = meta_rows.get(db, meta_rows.KEY_FINGERPRINT)
         key = open_key(home.key_file, known_fingerprint=known, random_bytes=os.urandom, environment={})
         seal_key = subkeys(key)(refresh_keys.SEAL_PURPOSE)
         newest = max(

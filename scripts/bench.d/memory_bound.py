@@ -9,13 +9,13 @@ from typing import Final
 
 import msgspec
 
-from server.http.connection import READ_BYTES
-from server.http.limits import HttpLimits
-from server.http.mcp import MAX_ALONE
-from server.loads import SMALL_BYTES, Loads
-from server.sessions.event_log import MAX_BYTES_OVERALL
-from server.sessions.session import MAX_RUNNING_OF_CALLER
-from server.tasks.order import MAX_RESULT_BYTES, TaskTerms
+from server.calls.sessions.event_log import MAX_BYTES_OVERALL
+from server.calls.sessions.session import MAX_RUNNING_OF_CALLER
+from server.calls.tasks.task_order import MAX_RESULT_BYTES, TaskTerms
+from server.mcp.loads import SMALL_BYTES, Loads
+from server.transport.http.connection_limits import HttpLimits
+from server.transport.http.mcp_endpoint import MAX_ALONE
+from server.transport.http.server_connection import READ_BYTES
 
 LIMITS: Final = HttpLimits()
 LOADS: Final = Loads(LIMITS.body_bytes)

@@ -15,7 +15,7 @@ OUTSIDE: Final = "tests/interaction"
 # Looks into every module.
 NUMBERS: Final = "tests/test_constants.py"
 # Modules for PostgreSQL that no test of a package names; what they do shows in rows that others keep.
-ROWS_ON_POSTGRES: Final = ("tests/letters", "tests/limits", "tests/repeats")
+ROWS_ON_POSTGRES: Final = ("tests/store/node_messages", "tests/store/limits", "tests/store/idempotency")
 
 
 class Stage(NamedTuple):

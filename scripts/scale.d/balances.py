@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pair import Ground, Served, compare_starts, fill, served
 from people import Entrance
 
-from server.store import ledger_chain, meta
+from server.store import ledger_chain, meta_rows
 from server.store.chains import Record
 from server.store.ledger_chain import LedgerChain
 
@@ -60,7 +60,7 @@ class Balances:
         longer = replace(record, head=head[0], head_mac=head[1])
         tables.execute(
             "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            meta.LEDGER_CHAIN, chain.sealed(longer),
+            meta_rows.LEDGER_CHAIN, chain.sealed(longer),
         )  # fmt: skip
 
     def _movements(self, names: list[str], now: int) -> Iterator[tuple[object, ...]]:

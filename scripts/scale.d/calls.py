@@ -12,9 +12,9 @@ from house import House, Tables
 from pair import Ground, compare_starts, fill, served
 from people import Entrance
 
-from server.records.call_book import SUMS_AN_HOUR
-from server.records.call_record import BUCKETS, HOUR
-from server.records.call_rows import DURATIONS
+from server.store.call_records.call_book import SUMS_AN_HOUR
+from server.store.call_records.call_record import BUCKETS, HOUR
+from server.store.call_records.call_rows import DURATIONS
 
 MANY: Final = 1_000_000
 FEW: Final = 100

@@ -15,13 +15,13 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 from targets import Running, Target, free_port, ostiary_source, running, seal_database
 
-from server.endpoint.agents import Subkey
-from server.endpoint.opening import subkeys
-from server.store import meta
-from server.store.connect import connect_writer
-from server.store.home import DataDirectory
+from server.calls.servers.agent_factory import Subkey
+from server.calls.servers.server_opening import subkeys
+from server.cluster.postgres.placeholders import numbered
+from server.store import meta_rows
+from server.store.data_directory import DataDirectory
 from server.store.keyfile import open_key
-from server.store.placeholders import numbered
+from server.store.sqlite_connect import connect_writer
 from tests.postgres_server import PostgresServer
 
 Kind = Literal["sqlite", "postgres"]
@@ -168,7 +168,7 @@ class House:
         seal_database("--config", str(self.config), "--data-dir", str(self.home.path))
 
     def subkey(self, tables: Tables) -> Subkey:
-        known = meta.get(tables, meta.KEY_FINGERPRINT)  # pyright: ignore[reportArgumentType]
+        known = meta_rows.get(tables, meta_rows.KEY_FINGERPRINT)  # pyright: ignore[reportArgumentType]
         key = open_key(self.home.key_file, known_fingerprint=known, random_bytes=os.urandom, environment={})
         return subkeys(key)
 

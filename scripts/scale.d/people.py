@@ -13,9 +13,9 @@ from guest import Guest
 from house import House, Tables
 from pair import Ground, Served, compare_starts, fill, served
 
-from auth.grants.chain import ChainLink, write
-from auth.keys import refresh as refresh_keys
-from auth.people import sessions
+from auth.grants.refresh_tokens import ChainLink, write
+from auth.keys import refresh_token_keys as refresh_keys
+from auth.people import browser_sessions
 from auth.values.requester import Requester
 
 MANY: Final = 1_000_000
@@ -36,7 +36,9 @@ class Entrance:
     """The owner, and somebody else, signed in with a browser."""
 
     def __init__(self) -> None:
-        self._cookies = {whose: sessions.cookie_from(os.urandom(32)) for whose in ("owner", "somebody")}
+        self._cookies = {
+            whose: browser_sessions.cookie_from(os.urandom(32)) for whose in ("owner", "somebody")
+        }
 
     def open(self, house: House, tables: Tables) -> None:
         del house
@@ -48,7 +50,9 @@ class Entrance:
             tables.fill("users", PERSON, [somebody])
         (owner,) = tables.rows("SELECT id FROM users WHERE role = 'owner'")
         for whose, user in (("owner", owner["id"]), ("somebody", str(somebody[0]))):
-            sessions.begin(tables, cookie=self._cookies[whose], replaces=None, user_id=user, who=who, now=now)  # pyright: ignore[reportArgumentType]
+            browser_sessions.begin(
+                tables, cookie=self._cookies[whose], replaces=None, user_id=user, who=who, now=now
+            )  # pyright: ignore[reportArgumentType]
 
     def page(self, served: Served, path: str, *, whose: str = "owner") -> None:
         served.guest.page(path, self._cookies[whose])

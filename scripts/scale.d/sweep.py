@@ -20,12 +20,12 @@ from psycopg.conninfo import make_conninfo
 from trail import Trail
 from writer import opened
 
-from auth import audit
+from auth.audit import audit_trail
 from server.store import maintenance
 from server.store.jobs import StoreDb
-from server.store.leases import Lease
 from server.store.retention import DAY, PIECE, SWEPT, Retention
-from server.store.threads import ThreadedStore
+from server.store.task_leases import Lease
+from server.store.threaded_store import ThreadedStore
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ async def _all_runs(house: House, rows: int) -> tuple[dict[str, Spent], float]:
     found: dict[str, Spent] = {}
     times = ["", ", behind those"]
     with house.tables() as tables:
-        key = house.subkey(tables)(audit.KEY_PURPOSE)
+        key = house.subkey(tables)(audit_trail.KEY_PURPOSE)
         if house.parameters is not None:
             times.append(", after VACUUM")
             for statement in BY_HAND:

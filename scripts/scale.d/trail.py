@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from pair import Ground, Served, compare_starts, fill, served
 from people import Entrance
 
-from auth import audit
-from auth.values.db import AuditEntry
-from server.store import meta
+from auth.audit import audit_trail
+from auth.values.database import AuditEntry
+from server.store import meta_rows
 from server.store.audit_chain import AuditChain
 
 MANY: Final = 1_000_000
@@ -35,7 +35,7 @@ class Trail:
         self._draw = Random(count)
 
     def fill(self, house: House, tables: Tables) -> None:
-        chain = AuditChain(house.subkey(tables)(audit.KEY_PURPOSE))
+        chain = AuditChain(house.subkey(tables)(audit_trail.KEY_PURPOSE))
         record = chain.record(tables)  # pyright: ignore[reportArgumentType]
         if record is None:
             raise LookupError("the trail was not begun")
@@ -51,7 +51,7 @@ class Trail:
 
         tables.fill("audit", ("seq", *AuditEntry._fields, "mac"), rows())
         longer = replace(record, head=head[0], head_mac=head[1])
-        tables.execute("UPDATE meta SET value = ? WHERE key = ?", chain.sealed(longer), meta.AUDIT_CHAIN)
+        tables.execute("UPDATE meta SET value = ? WHERE key = ?", chain.sealed(longer), meta_rows.AUDIT_CHAIN)
 
     def _entries(self) -> Iterator[AuditEntry]:
         begin, step = self._begin, DAYS * DAY / self._count

@@ -16,14 +16,14 @@ from guest import Guest
 from house import House, Tables
 from pair import Ground, fill
 
-from auth import audit
-from auth.grants.exchange import REFRESH_EPOCH
-from auth.grants.refresh import _GRANT as GRANT  # pyright: ignore[reportPrivateUsage]
-from auth.values.db import AuditEntry
+from auth.audit import audit_trail
+from auth.grant_types.refresh_token_grant import _GRANT as GRANT  # pyright: ignore[reportPrivateUsage]
+from auth.grants.token_request import REFRESH_EPOCH
+from auth.values.database import AuditEntry
+from server.cluster.postgres.postgres import open_postgres_store
 from server.store.jobs import StoreDb
-from server.store.postgres import open_postgres_store
 from server.store.sqlite import open_store
-from server.store.threads import ThreadedStore
+from server.store.threaded_store import ThreadedStore
 
 CALLERS: Final = 64
 LOGINS: Final = 1_000
@@ -42,7 +42,7 @@ def measure(ground: Ground) -> None:
         Guest(server, house.home.path).log_in()
     fill(house, _logins)
     with house.tables() as tables:
-        key = house.subkey(tables)(audit.KEY_PURPOSE)
+        key = house.subkey(tables)(audit_trail.KEY_PURPOSE)
     for away in TRIPS if house.parameters is not None else (0.0,):
         with ExitStack() as held:
             parameters = house.parameters

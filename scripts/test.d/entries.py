@@ -22,9 +22,9 @@ LEAST_LOAD: Final = 0.4
 
 # Whose rules stand on what the store promises; tests/store itself runs on both.
 ON_POSTGRES: Final = (
-    "tests/auth", "tests/tasks", "tests/limits", "tests/till", "tests/trust", "tests/letters", "tests/records", "tests/repeats",
-    "tests/admission", "tests/conversations", "tests/admin", "tests/owner", "tests/overview", "tests/backends/test_shared_memory.py",
-    "tests/acme/test_shared.py", "tests/policy/test_policy_and_money.py", "tests/sessions/test_ended.py", "tests/sessions/test_sessions.py",
+    "tests/auth", "tests/calls/tasks", "tests/store/limits", "tests/payments/seller", "tests/agents/mcp/trust", "tests/store/node_messages", "tests/store/call_records", "tests/store/idempotency",
+    "tests/transport/admission", "tests/agents/chat", "tests/admin", "tests/console/owner", "tests/console/overview", "tests/agents/chat/test_shared_memory.py",
+    "tests/certificates/test_shared_certificate.py", "tests/calls/policy/test_policy_and_money.py", "tests/calls/sessions/test_ended_sessions.py", "tests/calls/sessions/test_sessions.py",
 )  # fmt: skip
 # What scripts/peers installs, by its own names. All but the system's packages is for the tests marked `peers`, and for whole programs.
 PEERS: Final = ("system", "node", "python", "payments", "authority", "collector")

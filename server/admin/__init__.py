@@ -1,1 +1,1 @@
-"""What somebody at the machine may do over the local socket: commands.py is the table."""
+"""What somebody at the machine may do over the local socket: command_table.py is the table."""

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
-from server import __version__, paths
+from server import __version__
+from server.lib import paths
 
 # A command with its arguments; an answer may be a long list, and has its own bound.
 LINE_BYTES: Final = 64 * 1024

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 import trio
 
-from server import __version__, paths
+from server import __version__
 from server.admin.control import (
     ADDRESS_FILE,
     DEADLINE_SECONDS,
@@ -31,9 +31,10 @@ from server.admin.control import (
     Handler,
     ListPage,
 )
-from server.admin.descent import SocketPeer, peer_of
-from server.observe.log import Logger
-from server.own_files import make_directory, make_file, open_to_others
+from server.admin.process_descent import SocketPeer, peer_of
+from server.lib import paths
+from server.lib.log.logger import Logger
+from server.lib.own_files import make_directory, make_file, open_to_others
 
 MAX_AT_ONCE: Final = 16
 ACCEPT_AGAIN_SECONDS: Final = 0.2

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, cast
 import click
 
 from server.cli import hints, terminal
-from server.client.errors import ClientError
+from server.client.client_errors import ClientError
 
 
 class CommandEntry(NamedTuple):
@@ -27,76 +27,100 @@ class CommandEntry(NamedTuple):
 SECTIONS: Final[Mapping[str, Mapping[str, CommandEntry]]] = MappingProxyType(
     {
         "the server": {
-            "serve": CommandEntry("server.cli.serve", "start the server"),
-            "init": CommandEntry("server.cli.init", "write a commented ostiary.toml"),
-            "backup": CommandEntry("server.cli.backup", "copy the database while the server runs"),
-            "restore": CommandEntry("server.cli.restore", "put a back-up in the database's place"),
-            "store": CommandEntry("server.cli.store", "move everything to another database, or seal it"),
+            "serve": CommandEntry("server.cli.this_program.serve", "start the server"),
+            "init": CommandEntry("server.cli.this_program.init", "write a commented ostiary.toml"),
+            "backup": CommandEntry("server.cli.manage.backup", "copy the database while the server runs"),
+            "restore": CommandEntry("server.cli.manage.restore", "put a back-up in the database's place"),
+            "store": CommandEntry(
+                "server.cli.manage.store", "move everything to another database, or seal it"
+            ),
             "upstream": CommandEntry(
-                "server.cli.upstream", "see, accept and log in to the MCP servers behind this one"
+                "server.cli.manage.upstream", "see, accept and log in to the MCP servers behind this one"
             ),
-            "keys": CommandEntry("server.cli.keys", "list and change the keys that sign tokens"),
-            "certificate": CommandEntry("server.cli.certificate", "see, renew and revoke its certificate"),
-            "audit": CommandEntry("server.cli.audit", "show or export who was let in, and by whom"),
-            "calls": CommandEntry("server.cli.calls", "show who called what, and what came of it"),
-            "usage": CommandEntry("server.cli.usage", "sum calls up, by day, tool or person"),
-            "policy": CommandEntry("server.cli.policy", "try the rules out that stand in front of tools"),
+            "keys": CommandEntry("server.cli.manage.keys", "list and change the keys that sign tokens"),
+            "certificate": CommandEntry(
+                "server.cli.manage.certificate", "see, renew and revoke its certificate"
+            ),
+            "audit": CommandEntry("server.cli.manage.audit", "show or export who was let in, and by whom"),
+            "calls": CommandEntry("server.cli.manage.calls", "show who called what, and what came of it"),
+            "usage": CommandEntry("server.cli.manage.usage", "sum calls up, by day, tool or person"),
+            "policy": CommandEntry(
+                "server.cli.manage.policy", "try the rules out that stand in front of tools"
+            ),
             "verify": CommandEntry(
-                "server.cli.verify", "check that trail and ledger are as they were written"
+                "server.cli.manage.verify", "check that trail and ledger are as they were written"
             ),
-            "doctor": CommandEntry("server.cli.doctor", "look at a server the way a client does, with hints"),
-            "check": CommandEntry("server.cli.check", "try tools by their examples, see what has changed"),
-            "skills": CommandEntry("server.cli.skills", "make, check and query skills that are text"),
-            "facilitator": CommandEntry("server.cli.facilitator", "try payments out, with worthless coins"),
+            "doctor": CommandEntry(
+                "server.cli.doctor.doctor", "look at a server the way a client does, with hints"
+            ),
+            "check": CommandEntry(
+                "server.cli.use.check", "try tools by their examples, see what has changed"
+            ),
+            "skills": CommandEntry("server.cli.use.skills", "make, check and query skills that are text"),
+            "facilitator": CommandEntry(
+                "server.cli.money.facilitator", "try payments out, with worthless coins"
+            ),
         },
         "who may come in": {
-            "claim": CommandEntry("server.cli.claim", "show the owner-claim link"),
-            "pending": CommandEntry("server.cli.pending", "list the logins that wait for approval"),
-            "approve": CommandEntry("server.cli.approve", "approve a login by its code"),
-            "deny": CommandEntry("server.cli.deny", "deny a login by its code"),
-            "sessions": CommandEntry("server.cli.sessions", "list what is logged in"),
-            "revoke": CommandEntry("server.cli.revoke", "end logins"),
-            "invite": CommandEntry("server.cli.invite", "make a link for somebody new"),
-            "users": CommandEntry("server.cli.users", "list people, and change what they may"),
-            "clients": CommandEntry("server.cli.clients", "add, list and disable client programs"),
-            "api-keys": CommandEntry("server.cli.api_keys", "make, list and revoke keys for machines"),
+            "claim": CommandEntry("server.cli.manage.claim", "show the owner-claim link"),
+            "pending": CommandEntry("server.cli.manage.pending", "list the logins that wait for approval"),
+            "approve": CommandEntry("server.cli.manage.approve", "approve a login by its code"),
+            "deny": CommandEntry("server.cli.manage.deny", "deny a login by its code"),
+            "sessions": CommandEntry("server.cli.manage.sessions", "list what is logged in"),
+            "revoke": CommandEntry("server.cli.manage.revoke", "end logins"),
+            "invite": CommandEntry("server.cli.manage.invite", "make a link for somebody new"),
+            "users": CommandEntry("server.cli.manage.users", "list people, and change what they may"),
+            "clients": CommandEntry("server.cli.manage.clients", "add, list and disable client programs"),
+            "api-keys": CommandEntry("server.cli.manage.api_keys", "make, list and revoke keys for machines"),
         },
         "what calls cost": {
-            "plans": CommandEntry("server.cli.plans", "put people on a plan, and end it"),
-            "ledger": CommandEntry("server.cli.ledger", "show, export and check the books; refund and grant"),
+            "plans": CommandEntry("server.cli.money.plans", "put people on a plan, and end it"),
+            "ledger": CommandEntry(
+                "server.cli.money.ledger", "show, export and check the books; refund and grant"
+            ),
             "vouchers": CommandEntry(
-                "server.cli.vouchers", "make, list and revoke codes that are worth money"
+                "server.cli.money.vouchers", "make, list and revoke codes that are worth money"
             ),
         },
         "from a terminal": {
-            "status": CommandEntry("server.cli.status", "show the server here, and your logins"),
-            "login": CommandEntry("server.cli.login", "log in to a server, by code or browser"),
-            "logout": CommandEntry("server.cli.logout", "end a login and forget it"),
-            "whoami": CommandEntry("server.cli.whoami", "show who you are, and where"),
-            "token": CommandEntry("server.cli.token", "print a fresh access token"),
-            "tools": CommandEntry("server.cli.tools", "list what a server can do"),
-            "call": CommandEntry("server.cli.call", "call a tool"),
-            "snippets": CommandEntry("server.cli.snippets", "print a program that calls a tool"),
-            "import": CommandEntry("server.cli.import_server", "make a mock of a server that runs"),
-            "mock": CommandEntry("server.cli.mock", "compare and copy mocks"),
-            "connect": CommandEntry("server.cli.connect", "bridge a client that speaks stdio to a server"),
-            "mcp": CommandEntry("server.cli.mcp", "give servers names"),
-            "wallet": CommandEntry("server.cli.wallet", "keep a key to pay with, and what it may spend"),
+            "status": CommandEntry("server.cli.manage.status", "show the server here, and your logins"),
+            "login": CommandEntry("server.cli.use.login", "log in to a server, by code or browser"),
+            "logout": CommandEntry("server.cli.use.logout", "end a login and forget it"),
+            "whoami": CommandEntry("server.cli.use.whoami", "show who you are, and where"),
+            "token": CommandEntry("server.cli.use.token", "print a fresh access token"),
+            "tools": CommandEntry("server.cli.use.tools", "list what a server can do"),
+            "call": CommandEntry("server.cli.use.call", "call a tool"),
+            "snippets": CommandEntry("server.cli.use.snippets", "print a program that calls a tool"),
+            "import": CommandEntry("server.cli.use.import_server", "make a mock of a server that runs"),
+            "mock": CommandEntry("server.cli.use.mock", "compare and copy mocks"),
+            "connect": CommandEntry(
+                "server.cli.use.connect", "bridge a client that speaks stdio to a server"
+            ),
+            "mcp": CommandEntry("server.cli.use.mcp", "give servers names"),
+            "wallet": CommandEntry(
+                "server.cli.money.wallet", "keep a key to pay with, and what it may spend"
+            ),
             "verify-receipt": CommandEntry(
-                "server.cli.verify_receipt", "check what a server gave for a call that cost money"
+                "server.cli.money.verify_receipt", "check what a server gave for a call that cost money"
             ),
             "install": CommandEntry(
-                "server.cli.install", "put a server into Claude, Cursor, VS Code, Codex …"
+                "server.cli.use.install", "put a server into Claude, Cursor, VS Code, Codex …"
             ),
-            "uninstall": CommandEntry("server.cli.uninstall", "take it out again; or see what is left here"),
+            "uninstall": CommandEntry(
+                "server.cli.use.uninstall", "take it out again; or see what is left here"
+            ),
         },
         "this program": {
-            "service": CommandEntry("server.cli.service", "have systemd run the server"),
-            "upgrade": CommandEntry("server.cli.upgrade", "see whether there is a newer version"),
-            "completion": CommandEntry("server.cli.completion", "complete commands in bash, zsh or fish"),
-            "man": CommandEntry("server.cli.man", "show the manual page, or print it"),
-            "help": CommandEntry("server.cli.help", "explain a command, or list them all"),
-            "version": CommandEntry("server.cli.version", "name this version"),
+            "service": CommandEntry("server.cli.this_program.service", "have systemd run the server"),
+            "upgrade": CommandEntry(
+                "server.cli.this_program.upgrade", "see whether there is a newer version"
+            ),
+            "completion": CommandEntry(
+                "server.cli.this_program.completion", "complete commands in bash, zsh or fish"
+            ),
+            "man": CommandEntry("server.cli.this_program.man", "show the manual page, or print it"),
+            "help": CommandEntry("server.cli.this_program.help", "explain a command, or list them all"),
+            "version": CommandEntry("server.cli.this_program.version", "name this version"),
         },
     }
 )
@@ -210,7 +234,9 @@ def _voiced(command: click.Command) -> click.Command:
 
 def _smoke_test(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        code = _voiced(_load("server.cli.smoke")).main([], "ostiary --smoke-test", standalone_mode=False)
+        code = _voiced(_load("server.cli.this_program.smoke")).main(
+            [], "ostiary --smoke-test", standalone_mode=False
+        )
         ctx.exit(code if isinstance(code, int) else 0)
 
 

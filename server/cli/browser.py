@@ -18,7 +18,7 @@ REFUSAL_SECONDS: Final = 1.0
 
 def would_be_seen(environ: Mapping[str, str], platform: str) -> bool:
     """May a browser be opened? Where one is named, there is somebody who wants to see it, also over SSH."""
-    from server.client.ways import headless
+    from server.client.login_ways import headless
 
     return bool(environ.get("BROWSER")) or not headless(environ, platform)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from server.cli import terminal
 
 if TYPE_CHECKING:
-    from server.moving.places import StorePlace
-    from server.settings.shapes import Config
+    from server.cluster.moving.opened_stores import StorePlace
+    from server.settings.setting_shapes import Config
 
 # Asked for by the program itself, or kept in ~/.pgpass.
 _SECRETS: Final = frozenset({"password", "sslpassword", "passfile"})
@@ -26,10 +26,10 @@ def place(where: str, config: Config) -> StorePlace:
             "where a database is, is written as env:NAME or file:/path, never as its address",
             hint="there is a password in an address: keep it in a file that nobody else reads",
         )
-    from server.moving.places import StorePlace
-    from server.settings.secret import SecretUnreadable, read_secret
+    from server.cluster.moving.opened_stores import StorePlace
+    from server.cluster.postgres.postgres_address import parameters_of
+    from server.settings.secret_reference import SecretUnreadable, read_secret
     from server.store.jobs import CannotOpen
-    from server.store.postgres_address import parameters_of
 
     try:
         return StorePlace(

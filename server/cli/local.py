@@ -15,8 +15,8 @@ from server.cli.hints import GIVEN
 
 if TYPE_CHECKING:
     from server.admin.control import CommandRefused
-    from server.settings.reading import LoadedSettings
-    from server.settings.shapes import Config
+    from server.settings.setting_shapes import Config
+    from server.settings.settings_reader import LoadedSettings
 
 Lacking: TypeAlias = Callable[[str], Exception]  # what to raise for a field that an answer does not have
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -44,7 +44,7 @@ def remembered(context: click.Context, parameter: click.Parameter, value: str | 
 
 def settings(*, data_dir: str | None = None, config: str | None = None) -> LoadedSettings:
     """The settings of the server that is meant. Raises `CliError`."""
-    from server.settings.reading import ConfigInvalid, find_file, load
+    from server.settings.settings_reader import ConfigInvalid, find_file, load
 
     try:
         return load(find_file(config, os.environ), os.environ, {"data_dir": data_dir})
@@ -53,7 +53,7 @@ def settings(*, data_dir: str | None = None, config: str | None = None) -> Loade
 
 
 def directory(*, data_dir: str | None = None, config: str | None = None) -> Path:
-    from server.settings.resolve import data_directory
+    from server.settings.resolved_settings import data_directory
 
     return data_directory(settings(data_dir=data_dir, config=config).config)
 

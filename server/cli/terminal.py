@@ -2,7 +2,7 @@
 
 Exit codes: 0 done, 1 failed, 2 misused, 78 failed and will again until somebody mends it, 130 stopped by Ctrl-C. Nothing heavy is imported here, because `--help` passes
 through. What a command says is its own; this file knows only the manner. Whatever came from a server goes through
-`clean` before a terminal sees it, or is JSON with escapes (observe/visible.py).
+`clean` before a terminal sees it, or is JSON with escapes (lib/log/visible_text.py).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Final, TextIO, TypeVar, cast
 import click
 
 from server import __version__
-from server.observe.columns import STYLING, cells, cut
-from server.observe.visible import clean, escaped
+from server.lib.log.terminal_columns import STYLING, cells, cut
+from server.lib.log.visible_text import clean, escaped
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 import msgspec
 
-from server.client.errors import BadAddress
-from server.outgoing.addresses import is_public
+from server.client.client_errors import BadAddress
+from server.lib.http_client.public_addresses import is_public
 
 # Long enough for every real endpoint, short enough to print.
 MAX_ADDRESS = 2048

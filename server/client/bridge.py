@@ -2,7 +2,7 @@
 
 It belongs to neither era: each message goes the way of its own (bridge_modern.py, bridge_session.py), so a client may
 probe with one and go on with the other. Nothing is changed on the way that need not be. Here is what both share: reading,
-writing, who waits for an answer, and the end. Descriptors are in lines.py, HTTP in carrier.py, logging in in door.py.
+writing, who waits for an answer, and the end. Descriptors are in stdio_lines.py, HTTP in carrier.py, logging in in login_on_demand.py.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from server.client.bridge_modern import ModernSide
 from server.client.bridge_relay import Patience
 from server.client.bridge_session import SessionSide
 from server.client.carrier import Carrier
-from server.client.door import Door
-from server.client.errors import BadAnswer, ClientError, NotLoggedIn
-from server.client.lines import MAX_LINE, Read, TooLong, Write, read_lines
+from server.client.client_errors import BadAnswer, ClientError, NotLoggedIn
+from server.client.login_on_demand import Door
+from server.client.stdio_lines import MAX_LINE, Read, TooLong, Write, read_lines
 
 if TYPE_CHECKING:
     from server.client.bridge_paying import Purse

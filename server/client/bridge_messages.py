@@ -12,9 +12,9 @@ from typing import Any, Final, TypeAlias, TypeGuard, cast
 
 import msgspec
 
-from server.client.errors import ClientError
-from server.client.headers import header_value, parameter_headers
-from server.surrogates import decode_mended
+from server.client.client_errors import ClientError
+from server.lib.surrogates import decode_mended
+from server.mcp.request_headers import header_value, parameter_headers
 
 Id: TypeAlias = str | int
 

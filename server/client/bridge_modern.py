@@ -21,10 +21,10 @@ from server.client.bridge_messages import (
 )
 from server.client.bridge_relay import Patience, Relay, Revise, refusal
 from server.client.carrier import Carrier, broken_off
-from server.client.errors import ClientError
-from server.client.lines import Write
-from server.client.mcp import MAX_PAGES, MAX_TOOLS
-from server.client.sse import EventDecoder
+from server.client.client_errors import ClientError
+from server.client.mcp_client import MAX_PAGES, MAX_TOOLS
+from server.client.server_sent_events import EventDecoder
+from server.client.stdio_lines import Write
 
 if TYPE_CHECKING:
     from server.client.bridge_paying import Purse

@@ -1,7 +1,7 @@
 """`ostiary connect --pay`: calls of the client's that have a price are paid for on the way, and the client sees their answers only.
 
 A call that was not paid is answered with the reason, as a tool's failure: whoever reads that can do something about it. What is paid, and
-when it is not, is decided in server/paying. Loaded only by a bridge that pays.
+when it is not, is decided in server/payments/buyer. Loaded only by a bridge that pays.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from server.client.bridge_messages import BridgedRequest, mapping
-from server.paying.payer import PaidCall, Payer
-from server.paying.policy import CannotPay
-from server.surrogates import decode_mended
+from server.lib.surrogates import decode_mended
+from server.payments.buyer.payer import PaidCall, Payer
+from server.payments.buyer.spending_policy import CannotPay
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 

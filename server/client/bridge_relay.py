@@ -22,10 +22,10 @@ from server.client.bridge_messages import (
     one_line,
 )
 from server.client.carrier import Carrier, body_of, hear, is_stream, lacks_scope
-from server.client.errors import BadAnswer
-from server.client.lines import Write
-from server.client.sse import EventDecoder
-from server.client.wire import MAX_RETRY_AFTER_SECONDS
+from server.client.client_errors import BadAnswer
+from server.client.http_exchange import MAX_RETRY_AFTER_SECONDS
+from server.client.server_sent_events import EventDecoder
+from server.client.stdio_lines import Write
 
 OnAnswer = Callable[[Mapping[str, Any]], None]
 # What the client is answered instead; None: nothing yet, for it is asked once more.

@@ -23,10 +23,10 @@ from server.client.bridge_messages import (
 )
 from server.client.bridge_relay import Patience, Relay, Revise, refusal
 from server.client.carrier import Carrier, broken_off, hear, is_stream
-from server.client.errors import BadAnswer, ClientError, NotLoggedIn, ScopeNeeded, Unreachable
-from server.client.lines import Write
-from server.client.mcp import METHOD_NOT_FOUND
-from server.client.sse import EventDecoder
+from server.client.client_errors import BadAnswer, ClientError, NotLoggedIn, ScopeNeeded, Unreachable
+from server.client.mcp_client import METHOD_NOT_FOUND
+from server.client.server_sent_events import EventDecoder
+from server.client.stdio_lines import Write
 
 if TYPE_CHECKING:
     from server.client.bridge_paying import Purse

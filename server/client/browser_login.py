@@ -17,15 +17,15 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import httpx2
 import msgspec
 
+from server.client.client_errors import LoginError
+from server.client.client_identity import ClientIdentity
+from server.client.device_login import refused
 from server.client.discovery import Place
-from server.client.errors import LoginError
-from server.client.grants import AUTHORIZATION_CODE, GrantRefusal, Tokens, ask_for_tokens
-from server.client.identity import ClientIdentity
-from server.client.login import refused
+from server.client.http_exchange import host_of
 from server.client.proof_key import ProofKey
-from server.client.tokens import Millis
-from server.client.wire import host_of
-from server.settings.secret import Secret
+from server.client.token_file import Millis
+from server.client.token_requests import AUTHORIZATION_CODE, GrantRefusal, Tokens, ask_for_tokens
+from server.settings.secret_reference import Secret
 
 METHOD: Final = "S256"
 # 43 characters of each: the shortest verifier that RFC 7636 §4.1 allows is long enough for any guessing.

@@ -1,6 +1,6 @@
 """Carrying one message over streamable HTTP without looking into it: with a token, in its time, told in a person's words.
 
-Unlike rpc.py, which speaks for one client of ours, this hands out everything that comes back as it comes: the bytes of a
+Unlike json_rpc.py, which speaks for one client of ours, this hands out everything that comes back as it comes: the bytes of a
 JSON answer, or of each event of a stream. Which of them is the answer, the bridge decides.
 """
 
@@ -14,13 +14,8 @@ from typing import Final
 import httpx2
 
 from server.client.challenge import Challenge, read_challenge, scope_needed
-from server.client.door import Entrance
-from server.client.errors import BadAnswer, ClientError, NotLoggedIn, Unreachable
-from server.client.proof_key import headers_of, only_wants_nonce
-from server.client.rpc import MAX_ANSWER
-from server.client.seller import NamelessEntry
-from server.client.sse import EventDecoder
-from server.client.wire import (
+from server.client.client_errors import BadAnswer, ClientError, NotLoggedIn, Unreachable
+from server.client.http_exchange import (
     CONNECT_SECONDS,
     MAX_DOCUMENT,
     busy,
@@ -29,7 +24,12 @@ from server.client.wire import (
     raw_body,
     read,
 )
-from server.settings.secret import Secret
+from server.client.json_rpc import MAX_ANSWER
+from server.client.login_on_demand import Entrance
+from server.client.proof_key import headers_of, only_wants_nonce
+from server.client.seller_terms import NamelessEntry
+from server.client.server_sent_events import EventDecoder
+from server.settings.secret_reference import Secret
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"

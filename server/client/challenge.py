@@ -8,7 +8,7 @@ from shlex import quote
 
 import msgspec
 
-from server.client.errors import ScopeNeeded
+from server.client.client_errors import ScopeNeeded
 
 # token68 forms (Negotiate, …) carry no parameters that matter here; they are skipped like any other scheme.
 _PART = re.compile(

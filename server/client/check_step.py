@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from server.tool_names import MEND, refusal
+from server.mcp.tool_names import MEND, refusal
 
 State = Literal["ok", "failed", "skipped"]
 

@@ -17,9 +17,9 @@ import msgspec
 
 from server.client.address import may_follow, origin, same_resource, well_known
 from server.client.challenge import Challenge, read_challenge
-from server.client.errors import DiscoveryError, Unreachable
-from server.client.grants import AUTHORIZATION_CODE, DEVICE_CODE_GRANT
-from server.client.wire import HttpAnswer, exchange, host_of, peek
+from server.client.client_errors import DiscoveryError, Unreachable
+from server.client.http_exchange import HttpAnswer, exchange, host_of, peek
+from server.client.token_requests import AUTHORIZATION_CODE, DEVICE_CODE_GRANT
 
 MODERN = "2026-07-28"
 OFFLINE_ACCESS = "offline_access"

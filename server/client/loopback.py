@@ -16,11 +16,11 @@ from typing import Final
 import trio
 
 from server.client import callback_page
-from server.client.beside import beside
+from server.client.background_task import beside
 from server.client.browser_login import StrangeCallback
 from server.client.callback_page import ARRIVED, NOT_HERE, NOT_OURS, CallbackPage
-from server.client.errors import ClientError
-from server.settings.secret import Secret
+from server.client.client_errors import ClientError
+from server.settings.secret_reference import Secret
 
 HOST: Final = "127.0.0.1"
 PATH: Final = "/callback"

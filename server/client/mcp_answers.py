@@ -1,15 +1,15 @@
-"""What the answers of an MCP server say: who it is, why it refuses, what it wants to be paid. For mcp.py, which asks."""
+"""What the answers of an MCP server say: who it is, why it refuses, what it wants to be paid. For mcp_client.py, which asks."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from server.client.errors import CallRefused, ClientError
+from server.client.client_errors import CallRefused, ClientError
 from server.client.server_info import ServerInfo
 
 if TYPE_CHECKING:
-    from server.paying.payer import PaidCall
+    from server.payments.buyer.payer import PaidCall
 
 MISSING_CAPABILITY: Final = -32021
 # JSON-RPC: the server tried and failed.

@@ -17,7 +17,7 @@ import msgspec
 
 from server.client.address import origin
 from server.client.challenge import wants_nonce
-from server.settings.secret import Secret
+from server.settings.secret_reference import Secret
 
 # The RFC demands none of servers; this is the one that all of them have.
 ALGORITHM: Final = "ES256"

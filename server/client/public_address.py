@@ -20,8 +20,8 @@ import trio
 
 from server.client.address import is_loopback
 from server.client.check_step import CheckStep
-from server.client.errors import ClientError
-from server.client.wire import CONNECT_SECONDS, peek
+from server.client.client_errors import ClientError
+from server.client.http_exchange import CONNECT_SECONDS, peek
 
 # Of a name's addresses, those that are tried.
 ADDRESSES: Final = 8

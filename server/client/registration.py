@@ -12,14 +12,20 @@ import msgspec
 import trio
 
 from server import __version__
+from server.client.client_errors import BadAnswer, LoginError
+from server.client.client_identity import BUILT_IN, METHODS, NONE, ClientIdentity, method_for
 from server.client.discovery import Place
-from server.client.errors import BadAnswer, LoginError
-from server.client.grants import AUTHORIZATION_CODE, DEVICE_CODE_GRANT, REFRESH_TOKEN, number, read_refusal
-from server.client.identity import BUILT_IN, METHODS, NONE, ClientIdentity, method_for
-from server.client.tokens import Millis, StoredRegistration, TokenFile
-from server.client.ways import Way
-from server.client.wire import exchange, host_of
-from server.settings.secret import Secret
+from server.client.http_exchange import exchange, host_of
+from server.client.login_ways import Way
+from server.client.token_file import Millis, StoredRegistration, TokenFile
+from server.client.token_requests import (
+    AUTHORIZATION_CODE,
+    DEVICE_CODE_GRANT,
+    REFRESH_TOKEN,
+    number,
+    read_refusal,
+)
+from server.settings.secret_reference import Secret
 
 CLIENT_NAME: Final = "Ostiary in a terminal"
 SOFTWARE_ID: Final = "ostiary-cli"

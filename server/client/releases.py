@@ -12,8 +12,8 @@ import httpx2
 import msgspec
 
 from server.client.address import is_loopback
-from server.client.errors import BadAnswer
-from server.client.wire import exchange, host_of
+from server.client.client_errors import BadAnswer
+from server.client.http_exchange import exchange, host_of
 
 DOCUMENT_BYTES: Final = 64 * 1024
 SECONDS: Final = 15.0

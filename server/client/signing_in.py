@@ -1,6 +1,6 @@
 """A whole login, whichever way: find out where, settle who we are, ask, wait, store. Used by `login` and by the bridge.
 
-What is shown is the caller's `Screen`; the steps are in discovery.py, registration.py, login.py and browser_login.py.
+What is shown is the caller's `Screen`; the steps are in discovery.py, registration.py, device_login.py and browser_login.py.
 """
 
 from __future__ import annotations
@@ -19,17 +19,24 @@ import trio
 
 from server import __version__
 from server.client import browser_login, loopback, proof_key
-from server.client.access import wall_clock
+from server.client.access_token import wall_clock
+from server.client.client_errors import ClientError, ClientUnknown, LoginError, LoginExpired
+from server.client.client_identity import ClientIdentity
+from server.client.device_login import (
+    DeviceCode,
+    ask_for_code,
+    login_from,
+    remember,
+    wait_for_tokens,
+    withdraw,
+)
 from server.client.discovery import Place, discover
-from server.client.errors import ClientError, ClientUnknown, LoginError, LoginExpired
-from server.client.grants import Tokens
-from server.client.identity import ClientIdentity
-from server.client.login import DeviceCode, ask_for_code, login_from, remember, wait_for_tokens, withdraw
+from server.client.http_exchange import host_of, peek
+from server.client.login_ways import Way, choose
 from server.client.proof_key import ProofKey
 from server.client.registration import KnownIdentity, introduce, recall
-from server.client.tokens import StoredCode, StoredLogin, TokenFile
-from server.client.ways import Way, choose
-from server.client.wire import host_of, peek
+from server.client.token_file import StoredCode, StoredLogin, TokenFile
+from server.client.token_requests import Tokens
 
 # A name that the person approving will read; the server cuts it as well.
 MAX_NAME: Final = 80

@@ -12,8 +12,8 @@ from typing import Any, Final, Self, cast
 
 import msgspec
 
-from server.counted import counted
-from server.shortened import short_name
+from server.lib.counted import counted
+from server.lib.shortened import short_name
 
 # Of what an agent says about a failure: a message, not a dump.
 MAX_SAID: Final = 2000

@@ -1,7 +1,7 @@
 """MCP's nouns as structs, and the one place where bytes become a JSON-RPC message.
 
-A message keeps its `params` raw: the method's own type decodes them once (methods.py). What the revisions call things
-and leave out is shaped in results.py. Spec: schema 2026-07-28; JSON-RPC 2.0.
+A message keeps its `params` raw: the method's own type decodes them once (method_table.py). What the revisions call things
+and leave out is shaped in result_encoding.py. Spec: schema 2026-07-28; JSON-RPC 2.0.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType, field
 
+from server.lib.surrogates import decode_mended, mended
 from server.mcp.errors import InvalidRequest, McpError, ParseError
-from server.surrogates import decode_mended, mended
 
 # A name that is sent back with every message about it: longer than a client makes one, and nothing to multiply a body by.
 MAX_NAME: Final = 1024

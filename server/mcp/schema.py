@@ -20,7 +20,7 @@ from jsonschema_rs import ValidationErrorKind as Kind
 from msgspec import UNSET
 
 from server.mcp.errors import HeaderMismatch
-from server.mcp.inbound import Headers, mirrors
+from server.mcp.inbound_messages import Headers, mirrors
 from server.mcp.messages import Tool
 
 # A schema larger than this is not read by any model, and is not worth compiling.

@@ -1,6 +1,6 @@
 """What a client may send along with the methods of tasks, in each of their faces.
 
-One row of methods.py decodes for all faces: two of them say `taskId`, the third `id`.
+One row of method_table.py decodes for all faces: two of them say `taskId`, the third `id`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from server.mcp.errors import BadParams
-from server.mcp.params import Params
+from server.mcp.method_params import Params
 
 
 class TaskParams(Params, frozen=True, kw_only=True, rename="camel"):

@@ -1,5 +1,5 @@
 """What is wrong with the settings of money together, and where a price could be paid by nobody. That a single value is right is
-reading.py's. Nothing of payments is loaded where the settings have none."""
+settings_reader.py's. Nothing of payments is loaded where the settings have none."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit
 
-from server.money.amounts import MOST, BadAmount, from_atomic, parse, parse_atomic, to_atomic
-from server.settings.money import (
+from server.lib.money.amounts import MOST, BadAmount, from_atomic, parse, parse_atomic, to_atomic
+from server.lib.shortened import short_name
+from server.settings.money_settings import (
     FREE,
     KINDS,
     PAYMENTS,
@@ -22,12 +23,11 @@ from server.settings.money import (
     PriceTable,
     PriceValue,
 )
-from server.settings.policies import Fault
-from server.settings.shapes import ServerConfig
-from server.shortened import short_name
+from server.settings.policy_settings import Fault
+from server.settings.setting_shapes import ServerConfig
 
 if TYPE_CHECKING:
-    from server.x402.networks import Asset
+    from server.lib.evm.payment_networks import Asset
 
 _REFERENCE: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9-]{0,20} )?(?:env|file):.+")
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
@@ -98,7 +98,7 @@ def _price_faults(value: PriceValue, key: str, units: Units) -> Iterable[Fault]:
     elif ways[0]:
         yield from _atomic_faults(value, key, units)
     elif value.expression:
-        from server.money.expressions import BadExpression, Expression
+        from server.lib.money.expressions import BadExpression, Expression
 
         try:
             Expression(value.expression)
@@ -179,8 +179,8 @@ def _tool_names(named: Mapping[str, object], where: str, servers: Set[str] | Non
 
 
 def _payment_faults(payments: PaymentsConfig, lost: Set[str]) -> Iterable[Fault]:
-    from server.settings.sales import network_named
-    from server.x402.networks import usual_asset
+    from server.lib.evm.payment_networks import usual_asset
+    from server.settings.sale_settings import network_named
 
     yield from _payee_faults(payments.pay_to, "payments.pay_to")
     served = set[str]()
@@ -225,8 +225,8 @@ def _payment_faults(payments: PaymentsConfig, lost: Set[str]) -> Iterable[Fault]
 
 
 def _asset_faults(asset: AssetConfig, where: str, seen: set[tuple[str, str]]) -> Iterable[Fault]:
-    from server.settings.sales import network_named
-    from server.x402.networks import usual_asset
+    from server.lib.evm.payment_networks import usual_asset
+    from server.settings.sale_settings import network_named
 
     yield from _payee_faults(asset.pay_to, f"{where}.pay_to")
     network = network_named(asset.network)
@@ -270,7 +270,7 @@ def _key_faults(facilitator: FacilitatorConfig, where: str) -> Iterable[Fault]:
 
 
 def _served_faults(named: Sequence[str], where: str, served: Set[str] | None) -> Iterable[Fault]:
-    from server.settings.sales import network_named
+    from server.settings.sale_settings import network_named
 
     for name in named:
         network = network_named(name)
@@ -281,7 +281,7 @@ def _served_faults(named: Sequence[str], where: str, served: Set[str] | None) ->
 
 
 def _known() -> str:
-    from server.x402.networks import NETWORKS
+    from server.lib.evm.payment_networks import NETWORKS
 
     return "its CAIP-2 id, or one of " + ", ".join(f'"{network.v1_name}"' for network in NETWORKS)
 
@@ -295,7 +295,7 @@ def _payee_faults(address: str, key: str) -> Iterable[Fault]:
 
 def _address_faults(address: str, key: str) -> Iterable[Fault]:
     if address:
-        from server.evm.addresses import BadChainAddress, parse_address
+        from server.lib.evm.evm_addresses import BadChainAddress, parse_address
 
         try:
             parse_address(address)
@@ -322,7 +322,7 @@ def _url_faults(url: str, key: str, *, query: bool, shown: bool = True) -> Itera
 
 def _accepted(payments: PaymentsConfig) -> Mapping[str, frozenset[int]]:
     """What an atomic price may name, symbols and addresses in lower case, and how many decimals each has."""
-    from server.settings.sales import accepted_assets
+    from server.settings.sale_settings import accepted_assets
 
     found: dict[str, frozenset[int]] = {}
     for each in accepted_assets(payments):
@@ -341,7 +341,7 @@ def unpayable(
     authors: Iterable[PriceValue] = (),
 ) -> list[str]:
     """Sentences on prices that nobody could pay, for `serve` and `doctor`. `authors`: prices that agents say themselves."""
-    from server.settings.sales import accepted_assets
+    from server.settings.sale_settings import accepted_assets
 
     found: list[str] = []
     prices = [*(price for server in servers for price in _prices(server)), *authors]
@@ -384,7 +384,7 @@ def _uneven(asset: Asset, prices: Iterable[PriceValue]) -> Iterable[str]:
 
 
 def _serves(named: Sequence[str], caip2: str) -> bool:
-    from server.settings.sales import network_named
+    from server.settings.sale_settings import network_named
 
     return not named or any(
         (network := network_named(name)) is not None and network.caip2 == caip2 for name in named

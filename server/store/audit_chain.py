@@ -2,7 +2,7 @@
 
 Rows that are swept out of the middle leave a row that stands for them: it has the number and the MAC of the last of them, so that the
 next row still follows, and a seal over where they began. What somebody did to the chain is said in a row of its own. Runs inside jobs.
-When rows are written is auth/audit.py's.
+When rows are written is auth/audit/audit_trail.py's.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from auth.values.db import AuditEntry
-from server.store import meta
+from auth.values.database import AuditEntry
+from server.store import meta_rows
 from server.store.chain_tail import Tail
 from server.store.chains import Break, ChainedTable, Record, RowChain, same
 from server.store.jobs import Position, Row, StoreDb
@@ -23,8 +23,8 @@ from server.store.jobs import Position, Row, StoreDb
 AUDIT: Final = ChainedTable(
     name="audit",
     called="trail",
-    record=meta.AUDIT_CHAIN,
-    acknowledged=meta.AUDIT_ACKNOWLEDGED,
+    record=meta_rows.AUDIT_CHAIN,
+    acknowledged=meta_rows.AUDIT_ACKNOWLEDGED,
     columns=AuditEntry._fields,
     numbers=frozenset({"at"}),
     optional=frozenset({"client_id", "grant_id", "ip", "user_agent"}),
@@ -56,7 +56,7 @@ class AuditChain(RowChain):
         tail.flush(db.execute)
 
     def was_begun(self, db: StoreDb) -> bool:
-        return super().was_begun(db) or meta.get(db, meta.KEY_FINGERPRINT) is not None
+        return super().was_begun(db) or meta_rows.get(db, meta_rows.KEY_FINGERPRINT) is not None
 
     def stands_for(self, db: StoreDb, seq: int) -> bool:
         row = db.fetch_one("SELECT first FROM audit WHERE seq > ? ORDER BY seq LIMIT 1", seq)

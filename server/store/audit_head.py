@@ -4,7 +4,7 @@ Written now and then, after the rows were committed: so it is behind the databas
 is killed. It is sealed with the key of the chain. A restore writes the head of the copy *beside* the one that was there, and only then puts
 the copy in place: whichever of the two databases is there fits.
 
-Who compares is `chains.py`; who writes it down while the server runs, `program/trail.py`. Files, so not for use inside a job.
+Who compares is `chains.py`; who writes it down while the server runs, `run/audit_trail.py`. Files, so not for use inside a job.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from server.own_files import replace_file
+from server.lib.own_files import replace_file
 from server.store.chains import seal
 from server.store.jobs import Position, StoreError
 

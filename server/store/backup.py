@@ -13,21 +13,21 @@ from typing import Final
 
 import msgspec
 
-from auth.values.db import AuditEntry
-from server.own_files import sync_directory
-from server.store import meta, moved
+from auth.values.database import AuditEntry
+from server.lib.own_files import sync_directory
+from server.store import meta_rows, move_marks
 from server.store.audit_chain import AuditChain, AuditTail
 from server.store.audit_head import HeadFile
-from server.store.connect import APPLICATION_ID, connect_reader
-from server.store.facade import Facade
-from server.store.home import DataDirectory
+from server.store.data_directory import DataDirectory
+from server.store.database_snapshot import BackupFailed, SourceDamaged, copy_database, stamp, sync_file
+from server.store.job_connection import Facade
 from server.store.jobs import BEGINNING, CannotOpen, Position, StoreDamaged, StoreError
-from server.store.kept_out import EntryRights, KeptOut, keep_out, standing_in
 from server.store.ledger_chain import LedgerChain
 from server.store.migrate import OLDEST_SCHEMA, oldest_served, refuse_newer, schema_version
-from server.store.seal import Seal
-from server.store.snapshot import BackupFailed, SourceDamaged, copy_database, stamp, sync_file
+from server.store.restore_exclusions import EntryRights, KeptOut, keep_out, standing_in
+from server.store.row_seals import Seal
 from server.store.soundness import was_copied_by_hand
+from server.store.sqlite_connect import APPLICATION_ID, connect_reader
 from server.store.sqlite_errors import translate
 
 # What a copy holds half-done. By now it is done or given up.
@@ -80,7 +80,9 @@ def fingerprint_of(copy: Path) -> str:
         raise RestoreRefused(f"there is no file {copy}")
     try:
         with closing(connect_reader(copy)) as source:
-            row = source.execute("SELECT value FROM meta WHERE key = ?", (meta.KEY_FINGERPRINT,)).fetchone()
+            row = source.execute(
+                "SELECT value FROM meta WHERE key = ?", (meta_rows.KEY_FINGERPRINT,)
+            ).fetchone()
     except (sqlite3.Error, StoreError):
         row = None
     if row is None:
@@ -102,7 +104,7 @@ def restore(
     copied: bool = False,
     trial: bool = False,
 ) -> RestoredBackup:
-    """Replace the database by `copy` and begin a new refresh epoch. Nothing comes back to life that was ended since (kept_out.py).
+    """Replace the database by `copy` and begin a new refresh epoch. Nothing comes back to life that was ended since (restore_exclusions.py).
 
     `copied`: also a file that was copied by hand, and may lack what the server had written last. `trial`: do all of it but the
     replacing, beside a server that may be running.
@@ -190,7 +192,9 @@ def _bring_in(
             raise SourceDamaged(f"{copy} is damaged")
         schema = schema_version(connection)
         refuse_newer(oldest_served(connection), known_schema)
-        row = connection.execute("SELECT value FROM meta WHERE key = ?", (meta.KEY_FINGERPRINT,)).fetchone()
+        row = connection.execute(
+            "SELECT value FROM meta WHERE key = ?", (meta_rows.KEY_FINGERPRINT,)
+        ).fetchone()
         if row is None or row[0] != fingerprint:
             raise RestoreRefused(
                 f"{copy} belongs to another key file", hint="put the key file of that time in place first"
@@ -206,12 +210,12 @@ def _bring_in(
             if table in there:  # the copy may be of an older schema
                 connection.execute(f"DELETE FROM {table}")
         # It counts from here on, whatever became of it elsewhere.
-        connection.executemany("DELETE FROM meta WHERE key = ?", [(mark,) for mark in moved.MARKS])
+        connection.executemany("DELETE FROM meta WHERE key = ?", [(mark,) for mark in move_marks.MARKS])
         kept_out = keep_out(connection, standing, seal=seal, now=now)
         # Chains that were rotated after the copy was made are then told from stolen ones.
         connection.execute(
             "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            (meta.REFRESH_EPOCH, epoch),
+            (meta_rows.REFRESH_EPOCH, epoch),
         )
     sync_file(incoming)
     return kept_out, schema

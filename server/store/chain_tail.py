@@ -1,6 +1,6 @@
 """The end of a chain of rows (`chains.py`) during one transaction: what is found there compared with what this process knows of it.
 
-Where several processes write, each in its turn (`postgres_transaction.py`), another one's rows may stand behind those that were written here.
+Where several processes write, each in its turn (`server/cluster/postgres/postgres_transaction.py`), another one's rows may stand behind those that were written here.
 They are taken for what they are if the record is sealed, the chain ends with the row that it names, and what was committed here last
 is in it still.
 """
@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from server.store import meta
+from server.store import meta_rows
 from server.store.chains import Record, RowChain, record_of
 from server.store.jobs import Position, Row, StoreDb
 
@@ -89,7 +89,7 @@ class Tail:
         if self._known and self._shared:
             text, trouble = self._follow(db)
         else:
-            text = meta.get(db, self._chain.table.record)
+            text = meta_rows.get(db, self._chain.table.record)
             for known in self._known:
                 if known._text == text:
                     self._go_on(known)

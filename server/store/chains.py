@@ -21,8 +21,8 @@ from typing import ClassVar, Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from server.store import acknowledged, meta
-from server.store.acknowledged import Gap, KnownBreaks
+from server.store import acknowledged_breaks, meta_rows
+from server.store.acknowledged_breaks import Gap, KnownBreaks
 from server.store.jobs import Position, Row, StoreDb
 
 _ENCODER: Final = msgspec.json.Encoder()
@@ -167,9 +167,9 @@ class RowChain:
 
     def acknowledged(self, db: StoreDb) -> KnownBreaks:
         """Nothing, where it is not of this key, or not as it was written."""
-        text, _, seal = (meta.get(db, self.table.acknowledged) or "").rpartition(" ")
+        text, _, seal = (meta_rows.get(db, self.table.acknowledged) or "").rpartition(" ")
         is_ours = text != "" and same(self.seal("acknowledged", text), seal)
-        return acknowledged.decoded(text) if is_ours else acknowledged.NOTHING
+        return acknowledged_breaks.decoded(text) if is_ours else acknowledged_breaks.NOTHING
 
     def acknowledge(
         self, db: StoreDb, gaps: Sequence[Gap], *, by: str, at: int, note: str
@@ -188,8 +188,8 @@ class RowChain:
             note=note,
             up_to=0 if newest is None else newest["seq"],
         ).with_gaps(gaps)
-        text = acknowledged.encoded(now)
-        meta.put(db, self.table.acknowledged, f"{text} {self.seal('acknowledged', text)}")
+        text = acknowledged_breaks.encoded(now)
+        meta_rows.put(db, self.table.acknowledged, f"{text} {self.seal('acknowledged', text)}")
         return now
 
     def gap(self, db: StoreDb, at: Position) -> Gap | None:
@@ -200,7 +200,7 @@ class RowChain:
         end = Position(seq=record.head, mac=record.head_mac)
         row = db.fetch_one(f"SELECT * FROM {self.table.name} WHERE seq > ? ORDER BY seq LIMIT 1", at.seq)
         if row is not None and row["seq"] <= record.head:
-            return Gap(after=at, to=_place_of(row), row=self.seal("row", acknowledged.sign_of(row)))
+            return Gap(after=at, to=_place_of(row), row=self.seal("row", acknowledged_breaks.sign_of(row)))
         return None if at == end or at.seq > end.seq else Gap(after=at, to=end, row="")
 
     def step(self, at: Position, row: Row) -> Position | Break:
@@ -241,7 +241,7 @@ class RowChain:
         return seal(self._key, what, text)
 
     def record(self, db: StoreDb) -> Record | None:
-        return self.opened(meta.get(db, self.table.record))
+        return self.opened(meta_rows.get(db, self.table.record))
 
     def opened(self, text: str | None) -> Record | None:
         """None: there is none, or not of this key, or of another version."""
@@ -280,7 +280,7 @@ class RowChain:
             if isinstance(found, Position):
                 return found
             gap = known.beyond(gap.to)
-        is_same = gap is not None and gap.row == self.seal("row", acknowledged.sign_of(row))
+        is_same = gap is not None and gap.row == self.seal("row", acknowledged_breaks.sign_of(row))
         return gap.to if gap is not None and is_same else None
 
     def _at_end(
@@ -301,7 +301,7 @@ class RowChain:
         return None if stray is None else Break(seq=stray["seq"], what="added")
 
     def _no_record(self, db: StoreDb) -> Piece:
-        known = meta.get(db, self.table.record) is not None
+        known = meta_rows.get(db, self.table.record) is not None
         newest = self.newest(db)
         at = 0 if newest is None else newest["seq"]
         broken = Break(seq=at, what="record altered" if known else "no record")

@@ -23,14 +23,14 @@ from typing import Final, Protocol
 import msgspec
 import trio
 
-from server.store.changes import newest_change, read_changes
+from server.store.change_rows import newest_change, read_changes
 from server.store.jobs import Change, StoreDb
 from server.store.transactions import PendingJob, Transactions
 
 # Whoever was told "revoked" by one process meets another that still lets the login in for as long as a wake-up takes; if that is
 # lost, for this long; if the database is out of reach, for five seconds at most.
 LOOK_SECONDS: Final = 0.5
-# After a look that failed. How often a connection is tried then is its own to say (`postgres_wire.py`).
+# After a look that failed. How often a connection is tried then is its own to say (`server/cluster/postgres/postgres_wire.py`).
 AGAIN_SECONDS: Final = 0.1
 CONFIRMED_SECONDS: Final = 5.0
 PAGE: Final = 1_000

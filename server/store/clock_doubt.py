@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from server.store import meta
+from server.store import meta_rows
 from server.store.jobs import StoreDb
 
 _HOUR: Final = 3_600_000
@@ -58,10 +58,10 @@ def advance(db: StoreDb, *, now: int, ran: int) -> ClockDoubt | None:
     trial = _trial(db)
     if _ahead(db, now) <= BEYOND_MILLIS:
         if trial != _NONE:
-            db.execute("DELETE FROM meta WHERE key = ?", meta.CLOCK_TRIAL)
+            db.execute("DELETE FROM meta WHERE key = ?", meta_rows.CLOCK_TRIAL)
         return None
     total = trial.ran + min(ran, now - trial.at) if trial.goes_on(now) else 0
-    meta.put(db, meta.CLOCK_TRIAL, f"{now}:{total}")
+    meta_rows.put(db, meta_rows.CLOCK_TRIAL, f"{now}:{total}")
     return look(db, now=now)
 
 
@@ -74,5 +74,5 @@ def _ahead(db: StoreDb, now: int) -> int:
 
 
 def _trial(db: StoreDb) -> _Trial:
-    match = _TRIAL.fullmatch(meta.get(db, meta.CLOCK_TRIAL) or "")
+    match = _TRIAL.fullmatch(meta_rows.get(db, meta_rows.CLOCK_TRIAL) or "")
     return _NONE if match is None else _Trial(at=int(match[1]), ran=int(match[2]))

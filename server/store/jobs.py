@@ -5,7 +5,7 @@ reads no clock, draws no randomness, logs nothing and changes nothing outside; `
 that must persist is returned, not raised. Once a statement of a job has failed the job is lost: it is rolled back whatever it
 returns, because not every engine could go on.
 
-The engines are opened by `sqlite.py`, `inline.py` and `postgres.py`; no SQL of any entity is here.
+The engines are opened by `sqlite.py`, `inline_store.py` and `server/cluster/postgres/postgres.py`; no SQL of any entity is here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from auth.values.db import AuditEntry, NotStored
+from auth.values.database import AuditEntry, NotStored
 
 Row: TypeAlias = Mapping[str, Any]
 # What a movement of the ledger may be the only one of its kind for.
@@ -71,7 +71,7 @@ class StoreDb(Protocol):
         ...
 
     def seal(self, said: bytes) -> str:
-        """Return the MAC of what a row says, under a key that the database does not hold (`auth/values/sealed.py`). Refused while the store has
+        """Return the MAC of what a row says, under a key that the database does not hold (`auth/values/sealed_rows.py`). Refused while the store has
         no key for it (`Store.chain_audit`)."""
         ...
 
@@ -189,7 +189,7 @@ class Store(Protocol):
         ...
 
     def chain_audit(self, key: bytes) -> None:
-        """The key of the audit chain (`audit_chain.py`), from which that of the seals comes (`seal.py`). The store is opened before the key
+        """The key of the audit chain (`audit_chain.py`), from which that of the seals comes (`row_seals.py`). The store is opened before the key
         file can be; nothing audits until then, and nothing that is sealed can be read."""
         ...
 

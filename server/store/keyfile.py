@@ -20,11 +20,11 @@ from typing import Final
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from server.own_files import make_file, open_to_others, sync_directory
-from server.store import meta, sealed_rows
-from server.store.connect import hint_for
+from server.lib.own_files import make_file, open_to_others, sync_directory
+from server.store import meta_rows, sealed_rows
 from server.store.jobs import CannotOpen, StoreDb
 from server.store.sealed_rows import RightsNotSealed
+from server.store.sqlite_connect import hint_for
 
 _SECRET_BYTES: Final = 32
 _ID_BYTES: Final = 6
@@ -89,7 +89,7 @@ def open_key(
 ) -> MasterKey:
     """The key at `location`: a path, `file:PATH` or `env:NAME`. Made only if missing, at a path, and no database knows one.
 
-    `known_fingerprint` is what the database remembers (`meta.KEY_FINGERPRINT`). Raises `KeyRefused`.
+    `known_fingerprint` is what the database remembers (`meta_rows.KEY_FINGERPRINT`). Raises `KeyRefused`.
     """
     where = str(location)
     if where.startswith("env:"):
@@ -128,14 +128,14 @@ def open_key(
 def bind_key(db: StoreDb, *, fingerprint: str) -> None:
     """Remember at first start which key this database belongs to, and begin its audit trail and its seals; refuse another key ever after,
     and a database that is not sealed. A job."""
-    known = meta.get(db, meta.KEY_FINGERPRINT)
+    known = meta_rows.get(db, meta_rows.KEY_FINGERPRINT)
     if known is not None and not hmac.compare_digest(known, fingerprint):
         raise KeyRefused(
             "the key is not this database's key", hint="put the key file back that belongs to this database"
         )
     db.begin_audit()
     if known is None:
-        meta.put(db, meta.KEY_FINGERPRINT, fingerprint)
+        meta_rows.put(db, meta_rows.KEY_FINGERPRINT, fingerprint)
         sealed_rows.begin(db)
     elif not sealed_rows.is_begun(db):
         raise RightsNotSealed

@@ -1,4 +1,4 @@
-"""The movements of money as a chain (`chains.py`). None is ever swept: it begins with the first. What they mean is `server/till/ledger.py`'s."""
+"""The movements of money as a chain (`chains.py`). None is ever swept: it begins with the first. What they mean is `server/payments/seller/ledger.py`'s."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from server.store import meta
+from server.store import meta_rows
 from server.store.chains import ChainedTable, RowChain
 from server.store.jobs import Cause
 
@@ -17,8 +17,8 @@ ALTERED: Final = "ledger.altered"
 MOVEMENTS: Final = ChainedTable(
     name="movements",
     called="ledger",
-    record=meta.LEDGER_CHAIN,
-    acknowledged=meta.LEDGER_ACKNOWLEDGED,
+    record=meta_rows.LEDGER_CHAIN,
+    acknowledged=meta_rows.LEDGER_ACKNOWLEDGED,
     columns=(
         "at", "kind", "source", "target", "amount", "currency", "principal", "client_id", "grant_id", "server", "tool",
         "call_id", "charge_id", "payment_id", "price", "refers", "note",

@@ -15,13 +15,13 @@ from typing import Final, cast
 import msgspec
 import trio
 
-from server.store import client_sweep, clock_doubt, leases, meta, reaping
+from server.store import client_sweep, clock_doubt, meta_rows, reaping, task_leases
 from server.store.audit_chain import REFUSED_STRANGERS
 from server.store.clock_doubt import ClockDoubt
 from server.store.jobs import Store, StoreDb, StoreError
-from server.store.leases import Lease, LeasedTable
 from server.store.reaping import ClientPlace
 from server.store.retention import DAY, PIECE, SWEPT, Retention, SweptTable
+from server.store.task_leases import Lease, LeasedTable
 
 CHORE: Final = "sweep"
 
@@ -161,13 +161,13 @@ _OLDEST_REFUSAL: Final = f"SELECT at FROM audit WHERE {REFUSED_STRANGERS} AND at
 
 
 def _delete_audit(db: StoreDb, *, lease: Lease, before: int, now: int) -> int:
-    if not leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
+    if not task_leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
         raise LeaseLost
     return db.sweep_audit(before=before, at_most=PIECE)
 
 
 def _delete_refusals(db: StoreDb, *, lease: Lease, since: int, before: int, now: int) -> int:
-    if not leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
+    if not task_leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
         raise LeaseLost
     return db.sweep_refusals(since=since, before=before, at_most=PIECE)
 
@@ -198,7 +198,7 @@ async def _sweep_clients(
 def _delete_clients(
     db: StoreDb, *, lease: Lease, ids: Sequence[str], unused: int, idle: int, now: int
 ) -> int:
-    if not leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
+    if not task_leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
         raise LeaseLost
     return reaping.delete(db, ids=ids, unused=unused, idle=idle, now=now)
 
@@ -217,7 +217,7 @@ async def _sweep_document_clients(store: Store, lease: Lease, *, clock: Callable
 
 
 def _delete_document_clients(db: StoreDb, *, lease: Lease, ids: Sequence[str], now: int) -> int:
-    if not leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
+    if not task_leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
         raise LeaseLost
     return client_sweep.delete(db, ids=ids, before=now)
 
@@ -226,12 +226,12 @@ def _begin(db: StoreDb, *, owner: str, now: int) -> Lease | None:
     db.execute(
         "INSERT INTO chores (name, lease_until, fence) VALUES (?, 0, 0) ON CONFLICT (name) DO NOTHING", CHORE
     )
-    return leases.take(db, LeasedTable.CHORES, CHORE, owner=owner, now=now, millis=LEASE_MILLIS)
+    return task_leases.take(db, LeasedTable.CHORES, CHORE, owner=owner, now=now, millis=LEASE_MILLIS)
 
 
 def _finish(db: StoreDb, *, lease: Lease, now: int) -> None:
     # The latest ever: a clock that begins in 1970 at every start would else make each right one look far ahead (`clock_doubt.py`).
-    if leases.release(db, lease):
+    if task_leases.release(db, lease):
         db.execute(
             "UPDATE chores SET last_run_at = ? WHERE name = ? AND coalesce(last_run_at, 0) < ?",
             now,
@@ -267,7 +267,7 @@ def _delete(
     lease: Lease,
     now: int,
 ) -> int:
-    if not leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
+    if not task_leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
         raise LeaseLost
     deleted = 0
     # Keys of several columns go one by one: of many at once no engine says for sure that it goes by the key.
@@ -277,6 +277,6 @@ def _delete(
         deleted += db.execute(sweep.deleted(len(some)), *chain.from_iterable(some), *limits)
     if sweep.table == "changes":
         highest = max(cast("int", key[0]) for key in keys)
-        known = int(meta.get(db, meta.CHANGES_DROPPED) or highest)
-        meta.put(db, meta.CHANGES_DROPPED, str(max(highest, known)))
+        known = int(meta_rows.get(db, meta_rows.CHANGES_DROPPED) or highest)
+        meta_rows.put(db, meta_rows.CHANGES_DROPPED, str(max(highest, known)))
     return deleted

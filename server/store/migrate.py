@@ -18,10 +18,10 @@ from typing import Final
 
 import msgspec
 
-from server.store.connect import APPLICATION_ID
+from server.store.database_snapshot import BackupFailed, copy_database, stamp
 from server.store.jobs import CannotOpen, NewerSchema
-from server.store.meta import KEY_FINGERPRINT
-from server.store.snapshot import BackupFailed, copy_database, stamp
+from server.store.meta_rows import KEY_FINGERPRINT
+from server.store.sqlite_connect import APPLICATION_ID
 from server.store.sqlite_errors import translate
 
 _FILE_NAME: Final = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 from typing import Final
 
-from server.own_files import make_directory
+from server.lib.own_files import make_directory
 from server.store.backup import back_up
-from server.store.connect import hint_for
-from server.store.snapshot import BackupFailed, stamp, stamped
+from server.store.database_snapshot import BackupFailed, stamp, stamped
+from server.store.sqlite_connect import hint_for
 
 _NAME: Final = re.compile(r"ostiary-(\d{8}T\d{6}\.\d{3}Z)\.db")
 

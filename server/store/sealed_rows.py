@@ -1,4 +1,4 @@
-"""The sealed rows of a whole database (`auth/values/sealed.py`): whether it was sealed at all, going through all of them, sealing those of before.
+"""The sealed rows of a whole database (`auth/values/sealed_rows.py`): whether it was sealed at all, going through all of them, sealing those of before.
 
 A database that is new is sealed from its first row on. One of an older version is not, and no server runs on it: whoever is at the machine
 with the key looks at who is in it, and has it sealed. That it was is a record in `meta`, which lets a server start and nobody in. Jobs.
@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
-from auth.values import sealed
-from auth.values.db import Db, Row
-from auth.values.sealed import TABLES, SealedTable
-from server.store import meta
+from auth.values import sealed_rows
+from auth.values.database import Db, Row
+from auth.values.sealed_rows import TABLES, SealedTable
+from server.store import meta_rows
 from server.store.jobs import CannotOpen, StoreDb
 
 _BEGUN: Final = b"begun"
@@ -59,7 +59,7 @@ class UnsealedSum:
 
     def add(self, piece: SealPiece) -> None:
         for row in piece.unsealed:
-            self._rows.update(sealed.said(piece.table, row) + b"\n")
+            self._rows.update(sealed_rows.said(piece.table, row) + b"\n")
 
     def digest(self, db: Db) -> str:
         return db.seal(b"unsealed " + self._rows.digest())[:DIGEST_DIGITS]
@@ -67,11 +67,11 @@ class UnsealedSum:
 
 def begin(db: StoreDb) -> None:
     """Note that what is in this database is sealed."""
-    meta.put(db, meta.SEALS, db.seal(_BEGUN))
+    meta_rows.put(db, meta_rows.SEALS, db.seal(_BEGUN))
 
 
 def is_begun(db: StoreDb) -> bool:
-    return meta.get(db, meta.SEALS) == db.seal(_BEGUN)
+    return meta_rows.get(db, meta_rows.SEALS) == db.seal(_BEGUN)
 
 
 def piece(db: Db, place: SealPlace) -> SealPiece:
@@ -85,7 +85,7 @@ def piece(db: Db, place: SealPlace) -> SealPiece:
         go_on = SealPlace(table=place.table, after=tuple(rows[-1][name] for name in table.keys))
     else:
         go_on = SealPlace(table=place.table + 1) if place.table + 1 < len(TABLES) else None
-    unsealed = [row for row in rows if not sealed.fits(db, table, row)]
+    unsealed = [row for row in rows if not sealed_rows.fits(db, table, row)]
     return SealPiece(table=table, rows=rows, unsealed=unsealed, next=go_on)
 
 
@@ -93,5 +93,5 @@ def seal_piece(db: Db, place: SealPlace) -> SealPiece:
     """Seal the next rows as they are."""
     found = piece(db, place)
     for row in found.unsealed:
-        sealed.reseal(db, found.table, row)
+        sealed_rows.reseal(db, found.table, row)
     return found

@@ -11,8 +11,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from server.store.connect import connect_reader
 from server.store.jobs import CannotOpen, StoreDamaged
+from server.store.sqlite_connect import connect_reader
 from server.store.sqlite_errors import translate
 
 # Up to here the start waits for it: a quarter of a second on a common disk. A larger file is looked through while it is served.

@@ -1,4 +1,4 @@
-"""The store on SQLite, in a file, with threads of its own (`threads.py`)."""
+"""The store on SQLite, in a file, with threads of its own (`threaded_store.py`)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import trio
 
-from server.store.ballast import Ballast
-from server.store.connect import connect_reader, connect_writer, opening
 from server.store.migrate import Migration, migrate, packaged_migrations
+from server.store.reserve_file import Ballast
 from server.store.soundness import check_before_serving
-from server.store.threads import DEFAULT_LIMITS, StoreLimits, ThreadedStore, serving
+from server.store.sqlite_connect import connect_reader, connect_writer, opening
+from server.store.threaded_store import DEFAULT_LIMITS, StoreLimits, ThreadedStore, serving
 from server.store.transactions import Transactions
 
 
@@ -29,7 +29,7 @@ async def open_store(
     """Open and migrate the database at `path`; on leaving, finish what was accepted and end the threads.
 
     `clock` tells milliseconds since 1970 and is called in the writer's thread. The caller holds the data directory's lock
-    (`home.py`); `ballast` is what it may lend on a full disk. Raises `CannotOpen`. If the store breaks meanwhile, the body is cancelled and `StoreBroken` raised.
+    (`data_directory.py`); `ballast` is what it may lend on a full disk. Raises `CannotOpen`. If the store breaks meanwhile, the body is cancelled and `StoreBroken` raised.
     """
     writer, readers = await trio.to_thread.run_sync(_open, path, clock, backups, migrations, limits, ballast)
     async with serving(writer, readers, clock=clock, limits=limits) as store:

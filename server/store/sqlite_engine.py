@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Callable
 from typing import Final
 
-from server.store.engine import Begun, StoreEngine
 from server.store.sqlite_errors import translate
+from server.store.store_engine import Begun, StoreEngine
 
 # How many steps of SQLite's machine run between two looks at the clock: some tenths of a millisecond.
 _STEPS_BETWEEN_LOOKS: Final = 10_000

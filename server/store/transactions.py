@@ -1,6 +1,6 @@
 """How jobs become transactions on one connection: batches with a savepoint each, lone jobs, reads.
 
-Synchronous and without threads: `threads.py` calls it from its own threads, `inline.py` from the caller's. The schema has no
+Synchronous and without threads: `threaded_store.py` calls it from its own threads, `inline_store.py` from the caller's. The schema has no
 deferred constraints: with them a neighbour in the batch could mend, unasked, what a job alone would be refused for.
 """
 
@@ -18,11 +18,9 @@ from typing import Any, Final, Generic, TypeVar
 from msgspec.structs import astuple
 
 from server.store.audit_chain import AuditChain
-from server.store.ballast import Ballast
 from server.store.chain_ends import ChainEnds
 from server.store.chain_tail import ChainMoved
-from server.store.engine import CommitInDoubt, EngineConnection, StoreEngine
-from server.store.facade import Facade
+from server.store.job_connection import Facade
 from server.store.jobs import (
     Change,
     ChangeInDoubt,
@@ -36,8 +34,10 @@ from server.store.jobs import (
     Wake,
 )
 from server.store.ledger_chain import LedgerChain
-from server.store.seal import Seal
+from server.store.reserve_file import Ballast
+from server.store.row_seals import Seal
 from server.store.sqlite_engine import SQLITE
+from server.store.store_engine import CommitInDoubt, EngineConnection, StoreEngine
 
 T = TypeVar("T")
 
@@ -247,7 +247,7 @@ class Transactions:
         return [ChangeInDoubt(*astuple(effect)) for effect in effects if isinstance(effect, Change)]
 
     def run_read(self, work: PendingJob[Any]) -> None:
-        """Run the job on one snapshot. The connection must be unable to write (`connect.py`), or the transaction."""
+        """Run the job on one snapshot. The connection must be unable to write (`sqlite_connect.py`), or the transaction."""
         self._read(work)
         if self._engine.lost and isinstance(work.error, self._engine.lost):
             self._read(work)

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from server.observe.metrics import SECONDS, Metrics
-from server.telemetry.spans import Span
+from server.lib.log.metrics import SECONDS, Metrics
+from server.lib.tracing.trace_spans import Span
 
 _SCOPE: Final = "ostiary"
 _SAMPLED: Final = 1

@@ -1,4 +1,4 @@
-"""`ostiary api-keys` behind the admin socket (server/admin/api_keys.py): what is made, and what is refused in which words."""
+"""`ostiary api-keys` behind the admin socket (server/admin/api_key_commands.py): what is made, and what is refused in which words."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from auth.identity import Identity
-from auth.people import users
-from auth.tokens.presentation import present
-from auth.values.model import Principal
-from server.admin.api_keys import ApiKeyAdmin
+from auth.people import user_accounts
+from auth.tokens.presented_credentials import present
+from auth.values.identity_model import Principal
+from server.admin.api_key_commands import ApiKeyAdmin
 from server.admin.control import CommandRefused, Handler
-from server.rights.selection import SelectableNames
+from server.settings.tool_selection import SelectableNames
 from tests.auth.identity_fakes import DAY, ORIGIN, START, open_identity
 from tests.sealing import by_hand
 
@@ -135,7 +135,7 @@ async def test_what_is_no_key_cannot_be_revoked(arguments: dict[str, Any]) -> No
 
 async def test_a_name_that_looks_like_an_id_is_taken_for_nobody_elses() -> None:
     async with table() as (identity, commands):
-        owner = await identity.parts.store.read(users.owner)
+        owner = await identity.parts.store.read(user_accounts.owner)
         assert owner is not None
 
         def look_alike(db: Any) -> None:

@@ -1,4 +1,4 @@
-"""Commands for the audit trail and the signing keys (server/admin/audit.py, keys.py): pages, pieces, bad arguments."""
+"""Commands for the audit trail and the signing keys (server/admin/audit_commands.py, token_key_commands.py): pages, pieces, bad arguments."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from auth import audit, audit_pages
-from auth.audit_pages import STRETCH
+from auth.audit import audit_search, audit_trail
+from auth.audit.audit_search import STRETCH
 from auth.identity import Identity
-from auth.values.db import Db
-from server.admin import audit as admin_audit
-from server.admin.audit import AuditAdmin
+from auth.values.database import Db
+from server.admin import audit_commands as admin_audit
+from server.admin.audit_commands import AuditAdmin
 from server.admin.control import CommandRefused, Handler
-from server.admin.keys import KeysAdmin
+from server.admin.token_key_commands import KeysAdmin
 from tests.auth.identity_fakes import DAY, START, Clock, open_identity
 
 
@@ -39,7 +39,7 @@ async def table(clock: Clock | None = None) -> AsyncGenerator[tuple[Identity, Ma
 
 def fill(db: Db, count: int, *, first: int = 1) -> None:
     for number in range(first, first + count):
-        audit.record(
+        audit_trail.record(
             db,
             at=START + number,
             event="test.even" if number % 2 == 0 else "test.odd",
@@ -100,7 +100,7 @@ async def test_only_what_is_wanted_is_shown(wanted: dict[str, Any], numbers: lis
 
 
 async def test_a_rare_row_is_found_in_bounded_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_pages, "STRETCH", 10)
+    monkeypatch.setattr(audit_search, "STRETCH", 10)
     async with table() as (identity, commands):
         await identity.parts.store.write(lambda db: fill(db, 95))
         first = await commands["audit"]({"events": ["user.added"]}, "local:0")
@@ -117,7 +117,7 @@ async def test_a_reason_names_people_and_keeps_what_was_written() -> None:
             row = db.fetch_one("SELECT id, name FROM users")
             assert row is not None
             for reason in (f"pro to user:{row['id']}", f"{row['id']} {row['name']}", "usr_nobody is gone"):
-                audit.record(db, at=START, event="plan.granted", actor="local:0", reason=reason)
+                audit_trail.record(db, at=START, event="plan.granted", actor="local:0", reason=reason)
             return row["id"], row["name"]
 
         user_id, name = await identity.parts.store.write(written)

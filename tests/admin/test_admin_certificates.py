@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from server.admin.certificates import REASONS, CertificateAdmin
+from server.admin.certificate_commands import REASONS, CertificateAdmin
 from server.admin.control import CommandRefused
-from server.cli import certificate
+from server.cli.manage import certificate
 from tests.auth.identity_fakes import open_identity
 
 

@@ -1,4 +1,4 @@
-"""The commands for client programs (server/admin/clients.py): what becomes of their arguments, and what is answered."""
+"""The commands for client programs (server/admin/client_commands.py): what becomes of their arguments, and what is answered."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from joserfc.jwk import ECKey
 
 from auth.identity import Identity
-from server.admin.clients import ClientAdmin
+from server.admin.client_commands import ClientAdmin
 from server.admin.control import CommandRefused, Handler
 from tests.auth.identity_fakes import open_identity
 

@@ -1,4 +1,4 @@
-"""The commands behind the admin socket (server/admin/commands.py): what they make of bad arguments and of a store that cannot."""
+"""The commands behind the admin socket (server/admin/command_table.py): what they make of bad arguments and of a store that cannot."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from auth.clients import registry as clients
+from auth.clients import client_registry as clients
 from auth.identity import Identity
-from auth.people import users
-from server.admin.commands import Admin
+from auth.people import user_accounts
+from server.admin.command_table import Admin
 from server.admin.control import CommandRefused, Handler
 from server.store.jobs import DiskFull, StoreDamaged
 from tests.auth.identity_fakes import ORIGIN, open_identity, post
@@ -153,6 +153,6 @@ async def test_a_claim_link_is_made_until_the_server_has_its_owner() -> None:
         made = await commands["claim"]({}, "local:0")
         assert made["url"].startswith(ORIGIN + "/claim/")
         await identity.parts.store.write(by_hand("UPDATE users SET state = 'enabled'"))
-        assert await identity.parts.store.read(users.claimed)
+        assert await identity.parts.store.read(user_accounts.claimed)
         with pytest.raises(CommandRefused, match="has its owner already"):
             await commands["claim"]({}, "local:0")

@@ -1,4 +1,4 @@
-"""The emergency for stolen keys (`keys.replace_all` of server/admin/keys.py): from its commit on nothing of before is good for
+"""The emergency for stolen keys (`keys.replace_all` of server/admin/token_key_commands.py): from its commit on nothing of before is good for
 anything, whatever is under way while it happens.
 """
 
@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from auth.clients.registry import CLI_CLIENT_ID
-from auth.grants import admin as grants
+from auth.clients.client_registry import CLI_CLIENT_ID
+from auth.grants import login_records as grants
 from auth.identity import Identity
-from auth.tokens.presentation import present
-from auth.values.db import Db
-from auth.values.model import DEVICE_CODE, REFRESH_TOKEN, Principal
-from server.admin.keys import KeysAdmin
+from auth.tokens.presented_credentials import present
+from auth.values.database import Db
+from auth.values.identity_model import DEVICE_CODE, REFRESH_TOKEN, Principal
+from server.admin.token_key_commands import KeysAdmin
 from tests.auth.identity_fakes import SITE, Clock, logged_in, open_identity, post
 from tests.sealing import by_hand
 

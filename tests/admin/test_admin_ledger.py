@@ -1,4 +1,4 @@
-"""Commands for the books and for vouchers (server/admin/ledger.py, vouchers.py): whose wallet, pages, pieces, bad arguments."""
+"""Commands for the books and for vouchers (server/admin/ledger_commands.py, voucher_commands.py): whose wallet, pages, pieces, bad arguments."""
 
 from __future__ import annotations
 
@@ -8,17 +8,24 @@ from typing import Any
 
 import pytest
 
-from auth.values.model import Principal, PrincipalKind
-from server.admin import ledger as admin_ledger
+from auth.values.identity_model import Principal, PrincipalKind
+from server.admin import ledger_commands as admin_ledger
 from server.admin.control import CommandRefused, Handler, ListPage
-from server.admin.ledger import LedgerAdmin
-from server.admin.vouchers import VoucherAdmin
+from server.admin.ledger_commands import LedgerAdmin
+from server.admin.voucher_commands import VoucherAdmin
+from server.payments.seller import statements, wallets
+from server.payments.seller.ledger import (
+    PAID_OUT,
+    Books,
+    Movement,
+    MovementKind,
+    chain_account,
+    revenue_account,
+)
+from server.payments.seller.payment_rows import refused_each_time
 from server.store import ledger_chain
 from server.store.audit_head import HeadLost
 from server.store.jobs import Position, StoreDb
-from server.till import statements, wallets
-from server.till.ledger import PAID_OUT, Books, Movement, MovementKind, chain_account, revenue_account
-from server.till.payments import refused_each_time
 from tests.auth.identity_fakes import START, open_identity, subkey
 from tests.sealing import by_hand
 

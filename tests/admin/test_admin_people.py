@@ -1,4 +1,4 @@
-"""The commands about people behind the admin socket (server/admin/people.py): what they make of arguments of every kind."""
+"""The commands about people behind the admin socket (server/admin/people_commands.py): what they make of arguments of every kind."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from auth.grants import admin as grants
+from auth.grants import login_records as grants
 from auth.identity import Identity
-from auth.people import links, users
-from auth.people.users import User
+from auth.people import one_time_links, user_accounts
+from auth.people.user_accounts import User
 from server.admin.control import CommandRefused, Handler
-from server.admin.people import IDS, PeopleAdmin
-from server.rights.selection import SelectableNames
+from server.admin.people_commands import IDS, PeopleAdmin
+from server.settings.tool_selection import SelectableNames
 from tests.auth.identity_fakes import DAY, ORIGIN, START, Clock, logged_in, open_identity
 from tests.sealing import by_hand
 
@@ -115,7 +115,9 @@ async def test_an_invitation_has_its_link_its_terms_and_who_made_it() -> None:
         token = made["url"].rpartition("/")[2]
         assert len(token) == 32
         link = await identity.parts.store.read(
-            lambda db: links.find(db, kind=links.INVITE, token=token, now=START + 2 * DAY - 1)
+            lambda db: one_time_links.find(
+                db, kind=one_time_links.INVITE, token=token, now=START + 2 * DAY - 1
+            )
         )
         assert link is not None and link.user_id == made["id"]
         assert token not in str(await everything(identity))
@@ -143,7 +145,7 @@ async def test_resetting_somebody_who_has_not_come_yet_is_another_invitation() -
         await commands["invite"]({"name": "bob"}, BY)
         again = await commands["users.reset"]({"name": "bob"}, BY)
         assert (again["link"], "/invite/" in again["url"]) == ("invite", True)
-        assert again["link_expires_at"] == START + links.INVITED_FOR
+        assert again["link_expires_at"] == START + one_time_links.INVITED_FOR
 
 
 @pytest.mark.parametrize(
@@ -185,7 +187,7 @@ async def test_an_account_that_is_over_is_listed_so_and_more_time_opens_it() -> 
         (bob,) = (await commands["users"]({"name": "bob"}, BY)).rows
         assert (bob["over"], bob["expires_at"]) == (False, START + 2 * DAY)
         await commands["users.set"]({"name": "bob", "never": True}, BY)
-        user = await identity.parts.store.read(lambda db: users.named(db, "bob"))
+        user = await identity.parts.store.read(lambda db: user_accounts.named(db, "bob"))
         assert isinstance(user, User) and user.expires_at is None
 
 

@@ -1,4 +1,4 @@
-"""`ostiary plans` behind the admin socket (server/admin/plans.py): who can be put on what, and in which words somebody cannot."""
+"""`ostiary plans` behind the admin socket (server/admin/plan_commands.py): who can be put on what, and in which words somebody cannot."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from auth.identity import Identity
-from auth.values.db import Db
+from auth.values.database import Db
 from server.admin.control import CommandRefused, Handler
-from server.admin.plans import PlanAdmin
-from server.settings.money import PlanConfig
-from server.till.plan_grants import active_plans
-from server.till.plans import Plans
+from server.admin.plan_commands import PlanAdmin
+from server.payments.seller.plan_grants import active_plans
+from server.payments.seller.plans import Plans
+from server.settings.money_settings import PlanConfig
 from tests.auth.identity_fakes import DAY, START, open_identity
 from tests.sealing import by_hand
 

@@ -1,4 +1,4 @@
-"""`ostiary upstream` behind the admin socket (server/admin/upstreams.py): what is shown is what is accepted, and nothing secret comes out."""
+"""`ostiary upstream` behind the admin socket (server/admin/upstream_commands.py): what is shown is what is accepted, and nothing secret comes out."""
 
 from __future__ import annotations
 
@@ -9,12 +9,20 @@ import msgspec
 import pytest
 
 from server.admin.control import CommandRefused, Handler
-from server.admin.upstreams import DIFF_PAGE, UpstreamAdmin
-from server.trust.definitions import MAX_KEPT, seal_of
-from server.trust.desk import KnownUpstream, TrustDesk
-from server.trust.logins import handed_over
-from tests.trust.test_owner_login import login, owner
-from tests.trust.trust_fakes import FakeAuthorizationServer, House, a_tool, lists, names, open_house, tokens
+from server.admin.upstream_commands import DIFF_PAGE, UpstreamAdmin
+from server.agents.mcp.trust.definitions import MAX_KEPT, seal_of
+from server.agents.mcp.trust.login_rows import handed_over
+from server.agents.mcp.trust.upstream_registry import KnownUpstream, TrustDesk
+from tests.agents.mcp.trust.test_owner_login import login, owner
+from tests.agents.mcp.trust.trust_fakes import (
+    FakeAuthorizationServer,
+    House,
+    a_tool,
+    lists,
+    names,
+    open_house,
+    tokens,
+)
 
 
 async def table(house: House) -> tuple[TrustDesk, KnownUpstream, Mapping[str, Handler]]:

@@ -18,7 +18,7 @@ import trio.testing
 
 from server import __version__
 from server.admin import control, control_socket
-from server.observe.logs import make_logger
+from server.lib.log.structured_log import make_logger
 
 
 async def echo(arguments: Mapping[str, Any], actor: str) -> Any:

@@ -11,20 +11,21 @@ from typing import Any
 import pytest
 import trio
 
-from auth.grants import admin as grants
+from auth.administration import guest_accounts
+from auth.grants import login_records as grants
 from auth.identity import Identity, found
-from auth.people import guests, users
-from auth.people.users import User
+from auth.people import user_accounts
+from auth.people.user_accounts import User
 from auth.tokens import api_keys
-from auth.values.db import Db
-from auth.values.policy import Policy, TokenPolicy
-from auth.values.sealed import API_KEYS, TABLES
-from server.admin.clients import ClientAdmin
+from auth.values.database import Db
+from auth.values.limits_and_lifetimes import Policy, TokenPolicy
+from auth.values.sealed_rows import API_KEYS, TABLES
+from server.admin.client_commands import ClientAdmin
 from server.admin.control import Handler, ListPage
-from server.admin.people import PeopleAdmin
-from server.admin.status import COUNTED, counted
-from server.rights.selection import SelectableNames
-from server.store import inline
+from server.admin.people_commands import PeopleAdmin
+from server.admin.store_status import COUNTED, counted
+from server.settings.tool_selection import SelectableNames
+from server.store import inline_store
 from server.store.jobs import Store
 from server.store.sealed_rows import SealPlace, seal_piece
 from tests.auth.identity_fakes import (
@@ -105,7 +106,7 @@ async def every(command: Handler, arguments: Mapping[str, Any]) -> list[Any]:
 @asynccontextmanager
 async def patient() -> AsyncGenerator[Identity]:
     with trio.fail_after(PATIENCE):
-        opened = partial(inline.open_inline_store, job_seconds=PATIENCE)
+        opened = partial(inline_store.open_inline_store, job_seconds=PATIENCE)
         async with open_identity(clock=Clock(START), opened=opened) as identity:
             yield identity
 
@@ -124,9 +125,9 @@ async def test_a_person_with_very_many_logins_is_shut_out_in_one_go(way: str) ->
         await store.write(second_owner)
         (owner,) = await store.read(lambda db: db.fetch_all("SELECT id, name FROM users WHERE id <> 'usr_2'"))
         shut = (
-            partial(guests.remove, name=owner["name"], by=BY, now=now)
+            partial(guest_accounts.remove, name=owner["name"], by=BY, now=now)
             if way == "remove"
-            else partial(guests.switch, verb="lock", name=owner["name"], by=BY, now=now)
+            else partial(guest_accounts.switch, verb="lock", name=owner["name"], by=BY, now=now)
         )
         await store.write(by_hand("UPDATE users SET state = 'enabled'"))
         assert isinstance(await store.write(shut), User)
@@ -203,7 +204,7 @@ async def test_very_many_programs_browsers_and_people_are_listed_once_each() -> 
 
 async def test_a_server_starts_with_very_many_keys_and_knows_those_that_live() -> None:
     async with patient() as identity:
-        store, owner = identity.parts.store, await identity.parts.store.read(users.owner_id)
+        store, owner = identity.parts.store, await identity.parts.store.read(user_accounts.owner_id)
         row = {
             "id": "", "name": "", "user_id": owner, "key_hash": "", "hint": "abcd", "server": None, "scope": "mcp",
             "tools": "", "created_by": BY, "created_at": START, "revoked_at": START,

@@ -12,10 +12,10 @@ from joserfc import jws
 from joserfc.errors import SecurityWarning
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-from auth.clients import registry as clients
-from auth.clients.registry import ASSERTION_TYPE, ClientRegistration
+from auth.clients import client_registry as clients
+from auth.clients.client_registry import ASSERTION_TYPE, ClientRegistration
 from auth.identity import Identity
-from auth.values.wire import WireRequest
+from auth.values.http_messages import WireRequest
 from tests.auth.identity_fakes import ORIGIN, START, b64, post
 
 SECONDS = START // 1_000

@@ -14,24 +14,24 @@ from functools import partial
 from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl
 
-from auth import setup
-from auth.clients import registry as clients
-from auth.clients.registry import ClientRegistration
-from auth.device import request as device
-from auth.device.request import CodeRequest, DeviceAuthorization
-from auth.keys.ring import Keys
-from auth.parts import Hashing, Parts
-from auth.people import links, sessions, users
-from auth.values.db import AuditEntry, Db, NotStored, Row
-from auth.values.model import Client
-from auth.values.policy import DevicePolicy, Policy
+from auth.administration import store_preparation
+from auth.authorization import device_authorization as device
+from auth.authorization.device_authorization import CodeRequest, DeviceAuthorization
+from auth.clients import client_registry as clients
+from auth.clients.client_registry import ClientRegistration
+from auth.context.identity_parts import Hashing, Parts
+from auth.keys.signing_keys import Keys
+from auth.people import browser_sessions, one_time_links, user_accounts
+from auth.values.database import AuditEntry, Db, NotStored, Row
+from auth.values.http_messages import WireReply, WireRequest
+from auth.values.identity_model import Client
+from auth.values.issuer_and_resources import Site
+from auth.values.limits_and_lifetimes import DevicePolicy, Policy
 from auth.values.requester import Requester
-from auth.values.site import Site
-from auth.values.wire import WireReply, WireRequest
 from server.store.audit_chain import AuditChain
-from server.store.engine import EngineConnection
 from server.store.keyfile import MasterKey
-from server.store.seal import Seal
+from server.store.row_seals import Seal
+from server.store.store_engine import EngineConnection
 from tests.auth.routed_pages import AUDIT_KEY, RoutedPages
 from tests.engine_under_test import fakes_database, fetched, fetched_one, foresee, put_in
 from tests.sealing import seal_written
@@ -194,8 +194,12 @@ class House:
             site=Site(issuer=origin, loopback=loopback, servers=servers or {"agent": "/mcp"}),
             policy=policy or Policy(),
         )
-        preparation = setup.prepare(self.parts.subkey, self.entropy, self.parts.policy.tokens, self.time)
-        self.owner_id = self.store.now(partial(setup.found, preparation=preparation, now=self.time))
+        preparation = store_preparation.prepare(
+            self.parts.subkey, self.entropy, self.parts.policy.tokens, self.time
+        )
+        self.owner_id = self.store.now(
+            partial(store_preparation.found, preparation=preparation, now=self.time)
+        )
         builtin = clients.lookup(self.store.db, clients.CLI_CLIENT_ID)
         assert builtin is not None
         self.builtin: Client = builtin
@@ -213,7 +217,7 @@ class House:
     async def hash_passphrase(self, passphrase: str, salt: bytes) -> str:
         self.hashed += 1
         if self.real_hashing:
-            return users.hash_passphrase(passphrase, salt)
+            return user_accounts.hash_passphrase(passphrase, salt)
         return "plain:" + passphrase
 
     async def verify_passphrase(self, passphrase: str, phc: str) -> bool:
@@ -221,25 +225,32 @@ class House:
         self.verified_against.append(phc)
         self.before_verifying()
         if self.real_hashing:
-            return users.verify_passphrase(passphrase, phc)
+            return user_accounts.verify_passphrase(passphrase, phc)
         return phc == "plain:" + passphrase
 
     # ------------------------------------------------------------ what happens beside the browser
 
     def claim_path(self) -> str:
-        token = links.token_from(self.entropy(links.TOKEN_BYTES))
+        token = one_time_links.token_from(self.entropy(one_time_links.TOKEN_BYTES))
         self.store.now(
             partial(
-                links.make, kind=links.CLAIM, user_id=self.owner_id, token=token, now=self.time, by="local:0"
+                one_time_links.make,
+                kind=one_time_links.CLAIM,
+                user_id=self.owner_id,
+                token=token,
+                now=self.time,
+                by="local:0",
             )
         )
-        return links.path_of(token)
+        return one_time_links.path_of(token)
 
     def owned(self) -> House:
         """Claimed by `alice`, as her claim would leave it."""
         self.store.db.execute(
             "UPDATE users SET name = 'alice', state = 'enabled', passphrase_hash = ? WHERE role = 'owner'",
-            users.hash_passphrase(PASSPHRASE, b"s" * 16) if self.real_hashing else "plain:" + PASSPHRASE,
+            user_accounts.hash_passphrase(PASSPHRASE, b"s" * 16)
+            if self.real_hashing
+            else "plain:" + PASSPHRASE,
         )
         return self
 
@@ -444,5 +455,5 @@ def live_sessions(house: House) -> list[dict[str, Any]]:
 
 def session_row(house: House, browser: Browser) -> Row | None:
     return house.store.db.fetch_one(
-        "SELECT * FROM browser_sessions WHERE id_hash = ?", sessions.hash_of(cookie_of(browser))
+        "SELECT * FROM browser_sessions WHERE id_hash = ?", browser_sessions.hash_of(cookie_of(browser))
     )

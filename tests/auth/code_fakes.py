@@ -12,17 +12,17 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import msgspec
 
-from auth.authorize import pkce
-from auth.clients import registry as clients
-from auth.clients.documents import NO_DOCUMENTS, Documents
-from auth.clients.registry import ClientRegistration
+from auth.authorization import pkce
+from auth.clients import client_registry as clients
+from auth.clients.client_identifier_urls import NO_DOCUMENTS, Documents
+from auth.clients.client_registry import ClientRegistration
+from auth.context.identity_parts import Hashing, Parts
 from auth.identity import Identity
-from auth.parts import Hashing, Parts
-from auth.values.db import Row
-from auth.values.model import AUTHORIZATION_CODE, REFRESH_TOKEN, Client
-from auth.values.policy import Policy
-from auth.values.site import Site
-from auth.values.wire import WireReply
+from auth.values.database import Row
+from auth.values.http_messages import WireReply
+from auth.values.identity_model import AUTHORIZATION_CODE, REFRESH_TOKEN, Client
+from auth.values.issuer_and_resources import Site
+from auth.values.limits_and_lifetimes import Policy
 from tests.auth.browser_fakes import PASSPHRASE, Browser, location
 from tests.auth.identity_fakes import ORIGIN, POLICY, SITE, Clock, open_identity, post
 from tests.sealing import by_hand

@@ -12,12 +12,12 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 from joserfc.jwk import ECKey
 
-from auth.clients.registry import CLI_CLIENT_ID
+from auth.clients.client_registry import CLI_CLIENT_ID
 from auth.identity import Identity
-from auth.tokens.challenge import BearerRefusal
-from auth.tokens.presentation import PresentedProof, present
-from auth.values.model import DEVICE_CODE, REFRESH_TOKEN, Principal
-from auth.values.wire import WireReply, WireRequest
+from auth.tokens.presented_credentials import PresentedProof, present
+from auth.tokens.www_authenticate import BearerRefusal
+from auth.values.http_messages import WireReply, WireRequest
+from auth.values.identity_model import DEVICE_CODE, REFRESH_TOKEN, Principal
 from tests.auth.assertion_fakes import SECONDS, Signer
 from tests.auth.identity_fakes import ORIGIN, b64, post
 from tests.sealing import by_hand

@@ -13,20 +13,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from auth.clients import registry as clients
-from auth.clients.registry import ClientRegistration
-from auth.grants.assertion import EVENT
+from auth.clients import client_registry as clients
+from auth.clients.client_registry import ClientRegistration
+from auth.grant_types.jwt_bearer_grant import EVENT
 from auth.identity import Identity
-from auth.tokens.challenge import BearerRefusal
-from auth.tokens.presentation import present
-from auth.upstream.provider import ProviderAnswer, ProviderUnavailable, Upstreams
-from auth.upstream.sign_in import Provider
-from auth.values.db import Row
-from auth.values.model import JWT_BEARER, Principal
-from auth.values.policy import Policy
+from auth.providers.provider_requests import ProviderAnswer, ProviderUnavailable, Upstreams
+from auth.providers.provider_sign_in import Provider
+from auth.tokens.presented_credentials import present
+from auth.tokens.www_authenticate import BearerRefusal
+from auth.values.database import Row
+from auth.values.http_messages import WireReply, WireRequest
+from auth.values.identity_model import JWT_BEARER, Principal
+from auth.values.issuer_and_resources import Site
+from auth.values.limits_and_lifetimes import Policy
 from auth.values.scopes import Scope, Vocabulary
-from auth.values.site import Site
-from auth.values.wire import WireReply, WireRequest
 from server.client.address import may_follow
 from tests.auth.identity_fakes import ORIGIN, POLICY, Clock, open_identity, post
 from tests.auth.registration_fakes import sent

@@ -10,32 +10,33 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
-from auth import audit, setup
-from auth.clients import registry as clients
-from auth.clients.documents import NO_DOCUMENTS, Documents, FetchDocument
-from auth.clients.registry import CLI_CLIENT_ID, ClientRegistration
-from auth.device import request as device
-from auth.device.request import CodeRequest, DeviceAuthorization
-from auth.forms import TokenForm
-from auth.grants import chain
-from auth.grants.device import redeem
-from auth.grants.exchange import GrantRequest, Issue
-from auth.grants.refresh import refresh
+from auth.administration import store_preparation
+from auth.audit import audit_trail
+from auth.authorization import device_authorization as device
+from auth.authorization.device_authorization import CodeRequest, DeviceAuthorization
+from auth.clients import client_registry as clients
+from auth.clients.client_identifier_urls import NO_DOCUMENTS, Documents, FetchDocument
+from auth.clients.client_registry import CLI_CLIENT_ID, ClientRegistration
+from auth.grant_types.device_code_grant import redeem
+from auth.grant_types.refresh_token_grant import refresh
+from auth.grants import refresh_tokens
+from auth.grants.request_parameters import TokenForm
+from auth.grants.token_request import GrantRequest, Issue
 from auth.identity import Identity, found
-from auth.keys import ring as keys
-from auth.keys.refresh import RefreshKey, RefreshRing
-from auth.tokens.credentials import AcceptedCredentials
-from auth.upstream.provider import Upstreams
-from auth.values.db import AuditEntry, Db, JobStore, Row
-from auth.values.errors import OAuthRefusal
-from auth.values.model import DEVICE_CODE, REFRESH_TOKEN, Client, Millis
-from auth.values.policy import Policy
+from auth.keys import signing_keys as keys
+from auth.keys.refresh_token_keys import RefreshKey, RefreshRing
+from auth.providers.provider_requests import Upstreams
+from auth.tokens.accepted_credentials import AcceptedCredentials
+from auth.values.database import AuditEntry, Db, JobStore, Row
+from auth.values.http_messages import WireReply, WireRequest
+from auth.values.identity_model import DEVICE_CODE, REFRESH_TOKEN, Client, Millis
+from auth.values.issuer_and_resources import Site
+from auth.values.limits_and_lifetimes import Policy
+from auth.values.oauth_errors import OAuthRefusal
 from auth.values.requester import Requester
-from auth.values.site import Site
-from auth.values.wire import WireReply, WireRequest
 from server.store.audit_chain import AuditChain
-from server.store.inline import InlineStore, open_inline_store
-from server.store.seal import Seal
+from server.store.inline_store import InlineStore, open_inline_store
+from server.store.row_seals import Seal
 from tests.engine_under_test import FakesDatabase, fakes_database, fetched, fetched_one, foresee, put_in
 from tests.sealing import seal_written
 
@@ -57,7 +58,7 @@ def subkey(purpose: str) -> bytes:
 
 # What every `World` proves its first refresh tokens with.
 REFRESH = RefreshRing([RefreshKey(version=1, secret=subkey("the first refresh key"))])
-CHAIN = AuditChain(subkey(audit.KEY_PURPOSE))
+CHAIN = AuditChain(subkey(audit_trail.KEY_PURPOSE))
 
 
 def seeds(start: int = 0) -> Callable[[int], bytes]:
@@ -79,7 +80,7 @@ class PlainDb:
         self.database = database or fakes_database()
         self.changes: list[tuple[str, str]] = []
         self.in_job = False
-        self.seals = Seal(subkey(audit.KEY_PURPOSE))
+        self.seals = Seal(subkey(audit_trail.KEY_PURPOSE))
 
     def execute(self, sql: str, *params: object) -> int:
         touched = self.database.connection.execute(sql, params).rowcount
@@ -168,10 +169,10 @@ class World:
     owner: str = ""
 
     def __post_init__(self) -> None:
-        preparation = setup.prepare(subkey, self.draw, self.policy.tokens, self.now)
+        preparation = store_preparation.prepare(subkey, self.draw, self.policy.tokens, self.now)
         first = replace(preparation.refresh, secret=REFRESH.newest().secret)
         preparation = replace(preparation, refresh=first)
-        self.owner = self.db.run(lambda db: setup.found(db, preparation, self.now))
+        self.owner = self.db.run(lambda db: store_preparation.found(db, preparation, self.now))
 
     def client(self, client_id: str = CLI_CLIENT_ID) -> Client:
         client = clients.lookup(self.db, client_id)
@@ -309,7 +310,9 @@ def refresh_token(issue: Issue, counter: int | None = None, *, key: RefreshKey |
     """The issue's refresh token, or its grant's with another counter. Of the first key, unless told otherwise."""
     number = issue.counter if counter is None else counter
     assert number is not None
-    return chain.write(key or REFRESH.newest(), chain.ChainLink(grant_id=issue.grant_id, counter=number))
+    return refresh_tokens.write(
+        key or REFRESH.newest(), refresh_tokens.ChainLink(grant_id=issue.grant_id, counter=number)
+    )
 
 
 def error_of(outcome: object) -> str:

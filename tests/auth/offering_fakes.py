@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from auth.values import scopes
-from auth.values.offerings import ConnectWay, OfferedServer, OfferedTool, OfferedTools
-from server.client.programs.ways import ways
+from auth.values.offered_servers import ConnectWay, OfferedServer, OfferedTool, OfferedTools
+from server.client.programs.manual_steps import ways
 
 PICTURE = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24'%3E"

@@ -5,17 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from auth.clients.registry import ClientCredentials
-from auth.forms import TokenForm
-from auth.grants.begin import GrantTerms as Agreed
-from auth.grants.begin import begin
-from auth.grants.exchange import GrantRequest
-from auth.keys.refresh import RefreshRing
-from auth.people import guests as people
-from auth.people import links
-from auth.people.guests import GuestTerms, Invitation
-from auth.people.users import PER_ACCOUNT
-from auth.values.model import DEVICE_CODE, Client, PrincipalKind
+from auth.administration import guest_accounts as people
+from auth.administration.guest_accounts import GuestTerms, Invitation
+from auth.clients.client_registry import ClientCredentials
+from auth.grants.new_grants import GrantTerms as Agreed
+from auth.grants.new_grants import begin
+from auth.grants.request_parameters import TokenForm
+from auth.grants.token_request import GrantRequest
+from auth.keys.refresh_token_keys import RefreshRing
+from auth.people import one_time_links
+from auth.people.user_accounts import PER_ACCOUNT
+from auth.values.identity_model import DEVICE_CODE, Client, PrincipalKind
 from auth.values.requester import Requester
 from tests.auth.browser_fakes import HOME, Browser, House
 
@@ -24,9 +24,11 @@ STRANGER = "192.0.2.66"
 LOGIN_LASTS = 30 * 86_400_000
 
 
-def invited(house: House, name: str = "bob", *, lifetime: int = links.INVITED_FOR, **terms: Any) -> str:
+def invited(
+    house: House, name: str = "bob", *, lifetime: int = one_time_links.INVITED_FOR, **terms: Any
+) -> str:
     """The path of a fresh invitation."""
-    token = links.token_from(house.entropy(links.TOKEN_BYTES))
+    token = one_time_links.token_from(house.entropy(one_time_links.TOKEN_BYTES))
     outcome = house.store.now(
         partial(
             people.invite,
@@ -41,14 +43,14 @@ def invited(house: House, name: str = "bob", *, lifetime: int = links.INVITED_FO
         )
     )
     assert isinstance(outcome, Invitation), outcome
-    return links.path_of(token, links.INVITE)
+    return one_time_links.path_of(token, one_time_links.INVITE)
 
 
 def reset_path(house: House, name: str = "alice") -> str:
-    token = links.token_from(house.entropy(links.TOKEN_BYTES))
+    token = one_time_links.token_from(house.entropy(one_time_links.TOKEN_BYTES))
     outcome = house.store.now(partial(people.reset, name=name, token=token, by="local:0", now=house.time))
     assert isinstance(outcome, Invitation), outcome
-    return links.path_of(token, outcome.kind)
+    return one_time_links.path_of(token, outcome.kind)
 
 
 def let_in(

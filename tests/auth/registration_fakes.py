@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from auth.identity import Identity
-from auth.values.model import DEVICE_CODE
-from auth.values.wire import WireReply, WireRequest
+from auth.values.http_messages import WireReply, WireRequest
+from auth.values.identity_model import DEVICE_CODE
 from tests.auth.identity_fakes import ORIGIN
 
 TWO = ["authorization_code", "refresh_token"]

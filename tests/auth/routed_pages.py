@@ -10,16 +10,16 @@ import structlog
 import trio
 from werkzeug.exceptions import MethodNotAllowed, NotFound
 
-from auth.values.wire import WireReply, WireRequest
-from auth.visit import Parts
-from server.admin.audit import AuditAdmin
-from server.admin.upstreams import UpstreamAdmin
-from server.http.site import PublicSite, make_site
-from server.overview.look import RunningParts
-from server.overview.pages import OverviewPages
-from server.owner.pages import OwnerPages
-from server.rights.selection import SelectableNames
-from server.trust.desk import TrustDesk
+from auth.pages.page_visit import Parts
+from auth.values.http_messages import WireReply, WireRequest
+from server.admin.audit_commands import AuditAdmin
+from server.admin.upstream_commands import UpstreamAdmin
+from server.agents.mcp.trust.upstream_registry import TrustDesk
+from server.console.overview.overview_pages import OverviewPages
+from server.console.overview.overview_values import RunningParts
+from server.console.owner.owner_pages import OwnerPages
+from server.console.pages.quart_app import PublicSite, make_site
+from server.settings.tool_selection import SelectableNames
 
 # What selections of tools can name.
 OFFERED = {"agent": SelectableNames(groups={}, tools=("echo", "search"))}

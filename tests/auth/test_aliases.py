@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from auth import metadata
-from auth.values.policy import Policy
-from auth.values.site import Site
+from auth.endpoints import server_metadata
+from auth.values.issuer_and_resources import Site
+from auth.values.limits_and_lifetimes import Policy
 
 ISSUER = "https://agent.example.org"
 SITE = Site(
@@ -43,11 +43,14 @@ def test_a_resource_that_names_an_alias_is_the_server_behind_it(resource: str, s
     ],
 )
 def test_the_metadata_of_an_alias_names_the_one_address_that_tokens_are_for(path: str) -> None:
-    found = metadata.document(SITE, Policy(), path, ISSUER)
+    found = server_metadata.document(SITE, Policy(), path, ISSUER)
     assert found is not None
     assert found["resource"] == f"{ISSUER}/mcp"
 
 
 def test_an_alias_of_a_server_without_logins_has_no_metadata_and_probes_beside_it_find_nothing() -> None:
-    assert metadata.document(SITE, Policy(), "/.well-known/oauth-protected-resource/old/mcp", ISSUER) is None
-    assert metadata.is_probe(SITE, "/old/mcp/.well-known/oauth-authorization-server")
+    assert (
+        server_metadata.document(SITE, Policy(), "/.well-known/oauth-protected-resource/old/mcp", ISSUER)
+        is None
+    )
+    assert server_metadata.is_probe(SITE, "/old/mcp/.well-known/oauth-authorization-server")

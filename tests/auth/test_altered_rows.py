@@ -12,24 +12,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from auth import audit_rights
-from auth.audit_rights import TrailOfRights
-from auth.clients import registry as clients
-from auth.clients.registry import ClientCredentials
-from auth.device import request as device
-from auth.grants import admin
-from auth.grants.exchange import account
-from auth.keys import ring
-from auth.passkeys import rows as passkeys
-from auth.people import guests, links, sessions, users
-from auth.tokens import api_keys, live
-from auth.values import sealed
-from auth.values.db import Db, Row
-from auth.values.errors import OAuthRefusal
+from auth.administration import guest_accounts
+from auth.audit import audit_rights
+from auth.audit.audit_rights import TrailOfRights
+from auth.authorization import device_authorization as device
+from auth.clients import client_registry as clients
+from auth.clients.client_registry import ClientCredentials
+from auth.grants import login_records
+from auth.grants.token_request import account
+from auth.keys import signing_keys
+from auth.people import browser_sessions, one_time_links, passkeys, user_accounts
+from auth.tokens import api_keys, live_logins
+from auth.values import sealed_rows as sealed
+from auth.values.database import Db, Row
+from auth.values.oauth_errors import OAuthRefusal
 from auth.values.requester import Requester
-from server.admin import rights
-from server.admin.rights import RightsAdmin
-from server.cli import rightscheck
+from server.admin import rights_check
+from server.admin.rights_check import RightsAdmin
+from server.cli.manage import rightscheck
 from server.store import sealed_rows
 from server.store.migrate import packaged_migrations
 from server.store.sealed_rows import SealPlace
@@ -67,7 +67,9 @@ def altered(world: World) -> list[str]:
 
 def signed_in(world: World, user_id: str, cookie: str = COOKIE) -> None:
     world.db.run(
-        lambda db: sessions.begin(db, cookie=cookie, replaces=None, user_id=user_id, who=WHO, now=world.now)
+        lambda db: browser_sessions.begin(
+            db, cookie=cookie, replaces=None, user_id=user_id, who=WHO, now=world.now
+        )
     )
 
 
@@ -103,10 +105,10 @@ def use_of(world: World) -> Any:
 )
 def test_an_altered_account_may_nothing_and_somebody_is_told_once(world: World, alteration: str) -> None:
     signed_in(world, "usr_bob")
-    assert sessions.find(world.db, COOKIE, world.now) is not None
+    assert browser_sessions.find(world.db, COOKIE, world.now) is not None
     by_thief(world, f"UPDATE users SET {alteration} WHERE id = 'usr_bob'")
-    assert sessions.find(world.db, COOKIE, world.now) is None
-    user, seen = users.find(world.db, "usr_bob"), account(world.db, "usr_bob")
+    assert browser_sessions.find(world.db, COOKIE, world.now) is None
+    user, seen = user_accounts.find(world.db, "usr_bob"), account(world.db, "usr_bob")
     assert user is not None
     assert (user.role, user.state, user.scope, user.passphrase_hash) == ("user", "altered", "", None)
     assert seen is not None
@@ -118,7 +120,7 @@ def test_an_altered_account_may_nothing_and_somebody_is_told_once(world: World, 
 def test_an_account_that_was_shut_is_not_opened_by_a_writer_of_the_database(world: World, state: str) -> None:
     world.db.execute("UPDATE users SET state = ? WHERE id = 'usr_bob'", state)
     by_thief(world, "UPDATE users SET state = 'enabled' WHERE id = 'usr_bob'")
-    user = users.find(world.db, "usr_bob")
+    user = user_accounts.find(world.db, "usr_bob")
     assert user is not None
     assert not user.may(world.now)
 
@@ -128,7 +130,7 @@ def test_an_altered_account_is_not_sealed_anew_by_what_the_program_writes(world:
     changed = world.db.run(
         lambda db: sealed.update(db, sealed.USERS, "usr_bob", {"passphrase_hash": "plain:new"})
     )
-    user = users.find(world.db, "usr_bob")
+    user = user_accounts.find(world.db, "usr_bob")
     assert not changed
     assert user is not None
     assert user.state == "altered"
@@ -139,7 +141,7 @@ def test_an_account_that_was_put_in_is_no_owner_and_does_not_stand_for_the_real_
         world,
         "INSERT INTO users (id, name, role, state, scope, created_at) VALUES ('usr_0', 'eve', 'owner', 'enabled', '*', -1)",
     )
-    owner = users.owner(world.db)
+    owner = user_accounts.owner(world.db)
     assert owner is not None
     assert owner.name == "alice"
 
@@ -207,16 +209,16 @@ def test_a_session_that_was_put_in_signs_nobody_in(world: World) -> None:
         world,
         "INSERT INTO browser_sessions (id_hash, user_id, created_at, auth_time, last_used_at, expires_at, ip, user_agent)"
         " VALUES (?, ?, ?, ?, ?, ?, '', '')",
-        sessions.hash_of(COOKIE), world.owner, world.now, world.now, world.now, world.now + DAY,
+        browser_sessions.hash_of(COOKIE), world.owner, world.now, world.now, world.now, world.now + DAY,
     )  # fmt: skip
-    assert sessions.find(world.db, COOKIE, world.now) is None
+    assert browser_sessions.find(world.db, COOKIE, world.now) is None
 
 
 @pytest.mark.parametrize("alteration", ["user_id = ?", "auth_time = auth_time + 1 WHERE user_id <> ?"])
 def test_a_session_is_not_made_another_persons_or_proven_lately(world: World, alteration: str) -> None:
     signed_in(world, "usr_bob")
     by_thief(world, f"UPDATE browser_sessions SET {alteration}", world.owner)
-    assert sessions.find(world.db, COOKIE, world.now) is None
+    assert browser_sessions.find(world.db, COOKIE, world.now) is None
 
 
 @pytest.mark.parametrize("way", ["put in", "another's", "used"])
@@ -229,14 +231,18 @@ def test_a_link_is_neither_put_in_nor_given_to_another_nor_used_again(world: Wor
         )  # fmt: skip
     else:
         world.db.run(
-            lambda db: links.make(db, kind=links.RESET, user_id="usr_bob", token=TOKEN, now=world.now)
+            lambda db: one_time_links.make(
+                db, kind=one_time_links.RESET, user_id="usr_bob", token=TOKEN, now=world.now
+            )
         )
         if way == "used":
-            world.db.run(lambda db: links.use(db, kind=links.RESET, token=TOKEN, now=world.now))
+            world.db.run(
+                lambda db: one_time_links.use(db, kind=one_time_links.RESET, token=TOKEN, now=world.now)
+            )
             by_thief(world, "UPDATE one_time_links SET used_at = NULL")
         else:
             by_thief(world, "UPDATE one_time_links SET user_id = ?", world.owner)
-    assert links.find(world.db, kind=links.RESET, token=TOKEN, now=world.now) is None
+    assert one_time_links.find(world.db, kind=one_time_links.RESET, token=TOKEN, now=world.now) is None
 
 
 def test_a_passkey_that_was_put_in_is_none(world: World) -> None:
@@ -260,7 +266,7 @@ def test_a_passkey_that_was_put_in_is_none(world: World) -> None:
 def test_an_altered_login_is_refused_at_a_refresh_and_at_a_call(world: World, alteration: str) -> None:
     issue = world.login()
     by_thief(world, f"UPDATE grants SET {alteration}")
-    found = live.read_live(world.db, issue.grant_id)
+    found = live_logins.read_live(world.db, issue.grant_id)
     assert found is not None
     assert not found.usable
     assert isinstance(world.refresh(refresh_token(issue)), OAuthRefusal)
@@ -269,10 +275,10 @@ def test_an_altered_login_is_refused_at_a_refresh_and_at_a_call(world: World, al
 def test_a_login_that_was_ended_does_not_come_back_to_life(world: World) -> None:
     issue = world.login()
     assert world.db.run(
-        lambda db: admin.revoke(db, issue.grant_id, reason="lost", by="local:0", now=world.now)
+        lambda db: login_records.revoke(db, issue.grant_id, reason="lost", by="local:0", now=world.now)
     )
     by_thief(world, "UPDATE grants SET revoked_at = NULL, revoked_reason = NULL")
-    found = live.read_live(world.db, issue.grant_id)
+    found = live_logins.read_live(world.db, issue.grant_id)
     assert found is not None
     assert not found.usable
     assert isinstance(world.refresh(refresh_token(issue)), OAuthRefusal)
@@ -282,7 +288,7 @@ def test_a_login_of_an_altered_account_or_program_is_refused(world: World) -> No
     issue = world.login()
     for table in ("users", "clients"):
         by_thief(world, f"UPDATE {table} SET scope = scope || ' x'")
-        found = live.read_live(world.db, issue.grant_id)
+        found = live_logins.read_live(world.db, issue.grant_id)
         assert found is not None
         assert not found.usable
 
@@ -317,19 +323,19 @@ def test_a_signing_key_that_was_put_in_signs_nothing(world: World) -> None:
         "INSERT INTO signing_keys (kid, algorithm, public_jwk, sealed_private, created_at, signs_from)"
         " SELECT 'mine', algorithm, public_jwk, sealed_private, created_at, signs_from FROM signing_keys",
     )
-    assert [row["kid"] for row in ring.rows(world.db)] != []
-    assert "mine" not in {row["kid"] for row in ring.rows(world.db)}
+    assert [row["kid"] for row in signing_keys.rows(world.db)] != []
+    assert "mine" not in {row["kid"] for row in signing_keys.rows(world.db)}
 
 
 # ── what the check names ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def look(check: rights.RightsCheck, world: World) -> rights.RightsLook:
+def look(check: rights_check.RightsCheck, world: World) -> rights_check.RightsLook:
     return check.look()(world.db)  # pyright: ignore[reportArgumentType]
 
 
 def found_by_check(world: World) -> list[tuple[str, str]]:
-    check, found = rights.RightsCheck(SealPlace(), TrailOfRights()), list[tuple[str, str]]()
+    check, found = rights_check.RightsCheck(SealPlace(), TrailOfRights()), list[tuple[str, str]]()
     while check.at is not None:
         piece = check.judge(look(check, world))
         found += [(row["table"], row["key"]) for row in piece["found"]]
@@ -343,7 +349,10 @@ def test_the_check_names_what_was_altered_and_put_in_and_nothing_else(world: Wor
     assert found_by_check(world) == []
     by_thief(world, "UPDATE users SET role = 'owner' WHERE id = 'usr_bob'")
     by_thief(world, "UPDATE browser_sessions SET user_id = 'usr_bob'")
-    assert found_by_check(world) == [("users", "usr_bob"), ("browser_sessions", sessions.hash_of(COOKIE))]
+    assert found_by_check(world) == [
+        ("users", "usr_bob"),
+        ("browser_sessions", browser_sessions.hash_of(COOKIE)),
+    ]
 
 
 def put_back(table: str, change: Callable[[World], object], world: World) -> None:
@@ -375,7 +384,7 @@ def test_an_account_that_was_put_back_as_it_was_before_it_was_shut_is_named_by_t
     put_back(
         "users",
         lambda world: world.db.run(
-            lambda db: guests.switch(db, verb, name="bob", by="local:0", now=world.now)
+            lambda db: guest_accounts.switch(db, verb, name="bob", by="local:0", now=world.now)
         ),
         world,
     )
@@ -401,7 +410,7 @@ class ReadTrail:
         monkeypatch.setattr(world.db, "fetch_all", self.fetch_all)
         monkeypatch.setattr(audit_rights, "PAGE", 3)
         monkeypatch.setattr(sealed_rows, "PIECE", 2)
-        monkeypatch.setattr(rights, "LOOKS", 2)
+        monkeypatch.setattr(rights_check, "LOOKS", 2)
 
     def fetch_all(self, sql: str, *params: object) -> list[Row]:
         found = self._fetch_all(sql, *params)
@@ -468,7 +477,7 @@ async def test_a_check_of_a_server_reads_the_trail_once_and_what_is_written_mean
 def test_a_check_whose_trail_another_has_read_on_meanwhile_looks_again(world: World) -> None:
     key_of(world, "usr_bob")
     trail, at = TrailOfRights(), SealPlace(table=sealed.TABLES.index(sealed.API_KEYS))
-    one, other = rights.RightsCheck(at, trail), rights.RightsCheck(at, trail)
+    one, other = rights_check.RightsCheck(at, trail), rights_check.RightsCheck(at, trail)
     earlier = look(other, world)
     world.now += 1
     key_of(world, "usr_bob", "later", world.draw(32))
@@ -489,13 +498,13 @@ def test_all_that_a_database_of_before_says_of_rights_can_be_sealed(world: World
     key_of(world, "usr_bob")
     for table in sealed.TABLES:
         world.db.database.connection.execute(f"UPDATE {table.name} SET seal = ''")
-    assert not world.db.run(lambda db: sessions.find(db, COOKIE, world.now) is not None)
+    assert not world.db.run(lambda db: browser_sessions.find(db, COOKIE, world.now) is not None)
     at = SealPlace()
     while at is not None:
         place = at
         at = world.db.run(lambda db, place=place: sealed_rows.seal_piece(db, place).next)
     assert found_by_check(world) == []
-    assert sessions.find(world.db, COOKIE, world.now) is not None
+    assert browser_sessions.find(world.db, COOKIE, world.now) is not None
 
 
 # ── the program itself ───────────────────────────────────────────────────────────────────────────────────────────────

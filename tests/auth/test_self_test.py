@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from auth import metadata, self_test
-from auth.keys import ring as keys
-from auth.keys import rotation
-from auth.keys.ring import SigningKeys
-from auth.values import paths
-from auth.values.policy import Policy, RegistrationPolicy
-from auth.values.site import Site
+from auth import self_test
+from auth.endpoints import server_metadata
+from auth.keys import key_rotation
+from auth.keys import signing_keys as keys
+from auth.keys.signing_keys import SigningKeys
+from auth.values import endpoint_paths
+from auth.values.issuer_and_resources import Site
+from auth.values.limits_and_lifetimes import Policy, RegistrationPolicy
 from tests.auth.identity_fakes import ORIGIN, SITE, START, open_identity, subkey
 
 PUBLIC = Site(issuer="https://agent.example", loopback=False, servers={"agent": "/mcp", "b": "/b/mcp"})
@@ -40,7 +41,7 @@ def told(change: Callable[[str, dict[str, Any]], object]) -> self_test.Publish:
     """The documents with a lie in them."""
 
     def publish(site: Site, policy: Policy, path: str, origin: str) -> dict[str, Any] | None:
-        found = metadata.document(site, policy, path, origin)
+        found = server_metadata.document(site, policy, path, origin)
         if found is not None:
             change(path, found)
         return found
@@ -49,7 +50,9 @@ def told(change: Callable[[str, dict[str, Any]], object]) -> self_test.Publish:
 
 
 def on_server(**changes: Any) -> self_test.Publish:
-    return told(lambda path, found: found.update(changes) if path == paths.AUTHORIZATION_SERVER else None)
+    return told(
+        lambda path, found: found.update(changes) if path == endpoint_paths.AUTHORIZATION_SERVER else None
+    )
 
 
 def on_resource(**changes: Any) -> self_test.Publish:
@@ -88,7 +91,7 @@ async def test_a_promise_that_is_not_kept_is_named(publish: self_test.Publish, w
 async def test_a_server_without_login_must_not_say_that_it_has_one() -> None:
     site = replace(SITE, without_login=frozenset({"other"}))
     async with open_identity(site=site) as identity:
-        lie = partial(metadata.document, SITE)
+        lie = partial(server_metadata.document, SITE)
         assert any(
             "asks nobody" in problem
             for problem in self_test.examine(identity.parts, lambda site, *rest: lie(*rest))
@@ -109,7 +112,9 @@ async def test_a_private_member_in_the_key_set_is_named_and_not_shown() -> None:
 async def test_a_ring_that_signs_with_one_key_and_publishes_another_is_named() -> None:
     async with open_identity() as identity:
         key = identity.parts.keys.ring.signing(START)
-        spare = rotation.prepare(subkey, identity.parts.entropy, identity.parts.policy.tokens, START).signing
+        spare = key_rotation.prepare(
+            subkey, identity.parts.entropy, identity.parts.policy.tokens, START
+        ).signing
         row = {name: getattr(spare, name) for name in spare.__slots__}
         other = keys.unseal(row, subkey(keys.SEAL_PURPOSE))
         identity.parts.keys.ring = SigningKeys([dataclasses.replace(key, public=other.public)])

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.hashes import SHA256, SHA384
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from auth.jose.base64url import pack, unpack
-from auth.keys.ring import SigningKey
+from auth.keys.signing_keys import SigningKey
 
 P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 Json = Mapping[str, Any]

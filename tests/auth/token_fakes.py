@@ -11,10 +11,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from joserfc import jws
 from joserfc.jwk import ECKey
 
-from auth.grants.exchange import Issue
-from auth.keys import ring as keys
-from auth.keys.ring import Keys, SealedKey, SigningKey
-from auth.tokens import access as tokens
+from auth.grants.token_request import Issue
+from auth.keys import signing_keys as keys
+from auth.keys.signing_keys import Keys, SealedKey, SigningKey
+from auth.tokens import access_tokens as tokens
 from tests.auth.identity_fakes import MINUTE, ORIGIN, POLICY, SECOND, SITE, START, b64, subkey
 
 NOW = START

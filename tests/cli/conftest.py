@@ -11,9 +11,9 @@ from made_up import MadeUpMachine
 from shell import Terminal
 
 from server.admin import control_socket
-from server.admin.descent import SocketPeer
-from server.client.tokens import StoredLogin, TokenFile
-from server.settings.secret import Secret
+from server.admin.process_descent import SocketPeer
+from server.client.token_file import StoredLogin, TokenFile
+from server.settings.secret_reference import Secret
 from tests.client.fake_server import FakeServer, serving
 
 

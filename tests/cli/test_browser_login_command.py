@@ -18,7 +18,7 @@ import pytest
 import trio
 from shell import WAIT_SECONDS, Terminal
 
-from server.client.ways import headless
+from server.client.login_ways import headless
 from tests.client.fake_server import FakeServer
 
 LINK = re.compile(r"http://127\.0\.0\.1:\d+/authorize\?\S+")

@@ -23,7 +23,7 @@ import pytest
 import trio
 from shell import WAIT_SECONDS, Terminal
 
-from server.cli.asking import HOW_TO_ANSWER
+from server.cli.use.asking import HOW_TO_ANSWER
 from tests import forked
 from tests.e2e.programs import SOURCE, Process, Program
 

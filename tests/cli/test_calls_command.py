@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from shell import Terminal
 
-from auth.values.model import ANONYMOUS, Principal, PrincipalKind
-from server.cli import calls, usage
-from server.cli.calls import took
-from server.records import call_rows
-from server.records.call_book import CallBook
-from server.records.call_record import CallRecord
-from server.store.inline import open_inline_store
+from auth.values.identity_model import ANONYMOUS, Principal, PrincipalKind
+from server.cli.manage import calls, usage
+from server.cli.manage.calls import took
+from server.store.call_records import call_rows
+from server.store.call_records.call_book import CallBook
+from server.store.call_records.call_record import CallRecord
+from server.store.inline_store import open_inline_store
 
 NOON = 1_799_971_200_000 // 86_400_000 * 86_400_000 + 43_200_000
 ADA = Principal(kind=PrincipalKind.USER, subject="u1", client_id="c1", person="Ada", program="Editor")

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from server.cli import certificate, doctor_address, local, status, terminal
+from server.cli import local, terminal
+from server.cli.doctor import doctor_address
+from server.cli.manage import certificate, status
 
 NOW = 1_800_000_000
 DAY = 86_400_000

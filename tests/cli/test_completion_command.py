@@ -9,9 +9,9 @@ from shlex import quote
 import pytest
 
 from server.cli import COMMANDS, run
-from server.cli.completion import SHELLS
-from server.cli.installing import CLIENTS
-from server.cli.outline import CommandOutline, program, sections
+from server.cli.this_program.completion import SHELLS
+from server.cli.this_program.outline import CommandOutline, program, sections
+from server.cli.use.installing import CLIENTS
 
 ROOT = Path(__file__).parent.parent.parent
 

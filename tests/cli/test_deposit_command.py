@@ -11,9 +11,9 @@ from shell import Done, Terminal
 from test_call_questions import Restaurant
 from test_wallet_command import wallet
 
-from server.client.tokens import TokenFile
+from server.client.token_file import TokenFile
 from tests.client.fake_server import FakeServer, Response, Seen, as_json
-from tests.paying.shop import KEY, TRANSACTION, Shop, offer, packed, unpacked
+from tests.payments.buyer.shop import KEY, TRANSACTION, Shop, offer, packed, unpacked
 
 PATH = "/shop/deposit"
 TOKENS = {
@@ -158,7 +158,7 @@ async def test_a_server_that_asks_for_another_amount_is_not_paid(
 
 
 async def test_a_good_status_with_nothing_in_it_is_no_answer(logged_in: Terminal, fake: FakeServer) -> None:
-    """Which bodies say nothing is in tests/client/test_deposit.py."""
+    """Which bodies say nothing is in tests/client/test_wallet_deposit.py."""
     bank = Bank(fake)
     bank.open(to_all=False)
 

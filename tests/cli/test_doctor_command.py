@@ -12,7 +12,7 @@ import trio
 from shell import Terminal
 
 from server.admin import control_socket
-from server.observe.logs import make_logger
+from server.lib.log.structured_log import make_logger
 
 # Nobody listens on port 1, whatever else runs on this machine.
 SILENT = "✗ connection      nothing answers on port 1 of 127.0.0.1\n"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from server.cli.doctor_money import TOOLS, money_steps, unheard_step
+from server.cli.doctor.doctor_money import TOOLS, money_steps, unheard_step
 
 ASSET: dict[str, Any] = {
     "symbol": "USDC",

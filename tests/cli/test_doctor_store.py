@@ -1,4 +1,4 @@
-"""What `ostiary doctor` says of a PostgreSQL database (server/cli/doctor_store.py): of a real one, in each of the states that a start would
+"""What `ostiary doctor` says of a PostgreSQL database (server/cli/doctor/doctor_store.py): of a real one, in each of the states that a start would
 come upon, and with nothing changed in it."""
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ import pytest
 import trio
 from shell import Terminal
 
-from server.cli.doctor_store import steps_of_server, steps_without_server
+from server.cli.doctor.doctor_store import steps_of_server, steps_without_server
 from server.client.check_step import CheckStep
-from server.settings.reading import load
-from server.settings.resolve import resolve
-from server.store import meta, moved, nodes, postgres_session
-from server.store.inline import open_inline_store
+from server.cluster.postgres import postgres_session
+from server.cluster.postgres.postgres import open_inline_postgres_store
+from server.cluster.postgres.postgres_connection import PostgresAccess, PostgresConnection
+from server.cluster.postgres.postgres_look import DatabaseSeen, look
+from server.cluster.postgres.postgres_schema import bring_up
+from server.settings.resolved_settings import resolve
+from server.settings.settings_reader import load
+from server.store import meta_rows, move_marks, node_rows
+from server.store.inline_store import open_inline_store
 from server.store.jobs import StoreDb
 from server.store.migrate import packaged_migrations
-from server.store.moved import CopiedAway, CopiedHere
-from server.store.nodes import MemberNode, NodeSaid
-from server.store.postgres import open_inline_postgres_store
-from server.store.postgres_connection import PostgresAccess, PostgresConnection
-from server.store.postgres_look import DatabaseSeen, look
-from server.store.postgres_schema import bring_up
-from tests.certificates import Authority
+from server.store.move_marks import CopiedAway, CopiedHere
+from server.store.node_rows import MemberNode, NodeSaid
+from tests.made_certificates import Authority
 from tests.postgres_pooler import pooler
 from tests.postgres_server import USER, PostgresServer, programs
 
@@ -128,8 +129,8 @@ def test_tables_of_this_version_are_told_with_who_is_alive(
     )  # fmt: skip
     written(
         postgres_database,
-        partial(nodes.enter, node=ours),
-        partial(nodes.beat, node=ours, said=NodeSaid("serving")),
+        partial(node_rows.enter, node=ours),
+        partial(node_rows.beat, node=ours, said=NodeSaid("serving")),
     )
     said = machine.said(machine.address(postgres_database))
     assert said["nodes"].detail == "1 alive: web-1 at 10.0.0.1:8420 (version 9.9.9)"
@@ -415,15 +416,15 @@ def test_a_copy_that_was_cut_off_and_a_store_that_was_moved_say_where_the_rows_a
     machine: Machine, postgres_database: dict[str, str]
 ) -> None:
     half = CopiedHere(copy="c", source="data-dir", key="k", schema=1, begun=NOW)
-    written(postgres_database, partial(moved.put, mark=half))
+    written(postgres_database, partial(move_marks.put, mark=half))
     tables = machine.said(machine.address(postgres_database))["tables"]
     assert tables.state == "failed" and "a copy of data-dir" in tables.detail
     assert "ostiary store copy" in str(tables.hint)
     gone = CopiedAway(copy="c", to="file:elsewhere", at=NOW)
     written(
         postgres_database,
-        lambda db: db.execute("DELETE FROM meta WHERE key = ?", moved.HERE),
-        partial(moved.put, mark=gone),
+        lambda db: db.execute("DELETE FROM meta WHERE key = ?", move_marks.HERE),
+        partial(move_marks.put, mark=gone),
     )
     tables = machine.said(machine.address(postgres_database))["tables"]
     assert tables.state == "failed"
@@ -437,14 +438,15 @@ def test_a_data_directory_with_another_key_or_with_rows_of_its_own_is_told_of(
     async def kept_in_a_file() -> None:
         machine.data_dir.mkdir(mode=0o700)
         async with open_inline_store(machine.data_dir / "ostiary.db", clock=lambda: NOW) as store:
-            await store.write(partial(meta.put, key=meta.KEY_FINGERPRINT, value="000000000000:00"))
+            await store.write(partial(meta_rows.put, key=meta_rows.KEY_FINGERPRINT, value="000000000000:00"))
 
     trio.run(kept_in_a_file)
     tables = machine.said(machine.address(postgres_database))["tables"]
     assert "the database is empty" in tables.detail
     assert "ostiary store copy --from data-dir" in str(tables.hint)
     written(
-        postgres_database, partial(meta.put, key=meta.KEY_FINGERPRINT, value="0123456789ab:00112233445566")
+        postgres_database,
+        partial(meta_rows.put, key=meta_rows.KEY_FINGERPRINT, value="0123456789ab:00112233445566"),
     )
     tables = machine.said(machine.address(postgres_database))["tables"]
     assert tables.state == "failed"

@@ -12,7 +12,7 @@ from shell import Done, Terminal
 
 from server import __version__
 from server.cli import COMMANDS, run
-from server.cli.outline import program, sections
+from server.cli.this_program.outline import program, sections
 from tests.snapshots import Snapshot
 
 NOWHERE: Final = "http://127.0.0.1:1/mcp"

@@ -18,7 +18,7 @@ import pytest
 import trio
 from shell import WAIT_SECONDS, Terminal
 
-from tests.facilitator.payer import Payer, body_2, requirements
+from tests.payments.test_facilitator.payer import Payer, body_2, requirements
 
 LOUD = (
     "THIS IS A TEST FACILITATOR: its coins are worthless, and no real facilitator or chain is ever contacted"

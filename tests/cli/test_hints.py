@@ -15,8 +15,9 @@ import pytest
 import trio
 from shell import WAIT_SECONDS, Terminal
 
-from server import paths
-from server.cli import hints, terminal, which_server
+from server.cli import hints, terminal
+from server.cli.use import which_server
+from server.lib import paths
 
 
 def started(monkeypatch: pytest.MonkeyPatch, way: str, *, path: Path) -> str:
@@ -194,7 +195,7 @@ async def test_a_port_that_another_ostiary_has_is_said_to_be_its(shell: Terminal
 
 
 async def test_help_of_serve_has_headings_and_every_flag_once(shell: Terminal) -> None:
-    from server.cli.serve import FLAGS, HEADINGS
+    from server.cli.this_program.serve import FLAGS, HEADINGS
 
     done = await shell.run("serve", "--help", COLUMNS="200")
     assert [f"\n{title}:\n" in done.stdout for title in HEADINGS.values()] == [True] * len(HEADINGS)

@@ -16,8 +16,8 @@ import pytest
 from shell import Done, Terminal
 
 from server import cli
-from server.cli import installing
-from server.client.programs.file import BACKUPS_KEPT
+from server.cli.use import installing
+from server.client.programs.config_file import BACKUPS_KEPT
 from tests.client.fake_server import FakeServer
 
 URL = "https://agent.example.org/mcp"

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from server.cli import ledger, local, terminal
+from server.cli import local, terminal
+from server.cli.money import ledger
 
 TRANSACTION = "0x" + "ab" * 32
 CHAIN = "chain:eip155:84532:0x036cbd53842c5426634e7929541ec2318f3dcf7e"

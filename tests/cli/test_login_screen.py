@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from server.cli import login_screen
-from server.client.login import DeviceCode
-from server.settings.secret import Secret
+from server.cli.use import login_screen
+from server.client.device_login import DeviceCode
+from server.settings.secret_reference import Secret
 
 LINK = "https://agent.example.org/device?user_code=WDJB-MJHT"
 

@@ -12,14 +12,14 @@ from made_up import NOW, MadeUpMachine
 from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
-from server.cli import doctor_agents, doctor_store
-from server.client import checkup
+from server.cli.doctor import doctor_agents, doctor_store
+from server.client import server_checkup
 from server.client.check_step import CheckStep
-from server.overview.nodes_seen import standings, with_note
-from server.program.backups import BackupOutcome
-from server.program.rehearsal import Rehearsal, TriedAgent
-from server.store.nodes import MemberNode, NodeSaid, NodeSeen
-from server.store.postgres_look import DatabaseSeen, DatabaseServer, TablesSeen
+from server.cluster.postgres.postgres_look import DatabaseSeen, DatabaseServer, TablesSeen
+from server.console.overview.nodes_seen import standings, with_note
+from server.run.agent_dry_run import Rehearsal, TriedAgent
+from server.run.timed_backups import BackupOutcome
+from server.store.node_rows import MemberNode, NodeSaid, NodeSeen
 from tests.cli.test_doctor_money import ASSET, TOOL
 from tests.snapshots import Snapshot
 
@@ -211,7 +211,7 @@ def _without_server(made_up: MadeUpMachine, monkeypatch: pytest.MonkeyPatch) -> 
     data, settings = made_up.home / "data", made_up.home / "ostiary.toml"
     made_up.note("nothing is there yet", "doctor")
     # What a client sees of it is told elsewhere.
-    monkeypatch.setattr(checkup, "examine", _nothing)
+    monkeypatch.setattr(server_checkup, "examine", _nothing)
     data.write_text("")
     made_up.note("the data directory is a file", "doctor")
     data.unlink()

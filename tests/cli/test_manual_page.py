@@ -8,8 +8,8 @@ import pytest
 
 from server import __version__
 from server.cli import COMMANDS, SECTIONS, run
-from server.cli.outline import CommandOutline, SectionOutline, program, sections
-from server.cli.roff import manual
+from server.cli.this_program.outline import CommandOutline, SectionOutline, program, sections
+from server.cli.this_program.roff import manual
 
 
 @pytest.fixture(scope="module")

@@ -11,14 +11,14 @@ import trio
 from made_up import NOW, MadeUpMachine
 
 from auth.jose.base64url import pack
-from auth.keys.ring import receipt_keys
-from server.cli.bookcheck import TROUBLE
+from auth.keys.signing_keys import receipt_keys
+from server.cli.manage.bookcheck import TROUBLE
 from tests.cli.test_ledger_statement import ROWS, movement
+from tests.payments.seller.books_fakes import Checked, checked, do, open_books
+from tests.payments.seller.test_ledger_check import TAMPERED, furnish
+from tests.payments.seller.test_receipts import DAY, SETTLED, a_key, altered, published, receipt, row
+from tests.payments.seller.test_receipts import NOW as SIGNED
 from tests.snapshots import Snapshot
-from tests.till.books_fakes import Checked, checked, do, open_books
-from tests.till.test_ledger_check import TAMPERED, furnish
-from tests.till.test_receipts import DAY, SETTLED, a_key, altered, published, receipt, row
-from tests.till.test_receipts import NOW as SIGNED
 
 SOUND: Mapping[str, Any] = {
     "at": None, "movements": 8, "accounts": 6, "findings": [], "broken": None, "head": {"seq": 8, "mac": "ab" * 32}, "head_lost": "",

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from shell import Terminal
 
-from server.client.errors import BadAddress, TokenFileError
-from server.client.places import Places, PlacesError, check_name
+from server.client.client_errors import BadAddress, TokenFileError
+from server.client.named_servers import Places, PlacesError, check_name
 from tests.client.fake_server import FakeServer
 
 

@@ -10,8 +10,8 @@ import trio
 from shell import Terminal
 from test_status_command import ask_running
 
-from server.overview.nodes_seen import NodeStanding, standings, with_note
-from server.store.nodes import NodeSaid, NodeSeen
+from server.console.overview.nodes_seen import NodeStanding, standings, with_note
+from server.store.node_rows import NodeSaid, NodeSeen
 from tests.auth.browser_fakes import House
 from tests.e2e.overview_states import node_seen
 

@@ -134,7 +134,7 @@ def test_a_misused_command_says_how_to_use_it(
 
 
 def test_the_clients_of_install_are_those_of_its_table() -> None:
-    from server.cli.installing import CLIENTS
-    from server.client.programs.table import PROGRAMS
+    from server.cli.use.installing import CLIENTS
+    from server.client.programs.program_table import PROGRAMS
 
     assert tuple(PROGRAMS) == CLIENTS

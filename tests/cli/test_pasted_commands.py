@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from server.cli import COMMANDS, tools
+from server.cli import COMMANDS
 from server.cli.terminal import CliError
-from server.client.arguments import usage
+from server.cli.use import tools
+from server.client.typed_arguments import usage
 
 ROOT = Path(__file__).parents[2]
 URL = "http://127.0.0.1:8420/mcp"
@@ -22,7 +23,7 @@ COMMAND = re.compile(
     rf"\b(?:ostiary (?:{'|'.join(COMMANDS)})|chmod|fuser) (?:[a-z0-9+=\0-]+ )*(?:--[a-z-]+=)?$"
 )
 # Ports are numbers, and no others' words.
-NUMBERS = frozenset({"server/http/sockets.py"})
+NUMBERS = frozenset({"server/transport/http/sockets.py"})
 
 
 def bare_values(tree: ast.AST) -> list[int]:

@@ -17,9 +17,9 @@ import pytest
 import trio
 from shell import WAIT_SECONDS, Terminal
 
-from server.cli.serve import FLAGS
-from server.settings.shapes import Config
-from tests.certificates import trusting, write_certificate
+from server.cli.this_program.serve import FLAGS
+from server.settings.setting_shapes import Config
+from tests.made_certificates import trusting, write_certificate
 from tests.pair import modern
 
 

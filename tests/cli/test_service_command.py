@@ -148,13 +148,13 @@ def test_a_service_of_the_machine_is_not_started_from_somebodys_home(
     program = tmp_path / "ostiary"
     program.write_text("#!/bin/sh\n", "utf-8")
     program.chmod(0o755)
-    monkeypatch.setattr("server.cli.service.PRIVATE", (str(tmp_path),))
+    monkeypatch.setattr("server.cli.this_program.service.PRIVATE", (str(tmp_path),))
     monkeypatch.setattr("sys.argv", [str(program)])
     assert run(["service", "install", "--system", "--print"]) == 1
     told = capsys.readouterr()
     assert "out of reach" in told.err
     assert told.out == ""
-    monkeypatch.setattr("server.cli.service.PRIVATE", ())
+    monkeypatch.setattr("server.cli.this_program.service.PRIVATE", ())
     settings = tmp_path / "settings.toml"
     settings.write_text('[[server]]\n[[server.agent]]\nkind = "skills"\npath = "~/skills"\n', "utf-8")
     assert run(["service", "install", "--system", "--print", "--config", str(settings)]) == 0
@@ -171,7 +171,7 @@ def test_a_service_may_listen_on_port_80_beside_a_port_that_anybody_may_have(
     program = tmp_path / "ostiary"
     program.write_text("#!/bin/sh\n", "utf-8")
     program.chmod(0o755)
-    monkeypatch.setattr("server.cli.service.PRIVATE", ())
+    monkeypatch.setattr("server.cli.this_program.service.PRIVATE", ())
     monkeypatch.setattr("sys.argv", [str(program)])
     settings = tmp_path / "settings.toml"
     settings.write_text(

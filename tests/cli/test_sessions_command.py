@@ -12,7 +12,7 @@ import trio
 from shell import Terminal
 
 from server.admin import control_socket
-from server.observe.logs import make_logger
+from server.lib.log.structured_log import make_logger
 
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:130.0) Gecko/20100101 Firefox/130.0"
 

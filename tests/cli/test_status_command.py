@@ -15,9 +15,9 @@ from msgspec.structs import asdict
 from shell import Done, Terminal
 
 from server.admin import control_socket
-from server.client.tokens import TokenFile
-from server.observe.logs import make_logger
-from server.program.backups import BackupOutcome
+from server.client.token_file import TokenFile
+from server.lib.log.structured_log import make_logger
+from server.run.timed_backups import BackupOutcome
 from tests.client.fake_server import FakeServer, Response, Seen, as_json
 
 

@@ -21,7 +21,7 @@ import trio
 from shell import WAIT_SECONDS, Terminal
 
 from server.cli import local, terminal
-from server.cli.audit import table
+from server.cli.manage.audit import table
 from tests.client.fake_server import FakeServer, Response, Seen, as_json
 
 

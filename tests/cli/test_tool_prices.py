@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from server.cli import tools
+from server.cli.use import tools
 
 URL = "http://door.example/mcp"
 SCHEMA = {"type": "object"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from shell import Terminal
 
-from server.store.home import open_home
+from server.store.data_directory import open_home
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import trio
 from shell import Terminal
 from test_call_questions import Restaurant
 
-from server.client.errors import TokenFileError
-from server.client.wallet import WalletError, WalletFile, WalletSettings
+from server.client.client_errors import TokenFileError
+from server.client.client_wallet import WalletError, WalletFile, WalletSettings
 from tests.client.fake_server import FakeServer, Response, Seen, as_json
-from tests.paying.shop import KEY, PAYEE, PAYER, TRANSACTION, Shop, as_result
+from tests.payments.buyer.shop import KEY, PAYEE, PAYER, TRANSACTION, Shop, as_result
 
 ALLOWED = ("--per-call", "0.05", "--per-day", "0.1", "--network", "base-sepolia", "--payee", "any")
 
@@ -238,7 +238,7 @@ async def test_whoever_does_not_pay_loads_nothing_of_it(
         "import sys\n"
         "from server.cli import run\n"
         f"code = run({arguments!r})\n"
-        "loaded = [name for name in sys.modules if name.startswith(('server.paying', 'server.evm', 'server.x402'))]\n"
+        "loaded = [name for name in sys.modules if name.startswith(('server.payments.buyer', 'server.lib.evm', 'server.payments.x402'))]\n"
         "print(code, loaded, file=sys.stderr)\n"
     )
     done = await trio.run_process(

@@ -12,11 +12,12 @@ from msgspec.structs import replace
 from shell import Terminal
 
 from server.admin import control
-from server.cli import local, which_server
+from server.cli import local
 from server.cli.terminal import CliError, Misuse
-from server.client.tokens import CHOSEN, TokenFile
+from server.cli.use import which_server
+from server.client.token_file import CHOSEN, TokenFile
 from tests.client.fake_server import FakeServer
-from tests.client.test_tokens import login
+from tests.client.test_token_file import login
 
 HERE, THERE = "https://a.example/mcp", "https://b.example/mcp"
 

@@ -16,15 +16,15 @@ import h11
 import trio
 from fake_server import Response, Seen, as_json
 
-from server.client.access import Access
+from server.client.access_token import Access
 from server.client.bridge import Bridge
 from server.client.bridge_paying import Purse
 from server.client.bridge_relay import Patience
 from server.client.carrier import Carrier
-from server.client.door import Door, LogIn
-from server.client.tokens import TokenFile
-from server.client.wire import open_client
-from server.paying.payer import Payer
+from server.client.http_exchange import open_client
+from server.client.login_on_demand import Door, LogIn
+from server.client.token_file import TokenFile
+from server.payments.buyer.payer import Payer
 
 MODERN_META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",

@@ -8,13 +8,13 @@ import pytest
 import trio
 from bridge_pair import Host, StreamingServer, bridged, streaming
 from fake_server import FakeServer, serving
-from test_access import NOW, stored
+from test_access_token import NOW, stored
 
-from server.client.access import Access
-from server.client.mcp import McpClient
-from server.client.rpc import RemoteEndpoint
-from server.client.tokens import TokenFile
-from server.client.wire import open_client
+from server.client.access_token import Access
+from server.client.http_exchange import open_client
+from server.client.json_rpc import RemoteEndpoint
+from server.client.mcp_client import McpClient
+from server.client.token_file import TokenFile
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 import trio
 
-from server.client.errors import ClientError
-from server.client.login import DeviceCode
+from server.client.client_errors import ClientError
+from server.client.device_login import DeviceCode
 
 
 async def follow(link: str) -> list[httpx2.Response]:

@@ -11,7 +11,7 @@ from server.client.address import (
     same_resource,
     well_known,
 )
-from server.client.errors import BadAddress
+from server.client.client_errors import BadAddress
 
 
 @pytest.mark.parametrize(

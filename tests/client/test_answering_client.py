@@ -9,10 +9,10 @@ import pytest
 import trio
 from fake_server import TOOLS, FakeServer, Response, Seen, as_json
 
-from server.client.errors import BadAnswer, CallRefused
-from server.client.mcp import McpClient
-from server.client.questions import MAX_ROUNDS, FormQuestion, Mode, Question, accepted
+from server.client.client_errors import BadAnswer, CallRefused
+from server.client.mcp_client import McpClient
 from server.client.server_info import ServerInfo
+from server.client.server_questions import MAX_ROUNDS, FormQuestion, Mode, Question, accepted
 
 pytestmark = pytest.mark.usefixtures("in_time")
 

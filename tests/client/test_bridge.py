@@ -24,7 +24,7 @@ from fake_server import Response, Seen
 
 from server.client.bridge import MAX_RUNNING, MAX_WAITING
 from server.client.bridge_relay import Patience
-from server.client.tokens import TokenFile
+from server.client.token_file import TokenFile
 
 
 @pytest.fixture

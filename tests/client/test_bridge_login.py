@@ -12,11 +12,11 @@ import trio
 from bridge_pair import Host, bridged
 from fake_server import FakeServer, Response, Seen, as_json
 from screens import Screen
-from test_access import stored
+from test_access_token import stored
 
-from server.client.errors import ClientError, LoginDenied, LoginError, LoginExpired
+from server.client.client_errors import ClientError, LoginDenied, LoginError, LoginExpired
 from server.client.signing_in import Wish, sign_in
-from server.client.tokens import TokenFile
+from server.client.token_file import TokenFile
 
 
 def logged_in(fake: FakeServer, file: TokenFile, *, expired: bool = False) -> None:

@@ -10,10 +10,10 @@ import pytest
 from bridge_pair import MODERN_META, Host, Method, StreamingServer, as_error, as_result, bridged, streaming
 from fake_server import Response, Seen, as_events
 
-from server.client.tokens import TokenFile
-from tests.paying.purses import Wallet
-from tests.paying.shop import TRANSACTION, Shop
-from tests.paying.shop import as_result as asked
+from server.client.token_file import TokenFile
+from tests.payments.buyer.purses import Wallet
+from tests.payments.buyer.shop import TRANSACTION, Shop
+from tests.payments.buyer.shop import as_result as asked
 
 HELLO = {"content": [{"type": "text", "text": "hello"}]}
 

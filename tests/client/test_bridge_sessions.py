@@ -23,7 +23,7 @@ from bridge_pair import (
 from fake_server import Response, Seen, as_json
 
 from server.client.bridge_relay import Patience
-from server.client.tokens import TokenFile
+from server.client.token_file import TokenFile
 
 pytestmark = pytest.mark.usefixtures("in_time")
 

@@ -13,13 +13,13 @@ from fake_server import FakeServer, Response, Seen, as_json
 from screens import Screen, follow
 
 from server.client import callback_page, loopback
-from server.client.access import Access
-from server.client.errors import ClientError, ClientUnknown, LoginDenied, LoginError, LoginExpired
-from server.client.identity import BASIC, POST, ClientIdentity
-from server.client.login import end
+from server.client.access_token import Access
+from server.client.client_errors import ClientError, ClientUnknown, LoginDenied, LoginError, LoginExpired
+from server.client.client_identity import BASIC, POST, ClientIdentity
+from server.client.device_login import end
 from server.client.signing_in import Wish, sign_in
-from server.client.tokens import StoredLogin, TokenFile
-from server.settings.secret import Secret
+from server.client.token_file import StoredLogin, TokenFile
+from server.settings.secret_reference import Secret
 
 
 async def log_in(

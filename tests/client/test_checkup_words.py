@@ -10,20 +10,20 @@ import httpx2
 import pytest
 import trio
 from fake_server import FakeServer, Response, as_json
-from test_access import stored
-from test_checkup import ASM, PRM, saying
+from test_access_token import stored
 from test_public_address import IN_CLEAR, NAME, REDIRECT, Names, listening, steps_at, with_certificate
+from test_server_checkup import ASM, PRM, saying
 
-from server.cli.doctor_seller import seller_steps
+from server.cli.doctor.doctor_seller import seller_steps
 from server.client.check_step import CheckStep
-from server.client.checkup import examine
 from server.client.public_address import plain_http
-from server.client.seller import Seller
-from server.client.tokens import TokenFile
-from server.x402.headers import challenge_header
-from server.x402.requirements import PaidResource, payment_required
+from server.client.seller_terms import Seller
+from server.client.server_checkup import examine
+from server.client.token_file import TokenFile
+from server.payments.x402.payment_headers import challenge_header
+from server.payments.x402.requirements import PaidResource, payment_required
+from tests.payments.x402.builders import offer
 from tests.snapshots import Snapshot, ToldOnce
-from tests.x402.builders import offer
 
 CALLS = "http://shop.example/call/"
 PRICED: dict[str, Any] = {

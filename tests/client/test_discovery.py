@@ -6,9 +6,9 @@ import httpx2
 import pytest
 from fake_server import FakeServer, Response, Seen, as_json
 
+from server.client.client_errors import BadAnswer, ClientError, DiscoveryError, Unreachable
 from server.client.discovery import OpenServer, discover
-from server.client.errors import BadAnswer, ClientError, DiscoveryError, Unreachable
-from server.client.wire import MAX_DOCUMENT
+from server.client.http_exchange import MAX_DOCUMENT
 
 pytestmark = pytest.mark.usefixtures("in_time")
 

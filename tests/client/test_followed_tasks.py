@@ -10,9 +10,9 @@ from fake_server import TOOLS, FakeServer, Response, Seen, as_json
 from test_answering_client import DONE, WHO, Person
 from trio.testing import MockClock
 
-from server.client.errors import BadAnswer, CallRefused
-from server.client.mcp import McpClient
-from server.client.tasks import wait_for
+from server.client.client_errors import BadAnswer, CallRefused
+from server.client.mcp_client import McpClient
+from server.client.task_polling import wait_for
 
 pytestmark = pytest.mark.usefixtures("in_time")
 

@@ -10,8 +10,8 @@ import trio
 import trio.testing
 from fake_server import TOOLS, FakeServer, Response, Seen, as_events, as_json
 
-from server.client.access import Access
-from server.client.errors import (
+from server.client.access_token import Access
+from server.client.client_errors import (
     BadAnswer,
     CallRefused,
     ClientError,
@@ -20,10 +20,10 @@ from server.client.errors import (
     ServerBusy,
     Unreachable,
 )
-from server.client.mcp import McpClient, Progress
-from server.client.rpc import RemoteEndpoint
-from server.client.tokens import TokenFile
-from tests.backends.fake_agent import pass_when
+from server.client.json_rpc import RemoteEndpoint
+from server.client.mcp_client import McpClient, Progress
+from server.client.token_file import TokenFile
+from tests.agents.python.fake_agent import pass_when
 
 pytestmark = pytest.mark.usefixtures("in_time")
 

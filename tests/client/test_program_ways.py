@@ -1,4 +1,4 @@
-"""How programs are told of a server by people who have no `ostiary` (server/client/programs/ways.py)."""
+"""How programs are told of a server by people who have no `ostiary` (server/client/programs/manual_steps.py)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
-from server.client.programs.table import PROGRAMS
-from server.client.programs.ways import ORDER, ProgramWay, ways
+from server.client.programs.manual_steps import ORDER, ProgramWay, ways
+from server.client.programs.program_table import PROGRAMS
 
 URL = "https://agent.example.org/mcp"
 HERE = "http://127.0.0.1:8420/mcp"

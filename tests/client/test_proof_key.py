@@ -16,16 +16,16 @@ from joserfc import jws
 from joserfc.jwk import ECKey
 from screens import Screen
 
-from server.client.access import Access
+from server.client.access_token import Access
 from server.client.carrier import Carrier
 from server.client.challenge import read_challenge, wants_nonce
-from server.client.door import Door
-from server.client.errors import BadAnswer, LoginError, NotLoggedIn, TokenFileError
+from server.client.client_errors import BadAnswer, LoginError, NotLoggedIn, TokenFileError
+from server.client.json_rpc import RemoteEndpoint
+from server.client.login_on_demand import Door
 from server.client.proof_key import ProofKey, UnusableKey, headers_of
-from server.client.rpc import RemoteEndpoint
 from server.client.signing_in import Wish, sign_in
-from server.client.tokens import StoredLogin, TokenFile
-from server.settings.secret import Secret
+from server.client.token_file import StoredLogin, TokenFile
+from server.settings.secret_reference import Secret
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 

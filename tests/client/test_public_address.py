@@ -15,7 +15,7 @@ import trio
 
 from server.client.check_step import CheckStep
 from server.client.public_address import address_steps, plain_http
-from tests.certificates import trusting, write_certificate
+from tests.made_certificates import trusting, write_certificate
 
 NAME = "agent.example.org"
 REDIRECT = (

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.client.errors import BadAnswer
-from server.client.sse import EventDecoder
+from server.client.client_errors import BadAnswer
+from server.client.server_sent_events import EventDecoder
 
 STREAM = b"\xef\xbb\xbf: hello\n\ndata: one\r\ndata:two\r\rid: 7\nretry: 5\nevent: message\ndata:  three\n\nevent: other\ndata: no\n\ndata\n\ndata: cut"
 EVENTS = [b"one\ntwo", b" three", b""]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from server.client.errors import BadAnswer
-from server.client.forms import BadValue, FormField, nothing, parse, parse_numbered, read_form, wanted
-from server.client.questions import PageQuestion, read_questions
+from server.client.client_errors import BadAnswer
+from server.client.server_questions import PageQuestion, read_questions
+from server.client.typed_forms import BadValue, FormField, nothing, parse, parse_numbered, read_form, wanted
 
 ROOMS = [{"const": "g", "title": "The garden"}, {"const": "2", "title": "The hall"}]
 

@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl
 import trio
 from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, expect, sync_playwright
 
-from auth.values import wire
+from auth.values import http_messages
 from tests.auth.browser_fakes import PASSPHRASE, House
 from tests.auth.routed_pages import RoutedPages
 
@@ -50,23 +50,23 @@ class Server:
         self.house = house
         self.origin = origin
         self.ip = "127.0.0.1"
-        self.requests: list[wire.WireRequest] = []
-        self.replies: list[wire.WireReply] = []
+        self.requests: list[http_messages.WireRequest] = []
+        self.replies: list[http_messages.WireReply] = []
         self.pages: dict[str, str] = {}  # somebody else's, on this port
-        self.otherwise: Callable[[wire.WireRequest], wire.WireReply] = self.foreign
+        self.otherwise: Callable[[http_messages.WireRequest], http_messages.WireReply] = self.foreign
         self.routed = RoutedPages()
         self.lock = threading.Lock()
 
-    def answer(self, request: wire.WireRequest) -> wire.WireReply:
+    def answer(self, request: http_messages.WireRequest) -> http_messages.WireReply:
         with self.lock:  # the memory store is one connection
             reply = trio.run(self.routed.answer, request, self.house.parts) or self.otherwise(request)
             self.requests.append(request)
             self.replies.append(reply)
         return reply
 
-    def foreign(self, request: wire.WireRequest) -> wire.WireReply:
+    def foreign(self, request: http_messages.WireRequest) -> http_messages.WireReply:
         body = self.pages.get(request.path, "").encode()
-        return wire.WireReply(headers=(("content-type", "text/html"),), body=body)
+        return http_messages.WireReply(headers=(("content-type", "text/html"),), body=body)
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def serving(**options: Any) -> Generator[Server]:
             body = self.rfile.read(int(self.headers.get("content-length") or 0)).decode()
             path, _, query = self.path.partition("?")
             answered = served.answer(
-                wire.WireRequest(
+                http_messages.WireRequest(
                     method=self.command,
                     path=path,
                     query=tuple(parse_qsl(query)),

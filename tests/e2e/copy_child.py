@@ -7,8 +7,8 @@ import signal
 import sys
 
 from server.cli import run
-from server.cli.store import CopyProgress
-from server.moving.copying import CopyStep
+from server.cli.manage.store import CopyProgress
+from server.cluster.moving.row_copy import CopyStep
 
 
 def kill_at(rows: int) -> None:

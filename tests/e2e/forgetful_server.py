@@ -8,8 +8,8 @@ from pathlib import Path
 
 import trio
 
+from server.calls.sessions.sessions import Sessions
 from server.cli import run
-from server.sessions.sessions import Sessions
 
 
 async def forget(self: Sessions) -> None:

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from auth.values.db import AuditEntry
+from auth.values.database import AuditEntry
 from server.cli import run
-from server.store.facade import Facade
+from server.store.job_connection import Facade
 from server.store.jobs import Effect
 from server.store.transactions import Transactions
 

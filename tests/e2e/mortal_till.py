@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from server.cli import run
+from server.payments.seller import charge_rows, claims
 from server.store.jobs import Effect
 from server.store.transactions import Transactions
-from server.till import charges, claims
 
 JOBS = (
     (claims, ("reserve", "claim", "claim_paid", "send", "finish", "release", "book_settled", "book_refused")),
-    (charges, ("take_up",)),
+    (charge_rows, ("take_up",)),
 )
 
 

@@ -11,20 +11,20 @@ from playwright.sync_api import Page
 
 from auth.grants import last_calls
 from auth.tokens import api_keys
-from auth.values.model import ANONYMOUS, Millis, Principal, PrincipalKind
-from server.overview.hits import AgentHit
-from server.overview.look import RunningParts
-from server.overview.nodes_seen import NodeStanding, standings, with_note
-from server.overview.outages import AgentOutage
-from server.records import call_rows
-from server.records.call_book import CallBook
-from server.records.call_record import CallRecord
-from server.store.nodes import MemberNode, NodeSaid, NodeSeen
-from server.till.ledger import Books
+from auth.values.identity_model import ANONYMOUS, Millis, Principal, PrincipalKind
+from server.console.overview.nodes_seen import NodeStanding, standings, with_note
+from server.console.overview.outage_effects import AgentHit
+from server.console.overview.outages import AgentOutage
+from server.console.overview.overview_values import RunningParts
+from server.payments.seller.ledger import Books
+from server.store.call_records import call_rows
+from server.store.call_records.call_book import CallBook
+from server.store.call_records.call_record import CallRecord
+from server.store.node_rows import MemberNode, NodeSaid, NodeSeen
 from tests.auth.browser_fakes import House
 from tests.auth.people_fakes import invited, let_in
 from tests.e2e.chromium import Server, fill_in
-from tests.till.cashier_fakes import a_cashier
+from tests.payments.seller.cashier_fakes import a_cashier
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 SERVES = NodeSaid("serving")

@@ -17,34 +17,41 @@ import trio
 from msgspec.structs import replace
 from playwright.sync_api import Page, expect
 
-from auth import front
-from auth.authorize import pkce
-from auth.clients import registry as clients
-from auth.clients.registry import ClientRegistration
-from auth.people import sessions
+from auth.authorization import pkce
+from auth.clients import client_registry as clients
+from auth.clients.client_registry import ClientRegistration
+from auth.pages import front_page
+from auth.people import browser_sessions
+from auth.providers.provider_requests import ProviderAnswer, Upstreams
+from auth.providers.provider_sign_in import Provider
 from auth.tokens import api_keys
-from auth.upstream.provider import ProviderAnswer, Upstreams
-from auth.upstream.sign_in import Provider
-from auth.values import wire
-from auth.values.model import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN, Client, PrincipalKind, Secret
-from auth.values.policy import DevicePolicy, Policy
+from auth.values import http_messages
+from auth.values.identity_model import (
+    AUTHORIZATION_CODE,
+    DEVICE_CODE,
+    REFRESH_TOKEN,
+    Client,
+    PrincipalKind,
+    Secret,
+)
+from auth.values.limits_and_lifetimes import DevicePolicy, Policy
 from auth.values.requester import Requester
 from auth.values.scopes import FINANCIAL, MCP, Scope, Vocabulary
 from server.client.address import may_follow
-from server.http import landing
-from server.till import caps, wallets
-from server.till.ledger import GRANTED, Books, Movement, revenue_account
+from server.payments.seller import spending_caps, wallets
+from server.payments.seller.ledger import GRANTED, Books, Movement, revenue_account
+from server.transport.http import fallback_answers
+from tests.agents.mcp.trust.connection_fakes import ISSUER, PATH, Connecting
+from tests.agents.mcp.trust.trust_fakes import a_tool, lists
 from tests.auth.browser_fakes import ELSEWHERE, PASSPHRASE, House
 from tests.auth.offering_fakes import a_support_desk
 from tests.auth.people_fakes import invited, let_in, reset_path
 from tests.auth.upstream_fakes import CLIENT, SECRET, FakeProvider, provided
+from tests.console.owner.test_upstream_pages import a_house
 from tests.e2e.chromium import Devices, Server, fill_in, sign_in
 from tests.e2e.overview_states import of_nodes, overview
 from tests.e2e.try_states import out_of_order, trying
-from tests.owner.test_upstream_pages import a_house
-from tests.till.cashier_fakes import a_cashier
-from tests.trust.connection_fakes import ISSUER, PATH, Connecting
-from tests.trust.trust_fakes import a_tool, lists
+from tests.payments.seller.cashier_fakes import a_cashier
 
 SERVERS = {"agent": "/mcp", "archive": "/archive/mcp"}
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -235,12 +242,14 @@ def arriving(server: Server, page: Page) -> Iterator[str]:
     page.goto(origin + "/")
     yield "front-unclaimed"
     house.parts = replace(house.parts, site=replace(one, loopback=False, issuer="https://agent.example.org"))
-    open_page = front.for_anybody(wire.WireRequest(method="GET", path="/", origin=origin, ip=""), house.parts)
+    open_page = front_page.for_anybody(
+        http_messages.WireRequest(method="GET", path="/", origin=origin, ip=""), house.parts
+    )
     server.otherwise = lambda _: open_page
     page.goto(origin + "/shown")
     yield "front-public"
     house.parts = replace(house.parts, site=replace(one, servers=SERVERS))
-    server.otherwise = partial(landing.nothing_here, entropy=house.entropy)
+    server.otherwise = partial(fallback_answers.nothing_here, entropy=house.entropy)
     page.goto(origin + "/no/such/page")
     yield "nothing-here"
     server.otherwise = server.foreign
@@ -519,14 +528,16 @@ def _moved(db: Any, *, house: House, login: str) -> None:
         )  # fmt: skip
         BOOKS.post(db, sold, house.time)
     assert wallets.hold(db, wallet, 20_000, house.time)
-    caps.set_cap(db, caps.login_subject(login), "day", 2_000_000, by=house.owner_id, now=house.time)
+    spending_caps.set_cap(
+        db, spending_caps.login_subject(login), "day", 2_000_000, by=house.owner_id, now=house.time
+    )
 
 
 def _another_browser(db: Any, *, house: House, agent: str) -> None:
-    request = wire.WireRequest(
+    request = http_messages.WireRequest(
         method="POST", path="/signin", headers={"user-agent": agent}, origin=house.origin, ip=V6
     )
-    sessions.begin(
+    browser_sessions.begin(
         db,
         cookie="cookie of " + agent,
         replaces="",

@@ -18,9 +18,9 @@ import httpx2
 from programs import SOURCE, WAIT_SECONDS, Program, Server
 from task_clients import Heard, House, Wire, text_of
 
-from server.evm.secp256k1 import PrivateKey
-from tests.facilitator.payer import Payer
+from server.lib.evm.secp256k1 import PrivateKey
 from tests.free_ports import free_port
+from tests.payments.test_facilitator.payer import Payer
 
 MORTAL = Path(__file__).with_name("mortal_till.py")
 PAYMENT = "x402/payment"

@@ -16,8 +16,8 @@ from typing import Any
 
 from programs import ROOT, WAIT_SECONDS, needed, until
 
-from tests.certificates import write_certificate
 from tests.free_ports import free_port
+from tests.made_certificates import write_certificate
 
 HOME = ROOT / ".work" / "peers" / "pebble"
 NAME = "agent.example.org"

@@ -42,11 +42,11 @@ class Checkout(NamedTuple):
 
     @property
     def has_ledger(self) -> bool:
-        return (self.folder / "server" / "cli" / "ledger.py").exists()
+        return (self.folder / "server" / "cli" / "money" / "ledger.py").exists()
 
     @property
     def has_postgres(self) -> bool:
-        return (self.folder / "server" / "store" / "postgres.py").exists()
+        return (self.folder / "server" / "cluster" / "postgres" / "postgres.py").exists()
 
 
 def fill(program: Program, *, has_ledger: bool) -> str:

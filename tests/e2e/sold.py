@@ -16,9 +16,9 @@ from typing import Any
 import httpx2
 from programs import SOURCE, WAIT_SECONDS, Program, Server
 
-from server.evm.eip712 import TokenDomain, TransferWithAuthorization, transfer_digest
-from server.evm.secp256k1 import PrivateKey
-from server.x402.networks import find_network
+from server.lib.evm.eip712 import TokenDomain, TransferWithAuthorization, transfer_digest
+from server.lib.evm.payment_networks import find_network
+from server.lib.evm.secp256k1 import PrivateKey
 
 PAY_TO = "0x52908400098527886E0F7030069857D2E4169EE7"
 AGENT = """

@@ -16,8 +16,8 @@ import pytest
 from pebble import NAME
 from programs import ROOT, SOURCE, WAIT_SECONDS, Program, until
 
-from tests.certificates import trusting, write_certificate
 from tests.free_ports import free_port
+from tests.made_certificates import trusting, write_certificate
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 

@@ -18,7 +18,7 @@ from programs import USER_CODE, Program, until
 from sold import Shop, selling
 
 from server.client.discovery import MODERN
-from server.evm.secp256k1 import PrivateKey
+from server.lib.evm.secp256k1 import PrivateKey
 
 pytestmark = pytest.mark.slow
 

@@ -268,4 +268,4 @@ def test_what_is_counted_is_there(tmp_path: Path) -> None:
     with counting(tmp_path, ["--auth", "none"]) as server, closing(Talk(server.port)) as talk:
         found = server.calls(called(talk, tool_call(server.port, "echo", {"text": "hello"})))
         assert 20 < found.trio < 40
-        assert any("server/request/perform.py" in name for name in found.by_function)
+        assert any("server/calls/agent_use.py" in name for name in found.by_function)

@@ -18,9 +18,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.certificates import write_certificate
 from tests.e2e.chromium import fill_in, serving, tab
 from tests.e2e.page_states import link, register
+from tests.made_certificates import write_certificate
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

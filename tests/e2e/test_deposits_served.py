@@ -16,7 +16,7 @@ import pytest
 from programs import WAIT_SECONDS, until
 from sold import AGENT, Buyer, Shop, packed, selling, unpacked
 
-from server.evm.secp256k1 import PrivateKey
+from server.lib.evm.secp256k1 import PrivateKey
 
 pytestmark = pytest.mark.slow
 

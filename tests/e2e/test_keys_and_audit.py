@@ -16,12 +16,12 @@ import httpx2
 import pytest
 from programs import WAIT_SECONDS, Program, Server, until
 
-from auth.grants import chain
-from auth.keys import refresh as refresh_keys
-from auth.keys import ring as keys
-from auth.keys.refresh import RefreshKey
-from auth.keys.ring import SEAL_PURPOSE, SigningKey
-from server.endpoint.opening import subkeys
+from auth.grants import refresh_tokens
+from auth.keys import refresh_token_keys as refresh_keys
+from auth.keys import signing_keys as keys
+from auth.keys.refresh_token_keys import RefreshKey
+from auth.keys.signing_keys import SEAL_PURPOSE, SigningKey
+from server.calls.servers.server_opening import subkeys
 from server.store import keyfile
 from tests.auth.token_corpus import Forge, corpus
 
@@ -215,7 +215,7 @@ def test_who_took_every_key_goes_on_after_an_emergency_and_not_after_one_that_en
         with closing(sqlite3.connect(program.data_dir / "ostiary.db")) as connection:
             sql = "SELECT id, counter, client_id FROM grants WHERE revoked_at IS NULL"
             ((grant_id, counter, client_id),) = connection.execute(sql).fetchall()
-        text = chain.write(key, chain.ChainLink(grant_id=grant_id, counter=counter))
+        text = refresh_tokens.write(key, refresh_tokens.ChainLink(grant_id=grant_id, counter=counter))
         form = {"grant_type": "refresh_token", "refresh_token": text, "client_id": client_id}
         return httpx2.post(f"{server.url}/token", data=form, trust_env=False, timeout=WAIT_SECONDS)
 

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from programs import SOURCE, WAIT_SECONDS, Program, Server, until
 
-from server.loads import BODIES_OF_CALLER
+from server.mcp.loads import BODIES_OF_CALLER
 
 AGENT = """
 import asyncio

@@ -14,15 +14,15 @@ pytestmark = pytest.mark.slow
 # Telemetry and the spans of requests, a database, other nodes, money, a certificate of an authority's.
 OFF = (
     "psycopg",
-    "server.acme",
-    "server.letters.letters",
-    "server.program.correspondence",
-    "server.program.money",
-    "server.request.traced",
-    "server.store.postgres",
-    "server.store.postgres_wire",
+    "server.certificates",
+    "server.store.node_messages.node_messages",
+    "server.run.node_message_loop",
+    "server.run.sellers",
+    "server.calls.request_spans",
+    "server.cluster.postgres.postgres",
+    "server.cluster.postgres.postgres_wire",
     "server.telemetry",
-    "server.workers",
+    "server.cluster.workers",
 )
 
 
@@ -41,5 +41,5 @@ def test_a_server_that_was_logged_in_at_and_called_has_loaded_nothing_that_is_of
         finally:
             client.close()
         loaded = set(re.findall(r"^import time: .*\| +(\S+)$", server.said(), re.MULTILINE))
-    assert {"server.program.app", "server.store.sqlite", "auth.identity"} <= loaded, "what is needed is said"
+    assert {"server.run.app", "server.store.sqlite", "auth.identity"} <= loaded, "what is needed is said"
     assert sorted(loaded & set(OFF)) == []

@@ -17,7 +17,7 @@ from person import Person
 from programs import SOURCE, Program, until
 
 from server import __version__
-from server.store.nodes import ALIVE_MILLIS
+from server.store.node_rows import ALIVE_MILLIS
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from programs import ROOT, SOURCE, Program
 from test_serve_stdio import piped
 
-from tests.backends.fake_agent import Exchange, fake_agent
+from tests.agents.python.fake_agent import Exchange, fake_agent
 from tests.stdio_talk import call, legacy
 
 PAGE = (ROOT / "docs" / "agents" / "openapi.md").read_text("utf-8")

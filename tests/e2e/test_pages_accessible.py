@@ -15,8 +15,8 @@ from typing import Any, Final
 import pytest
 from playwright.sync_api import Browser, Page
 
-from auth import pages
-from server.overview.look import RunningParts
+from auth.pages import html_shell
+from server.console.overview.overview_values import RunningParts
 from tests.auth.browser_fakes import House
 from tests.auth.routed_pages import route_of, site_for
 from tests.e2e.chromium import PICTURES, SIZES, Server, picture, serving, tab
@@ -134,14 +134,14 @@ class Walks:
 @pytest.fixture(scope="module")
 def walks(chromium_shell: Browser) -> Iterator[Walks]:
     made = Walks(chromium_shell)
-    render = pages.render
+    render = html_shell.render
 
     def noting(template: str, *args: Any, **more: Any) -> Any:
         made.rendered.add(template)
         return render(template, *args, **more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pages, "render", noting)
+        patch.setattr(html_shell, "render", noting)
         yield made
 
 

@@ -19,7 +19,7 @@ from payers import Paid
 from programs import WAIT_SECONDS, until
 from task_clients import CORE, MODERN, Heard
 
-from server.facilitator.switches import LATE
+from server.payments.test_facilitator.switches import LATE
 
 pytestmark = pytest.mark.slow
 

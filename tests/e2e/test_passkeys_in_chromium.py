@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from auth.people import links
+from auth.people import one_time_links
 from tests.auth.browser_fakes import PASSPHRASE
 from tests.e2e.chromium import Devices, Server, serving, tab
 
@@ -88,11 +88,13 @@ def test_an_invitation_is_accepted_with_a_passkey(chromium: Browser) -> None:
         house = server.house.owned()
         house.add_user("usr_bob", "bob", state="invited")
         house.store.db.execute("UPDATE users SET passphrase_hash = NULL WHERE id = 'usr_bob'")
-        token = links.token_from(house.entropy(links.TOKEN_BYTES))
-        make = partial(links.make, kind=links.INVITE, user_id="usr_bob", token=token, now=house.time)
+        token = one_time_links.token_from(house.entropy(one_time_links.TOKEN_BYTES))
+        make = partial(
+            one_time_links.make, kind=one_time_links.INVITE, user_id="usr_bob", token=token, now=house.time
+        )
         house.store.now(make)
         devices.plug_in()
-        page.goto(server.origin + links.path_of(token, links.INVITE))
+        page.goto(server.origin + one_time_links.path_of(token, one_time_links.INVITE))
         page.get_by_role("button", name="Use a passkey").click()
         expect(page.get_by_text("Welcome, bob.")).to_be_visible()
         assert [row["user_id"] for row in house.rows("passkeys")] == ["usr_bob"]

@@ -14,22 +14,22 @@ import trio
 import trio.testing
 from msgspec.structs import replace
 
-from auth.clients.registry import CLI_CLIENT_ID
-from auth.grants import admin
+from auth.clients.client_registry import CLI_CLIENT_ID
+from auth.grants import login_records
 from auth.identity import Identity
-from auth.values.db import AuditEntry
-from auth.values.model import REFRESH_TOKEN
-from server.records import call_rows
-from server.records.call_book import CallBook
+from auth.values.database import AuditEntry
+from auth.values.identity_model import REFRESH_TOKEN
+from server.cluster.postgres.postgres import open_inline_postgres_store, open_postgres_store
+from server.payments.seller.priced_call import Served
+from server.store.call_records import call_rows
+from server.store.call_records.call_book import CallBook
 from server.store.jobs import StoreDb
-from server.store.postgres import open_inline_postgres_store, open_postgres_store
-from server.store.threads import StoreLimits
-from server.till.calls import Served
+from server.store.threaded_store import StoreLimits
 from tests.auth.identity_fakes import START, logged_in, open_identity, post
+from tests.payments.seller.open_till import a_call, an_offer, till_on
+from tests.payments.seller.till_fakes import NOW
 from tests.postgres_server import PostgresServer
-from tests.records.records_fakes import ADA, call
-from tests.till.open_till import a_call, an_offer, till_on
-from tests.till.till_fakes import NOW
+from tests.store.call_records.records_fakes import ADA, call
 from tests.trip_counter import TripCounter, counted
 
 READ = 1
@@ -99,7 +99,7 @@ async def test_all_logins_of_a_person_end_in_few_trips_however_many_they_are(
         store = identity.parts.store
         (person,) = await store.read(lambda db: db.fetch_all("SELECT DISTINCT subject FROM grants"))
         ends = partial(
-            admin.revoke_of_person, subject=person["subject"], reason="gone", by="owner", now=START
+            login_records.revoke_of_person, subject=person["subject"], reason="gone", by="owner", now=START
         )
         asked = between.of("writer")
         with asked.counting() as trips:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sold import PAY_TO, Buyer, Shop, selling
 
-from server.mcp.results import PAYMENT_EXTENSION
-from server.x402.in_band import EXTENSION, PAYMENT_KEY, RECEIPT_KEY
+from server.mcp.result_encoding import PAYMENT_EXTENSION
+from server.payments.x402.in_band import EXTENSION, PAYMENT_KEY, RECEIPT_KEY
 
 pytestmark = pytest.mark.slow
 

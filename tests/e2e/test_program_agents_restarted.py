@@ -11,11 +11,11 @@ import pytest
 from programs import until
 from task_clients import Ended, Extension, House, Wasmagent, make_house
 
-from server.tasks import ledger
+from server.calls.tasks import sealed_tasks
 
 pytestmark = pytest.mark.slow
 
-RESTARTED = ledger.RESTARTED.message
+RESTARTED = sealed_tasks.RESTARTED.message
 TOOLS = ("asks", "asks_and_ends", "steps", "sleeps")
 AGENT = """
     import json, pathlib, sys, time

@@ -18,7 +18,7 @@ import pytest
 from mcp_calls import call_tool
 from programs import NODE_BIN, SOURCE, House, Program, Server, until
 
-from server.backends.landlock import landlock_abi
+from server.lib.landlock import landlock_abi
 
 pytestmark = pytest.mark.skipif(not landlock_abi(), reason="this kernel has no Landlock")
 

@@ -23,8 +23,8 @@ from programs import ROOT, SOURCE, USER_CODE, WAIT_SECONDS, Background, until
 from test_behind_proxies import proxy
 from walk import Block, blocks, check_shown
 
-from tests.certificates import trusting, write_certificate
 from tests.free_ports import free_port
+from tests.made_certificates import trusting, write_certificate
 from tests.postgres_server import PostgresServer, programs
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]

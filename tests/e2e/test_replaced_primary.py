@@ -12,7 +12,7 @@ import pytest
 from nodes import Nodes, ServedNode
 from programs import until
 
-from server.store.others import IF_REPLACED, MAY_BE_REPLACED
+from server.store.remote_changes import IF_REPLACED, MAY_BE_REPLACED
 from tests.postgres_server import PostgresServer, primary_and_standby
 
 pytestmark = pytest.mark.slow

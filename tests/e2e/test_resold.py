@@ -23,7 +23,7 @@ from paid_shop import Customer
 from programs import SOURCE, WAIT_SECONDS, Program, Server, until
 from task_clients import Wire
 
-from server.evm.secp256k1 import PrivateKey
+from server.lib.evm.secp256k1 import PrivateKey
 from tests.free_ports import free_port
 
 TAKER = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"

@@ -362,5 +362,13 @@ def test_it_loads_no_web_framework_and_no_login(ostiary: Program) -> None:
     loaded = {
         line.rpartition("|")[2].strip() for line in report.splitlines() if line.startswith("import time")
     }
-    assert "server.stdio.conversation" in loaded
-    assert not loaded & {"quart", "hypercorn", "authlib", "httpx2", "jinja2", "server.http", "auth.endpoints"}
+    assert "server.transport.stdio.stdio_conversation" in loaded
+    assert not loaded & {
+        "quart",
+        "hypercorn",
+        "authlib",
+        "httpx2",
+        "jinja2",
+        "server.transport.http",
+        "auth.endpoints.endpoint_table",
+    }

@@ -16,7 +16,7 @@ import pytest
 from confined import NUMBERS
 from programs import BINARY, SOURCE, WAIT_SECONDS, Program, needed
 
-from server.service.unit import ServiceUnit, unit_text
+from server.run.service.unit import ServiceUnit, unit_text
 
 CONFINED = Path(__file__).with_name("confined.py")
 # Memory that is never both written and run is a promise of kernels since 6.3.

@@ -31,7 +31,7 @@ from task_clients import (
     text_of,
 )
 
-from server.gateway.hearing import NOT_OFFERED
+from server.agents.mcp.incoming_messages import NOT_OFFERED
 
 pytestmark = pytest.mark.slow
 

@@ -12,14 +12,14 @@ import pytest
 from programs import until
 from task_clients import Ended, Extension, Face, House, Stood, Wasmagent, make_house
 
-from server.tasks import ledger
-from server.tasks.logins import REVOKED
+from server.calls.tasks import sealed_tasks
+from server.calls.tasks.task_logins import REVOKED
 
 pytestmark = pytest.mark.slow
 
 KINDS = ("extension", "core", "wasmagent")
 MORTAL = Path(__file__).with_name("mortal_server.py")
-RESTARTED = ledger.RESTARTED.message
+RESTARTED = sealed_tasks.RESTARTED.message
 
 
 @pytest.fixture

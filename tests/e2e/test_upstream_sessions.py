@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.peers, pytest.mark.slow]
 PEERS = ROOT / "tests" / "peers"
 EVERYTHING = PEERS / "node_modules" / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js"
 PEOPLE = ("alice", "bob")
-# As whom the upstream is called; what needs an authorization server of its own is in tests/gateway/test_gateway_sessions.py.
+# As whom the upstream is called; what needs an authorization server of its own is in tests/agents/mcp/test_gateway_sessions.py.
 IDENTITIES = {
     "nobody": "",
     "one for all": 'token = "file:shared"',

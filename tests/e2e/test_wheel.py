@@ -82,7 +82,7 @@ def test_the_wheel_has_every_file_of_both_packages_below_one_name_and_nothing_el
     expected = {f"ostiary_program/{name}" for name in tracked("server", "auth")}
     assert ours == expected | {"ostiary_program/start.py"}
     # Templates, migrations, the shim and its marker are among them.
-    for ending in (".html", ".sql", ".css", ".js", "shim/run.py", "py.typed"):
+    for ending in (".html", ".sql", ".css", ".js", "agents/python/shim/run.py", "py.typed"):
         assert any(name.endswith(ending) for name in ours), ending
 
 

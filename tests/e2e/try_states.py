@@ -13,13 +13,13 @@ from markupsafe import Markup
 from msgspec.structs import replace as replaced
 from playwright.sync_api import Page
 
-from auth import front, pages
-from auth.values import wire
-from server.http import landing
-from server.samples.sample import sample
-from server.tryout import drawing
-from server.tryout.desk import TryAnswer
-from server.tryout.fields import fields_of, sampled
+from auth.pages import front_page, html_shell
+from auth.values import http_messages
+from server.client.samples.sample_arguments import sample
+from server.console.tryout import tryout_html
+from server.console.tryout.tool_form import fields_of, sampled
+from server.console.tryout.try_call import TryAnswer
+from server.transport.http import fallback_answers
 from tests.auth.offering_fakes import a_support_desk
 from tests.e2e.chromium import Server
 
@@ -53,8 +53,8 @@ CURL = "curl -X POST https://agent.example.org/mcp \\\n  -H 'Authorization: Bear
 
 
 def _shown(server: Server, page: Page, title: str, body: Markup) -> None:
-    frame = replace(pages.frame_for(server.origin, b"n" * pages.NONCE_BYTES), wide=True)
-    server.otherwise = lambda _: pages.shell_page(title, body, frame)
+    frame = replace(html_shell.frame_for(server.origin, b"n" * html_shell.NONCE_BYTES), wide=True)
+    server.otherwise = lambda _: html_shell.shell_page(title, body, frame)
     page.goto(server.origin + "/drawn")
 
 
@@ -65,16 +65,16 @@ def trying(server: Server, page: Page) -> Iterator[str]:
 
     def form(**more: Any) -> Markup:
         given: dict[str, Any] = {"hidden": {}, "raw": "", "problems": {}, "as_whom": "alice", **more}
-        return drawing.form("agent", TOOL, fields, **given)
+        return tryout_html.form("agent", TOOL, fields, **given)
 
     _shown(
         server,
         page,
         "Try tools out",
-        drawing.servers([("/agent/try", "Support desk"), ("/archive/try", "archive")]),
+        tryout_html.servers([("/agent/try", "Support desk"), ("/archive/try", "archive")]),
     )
     yield "try-servers"
-    _shown(server, page, "Support desk", drawing.tools("Support desk", "agent", TOOLS, changing={LONG}))
+    _shown(server, page, "Support desk", tryout_html.tools("Support desk", "agent", TOOLS, changing={LONG}))
     yield "try-tools"
     many = [
         {"name": f"tool_number_{place}", "description": "Does one of many things."} for place in range(50)
@@ -83,10 +83,10 @@ def trying(server: Server, page: Page) -> Iterator[str]:
         server,
         page,
         "Support desk",
-        drawing.tools("Support desk", "agent", many, more="/agent/try?at=2", first="/agent/try"),
+        tryout_html.tools("Support desk", "agent", many, more="/agent/try?at=2", first="/agent/try"),
     )
     yield "try-tools-further"
-    _shown(server, page, "archive", drawing.tools("archive", "archive", []))
+    _shown(server, page, "archive", tryout_html.tools("archive", "archive", []))
     yield "try-no-tools"
     _shown(server, page, "book_table", form())
     yield "try-form"
@@ -103,28 +103,28 @@ def trying(server: Server, page: Page) -> Iterator[str]:
     }
     _shown(
         server, page, "book_table",
-        form(above=drawing.answer(TOOL, TryAnswer(result=result, seconds=0.24), CURL)),
+        form(above=tryout_html.answer(TOOL, TryAnswer(result=result, seconds=0.24), CURL)),
     )  # fmt: skip
     yield "try-answer"
     failed = {"isError": True, "content": [{"type": "text", "text": "There is no table left."}]}
     _shown(
         server, page, "book_table",
-        form(above=drawing.answer(TOOL, TryAnswer(result=failed, seconds=2.5), CURL)),
+        form(above=tryout_html.answer(TOOL, TryAnswer(result=failed, seconds=2.5), CURL)),
     )  # fmt: skip
     yield "try-answer-failed"
     refused = TryAnswer(problem="book_table did not answer within 30 seconds, and was stopped.", seconds=30.0)
-    _shown(server, page, "book_table", form(above=drawing.answer(TOOL, refused, CURL)))
+    _shown(server, page, "book_table", form(above=tryout_html.answer(TOOL, refused, CURL)))
     yield "try-no-answer"
     params = {"mode": "form", "message": "Which day shall it be?"}
     asked = [("day", params, fields[:2])]
     elsewhere = {"mode": "url", "url": "https://pay.example/7", "message": "The deposit is paid there."}
     _shown(
         server, page, "book_table asks",
-        drawing.questions("agent", TOOL, [*asked, ("pay", elsewhere, ())], hidden={}, problems={}),
+        tryout_html.questions("agent", TOOL, [*asked, ("pay", elsewhere, ())], hidden={}, problems={}),
     )  # fmt: skip
     yield "try-asks"
     cancels = {**TOOL, "name": LONG, "annotations": {"destructiveHint": True}}
-    shown = drawing.sure(
+    shown = tryout_html.sure(
         "agent",
         cancels,
         {"guests": 4, "day": "Friday", "wishes": ["a long wish " * 20]},
@@ -139,25 +139,27 @@ def trying(server: Server, page: Page) -> Iterator[str]:
 def out_of_order(server: Server, page: Page) -> Iterator[str]:
     """What a browser is told where only programs have something to do, and when the server itself cannot."""
     house, origin = server.house, server.origin
-    frame = pages.frame_for(origin, house.entropy(pages.NONCE_BYTES))
+    frame = html_shell.frame_for(origin, house.entropy(html_shell.NONCE_BYTES))
 
-    def programs(request: wire.WireRequest) -> wire.WireReply:
-        return landing.for_programs(request, wire.WireReply(status=405), entropy=house.entropy)
+    def programs(request: http_messages.WireRequest) -> http_messages.WireReply:
+        return fallback_answers.for_programs(
+            request, http_messages.WireReply(status=405), entropy=house.entropy
+        )
 
     server.otherwise = programs
     page.goto(origin + "/for/programs")
     yield "for-programs"
     for name, reply in (
-        ("store-full", landing.unavailable(frame)),
-        ("store-damaged", landing.damaged(frame)),
-        ("broken", landing.broken(frame, "0192f7a1c3d24e5f")),
+        ("store-full", fallback_answers.unavailable(frame)),
+        ("store-damaged", fallback_answers.damaged(frame)),
+        ("broken", fallback_answers.broken(frame, "0192f7a1c3d24e5f")),
     ):
         server.otherwise = lambda _, reply=reply: reply
         page.goto(f"{origin}/{name}")
         yield name
     site = replaced(house.parts.site, servers={"agent": "/mcp"}, without_login=frozenset({"agent"}))
     house.parts = replaced(house.parts, offerings=a_support_desk(), site=site)
-    request = wire.WireRequest(method="GET", path="/", origin=origin, ip="")
-    server.otherwise = lambda _: front.for_anybody(request, house.parts)
+    request = http_messages.WireRequest(method="GET", path="/", origin=origin, ip="")
+    server.otherwise = lambda _: front_page.for_anybody(request, house.parts)
     page.goto(origin + "/open")
     yield "front-no-login"

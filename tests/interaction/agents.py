@@ -11,30 +11,30 @@ from typing import Any
 import structlog
 from msgspec.structs import replace
 
-from auth.tokens.presentation import Presentation, PresentedCredential
-from auth.values.model import ANONYMOUS, Principal, PrincipalKind
-from server.admission.bearer import EntryRefusal
-from server.backends.base import Outlet, ToolCall
-from server.backends.catalog import Catalog, CatalogPolicy, Source
-from server.backends.demo import DEMO_TERMS, Demo
-from server.backends.terms import CallTerms
-from server.endpoint.elsewhere import ChangesElsewhere
-from server.endpoint.endpoint import Endpoint, TaskRules
-from server.endpoint.me import Me
-from server.http.guard import ForeignRequest, OwnRequest
-from server.http.mcp import McpEndpoint
-from server.http.threshold import Threshold
-from server.limits.gate import ServerLimits
+from auth.tokens.presented_credentials import Presentation, PresentedCredential
+from auth.values.identity_model import ANONYMOUS, Principal, PrincipalKind
+from server.agents.base.backend import Outlet, ToolCall
+from server.agents.base.catalog import Catalog, CatalogPolicy, Source
+from server.agents.base.demo_agent import DEMO_TERMS, Demo
+from server.calls.rights.standing import Rights
+from server.calls.servers.change_news import ChangesElsewhere
+from server.calls.servers.endpoint import Endpoint, TaskRules
+from server.calls.servers.me_resource import Me
+from server.calls.sessions.background_tasks import Crew
+from server.calls.sessions.sessions import Sessions
+from server.calls.sessions.subscriptions import Subscriptions
 from server.mcp.cursors import Cursors
 from server.mcp.messages import Implementation, TextContent, Tool
-from server.mcp.results import ServerIdentity, ToolResult
-from server.mcp.rounds import Rounds
-from server.records.call_book import CallBook
-from server.repeats.keeper import CallKeeper
-from server.rights.standing import Rights
-from server.sessions.crew import Crew
-from server.sessions.sessions import Sessions
-from server.sessions.subscriptions import Subscriptions
+from server.mcp.result_encoding import ServerIdentity, ToolResult
+from server.mcp.stateless_rounds import Rounds
+from server.mcp.terms import CallTerms
+from server.store.call_records.call_book import CallBook
+from server.store.idempotency.idempotent_calls import CallKeeper
+from server.store.limits.endpoint_gate import ServerLimits
+from server.transport.admission.bearer_check import EntryRefusal
+from server.transport.http.allowed_hosts import ForeignRequest, OwnRequest
+from server.transport.http.entry import Threshold
+from server.transport.http.mcp_endpoint import McpEndpoint
 from tests.pair import Pair
 from tests.served import FakeDoorkeeper, asgi
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from server.backends.base import (
+from server.agents.base.backend import (
     Completing,
     LogMessage,
     NoSuchResource,
@@ -15,8 +15,7 @@ from server.backends.base import (
     ResourceRead,
     ToolCall,
 )
-from server.backends.catalog import Source
-from server.backends.terms import CallTerms
+from server.agents.base.catalog import Source
 from server.mcp.messages import (
     Prompt,
     PromptArgument,
@@ -28,7 +27,8 @@ from server.mcp.messages import (
     Tool,
     ToolExecution,
 )
-from server.mcp.results import CompletionResult, PromptResult, ToolResult
+from server.mcp.result_encoding import CompletionResult, PromptResult, ToolResult
+from server.mcp.terms import CallTerms
 from tests.interaction.agents import ANYTHING, Agent, Work, says
 from tests.interaction.session_house import asks
 

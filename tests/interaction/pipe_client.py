@@ -10,9 +10,9 @@ from typing import Any
 import trio
 import trio.testing
 
-from auth.values.model import Principal, PrincipalKind
-from server.sessions.sessions import Sessions
-from server.stdio.conversation import PipeConversation
+from auth.values.identity_model import Principal, PrincipalKind
+from server.calls.sessions.sessions import Sessions
+from server.transport.stdio.stdio_conversation import PipeConversation
 from tests.interaction.agents import House
 from tests.interaction.clients import Asked, Client, Next
 from tests.pair import encode, patience

@@ -9,12 +9,12 @@ from typing import Any
 
 import trio
 
-from server.backends.base import Outlet, Progress, ToolCall
-from server.backends.catalog import Source
-from server.mcp.questions import Question
-from server.mcp.results import ToolResult
-from server.sessions.session import Session
-from server.sessions.sessions import Sessions
+from server.agents.base.backend import Outlet, Progress, ToolCall
+from server.agents.base.catalog import Source
+from server.calls.sessions.session import Session
+from server.calls.sessions.sessions import Sessions
+from server.mcp.call_questions import Question
+from server.mcp.result_encoding import ToolResult
 from tests.interaction.agents import House, house, says
 from tests.pair import Pair, Talk
 

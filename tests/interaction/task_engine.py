@@ -11,11 +11,11 @@ from io import StringIO
 import structlog
 import trio
 
-from server.endpoint.endpoint import Endpoint, TaskRules
-from server.request.tools import carry_out
-from server.sessions.crew import Crew
-from server.store.inline import open_inline_store
-from server.tasks.engine import Tasks, TaskTerms
+from server.calls.servers.endpoint import Endpoint, TaskRules
+from server.calls.sessions.background_tasks import Crew
+from server.calls.tasks.task_engine import Tasks, TaskTerms
+from server.calls.tools_call import carry_out
+from server.store.inline_store import open_inline_store
 
 NOW = 1_800_000_000_000
 

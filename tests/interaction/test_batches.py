@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import trio
 
-from server.backends.base import Outlet, ToolCall
-from server.backends.terms import CallTerms
-from server.mcp.results import ToolResult
+from server.agents.base.backend import Outlet, ToolCall
+from server.mcp.result_encoding import ToolResult
+from server.mcp.terms import CallTerms
 from tests.interaction.agents import USER, agent, house, says
 from tests.pair import ACCEPT_BOTH, META, Answer, Pair, encode
 

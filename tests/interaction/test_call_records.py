@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 import trio
-from agents import USER, House, agent, house, says
 from msgspec.structs import replace
 from test_own_tools import Library
 
-from server.backends.base import BackendError, Outlet, ToolCall
-from server.backends.catalog import Source
-from server.backends.terms import CallTerms
+from server.agents.base.backend import BackendError, Outlet, ToolCall
+from server.agents.base.catalog import Source
+from server.calls import agent_use
 from server.mcp.messages import TextContent
-from server.mcp.results import ToolResult
-from server.records.call_book import MOST_WAITING, CallBook
-from server.records.call_record import CallRecord
-from server.request import perform
+from server.mcp.result_encoding import ToolResult
+from server.mcp.terms import CallTerms
+from server.store.call_records.call_book import MOST_WAITING, CallBook
+from server.store.call_records.call_record import CallRecord
+from tests.interaction.agents import USER, House, agent, house, says
 
 ADA = replace(USER, person="Ada", program="Editor")
 
@@ -70,7 +70,7 @@ def line_of(made: House) -> dict[str, Any]:
 @pytest.fixture
 def moment(monkeypatch: pytest.MonkeyPatch) -> int:
     """Stop the clock of calls; return its time in milliseconds."""
-    monkeypatch.setattr(perform, "time_ns", lambda: 1_800_000_000_123_999_999)
+    monkeypatch.setattr(agent_use, "time_ns", lambda: 1_800_000_000_123_999_999)
     return 1_800_000_000_123
 
 

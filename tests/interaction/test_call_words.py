@@ -14,9 +14,8 @@ import trio.testing
 from msgspec.structs import replace
 from trio.testing import MockClock
 
-from auth.values.model import PrincipalKind
-from server.admission.bearer import Admission
-from server.backends.base import (
+from auth.values.identity_model import PrincipalKind
+from server.agents.base.backend import (
     BackendError,
     Busy,
     CannotAsk,
@@ -26,22 +25,26 @@ from server.backends.base import (
     ToolCrashed,
     Unreached,
 )
-from server.backends.catalog import Catalog, Source
-from server.backends.terms import CallTerms
-from server.http.guard import Guard
-from server.http.mcp import McpEndpoint
-from server.limits.bounds import BoundRules
-from server.limits.quotas import Quotas
+from server.agents.base.catalog import Catalog, Source
+from server.agents.mcp.trust.definition_guard import PinGuard
+from server.agents.mcp.trust.definitions import seal_of
+from server.calls.policy.hooks import HookFailed
+from server.calls.shown_prices import Storefront
 from server.mcp.messages import Tool
-from server.mcp.results import ToolResult
-from server.policy.hooks import HookFailed
-from server.request.storefront import Storefront
-from server.settings.policies import ToolConfig
-from server.store.inline import open_inline_store
+from server.mcp.result_encoding import ToolResult
+from server.mcp.terms import CallTerms
+from server.settings.policy_settings import ToolConfig
+from server.store.inline_store import open_inline_store
 from server.store.jobs import StoreUnavailable
-from server.trust.definitions import seal_of
-from server.trust.guard import PinGuard
+from server.store.limits.daily_quotas import Quotas
+from server.store.limits.tool_limits import BoundRules
+from server.transport.admission.bearer_check import Admission
+from server.transport.http.allowed_hosts import Guard
+from server.transport.http.mcp_endpoint import McpEndpoint
+from tests.agents.mcp.trust.trust_fakes import a_tool as a_file_tool
+from tests.agents.mcp.trust.trust_fakes import lists, open_house
 from tests.auth.identity_fakes import ORIGIN, logged_in, open_identity
+from tests.calls.policy.governing import HookRunnerFake, governing, hooked
 from tests.interaction.agents import USER, Agent, House, agent, house, says
 from tests.interaction.everything import NUMBER, plain
 from tests.interaction.test_era_tasks import task_tool
@@ -49,13 +52,10 @@ from tests.interaction.test_governed_calls import ABLE, WHERE, Shop, answered, a
 from tests.interaction.test_limited_calls import NOON, limits_of
 from tests.interaction.wires import client
 from tests.pair import Answer, Pair, modern
-from tests.policy.governing import HookRunnerFake, governing, hooked
+from tests.payments.seller.open_till import open_till
+from tests.payments.seller.till_fakes import Seller, a_tool, prices
 from tests.served import asgi
 from tests.snapshots import Snapshot, ToldOnce
-from tests.till.open_till import open_till
-from tests.till.till_fakes import Seller, a_tool, prices
-from tests.trust.trust_fakes import a_tool as a_file_tool
-from tests.trust.trust_fakes import lists, open_house
 
 BEARER: dict[str, Any] = {"authorization": "Bearer t"}
 SHOWN = ("www-authenticate", "retry-after", "allow", "accept-encoding")

@@ -8,10 +8,10 @@ import pytest
 import trio
 import trio.testing
 
-from server.backends.base import Outlet, ToolCall
-from server.backends.catalog import Source
-from server.http import mcp
-from server.mcp.results import ToolResult
+from server.agents.base.backend import Outlet, ToolCall
+from server.agents.base.catalog import Source
+from server.mcp.result_encoding import ToolResult
+from server.transport.http import mcp_endpoint
 from tests.interaction.agents import Agent, House, house, says
 from tests.pair import encode, legacy
 
@@ -33,7 +33,7 @@ def sleeping(sleeper: Sleeper) -> House:
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcp, "MAX_ALONE", 3)
+    monkeypatch.setattr(mcp_endpoint, "MAX_ALONE", 3)
 
 
 async def test_a_caller_who_leaves_again_and_again_does_not_pile_up_work() -> None:

@@ -11,14 +11,14 @@ import trio
 import trio.testing
 from msgspec.structs import replace
 
-from server.backends.base import AgentRequest, BackendError, Outlet, ToolCall
-from server.backends.catalog import Catalog, CatalogError, Source
-from server.backends.demo import DEMO_TERMS, Demo
-from server.backends.terms import CallTerms
+from server.agents.base.backend import AgentRequest, BackendError, Outlet, ToolCall
+from server.agents.base.catalog import Catalog, CatalogError, Source
+from server.agents.base.demo_agent import DEMO_TERMS, Demo
+from server.calls.agent_use import MUTE
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
-from server.mcp.results import ToolResult
+from server.mcp.result_encoding import ToolResult
 from server.mcp.schema import ToolSchema
-from server.request.perform import MUTE
+from server.mcp.terms import CallTerms
 from tests.interaction.agents import ANYTHING, USER, Agent, agent, house, says
 from tests.interaction.test_sdk_failures import Shelf
 

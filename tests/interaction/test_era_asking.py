@@ -8,10 +8,10 @@ import pytest
 import trio
 import trio.testing
 
-from server.backends.base import Outlet, ToolCall
-from server.backends.terms import CallTerms
-from server.mcp.questions import Question
-from server.mcp.results import ToolResult
+from server.agents.base.backend import Outlet, ToolCall
+from server.mcp.call_questions import Question
+from server.mcp.result_encoding import ToolResult
+from server.mcp.terms import CallTerms
 from tests.interaction.agents import USER, agent, says
 from tests.interaction.clients import Client, Reply
 from tests.interaction.everything import everything

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import trio.testing
 
-from server.backends.base import Outlet, Progress, ToolCall
-from server.backends.catalog import Source
-from server.backends.terms import CallTerms
+from server.agents.base.backend import Outlet, Progress, ToolCall
+from server.agents.base.catalog import Source
 from server.mcp.messages import AudioContent, Icon, ResourceLink, TextContent, Tool, ToolAnnotations
-from server.mcp.results import ToolResult
+from server.mcp.result_encoding import ToolResult
+from server.mcp.terms import CallTerms
 from tests.interaction.agents import ANYTHING, agent, says
 from tests.interaction.clients import Client
 from tests.interaction.everything import Everything, everything, plain

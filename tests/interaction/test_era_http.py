@@ -8,10 +8,10 @@ import pytest
 import trio
 import trio.testing
 
-from server.backends.base import Outlet, Progress, ToolCall
-from server.backends.terms import CallTerms
-from server.http.sse_2024 import SseEndpoint
-from server.mcp.results import ToolResult
+from server.agents.base.backend import Outlet, Progress, ToolCall
+from server.mcp.result_encoding import ToolResult
+from server.mcp.terms import CallTerms
+from server.transport.http.sse_2024 import SseEndpoint
 from tests.interaction.agents import USER, agent, says
 from tests.interaction.clients import Client
 from tests.interaction.everything import everything, plain, task_tool

@@ -8,9 +8,9 @@ import pytest
 import trio
 import trio.testing
 
-from server.backends.base import Outlet, ProtocolFailure, ToolCall
+from server.agents.base.backend import Outlet, ProtocolFailure, ToolCall
 from server.mcp.errors import WIRE
-from server.mcp.results import ToolResult
+from server.mcp.result_encoding import ToolResult
 from tests.interaction.agents import agent, says
 from tests.interaction.clients import Client
 from tests.interaction.pipe_client import PipeClient

@@ -8,8 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from server.backends.base import Outlet, ToolCall
-from server.mcp.results import ToolResult
+from server.agents.base.backend import Outlet, ToolCall
+from server.mcp.result_encoding import ToolResult
 from tests.interaction.agents import agent, says
 from tests.interaction.pipe_client import PipeClient
 from tests.interaction.session_house import Steps

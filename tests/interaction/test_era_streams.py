@@ -8,10 +8,10 @@ import pytest
 import trio
 import trio.testing
 
-from server.backends.base import BackendError, Outlet, Progress, ToolCall
-from server.backends.terms import CallTerms
-from server.mcp.results import ToolResult
-from server.sessions.subscriptions import MAX_PER_CALLER, resource_topic
+from server.agents.base.backend import BackendError, Outlet, Progress, ToolCall
+from server.calls.sessions.subscriptions import MAX_PER_CALLER, resource_topic
+from server.mcp.result_encoding import ToolResult
+from server.mcp.terms import CallTerms
 from tests.interaction.agents import agent, says
 from tests.interaction.everything import STEPS, everything
 from tests.interaction.pipe_client import PipeClient

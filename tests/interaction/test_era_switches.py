@@ -8,9 +8,9 @@ import pytest
 import trio
 import trio.testing
 
-from server.backends.base import Outlet, ToolCall
-from server.mcp.questions import Question
-from server.mcp.results import ToolResult
+from server.agents.base.backend import Outlet, ToolCall
+from server.mcp.call_questions import Question
+from server.mcp.result_encoding import ToolResult
 from tests.interaction.agents import says
 from tests.interaction.everything import everything, plain, task_tool
 from tests.interaction.session_house import ASKED

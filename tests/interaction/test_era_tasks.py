@@ -11,13 +11,13 @@ import trio
 import trio.testing
 from msgspec.structs import replace
 
-from auth.values.model import Principal, PrincipalKind
-from server.backends.base import Outlet, Progress, ProtocolFailure, ToolCall
-from server.backends.catalog import Source
-from server.backends.terms import CallTerms
+from auth.values.identity_model import Principal, PrincipalKind
+from server.agents.base.backend import Outlet, Progress, ProtocolFailure, ToolCall
+from server.agents.base.catalog import Source
+from server.mcp.call_questions import Question
 from server.mcp.messages import Tool, ToolExecution
-from server.mcp.questions import Question
-from server.mcp.results import ToolResult
+from server.mcp.result_encoding import ToolResult
+from server.mcp.terms import CallTerms
 from tests.interaction.agents import USER, Agent, says
 from tests.interaction.clients import Client
 from tests.interaction.everything import NUMBER, everything, fails, plain, task_tool

@@ -8,25 +8,25 @@ from typing import Any
 import msgspec
 import pytest
 import trio
-from agents import agent, house, says
 from session_house import living
 from task_engine import engine
 from test_repeated_calls import BEARER, TOKENS, Sender, ask, keeping, lost, params, told
 
-from server.backends.base import Outlet, ToolCall
-from server.backends.catalog import Source
-from server.backends.outlets import Nobody
-from server.backends.terms import CallTerms
-from server.endpoint.endpoint import Endpoint
+from server.agents.base.backend import Outlet, ToolCall
+from server.agents.base.catalog import Source
+from server.agents.base.outlets import Nobody
+from server.calls.servers.endpoint import Endpoint
+from server.calls.tasks.task_engine import Tasks
+from server.calls.tasks.task_order import TaskOrder, Who
+from server.calls.tools_call import carry_out
 from server.mcp.messages import TextContent, Tool, ToolExecution
-from server.mcp.results import ToolResult
-from server.mcp.tasks import TaskCompleted
-from server.request.tools import carry_out
+from server.mcp.result_encoding import ToolResult
+from server.mcp.task_faces import TaskCompleted
+from server.mcp.terms import CallTerms
 from server.store.jobs import StoreBroken, StoreUnavailable
-from server.tasks.engine import Tasks
-from server.tasks.order import TaskOrder, Who
+from tests.calls.policy.governing import HookRunnerFake, governing, hooked
+from tests.interaction.agents import agent, house, says
 from tests.pair import talk
-from tests.policy.governing import HookRunnerFake, governing, hooked
 
 PREVIEW = "io.ostiary/preview"
 POLICY = "io.ostiary/policy"

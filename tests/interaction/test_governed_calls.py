@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 import trio.testing
 
-from server.backends.base import Outlet, ToolCall
-from server.backends.catalog import Source
-from server.backends.terms import CallTerms
+from server.agents.base.backend import Outlet, ToolCall
+from server.agents.base.catalog import Source
+from server.mcp.call_questions import Question
 from server.mcp.messages import Tool
-from server.mcp.questions import Question
-from server.mcp.results import ToolResult
+from server.mcp.result_encoding import ToolResult
+from server.mcp.terms import CallTerms
 from server.store.jobs import StoreUnavailable
+from tests.calls.policy.governing import governing
 from tests.interaction.agents import agent, says
 from tests.interaction.clients import Client, Reply
 from tests.interaction.everything import task_tool
 from tests.interaction.session_house import ASKED
 from tests.interaction.wires import client
-from tests.policy.governing import governing
 from tests.requirements import Cell
 
 WHERE = [Cell(era, wire) for era in ("modern", "legacy") for wire in ("http", "stdio")]

@@ -10,7 +10,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.mcp.inbound import Acknowledged, Rejection, Route, classify
+from server.mcp.inbound_messages import Acknowledged, Rejection, Route, classify
 from server.mcp.messages import Batch, decode
 from tests.interaction.agents import house
 from tests.pair import ACCEPT_BOTH, META, MODERN

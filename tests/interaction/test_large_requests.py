@@ -10,13 +10,13 @@ import pytest
 import trio
 import trio.testing
 
-from auth.values.model import Principal, PrincipalKind
-from server.backends.base import Outlet, ToolCall
-from server.loads import BODIES, BODIES_OF_CALLER, BODIES_OF_STRANGERS, SMALL_BYTES, Load, Loads
+from auth.values.identity_model import Principal, PrincipalKind
+from server.agents.base.backend import Outlet, ToolCall
+from server.calls.sessions.sessions import Sessions
+from server.mcp.call_questions import Question
 from server.mcp.errors import TooMuchOverall
-from server.mcp.questions import Question
-from server.mcp.results import ToolResult
-from server.sessions.sessions import Sessions
+from server.mcp.loads import BODIES, BODIES_OF_CALLER, BODIES_OF_STRANGERS, SMALL_BYTES, Load, Loads
+from server.mcp.result_encoding import ToolResult
 from tests.interaction.agents import House, agent, house, says
 from tests.interaction.session_house import ASKED, Living, living
 from tests.interaction.test_sse_2024 import hello, old, request

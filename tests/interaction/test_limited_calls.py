@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 import trio
-from agents import USER, agent, house, says
 from task_engine import engine
 
-from auth.values.model import Principal, PrincipalKind
-from server.backends.base import Busy, Outlet, ToolCall
-from server.limits.bounds import BoundRules, ToolBounds
-from server.limits.gate import Gate, GateRules, ServerLimits
-from server.limits.quotas import Quotas
-from server.limits.rates import rate
-from server.limits.restraint import Restraint
-from server.limits.table import RateTable
+from auth.values.identity_model import Principal, PrincipalKind
+from server.agents.base.backend import Busy, Outlet, ToolCall
+from server.lib.rates.rates import rate
+from server.lib.rates.usage_table import RateTable
+from server.mcp.call_questions import Question
 from server.mcp.messages import Tool
-from server.mcp.questions import Question
-from server.mcp.results import ToolResult
-from server.store.inline import open_inline_store
+from server.mcp.result_encoding import ToolResult
+from server.store.inline_store import open_inline_store
 from server.store.jobs import StoreUnavailable
+from server.store.limits.daily_quotas import Quotas
+from server.store.limits.endpoint_gate import Gate, GateRules, ServerLimits
+from server.store.limits.restraint_counts import Restraint
+from server.store.limits.tool_limits import BoundRules, ToolBounds
+from tests.interaction.agents import USER, agent, house, says
 
 NOON = 1_800_014_400_000
 OTHER = Principal(

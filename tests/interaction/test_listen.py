@@ -10,8 +10,8 @@ import pytest
 import trio
 import trio.testing
 
+from server.calls.sessions.subscriptions import MAX_TOPICS, Subscriptions
 from server.mcp.messages import Tool
-from server.sessions.subscriptions import MAX_TOPICS, Subscriptions
 from tests.interaction.agents import ANYTHING, USER, House, agent, house, says
 from tests.pair import Exchange, legacy, modern
 

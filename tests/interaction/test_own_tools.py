@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from agents import USER, Agent, House, house, says
 from msgspec.structs import replace
 from test_limited_calls import limits_of
 
-from auth.values.model import Principal, PrincipalKind
-from server.backends.base import (
+from auth.values.identity_model import Principal, PrincipalKind
+from server.agents.base.backend import (
     AgentRequest,
     Completing,
     NoSuchResource,
@@ -20,14 +19,15 @@ from server.backends.base import (
     ResourceRead,
     ToolCall,
 )
-from server.backends.catalog import Source
-from server.backends.terms import PRICE_META, CallTerms
-from server.endpoint.getting_started import guide, words_for
-from server.endpoint.resource_reader import reader
-from server.limits.bounds import BoundRules
+from server.agents.base.catalog import Source
+from server.calls.rights.visitors import VISITOR
+from server.calls.servers.getting_started import guide, words_for
+from server.calls.servers.resource_reader import reader
 from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, Tool
-from server.mcp.results import CompletionResult, PromptResult, ToolResult
-from server.rights.visitors import VISITOR
+from server.mcp.result_encoding import CompletionResult, PromptResult, ToolResult
+from server.mcp.terms import PRICE_META, CallTerms
+from server.store.limits.tool_limits import BoundRules
+from tests.interaction.agents import USER, Agent, House, house, says
 
 READS = frozenset({"mcp:resources"})
 KEY = Principal(kind=PrincipalKind.API_KEY, subject="key-1", scopes=frozenset({"mcp:tools"}))

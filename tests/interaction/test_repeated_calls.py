@@ -13,27 +13,27 @@ import pytest
 import structlog
 import trio
 import trio.testing
-from agents import USER, House, agent, house, says
 from msgspec.structs import replace
 from pipe_client import LOCAL
 from session_house import living
 from task_engine import engine
 from test_limited_calls import limits_of
 
-from server.backends.base import BackendError, Outlet, Progress, ToolCall
-from server.backends.catalog import Source
-from server.backends.demo import DEMO_TERMS, Demo
-from server.backends.terms import CallTerms
-from server.limits.bounds import BoundRules
+from server.agents.base.backend import BackendError, Outlet, Progress, ToolCall
+from server.agents.base.catalog import Source
+from server.agents.base.demo_agent import DEMO_TERMS, Demo
+from server.calls.sessions.sessions import Sessions
+from server.calls.tasks.task_engine import Tasks
+from server.mcp.call_questions import Question
 from server.mcp.messages import Tool, ToolExecution
-from server.mcp.questions import Question
-from server.mcp.results import ToolResult
-from server.repeats.answers import AnswerVault
-from server.repeats.keeper import CallKeeper
-from server.sessions.sessions import Sessions
-from server.stdio.conversation import PipeConversation
-from server.store.inline import open_inline_store
-from server.tasks.engine import Tasks
+from server.mcp.result_encoding import ToolResult
+from server.mcp.terms import CallTerms
+from server.store.idempotency.idempotent_calls import CallKeeper
+from server.store.idempotency.sealed_answers import AnswerVault
+from server.store.inline_store import open_inline_store
+from server.store.limits.tool_limits import BoundRules
+from server.transport.stdio.stdio_conversation import PipeConversation
+from tests.interaction.agents import USER, House, agent, house, says
 from tests.pair import legacy, modern, talk
 
 NOW = 1_800_000_000_000

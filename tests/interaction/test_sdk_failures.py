@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import trio
 
-from server.backends.base import Completing, NoSuchResource, Outlet, PromptGet, ResourceRead, ToolCall
-from server.backends.catalog import Source
-from server.endpoint.endpoint import Endpoint
+from server.agents.base.backend import Completing, NoSuchResource, Outlet, PromptGet, ResourceRead, ToolCall
+from server.agents.base.catalog import Source
+from server.calls.servers.endpoint import Endpoint
+from server.calls.sessions.sessions import Sessions
+from server.calls.tasks.task_engine import Tasks
 from server.mcp.messages import (
     Prompt,
     PromptMessage,
@@ -24,9 +26,7 @@ from server.mcp.messages import (
     Tool,
     ToolExecution,
 )
-from server.mcp.results import CompletionResult, PromptResult, ToolResult
-from server.sessions.sessions import Sessions
-from server.tasks.engine import Tasks
+from server.mcp.result_encoding import CompletionResult, PromptResult, ToolResult
 from tests.interaction.agents import ANYTHING, Agent, Work, agent, house, says
 from tests.interaction.session_house import asks, living
 from tests.interaction.task_engine import engine

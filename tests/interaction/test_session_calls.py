@@ -9,10 +9,10 @@ import pytest
 import trio
 import trio.testing
 
-from server.backends.base import CannotAsk, LogMessage, NotAnswered, Outlet, Progress, ToolCall
-from server.backends.terms import CallTerms
+from server.agents.base.backend import CannotAsk, LogMessage, NotAnswered, Outlet, Progress, ToolCall
 from server.mcp.messages import Notification, decode_one
-from server.mcp.results import ToolResult
+from server.mcp.result_encoding import ToolResult
+from server.mcp.terms import CallTerms
 from tests.interaction.agents import USER, agent, says
 from tests.interaction.session_house import PROGRESS, Steps, asks, living
 from tests.pair import frames, messages, modern, next_frame, next_message, talk

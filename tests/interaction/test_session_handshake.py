@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import trio
 
-from auth.values.model import Principal, PrincipalKind
+from auth.values.identity_model import Principal, PrincipalKind
+from server.calls.sessions.sessions import Sessions
 from server.mcp.messages import Implementation
-from server.mcp.results import ServerIdentity
-from server.sessions.sessions import Sessions
+from server.mcp.result_encoding import ServerIdentity
 from tests.interaction.agents import USER, agent, house
 from tests.interaction.session_house import living
 from tests.pair import MODERN, legacy, modern, talk

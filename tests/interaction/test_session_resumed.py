@@ -11,11 +11,11 @@ import pytest
 import trio
 import trio.testing
 
-from auth.values.model import Principal, PrincipalKind
-from server.sessions.ended import EndedSessions
-from server.sessions.session_ids import SessionIds
-from server.sessions.sessions import Sessions
-from server.store.inline import InlineStore, open_inline_store
+from auth.values.identity_model import Principal, PrincipalKind
+from server.calls.sessions.ended_sessions import EndedSessions
+from server.calls.sessions.session_ids import SessionIds
+from server.calls.sessions.sessions import Sessions
+from server.store.inline_store import InlineStore, open_inline_store
 from tests.interaction.agents import USER, agent
 from tests.interaction.session_house import PROGRESS, Living, Steps, asks, living
 from tests.pair import ACCEPT_BOTH, Talk, messages, next_frame, next_message, talk

@@ -6,8 +6,8 @@ import pytest
 import trio
 import trio.testing
 
-from auth.values.model import Principal
-from server.request.line import KEEP_ALIVE_SECONDS
+from auth.values.identity_model import Principal
+from server.calls.caller_outlet import KEEP_ALIVE_SECONDS
 from tests.interaction.agents import USER, agent
 from tests.interaction.session_house import PROGRESS, Steps, living
 from tests.pair import frames, messages, next_frame, next_message, talk

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from server.backends.base import BackendError, Outlet, ToolCall
-from server.backends.catalog import Source
-from server.backends.terms import CallTerms
+from server.agents.base.backend import BackendError, Outlet, ToolCall
+from server.agents.base.catalog import Source
 from server.mcp.messages import MAX_NAME, TextContent, Tool
-from server.mcp.results import ToolResult
+from server.mcp.result_encoding import ToolResult
+from server.mcp.terms import CallTerms
 from tests.interaction.agents import USER, Agent, agent, house, says
 from tests.pair import ACCEPT_BOTH, META, MODERN, Answer, encode, legacy, modern
 

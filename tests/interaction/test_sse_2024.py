@@ -11,11 +11,11 @@ import pytest
 import trio
 import trio.testing
 
-from auth.values.model import Principal, PrincipalKind
-from server.backends.catalog import Source
-from server.http.handler import Handler
-from server.http.sse_2024 import MAX_PER_CALLER, SseEndpoint
-from server.sessions.sessions import Sessions
+from auth.values.identity_model import Principal, PrincipalKind
+from server.agents.base.catalog import Source
+from server.calls.sessions.sessions import Sessions
+from server.transport.http.handler import Handler
+from server.transport.http.sse_2024 import MAX_PER_CALLER, SseEndpoint
 from tests.interaction.agents import USER, agent
 from tests.interaction.session_house import PROGRESS, Living, Steps, asks, living
 from tests.pair import (

@@ -9,10 +9,10 @@ import pytest
 import trio
 import trio.testing
 
-from server.backends.base import CannotAsk, LogMessage, Outlet, Progress, ToolCall
-from server.backends.terms import CallTerms
-from server.mcp.questions import Question
-from server.mcp.results import ToolResult
+from server.agents.base.backend import CannotAsk, LogMessage, Outlet, Progress, ToolCall
+from server.mcp.call_questions import Question
+from server.mcp.result_encoding import ToolResult
+from server.mcp.terms import CallTerms
 from tests.interaction.agents import agent, house, says
 from tests.pair import Pair, legacy, modern
 

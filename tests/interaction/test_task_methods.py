@@ -1,4 +1,4 @@
-"""What the methods of tasks do on each face (server/request/tasks.py), at a desk that is made up."""
+"""What the methods of tasks do on each face (server/calls/task_methods.py), at a desk that is made up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from server.mcp import tasks
+from server.calls import task_methods as handlers
+from server.calls.task_methods import PAGE
+from server.mcp import task_faces
+from server.mcp.call_questions import Question
 from server.mcp.errors import (
     BadCursor,
     BadParams,
@@ -24,8 +27,8 @@ from server.mcp.errors import (
     WasmToolNotFound,
 )
 from server.mcp.messages import TextContent
-from server.mcp.questions import Question
-from server.mcp.results import EmptyResult, RawResult, ToolResult
+from server.mcp.result_encoding import EmptyResult, RawResult, ToolResult
+from server.mcp.task_faces import Face, Place, Snapshot, TaskCompleted
 from server.mcp.task_params import (
     TaskCreateParams,
     TaskListParams,
@@ -33,9 +36,6 @@ from server.mcp.task_params import (
     TaskRespondParams,
     TaskUpdateParams,
 )
-from server.mcp.tasks import Face, Place, Snapshot, TaskCompleted
-from server.request import tasks as handlers
-from server.request.tasks import PAGE
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 FORM = Question(method="elicitation/create", params={"message": "how many?", "requestedSchema": SCHEMA})
@@ -112,8 +112,8 @@ class Desk:
         return self.tasks[task_id]
 
     async def list(self, *, after: Place | None, limit: int) -> Sequence[Snapshot]:
-        found = sorted(self.tasks.values(), key=tasks.place_of, reverse=True)
-        return [each for each in found if after is None or tasks.place_of(each) < after][:limit]
+        found = sorted(self.tasks.values(), key=task_faces.place_of, reverse=True)
+        return [each for each in found if after is None or task_faces.place_of(each) < after][:limit]
 
 
 NAMED = TaskParams(task_id="t1")
@@ -213,7 +213,7 @@ async def test_updating_and_cancelling_are_acknowledged_and_nothing_more() -> No
 
 async def test_cancelling_a_core_task_shows_it_cancelled_and_only_once() -> None:
     desk: Any = Desk(Face.CORE, task())
-    assert (await handlers.cancel_task(NAMED, desk)) == RawResult(tasks.core(desk.tasks["t1"]))
+    assert (await handlers.cancel_task(NAMED, desk)) == RawResult(task_faces.core(desk.tasks["t1"]))
     with pytest.raises(TaskOver):
         await handlers.cancel_task(NAMED, desk)
 

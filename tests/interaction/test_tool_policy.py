@@ -9,17 +9,17 @@ import pytest
 from msgspec.structs import replace
 from trio.testing import MockClock
 
-from auth.tokens.presentation import Presentation, PresentedCredential
+from auth.tokens.presented_credentials import Presentation, PresentedCredential
 from auth.values import scopes
-from auth.values.model import ANONYMOUS, STRANGER, Principal, PrincipalKind
-from server.backends.base import BackendError
-from server.backends.catalog import Catalog, Source
-from server.backends.terms import CallTerms, Tier
-from server.endpoint.me import ABOUT_ME, ME
+from auth.values.identity_model import ANONYMOUS, STRANGER, Principal, PrincipalKind
+from server.agents.base.backend import BackendError
+from server.agents.base.catalog import Catalog, Source
+from server.calls.rights.standing import selecting
+from server.calls.rights.tiers import SCOPES
+from server.calls.servers.me_resource import ABOUT_ME, ME
 from server.mcp.messages import ResourceContents
-from server.rights.selection import Selections
-from server.rights.standing import selecting
-from server.rights.tiers import SCOPES
+from server.mcp.terms import CallTerms, Tier
+from server.settings.tool_selection import Selections
 from tests.interaction.agents import Refused, agent, house
 from tests.interaction.everything import everything, plain
 from tests.interaction.test_era_http import post

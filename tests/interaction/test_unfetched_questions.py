@@ -10,12 +10,12 @@ import pytest
 import trio
 import trio.testing
 
-from server.backends.base import Outlet, ToolCall
-from server.backends.catalog import Source
-from server.endpoint.endpoint import TaskRules
-from server.mcp.results import ToolResult
-from server.request.courier import PATIENCE_SECONDS
-from server.sessions.session import MAX_ERRANDS
+from server.agents.base.backend import Outlet, ToolCall
+from server.agents.base.catalog import Source
+from server.calls.servers.endpoint import TaskRules
+from server.calls.sessions.session import MAX_ERRANDS
+from server.calls.task_question_relay import PATIENCE_SECONDS
+from server.mcp.result_encoding import ToolResult
 from tests.interaction.agents import Agent
 from tests.interaction.clients import Client, Next
 from tests.interaction.everything import task_tool

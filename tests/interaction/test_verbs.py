@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 
-from auth.tokens.presentation import Presentation
-from server.http.refusal import RequestRefused
+from auth.tokens.presented_credentials import Presentation
+from server.transport.http.connection_refusals import RequestRefused
 from tests.interaction.agents import USER, house
 from tests.interaction.agents import Refused as Refused401
 from tests.pair import MODERN, encode, legacy, modern

@@ -9,15 +9,16 @@ import pytest
 import trio
 from msgspec.structs import replace
 
-from auth.values.model import Principal, PrincipalKind
-from server.backends.base import BackendError, LogMessage, Outlet, Progress, ToolCall
-from server.backends.catalog import CatalogError, Source
-from server.limits.bounds import BoundRules
-from server.limits.quotas import Quotas
+from auth.values.identity_model import Principal, PrincipalKind
+from server.agents.base.backend import BackendError, LogMessage, Outlet, Progress, ToolCall
+from server.agents.base.catalog import CatalogError, Source
+from server.calls.policy.hooks import HookFailed
 from server.mcp.messages import TextContent, Tool
-from server.mcp.results import ToolResult
-from server.policy.hooks import HookFailed
+from server.mcp.result_encoding import ToolResult
 from server.store.jobs import StoreUnavailable
+from server.store.limits.daily_quotas import Quotas
+from server.store.limits.tool_limits import BoundRules
+from tests.calls.policy.governing import PROCEED, HookRunnerFake, governing, hooked
 from tests.interaction.agents import USER, agent, house, says
 from tests.interaction.everything import everything, plain
 from tests.interaction.test_governed_calls import (
@@ -33,7 +34,6 @@ from tests.interaction.test_governed_calls import (
 )
 from tests.interaction.test_limited_calls import limits_of
 from tests.interaction.wires import client
-from tests.policy.governing import PROCEED, HookRunnerFake, governing, hooked
 from tests.requirements import Cell
 
 PREVIEW = "io.ostiary/preview"

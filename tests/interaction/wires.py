@@ -9,11 +9,11 @@ from typing import Any
 import trio
 import trio.testing
 
-from server.backends.catalog import Source
-from server.endpoint.endpoint import Endpoint
-from server.sessions.sessions import Sessions
-from server.sessions.subscriptions import task_topic
-from server.tasks.engine import Tasks
+from server.agents.base.catalog import Source
+from server.calls.servers.endpoint import Endpoint
+from server.calls.sessions.sessions import Sessions
+from server.calls.sessions.subscriptions import task_topic
+from server.calls.tasks.task_engine import Tasks
 from tests.interaction.agents import USER, House
 from tests.interaction.clients import Client
 from tests.interaction.everything import everything

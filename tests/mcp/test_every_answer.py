@@ -1,7 +1,7 @@
 """Whatever is answered, made up at random: it is there again after the wire, in the words of every revision.
 
 The results and errors are those of the lists of what exists: one that is added to them without being tried here fails. What
-each revision shows of one result is in test_results.py; what is asked is in test_every_message.py.
+each revision shows of one result is in test_result_encoding.py; what is asked is in test_every_message.py.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from server.mcp import errors, results
+from server.mcp import errors, result_encoding
+from server.mcp.call_questions import Question
 from server.mcp.errors import WIRE, McpError
-from server.mcp.legacy import encode_request
+from server.mcp.handshake_era import encode_request
 from server.mcp.messages import (
     AudioContent,
     Content,
@@ -41,9 +42,8 @@ from server.mcp.messages import (
     ToolAnnotations,
     decode,
 )
-from server.mcp.params import Level
-from server.mcp.questions import Question
-from server.mcp.results import (
+from server.mcp.method_params import Level
+from server.mcp.result_encoding import (
     SERVER_INFO,
     Offers,
     Result,
@@ -130,46 +130,61 @@ questions = st.builds(
 )
 
 RESULTS: dict[Any, st.SearchStrategy[Any]] = {
-    results.EmptyResult: st.builds(results.EmptyResult),
-    results.InitializeResult: st.builds(results.InitializeResult, offers),
-    results.DiscoverResult: st.builds(results.DiscoverResult, offers),
-    results.ListResult: st.one_of(
+    result_encoding.EmptyResult: st.builds(result_encoding.EmptyResult),
+    result_encoding.InitializeResult: st.builds(result_encoding.InitializeResult, offers),
+    result_encoding.DiscoverResult: st.builds(result_encoding.DiscoverResult, offers),
+    result_encoding.ListResult: st.one_of(
         *(
-            st.builds(results.ListResult, st.just(kind), st.lists(items, max_size=3), st.none() | text)
+            st.builds(
+                result_encoding.ListResult, st.just(kind), st.lists(items, max_size=3), st.none() | text
+            )
             for kind, (_, items) in ITEMS.items()
         )
     ),
-    results.ReadResourceResult: st.builds(results.ReadResourceResult, st.lists(read, max_size=3)),
-    results.PromptResult: st.builds(
-        results.PromptResult,
+    result_encoding.ReadResourceResult: st.builds(
+        result_encoding.ReadResourceResult, st.lists(read, max_size=3)
+    ),
+    result_encoding.PromptResult: st.builds(
+        result_encoding.PromptResult,
         st.lists(
             st.builds(PromptMessage, role=st.sampled_from(["user", "assistant"]), content=contents),
             max_size=3,
         ),
         st.none() | text,
     ),
-    results.CompletionResult: st.builds(
-        results.CompletionResult, st.lists(text, max_size=3), st.none() | whole, st.none() | st.booleans()
+    result_encoding.CompletionResult: st.builds(
+        result_encoding.CompletionResult,
+        st.lists(text, max_size=3),
+        st.none() | whole,
+        st.none() | st.booleans(),
     ),
-    results.ToolResult: st.builds(
-        results.ToolResult,
+    result_encoding.ToolResult: st.builds(
+        result_encoding.ToolResult,
         content=st.lists(contents, max_size=3),
         structured=unset | values,
         is_error=st.booleans(),
         meta=st.none() | objects,
     ),
-    results.RawResult: st.builds(
-        results.RawResult,
+    result_encoding.RawResult: st.builds(
+        result_encoding.RawResult,
         st.fixed_dictionaries({"taskId": text}, optional={"result": objects, "_meta": objects}),
         st.sampled_from(["complete", "task"]),
     ),
-    results.InputRequiredResult: st.builds(
-        results.InputRequiredResult, st.dictionaries(text, questions, max_size=3), text
+    result_encoding.InputRequiredResult: st.builds(
+        result_encoding.InputRequiredResult, st.dictionaries(text, questions, max_size=3), text
     ),
-    results.ListenResult: st.builds(results.ListenResult, ids),
+    result_encoding.ListenResult: st.builds(result_encoding.ListenResult, ids),
 }
-ONLY_MODERN = (results.DiscoverResult, results.InputRequiredResult, results.ListenResult)
-KEPT_FOR_A_WHILE = (results.ListResult, results.DiscoverResult, results.ReadResourceResult)
+ONLY_MODERN = (
+    result_encoding.DiscoverResult,
+    result_encoding.InputRequiredResult,
+    result_encoding.ListenResult,
+)
+KEPT_FOR_A_WHILE = (
+    result_encoding.ListResult,
+    result_encoding.DiscoverResult,
+    result_encoding.ReadResourceResult,
+)
 
 
 def test_every_kind_of_result_is_tried() -> None:
@@ -195,8 +210,8 @@ def test_every_result_says_what_kind_it_is_and_who_answers_where_requests_stand_
     result = data.draw(RESULTS[kind])
     shown = answer(result, revision, request_id)
     expected = {
-        results.InputRequiredResult: "input_required",
-        results.RawResult: getattr(result, "result_type", ""),
+        result_encoding.InputRequiredResult: "input_required",
+        result_encoding.RawResult: getattr(result, "result_type", ""),
     }
     assert shown["resultType"] == expected.get(kind, "complete")
     assert shown["_meta"][SERVER_INFO] == {"name": "n", "version": "1"}
@@ -216,7 +231,7 @@ def test_no_result_has_anything_of_the_stateless_era_in_a_session(
     shown = answer(data.draw(RESULTS[kind]), revision, request_id)
     assert not {"resultType", "ttlMs", "cacheScope", "inputRequests", "requestState"} & set(shown)
     assert SERVER_INFO not in shown.get("_meta", {})
-    if kind is results.EmptyResult:
+    if kind is result_encoding.EmptyResult:
         assert shown == {}
     for item in (item for name in ITEMS for item in shown.get(name, ())):
         assert revision.icons or "icons" not in item
@@ -232,21 +247,21 @@ def test_no_result_has_anything_of_the_stateless_era_in_a_session(
 def test_what_is_listed_read_and_answered_arrives_unaltered(revision: Revision, data: st.DataObject) -> None:
     for kind, (shape, items) in ITEMS.items():
         listed = data.draw(st.lists(items, max_size=2))
-        shown = answer(results.ListResult(kind, listed), revision, 1)[kind]
+        shown = answer(result_encoding.ListResult(kind, listed), revision, 1)[kind]
         assert [item["name"] for item in shown] == [item.name for item in listed]
         if kind == "tools":
             assert [item["inputSchema"] for item in shown] == [item.input_schema for item in listed]
         if revision.any_structured:
             assert msgspec.convert(shown, list[shape]) == listed
     blocks = data.draw(st.lists(contents, max_size=3))
-    shown = answer(results.ToolResult(content=blocks), revision, 1)["content"]
+    shown = answer(result_encoding.ToolResult(content=blocks), revision, 1)["content"]
     assert len(shown) == len(blocks)
     if revision.structured:
         assert msgspec.convert(shown, list[Content]) == blocks
     pages = data.draw(st.lists(read, max_size=3))
     assert (
         msgspec.convert(
-            answer(results.ReadResourceResult(pages), revision, 1)["contents"], list[ResourceContents]
+            answer(result_encoding.ReadResourceResult(pages), revision, 1)["contents"], list[ResourceContents]
         )
         == pages
     )
@@ -287,7 +302,7 @@ def test_every_error_arrives_with_its_number_its_text_and_its_data(
 
 @given(text, objects)
 def test_a_notification_of_the_server_is_there_again_after_the_wire(method: str, params: Any) -> None:
-    message = decoded(results.encode_notification(method, params))
+    message = decoded(result_encoding.encode_notification(method, params))
     assert isinstance(message, Notification) and message.method == method
     assert msgspec.json.decode(message.params) == params
 
@@ -298,7 +313,9 @@ def test_a_notification_of_the_server_is_there_again_after_the_wire(method: str,
 def test_progress_is_there_again_after_the_wire(
     revision: Revision, token: Any, done: float, total: float | None, told: str | None
 ) -> None:
-    message = decoded(results.encode_progress(token, revision, progress=done, total=total, message=told))
+    message = decoded(
+        result_encoding.encode_progress(token, revision, progress=done, total=total, message=told)
+    )
     assert isinstance(message, Notification) and message.method == "notifications/progress"
     shown = {"progressToken": token, "progress": done, "total": total, "message": told}
     if not revision.annotations:
@@ -310,7 +327,7 @@ def test_progress_is_there_again_after_the_wire(
 
 @given(st.sampled_from(typing.get_args(Level)), values, st.none() | text)
 def test_a_log_message_is_there_again_after_the_wire(level: Any, told: Any, logger: str | None) -> None:
-    message = decoded(results.encode_log(level, told, logger))
+    message = decoded(result_encoding.encode_log(level, told, logger))
     assert isinstance(message, Notification) and message.method == "notifications/message"
     expected = {"level": level, "data": told} | ({} if logger is None else {"logger": logger})
     assert msgspec.json.decode(message.params) == expected

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from msgspec import UNSET, inspect
 
 from server.mcp.errors import MethodNotFound
-from server.mcp.inbound import Headers, Rejection, Route, classify, classify_item, classify_line
+from server.mcp.inbound_messages import Headers, Rejection, Route, classify, classify_item, classify_line
 from server.mcp.messages import Message, RequestMessage, decode
-from server.mcp.methods import METHODS, Method
-from server.mcp.params import Params
+from server.mcp.method_params import Params
+from server.mcp.method_table import METHODS, Method
 from server.mcp.versions import LATEST_LEGACY, REVISIONS, Era, Revision
 
 LEGACY = tuple(revision for revision in REVISIONS.values() if not revision.modern)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.mcp.forms import problem_in_form
-from server.mcp.questions import (
+from server.mcp.call_questions import (
     ABILITIES,
     MAX_ANSWER_BYTES,
     MAX_MESSAGE,
@@ -24,6 +23,7 @@ from server.mcp.questions import (
     needed,
     problem,
 )
+from server.mcp.elicitation_forms import problem_in_form
 from server.mcp.versions import LATEST, LATEST_LEGACY, REVISIONS, UNNAMED
 
 SECRET = "what-was-typed"

@@ -6,7 +6,7 @@ import pytest
 
 from server.mcp import errors
 from server.mcp.errors import WIRE, McpError
-from server.mcp.methods import METHODS
+from server.mcp.method_table import METHODS
 from server.mcp.versions import LATEST_LEGACY, MODERN_VERSIONS, REVISIONS, Era, negotiate
 
 

@@ -1,4 +1,4 @@
-"""When a call becomes a task, and what a task looks like on each of its faces (server/mcp/tasks.py)."""
+"""When a call becomes a task, and what a task looks like on each of its faces (server/mcp/task_faces.py)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from server.mcp import tasks
+from server.mcp import task_faces
+from server.mcp.call_questions import Question
 from server.mcp.errors import AgentError, BadCursor, McpError, MethodNotFound, MissingCapability
 from server.mcp.messages import TextContent, Tool, ToolExecution
-from server.mcp.questions import Question
-from server.mcp.results import RawResult, ToolResult
-from server.mcp.tasks import (
+from server.mcp.result_encoding import RawResult, ToolResult
+from server.mcp.task_faces import (
     AtOnce,
     ByHand,
     Face,
@@ -100,7 +100,7 @@ def test_a_server_that_waits_for_nothing_makes_every_call_a_task() -> None:
 
 def test_the_third_face_lists_what_takes_long_in_its_own_word() -> None:
     def listed(execution: Any, **more: Any) -> Tool:
-        return tasks.wasmagent_tool(
+        return task_faces.wasmagent_tool(
             Tool(name="t", input_schema={"type": "object"}, execution=execution, **more)
         )
 
@@ -114,9 +114,9 @@ def test_what_the_client_could_not_be_asked_is_no_error_in_the_handshake_era() -
     ended = snapshot(
         state="failed", ending=TaskFailed(-32021, "lacks elicitation", {"requiredCapabilities": {}})
     )
-    told = tasks.core_result(ended)
+    told = task_faces.core_result(ended)
     assert (told.is_error, told.content) == (True, (TextContent(text="lacks elicitation"),))
-    assert told.meta == tasks.related(ended.id)
+    assert told.meta == task_faces.related(ended.id)
 
 
 FORM = Question(
@@ -191,16 +191,16 @@ def test_an_extension_task_is_made_flat_and_never_with_what_it_asks_or_answers(t
 
 @pytest.mark.requirement("tasks.get")
 def test_an_extension_task_tells_by_its_state_what_it_asks_or_how_it_ended() -> None:
-    assert shown(tasks.extension(snapshot(message="half"))) == FLAT | {"statusMessage": "half"}
+    assert shown(task_faces.extension(snapshot(message="half"))) == FLAT | {"statusMessage": "half"}
     asks = {"q": {"method": "elicitation/create", "params": FORM.params}}
-    assert shown(tasks.extension(ASKING)) == FLAT | {"status": "input_required", "inputRequests": asks}
+    assert shown(task_faces.extension(ASKING)) == FLAT | {"status": "input_required", "inputRequests": asks}
     answer = {"content": [{"type": "text", "text": "hi"}], "structuredContent": {"n": 1}, "isError": False}
-    assert shown(tasks.extension(ENDED)) == FLAT | {
+    assert shown(task_faces.extension(ENDED)) == FLAT | {
         "status": "completed",
         "result": answer | {"resultType": "complete"},
     }
     error = {"code": -32602, "message": "bad", "data": {"why": "x"}}
-    assert shown(tasks.extension(BROKEN)) == FLAT | {
+    assert shown(task_faces.extension(BROKEN)) == FLAT | {
         "status": "failed",
         "statusMessage": "bad",
         "error": error,
@@ -208,11 +208,11 @@ def test_an_extension_task_tells_by_its_state_what_it_asks_or_how_it_ended() -> 
 
 
 def test_a_result_that_says_the_tool_failed_is_completed_there_and_failed_on_the_other_faces() -> None:
-    there = tasks.extension(TOOL_FAILED)
+    there = task_faces.extension(TOOL_FAILED)
     assert (there["status"], there["result"]["isError"]) == ("completed", True)
-    assert tasks.core(TOOL_FAILED)["status"] == "failed"
-    assert tasks.wasmagent(TOOL_FAILED)["state"] == "failed"
-    assert tasks.wasmagent(TOOL_FAILED)["error"] == "no"
+    assert task_faces.core(TOOL_FAILED)["status"] == "failed"
+    assert task_faces.wasmagent(TOOL_FAILED)["state"] == "failed"
+    assert task_faces.wasmagent(TOOL_FAILED)["error"] == "no"
 
 
 # ── 2025-11-25 ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -224,11 +224,11 @@ def test_a_core_task_is_made_nested_and_shown_flat() -> None:
     meta = {"io.modelcontextprotocol/model-immediate-response": "wait a little"}
     assert shown(made.fields) == {"task": NESTED, "_meta": meta}
     assert "_meta" not in shown(created(C, snapshot()))["fields"]
-    assert shown(tasks.core(ENDED)) == NESTED | {"status": "completed"}
+    assert shown(task_faces.core(ENDED)) == NESTED | {"status": "completed"}
 
 
 def test_a_core_result_is_the_calls_own_with_the_task_it_belongs_to() -> None:
-    found = tasks.core_result(snapshot(state="completed", ending=TaskCompleted(result(meta={"own": 1}))))
+    found = task_faces.core_result(snapshot(state="completed", ending=TaskCompleted(result(meta={"own": 1}))))
     assert found.meta == {"own": 1, "io.modelcontextprotocol/related-task": {"taskId": "task_1"}}
     assert found.content == result().content
 
@@ -236,16 +236,16 @@ def test_a_core_result_is_the_calls_own_with_the_task_it_belongs_to() -> None:
 @pytest.mark.requirement("core-tasks.result")
 def test_a_core_result_of_a_failure_is_the_calls_own_error_to_the_number() -> None:
     with pytest.raises(AgentError, match="bad") as caught:
-        tasks.core_result(BROKEN)
+        task_faces.core_result(BROKEN)
     assert (caught.value.code, caught.value.data) == (-32602, {"why": "x"})
     with pytest.raises(AgentError, match="cancelled by host"):
-        tasks.core_result(CANCELLED)
+        task_faces.core_result(CANCELLED)
 
 
 def test_notifications_carry_the_whole_task_where_the_face_has_any() -> None:
-    assert tasks.notification(E, ENDED) == ("notifications/tasks", tasks.extension(ENDED))
-    assert tasks.notification(C, ENDED) == ("notifications/tasks/status", tasks.core(ENDED))
-    assert tasks.notification(W, ENDED) is None
+    assert task_faces.notification(E, ENDED) == ("notifications/tasks", task_faces.extension(ENDED))
+    assert task_faces.notification(C, ENDED) == ("notifications/tasks/status", task_faces.core(ENDED))
+    assert task_faces.notification(W, ENDED) is None
 
 
 # ── the dialect ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -262,14 +262,20 @@ def test_a_call_that_went_on_by_itself_is_answered_with_an_ordinary_result() -> 
 
 def test_a_wasmagent_record_has_its_own_words_for_everything() -> None:
     record = {"id": "task_1", "toolName": "slow", "events": [], "version": 3}
-    assert shown(tasks.wasmagent(snapshot())) == record | {"state": "running"}
-    assert shown(tasks.wasmagent(ENDED)) == record | {"state": "complete", "result": {"n": 1}}
+    assert shown(task_faces.wasmagent(snapshot())) == record | {"state": "running"}
+    assert shown(task_faces.wasmagent(ENDED)) == record | {"state": "complete", "result": {"n": 1}}
     plain = snapshot(state="completed", ending=TaskCompleted(result()))
-    assert shown(tasks.wasmagent(plain)) == record | {"state": "complete", "result": "hi"}
-    assert shown(tasks.wasmagent(BROKEN)) == record | {"state": "failed", "error": "bad"}
-    assert shown(tasks.wasmagent(CANCELLED)) == record | {"state": "failed", "error": "cancelled by host"}
+    assert shown(task_faces.wasmagent(plain)) == record | {"state": "complete", "result": "hi"}
+    assert shown(task_faces.wasmagent(BROKEN)) == record | {"state": "failed", "error": "bad"}
+    assert shown(task_faces.wasmagent(CANCELLED)) == record | {
+        "state": "failed",
+        "error": "cancelled by host",
+    }
     elicitation = {"promptId": "q", "prompt": "sure?", "requestedSchema": FORM.params["requestedSchema"]}
-    assert shown(tasks.wasmagent(ASKING)) == record | {"state": "awaiting-input", "elicitation": elicitation}
+    assert shown(task_faces.wasmagent(ASKING)) == record | {
+        "state": "awaiting-input",
+        "elicitation": elicitation,
+    }
 
 
 @pytest.mark.parametrize(
@@ -282,13 +288,13 @@ def test_a_wasmagent_record_has_its_own_words_for_everything() -> None:
     ],
 )
 def test_one_word_answers_a_form_of_one_field(response: Any, answer: Any) -> None:
-    assert tasks.wasmagent_answer(FORM, response) == answer
+    assert task_faces.wasmagent_answer(FORM, response) == answer
 
 
 def test_a_word_for_a_text_field_stays_a_word() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "string"}}}
     question = Question(method="elicitation/create", params={"message": "?", "requestedSchema": schema})
-    assert tasks.wasmagent_answer(question, "12") == {"action": "accept", "content": {"n": "12"}}
+    assert task_faces.wasmagent_answer(question, "12") == {"action": "accept", "content": {"n": "12"}}
 
 
 # ── pages ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -296,11 +302,11 @@ def test_a_word_for_a_text_field_stays_a_word() -> None:
 
 @given(st.integers(0, 10**15), st.text())
 def test_a_cursor_leads_back_to_where_a_page_ended(created_at: int, task_id: str) -> None:
-    place = tasks.place_of(snapshot(id=task_id, created_at=created_at))
-    assert tasks.read_cursor(tasks.write_cursor(place)) == place
+    place = task_faces.place_of(snapshot(id=task_id, created_at=created_at))
+    assert task_faces.read_cursor(task_faces.write_cursor(place)) == place
 
 
 @given(st.text())
 def test_any_other_text_is_no_cursor(text: str) -> None:
     with pytest.raises(BadCursor):
-        tasks.read_cursor(text)
+        task_faces.read_cursor(text)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from server.settings.changes import change
-from server.settings.reading import load
-from server.settings.resolve import resolve
+from server.settings.resolved_settings import resolve
+from server.settings.setting_changes import change
+from server.settings.settings_reader import load
 from tests.settings.written import DOMAIN, settled
 
 

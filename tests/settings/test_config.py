@@ -7,11 +7,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from server.settings.reading import AGENT_KINDS, ConfigInvalid, LoadedSettings, find_file, load, misspelt
-from server.settings.resolve import Resolved, resolve
-from server.settings.shapes import Config
-from server.settings.template import SECTIONS, commented_configuration
-from tests.certificates import Authority
+from server.settings.resolved_settings import Resolved, resolve
+from server.settings.setting_shapes import Config
+from server.settings.settings_reader import (
+    AGENT_KINDS,
+    ConfigInvalid,
+    LoadedSettings,
+    find_file,
+    load,
+    misspelt,
+)
+from server.settings.settings_template import SECTIONS, commented_configuration
+from tests.made_certificates import Authority
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -276,7 +283,7 @@ SSE = '[[server]]\ncompat = { sse = true }\n[[server.agent]]\nkind = "demo"\n'
 def test_streams_that_one_process_knows_are_refused_where_several_serve(
     tmp_path: Path, workers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.settings.resolve._processors", lambda: 2)
+    monkeypatch.setattr("server.settings.resolved_settings._processors", lambda: 2)
     text = f'store = "env:DATABASE"\nworkers = {workers}\n' + SSE
     with pytest.raises(ConfigInvalid) as caught:
         resolve(load(written(tmp_path, text), {}))
@@ -288,7 +295,7 @@ def test_streams_that_one_process_knows_are_refused_where_several_serve(
 def test_one_process_may_serve_the_oldest_transport(
     tmp_path: Path, head: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.settings.resolve._processors", lambda: 2)
+    monkeypatch.setattr("server.settings.resolved_settings._processors", lambda: 2)
     assert resolve(load(written(tmp_path, head + SSE), {})).workers == 1
 
 

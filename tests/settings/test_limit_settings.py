@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from server.settings.limits import LimitsConfig
-from server.settings.reading import LoadedSettings, load
-from server.settings.resolve import resolve
+from server.settings.limit_settings import LimitsConfig
+from server.settings.resolved_settings import resolve
+from server.settings.settings_reader import LoadedSettings, load
 
 SERVER = '\n[[server]]\n{server}\n[[server.agent]]\nkind = "demo"\n'
 

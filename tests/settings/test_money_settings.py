@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from server.settings.money import PaymentsConfig, PlanConfig, PriceTable, seconds_of
 from server.settings.money_faults import unpayable
-from server.settings.resolve import Resolved
-from server.settings.sales import accepted_assets
+from server.settings.money_settings import PaymentsConfig, PlanConfig, PriceTable, seconds_of
+from server.settings.resolved_settings import Resolved
+from server.settings.sale_settings import accepted_assets
 from tests.settings.written import MINE, PAID, TOKEN, problems, server, settled, tool
 
 

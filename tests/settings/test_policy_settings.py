@@ -12,20 +12,20 @@ import structlog
 from msgspec import UNSET
 from structlog.testing import capture_logs
 
-from auth.tokens.presentation import digest_of
+from auth.tokens.presented_credentials import digest_of
 from auth.values.scopes import Vocabulary
-from server.admission.credentials import access_of
-from server.backends.catalog import Catalog, CatalogError, Source
-from server.backends.terms import BadTerms, CallTerms
-from server.endpoint.opening import check_words
+from server.agents.base.catalog import Catalog, CatalogError, Source
+from server.calls.rights.tiers import TIER, ServerRules
+from server.calls.servers.server_opening import check_words
 from server.mcp.messages import Tool, ToolAnnotations
-from server.program import app
-from server.rights.tiers import TIER, ServerRules
-from server.settings.policies import ToolConfig
-from server.settings.reading import load
-from server.settings.resolve import Resolved, resolve
-from server.settings.secret import SecretUnreadable
-from server.settings.shapes import ServerConfig
+from server.mcp.terms import BadTerms, CallTerms
+from server.run import app
+from server.settings.policy_settings import ToolConfig
+from server.settings.resolved_settings import Resolved, resolve
+from server.settings.secret_reference import SecretUnreadable
+from server.settings.setting_shapes import ServerConfig
+from server.settings.settings_reader import load
+from server.transport.admission.accepted_credentials import access_of
 from tests.interaction.agents import agent
 from tests.settings.written import problems, server, settled
 

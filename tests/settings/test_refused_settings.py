@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from server.settings.money_faults import unpayable
-from server.settings.reading import ConfigInvalid
+from server.settings.settings_reader import ConfigInvalid
 from tests.settings.written import (
     ALLOW,
     DOMAIN,

@@ -1,4 +1,4 @@
-"""On which line of the settings each of them stands (server/settings/lines.py)."""
+"""On which line of the settings each of them stands (server/settings/setting_lines.py)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from server.settings.lines import line_of, lines_of
-from server.settings.template import commented_configuration
+from server.settings.setting_lines import line_of, lines_of
+from server.settings.settings_template import commented_configuration
 
 TEXT = (
     '''# a comment

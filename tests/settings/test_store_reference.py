@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from server.settings.reading import ConfigInvalid, load
-from server.settings.whole import NotHere, read_whole
+from server.run.whole_settings import NotHere, read_whole
+from server.settings.settings_reader import ConfigInvalid, load
 
 
 def told(store: str) -> str:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from server.settings.reading import ConfigInvalid
-from server.settings.resolve import Resolved
-from server.settings.secret import SecretUnreadable
-from server.settings.template import commented_configuration
-from server.settings.upstreams import providers
+from server.settings.provider_settings import providers
+from server.settings.resolved_settings import Resolved
+from server.settings.secret_reference import SecretUnreadable
+from server.settings.settings_reader import ConfigInvalid
+from server.settings.settings_template import commented_configuration
 from tests.settings.written import ALLOW, GITHUB, OIDC, settled
 
 

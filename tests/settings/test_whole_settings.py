@@ -1,4 +1,4 @@
-"""Settings from first to last (server/settings/whole.py): everything that is wrong with them, at once, with its line."""
+"""Settings from first to last (server/run/whole_settings.py): everything that is wrong with them, at once, with its line."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from server.settings.reading import ConfigInvalid
-from server.settings.whole import NotHere, read_whole
+from server.run.whole_settings import NotHere, read_whole
+from server.settings.settings_reader import ConfigInvalid
 
 DEMO = '[[server]]\n[[server.agent]]\nkind = "demo"\n'
 

@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from server.settings.reading import ConfigInvalid, load
-from server.settings.resolve import Resolved, resolve
+from server.settings.resolved_settings import Resolved, resolve
+from server.settings.settings_reader import ConfigInvalid, load
 
 MINE: Final = "0x52908400098527886E0F7030069857D2E4169EE7"
 TOKEN: Final = "0xde709f2102306220921060314715629080e2fb77"

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import trio
 
-from auth import audit
+from auth.audit import audit_trail
 from auth.identity import Identity, found
-from auth.keys import rotation
-from auth.values.db import Db
-from auth.values.policy import DAY, KeyPolicy, Policy
-from auth.values.site import Site
+from auth.keys import key_rotation
+from auth.values.database import Db
+from auth.values.issuer_and_resources import Site
+from auth.values.limits_and_lifetimes import DAY, KeyPolicy, Policy
 from server.store.sqlite import open_store
 from tests.killed_child import say
 
@@ -47,7 +47,7 @@ async def write(identity: Identity, number: int) -> None:
         name = f"{number}-{serial}"
 
         def job(db: Db, name: str = name) -> int:
-            audit.record(db, at=identity.parts.clock(), event="test.done", reason=name)
+            audit_trail.record(db, at=identity.parts.clock(), event="test.done", reason=name)
             row = db.fetch_one("SELECT max(seq) AS seq FROM audit")
             return 0 if row is None else row["seq"]
 
@@ -61,12 +61,12 @@ async def rotate(identity: Identity, clock: Clock) -> None:
         clock.now += DAY // 8
         rounds += 1
         if rounds % 20 == 0:
-            spare = rotation.prepare(subkey, secrets.token_bytes, POLICY.tokens, clock.now)
-            job = partial(rotation.replace_all, spare=spare, by="local:0", now=clock.now)
+            spare = key_rotation.prepare(subkey, secrets.token_bytes, POLICY.tokens, clock.now)
+            job = partial(key_rotation.replace_all, spare=spare, by="local:0", now=clock.now)
             await identity.parts.store.write(job)
             say(f"signs {spare.signing.kid}")
             continue
-        steps = await rotation.keep(
+        steps = await key_rotation.keep(
             identity.parts.store,
             subkey=subkey,
             entropy=secrets.token_bytes,

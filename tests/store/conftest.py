@@ -10,8 +10,8 @@ import pytest
 from store_engines import ENGINES, NOW, AnyStore, Open, opener
 
 from server.store.backup import back_up
-from server.store.connect import connect_writer
 from server.store.migrate import migrate, packaged_migrations
+from server.store.sqlite_connect import connect_writer
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from server.store.threads import ThreadedStore
+from server.store.threaded_store import ThreadedStore
 
 
 def spoil(database: Path, table: str) -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import trio
 
-from server.store.ballast import Ballast
 from server.store.jobs import DiskFull, StoreDb
+from server.store.reserve_file import Ballast
 from server.store.sqlite import open_store
-from server.store.threads import ThreadedStore
+from server.store.threaded_store import ThreadedStore
 from tests.killed_child import say
 
 WRITERS = 8

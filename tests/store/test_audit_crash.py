@@ -8,10 +8,11 @@ from pathlib import Path
 from audit_child import POLICY, SITE, Clock, subkey
 from store_engines import NOW
 
-from auth import audit, self_test
+from auth import self_test
+from auth.audit import audit_trail
 from auth.identity import found
-from auth.keys import ring as keys
-from auth.keys import rotation
+from auth.keys import key_rotation
+from auth.keys import signing_keys as keys
 from server.store.audit_chain import AuditChain
 from server.store.sqlite import open_store
 from tests.killed_child import said_until_killed
@@ -30,7 +31,7 @@ async def test_killed_at_any_step_the_chain_verifies_and_exactly_one_key_signs(d
         clock = Clock(now)
         async with open_store(database, clock=clock, backups=directory / "backups") as store:
             identity = await found(store, clock=clock, entropy=bytes, subkey=subkey, site=SITE, policy=POLICY)
-            chain = AuditChain(subkey(audit.KEY_PURPOSE))
+            chain = AuditChain(subkey(audit_trail.KEY_PURPOSE))
             piece = await store.read(partial(chain.walk, at=None, at_most=9_000))
             assert piece.broken is None
             rows = await store.read(
@@ -43,7 +44,7 @@ async def test_killed_at_any_step_the_chain_verifies_and_exactly_one_key_signs(d
                     _, seq, reason = line.split()
                     assert (int(seq), reason) in there, f"{line} was acknowledged and is lost"
             found_keys, refresh = await store.read(keys.every)
-            assert 1 <= sum(bool(row["sealed_private"]) for row in found_keys) <= rotation.PUBLISHED
+            assert 1 <= sum(bool(row["sealed_private"]) for row in found_keys) <= key_rotation.PUBLISHED
             kids = {row["kid"] for row in found_keys}
             assert kids >= {line.split()[1] for line in said if line.startswith("signs ")}
             # Each step is a row of its own, in the same transaction: what the keys are is what the trail says.

@@ -8,7 +8,7 @@ import pytest
 import trio
 from store_engines import NOW, AnyStore
 
-from auth.values.db import AuditEntry
+from auth.values.database import AuditEntry
 from server.store import clock_doubt
 from server.store.clock_doubt import BEYOND_MILLIS, TRIAL_MILLIS, ClockDoubt
 from server.store.jobs import StoreDb, StoreError

@@ -13,19 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from server.store import inline
-from server.store.connect import connect_reader, connect_writer
+from server.store import inline_store
 from server.store.jobs import CannotOpen
 from server.store.migrate import Migration, migrate, packaged_migrations, schema_version
+from server.store.sqlite_connect import connect_reader, connect_writer
 from tests.engine_under_test import migrate_by_copy, writer_in_memory
 
 CHECKOUT = Path(__file__).parents[2]
 TESTS = """
 import sqlite3
 import pytest
-from server.store import inline
+from server.store import inline_store as inline
 from server.store.jobs import StoreClosed
-from server.store.postgres_connection import PostgresConnection
+from server.cluster.postgres.postgres_connection import PostgresConnection
 from tests.engine_under_test import PostgresOnLoan, fakes_database, place_of
 
 def test_that_opens_sqlite():
@@ -143,10 +143,10 @@ def test_what_a_full_disk_refuses_to_copy_is_said_by_the_migration(tmp_path: Pat
 @about_sqlite
 async def test_a_store_in_memory_is_opened_on_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else nothing is wrong, only slow."""
-    async with inline.open_inline_store(clock=lambda: 1):  # so that there is one
+    async with inline_store.open_inline_store(clock=lambda: 1):  # so that there is one
         pass
     monkeypatch.setattr("tests.engine_under_test.migrate", None)
-    async with inline.open_inline_store(clock=lambda: 1) as store:
+    async with inline_store.open_inline_store(clock=lambda: 1) as store:
         assert await store.read(
             lambda db: db.fetch_one("SELECT max(version) AS newest FROM schema_version")
         ) == {"newest": len(KNOWN)}
@@ -172,7 +172,7 @@ def test_where_postgresql_cannot_start_a_run_says_so_once(store: str, tmp_path: 
         "PostgresServer.make = make\n"
     )
     (tmp_path / "test_each.py").write_text(
-        "from server.store import inline\n"
+        "from server.store import inline_store as inline\n"
         "def test_that_stands_on_it(postgres_server): pass\n"
         "async def test_in_trio():\n"
         "    async with inline.open_inline_store(clock=lambda: 1): pass\n"

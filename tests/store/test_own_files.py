@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from server.own_files import make_directory, make_file, open_lock_file, open_to_others, replace_file
+from server.lib.own_files import make_directory, make_file, open_lock_file, open_to_others, replace_file
 
 
 @pytest.fixture(autouse=True)

@@ -14,12 +14,13 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from store_engines import NOW
 
-from auth.grants import admin, listing
-from auth.grants.exchange import REFRESH_EPOCH
-from server.admin.status import counted
-from server.store.connect import connect_writer
+from auth.administration import login_listing
+from auth.grants import login_records
+from auth.grants.token_request import REFRESH_EPOCH
+from server.admin.store_status import counted
+from server.cluster.postgres.placeholders import numbered
 from server.store.migrate import migrate, packaged_migrations
-from server.store.placeholders import numbered
+from server.store.sqlite_connect import connect_writer
 
 ROWS = 20_000
 CLIENT = "INSERT INTO clients (id, kind, name, auth_method, grant_types, redirect_uris, scope, state, created_at) VALUES ('cli', 'builtin', '', 'none', '', '', '*', 'enabled', 0)"
@@ -74,16 +75,18 @@ def of_postgres(connection: psycopg.Connection[Any]) -> Asking:
 
 
 JOBS: Mapping[str, Callable[[Any], object]] = {
-    "everybody's logins": partial(listing.page, now=NOW, limit=30),
-    "the next page of them": partial(listing.page, now=NOW, limit=30, before=(NOW - 9_000_000, "grt_5")),
-    "a search among them": partial(listing.page, now=NOW, limit=30, like="nobody"),
-    "how many there are": partial(listing.count, now=NOW, at_most=2_000),
+    "everybody's logins": partial(login_listing.page, now=NOW, limit=30),
+    "the next page of them": partial(
+        login_listing.page, now=NOW, limit=30, before=(NOW - 9_000_000, "grt_5")
+    ),
+    "a search among them": partial(login_listing.page, now=NOW, limit=30, like="nobody"),
+    "how many there are": partial(login_listing.count, now=NOW, at_most=2_000),
     "what `ostiary status` counts": partial(counted, now=NOW),
-    "how many one person has": partial(admin.count, now=NOW, subject="usr_3"),
-    "how many one has who has ended very many": partial(admin.count, now=NOW, subject="usr_1"),
-    "one person's logins": partial(admin.sessions, now=NOW, subject="usr_3", limit=30),
+    "how many one person has": partial(login_records.count, now=NOW, subject="usr_3"),
+    "how many one has who has ended very many": partial(login_records.count, now=NOW, subject="usr_1"),
+    "one person's logins": partial(login_records.sessions, now=NOW, subject="usr_3", limit=30),
     "room for another login of who has ended very many": partial(
-        admin.make_room, subject="usr_1", most=20_000, now=NOW
+        login_records.make_room, subject="usr_1", most=20_000, now=NOW
     ),
 }
 

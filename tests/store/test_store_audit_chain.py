@@ -12,14 +12,14 @@ import pytest
 from msgspec.structs import replace
 from store_engines import NOW, SQLITE_ENGINES, AnyStore, Open
 
-from auth.values.db import AuditEntry
-from server.store import keyfile, meta
+from auth.values.database import AuditEntry
+from server.store import keyfile, meta_rows
 from server.store.audit_chain import AuditChain
 from server.store.chains import Break, Piece, Record
-from server.store.engine import CommitInDoubt, EngineConnection
 from server.store.jobs import ConstraintFailed, Position, StatementRefused, StoreDb, StoreError
 from server.store.maintenance import sweep
 from server.store.retention import PIECE, Retention
+from server.store.store_engine import CommitInDoubt, EngineConnection
 
 KEY = b"a key of this chain alone"
 KEEP = Retention(audit=100)
@@ -147,7 +147,7 @@ async def test_another_key_finds_nothing_to_be_true(chained: AnyStore) -> None:
     ) -> None:  # whoever has the database alone chains everything anew, with a key of his own
         rows = db.fetch_all("SELECT * FROM audit ORDER BY seq")
         db.execute("DELETE FROM audit")
-        db.execute("DELETE FROM meta WHERE key = ?", meta.AUDIT_CHAIN)
+        db.execute("DELETE FROM meta WHERE key = ?", meta_rows.AUDIT_CHAIN)
         for row in rows[:-1]:
             forged.append(db, AuditEntry(*(row[name] for name in AuditEntry._fields)))
 
@@ -254,7 +254,7 @@ BLANKED = (
 
 
 async def record_of(store: AnyStore) -> str:
-    text = await store.read(partial(meta.get, key=meta.AUDIT_CHAIN))
+    text = await store.read(partial(meta_rows.get, key=meta_rows.AUDIT_CHAIN))
     assert text is not None
     return text
 

@@ -13,17 +13,17 @@ import pytest
 from damage import spoil
 from store_engines import NOW, put
 
-from auth.values.db import AuditEntry
-from server.store import meta
+from auth.values.database import AuditEntry
+from server.store import meta_rows
 from server.store.audit_chain import AuditChain
 from server.store.audit_head import HeadFile
 from server.store.backup import RestoreRefused, back_up, restore
 from server.store.chains import Record
-from server.store.connect import APPLICATION_ID, connect_writer
-from server.store.inline import open_inline_store
+from server.store.database_snapshot import BackupFailed
+from server.store.inline_store import open_inline_store
 from server.store.migrate import OLDEST_SCHEMA, migrate, packaged_migrations
-from server.store.snapshot import BackupFailed
 from server.store.sqlite import open_store
+from server.store.sqlite_connect import APPLICATION_ID, connect_writer
 
 KNOWN = len(packaged_migrations())
 AUDIT_KEY = b"audit key of the back-ups"
@@ -52,9 +52,9 @@ def restore_known(copy: Path, database: Path, **changed: object) -> Path | None:
 @pytest.fixture
 def database(database: Path) -> Path:
     rows = [
-        (meta.KEY_FINGERPRINT, FINGERPRINT),
-        (meta.AUDIT_CHAIN, AuditChain(AUDIT_KEY).sealed(Record())),
-        (meta.REFRESH_EPOCH, "old-epoch"),
+        (meta_rows.KEY_FINGERPRINT, FINGERPRINT),
+        (meta_rows.AUDIT_CHAIN, AuditChain(AUDIT_KEY).sealed(Record())),
+        (meta_rows.REFRESH_EPOCH, "old-epoch"),
         ("kept", "x"),
     ]
     with closing(connect_writer(database)) as connection:
@@ -147,16 +147,20 @@ async def test_a_restored_database_is_the_copy_with_a_new_epoch_and_the_old_one_
     aside = restore_known(copy, database)
 
     found = values(database)
-    assert found.pop(meta.AUDIT_CHAIN)
-    assert found == {meta.KEY_FINGERPRINT: FINGERPRINT, meta.REFRESH_EPOCH: "new-epoch", "kept": "x"}
+    assert found.pop(meta_rows.AUDIT_CHAIN)
+    assert found == {
+        meta_rows.KEY_FINGERPRINT: FINGERPRINT,
+        meta_rows.REFRESH_EPOCH: "new-epoch",
+        "kept": "x",
+    }
     assert stat.S_IMODE(database.stat().st_mode) == 0o600
     assert aside is not None
     assert "after the copy" in values(aside)
-    assert values(aside)[meta.REFRESH_EPOCH] == "old-epoch"
-    assert values(copy)[meta.REFRESH_EPOCH] == "old-epoch"
+    assert values(aside)[meta_rows.REFRESH_EPOCH] == "old-epoch"
+    assert values(copy)[meta_rows.REFRESH_EPOCH] == "old-epoch"
     assert not list(directory.glob("*incoming*"))
     async with open_store(database, clock=lambda: NOW, backups=directory / "backups") as store:
-        assert await store.read(partial(meta.get, key="kept")) == "x"
+        assert await store.read(partial(meta_rows.get, key="kept")) == "x"
 
 
 def test_the_log_of_a_killed_server_is_not_replayed_into_the_restored_database(
@@ -225,7 +229,7 @@ def test_a_database_that_is_in_use_is_not_replaced(database: Path, copy: Path) -
         serving.execute("SELECT * FROM meta").fetchall()
         with pytest.raises(RestoreRefused, match="using the database"):
             restore_known(copy, database)
-    assert values(database)[meta.REFRESH_EPOCH] == "old-epoch"
+    assert values(database)[meta_rows.REFRESH_EPOCH] == "old-epoch"
 
 
 @pytest.mark.parametrize("changed", [{"known_schema": 1}, {"key_fingerprint": "ffffffffffff:abcdef"}])
@@ -234,7 +238,7 @@ def test_a_copy_of_a_newer_version_or_another_key_is_refused(
 ) -> None:
     with pytest.raises(RestoreRefused):
         restore_known(copy, database, **changed)
-    assert values(database)[meta.REFRESH_EPOCH] == "old-epoch"
+    assert values(database)[meta_rows.REFRESH_EPOCH] == "old-epoch"
     assert not list(directory.glob("*incoming*"))
     assert not list(directory.glob("*before-restore*"))
 
@@ -296,7 +300,9 @@ def test_a_copy_whose_trail_cannot_be_read_any_more_is_refused(directory: Path) 
     old, database = directory / "old.db", directory / "ostiary.db"
     with closing(connect_writer(old)) as connection:
         migrate(connection, packaged_migrations()[: OLDEST_SCHEMA - 1], now=NOW, backups=None)
-        connection.execute("INSERT INTO meta (key, value) VALUES (?, ?)", (meta.KEY_FINGERPRINT, FINGERPRINT))
+        connection.execute(
+            "INSERT INTO meta (key, value) VALUES (?, ?)", (meta_rows.KEY_FINGERPRINT, FINGERPRINT)
+        )
     with pytest.raises(RestoreRefused, match=f"schema {OLDEST_SCHEMA - 1}"):
         restore_known(old, database, copied=True)
     assert not database.exists()

@@ -1,4 +1,4 @@
-"""Tailing what others changed (server/store/changes.py), and single values of the database (server/store/meta.py)."""
+"""Tailing what others changed (server/store/change_rows.py), and single values of the database (server/store/meta_rows.py)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from functools import partial
 
 from store_engines import AnyStore
 
-from server.store import meta
-from server.store.changes import newest_change, read_changes
+from server.store import meta_rows
+from server.store.change_rows import newest_change, read_changes
 from server.store.jobs import Change, StoreDb
 
 
@@ -41,7 +41,7 @@ async def test_a_tailer_that_fell_behind_what_was_swept_is_told_so(store: AnySto
 
     def drop(db: StoreDb) -> None:
         db.execute("DELETE FROM changes WHERE seq <= 2")
-        meta.put(db, meta.CHANGES_DROPPED, "2")
+        meta_rows.put(db, meta_rows.CHANGES_DROPPED, "2")
 
     await store.write(drop)
     assert not (await store.read(partial(read_changes, after_seq=1))).complete
@@ -52,12 +52,12 @@ async def test_a_tailer_that_fell_behind_what_was_swept_is_told_so(store: AnySto
 
 async def test_a_new_process_begins_after_what_was_swept_even_if_nothing_is_left(store: AnyStore) -> None:
     assert await store.read(newest_change) == 0
-    await store.write(lambda db: meta.put(db, meta.CHANGES_DROPPED, "7"))
+    await store.write(lambda db: meta_rows.put(db, meta_rows.CHANGES_DROPPED, "7"))
     assert await store.read(newest_change) == 7
 
 
 async def test_a_value_is_put_and_put_anew(store: AnyStore) -> None:
-    assert await store.read(partial(meta.get, key=meta.REFRESH_EPOCH)) is None
+    assert await store.read(partial(meta_rows.get, key=meta_rows.REFRESH_EPOCH)) is None
     for value in ("first", "second"):
-        await store.write(partial(meta.put, key=meta.REFRESH_EPOCH, value=value))
-        assert await store.read(partial(meta.get, key=meta.REFRESH_EPOCH)) == value
+        await store.write(partial(meta_rows.put, key=meta_rows.REFRESH_EPOCH, value=value))
+        assert await store.read(partial(meta_rows.get, key=meta_rows.REFRESH_EPOCH)) == value

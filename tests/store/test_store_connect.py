@@ -1,4 +1,4 @@
-"""How the database is opened (server/store/connect.py), and what SQLite's errors become (server/store/sqlite_errors.py)."""
+"""How the database is opened (server/store/sqlite_connect.py), and what SQLite's errors become (server/store/sqlite_errors.py)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from psycopg.errors import lookup
 
+from server.cluster.postgres.postgres_errors import refused
 from server.store import jobs
-from server.store.connect import connect_reader, connect_writer
 from server.store.jobs import CannotOpen
-from server.store.postgres_errors import refused
+from server.store.sqlite_connect import connect_reader, connect_writer
 from server.store.sqlite_errors import translate
 from tests.snapshots import Snapshot
 

@@ -10,10 +10,10 @@ import pytest
 import trio
 from store_engines import NOW, AnyStore, Open, keys, put
 
-from auth.values import db as auth_db
+from auth.values import database as auth_db
 from server.store import jobs
-from server.store.facade import MAX_ROWS, Facade
-from server.store.inline import InlineStore
+from server.store.inline_store import InlineStore
+from server.store.job_connection import MAX_ROWS, Facade
 from server.store.jobs import (
     Change,
     ConstraintFailed,
@@ -23,7 +23,7 @@ from server.store.jobs import (
     StoreClosed,
     StoreDb,
 )
-from server.store.threads import ThreadedStore
+from server.store.threaded_store import ThreadedStore
 
 
 async def test_a_write_returns_what_its_job_returned_and_later_reads_see_it(store: AnyStore) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from store_engines import NOW
 
-from server.store.connect import connect_writer
 from server.store.sqlite import open_store
+from server.store.sqlite_connect import connect_writer
 from tests.killed_child import running, said_until_killed
 
 CHILD = Path(__file__).with_name("store_child.py")

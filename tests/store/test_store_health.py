@@ -1,4 +1,4 @@
-"""What the store knows of itself, and how it is asked (server/store/health.py, probe.py)."""
+"""What the store knows of itself, and how it is asked (server/store/store_health.py, store_probe.py)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from damage import accept_writes, fill_disk, free_disk, refuse_writes
 from store_engines import NOW
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from server.store import health, probe
-from server.store.health import REASONS, StoreHealth, StoreReport
+from server.cluster.postgres.postgres import open_postgres_store
+from server.store import store_health, store_probe
 from server.store.jobs import DiskFull, StoreBusy, StoreDb, StoreFull, StoreUnavailable, StoreUnreachable
-from server.store.postgres import open_postgres_store
-from server.store.probe import StoreProbe
 from server.store.sqlite import open_store
-from server.store.threads import StoreLimits, ThreadedStore
+from server.store.store_health import REASONS, StoreHealth, StoreReport
+from server.store.store_probe import StoreProbe
+from server.store.threaded_store import StoreLimits, ThreadedStore
 
 
 def put_much(db: StoreDb) -> None:
@@ -75,13 +75,13 @@ def test_every_way_of_being_unavailable_is_a_reason_of_its_own() -> None:
 
 
 def test_a_write_that_waits_too_long_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health.time, "monotonic", lambda: 1000.0)
+    monkeypatch.setattr(store_health.time, "monotonic", lambda: 1000.0)
     state = StoreHealth()
     assert state.report(waiting=1, oldest_asked_at=995.1).problem == ""
     stuck = state.report(waiting=3, oldest_asked_at=993.0)
     assert stuck.problem == "a write has been waiting for 7 s"
     assert (stuck.waiting, stuck.oldest_waits_seconds) == (3, 7.0)
-    assert stuck.hint == health.STUCK_DISK
+    assert stuck.hint == store_health.STUCK_DISK
 
 
 def test_a_disk_that_confirms_late_time_after_time_is_said_to_be_slow() -> None:
@@ -97,7 +97,7 @@ def test_a_disk_that_confirms_late_time_after_time_is_said_to_be_slow() -> None:
     for _ in range(500):
         state.note_commit(0.3, confirmed=0.2)
     assert " 200 ms: " in warning()
-    assert health.SLOW_DISK in warning()
+    assert store_health.SLOW_DISK in warning()
     state.warning = "it is not durable"
     assert warning().startswith("it is not durable; ")
     state.warning = ""
@@ -125,7 +125,7 @@ async def test_of_a_database_server_no_disk_of_this_machine_is_suspected(
     postgres_database: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_postgres_store(postgres_database, clock=lambda: NOW) as store:
-        monkeypatch.setattr(health.time, "monotonic", lambda: 1000.0)
+        monkeypatch.setattr(store_health.time, "monotonic", lambda: 1000.0)
         stuck = store.health.report(waiting=1, oldest_asked_at=990.0)
         store.health.note_commit(60.0, confirmed=60.0)
         slow = store.health.slowness
@@ -139,7 +139,7 @@ async def test_of_a_database_server_no_disk_of_this_machine_is_suspected(
 async def test_asking_writes_so_that_a_disk_that_takes_nothing_is_noticed_and_so_is_its_recovery(
     store: ThreadedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "FRESH_SECONDS", -1.0)
+    monkeypatch.setattr(store_probe, "FRESH_SECONDS", -1.0)
     asked = StoreProbe(store, clock=lambda: NOW)
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
@@ -175,7 +175,7 @@ async def test_a_glance_waits_for_nothing_and_has_a_write_tried_only_while_there
 async def test_what_was_written_just_now_needs_no_proof(
     store: ThreadedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "FRESH_SECONDS", 3600.0)
+    monkeypatch.setattr(store_probe, "FRESH_SECONDS", 3600.0)
     await store.write(put_much)
     commits = store.health.commits
     asked = StoreProbe(store, clock=lambda: NOW)

@@ -1,4 +1,4 @@
-"""The data directory (server/store/home.py)."""
+"""The data directory (server/store/data_directory.py)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from server.store import home
-from server.store.home import HomeLocked, HomeRefused, check_local, file_system_type, open_home
+from server.store import data_directory
+from server.store.data_directory import HomeLocked, HomeRefused, check_local, file_system_type, open_home
 
 CHECKOUT = Path(__file__).parents[2]
 
 HOLD = """
 import sys
 from pathlib import Path
-from server.store.home import open_home
+from server.store.data_directory import open_home
 with open_home(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -212,7 +212,7 @@ def test_a_network_file_system_is_refused_by_name(
 ) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text(f"22 1 0:1 / / rw - {kind} somewhere rw\n")
-    monkeypatch.setattr(home, "_MOUNTINFO", mounts)
+    monkeypatch.setattr(data_directory, "_MOUNTINFO", mounts)
     with pytest.raises(HomeRefused, match=kind.replace(".", r"\.")):
         check_local(tmp_path)
 
@@ -221,10 +221,10 @@ def test_a_network_file_system_is_refused_by_name(
 def test_a_local_file_system_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text(f"22 1 0:1 / / rw - {kind} somewhere rw\n")
-    monkeypatch.setattr(home, "_MOUNTINFO", mounts)
+    monkeypatch.setattr(data_directory, "_MOUNTINFO", mounts)
     check_local(tmp_path)
 
 
 def test_this_systems_own_mount_table_is_understood(tmp_path: Path) -> None:
-    if home._MOUNTINFO.exists():
-        assert file_system_type(tmp_path.resolve(), home._MOUNTINFO.read_text()) is not None
+    if data_directory._MOUNTINFO.exists():
+        assert file_system_type(tmp_path.resolve(), data_directory._MOUNTINFO.read_text()) is not None

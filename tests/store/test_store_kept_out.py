@@ -1,4 +1,4 @@
-"""A restored back-up brings nobody back who was shut out since it was made (server/store/kept_out.py)."""
+"""A restored back-up brings nobody back who was shut out since it was made (server/store/restore_exclusions.py)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from store_engines import NOW
 
-from server.store import meta
+from server.store import meta_rows
 from server.store.backup import RestoredBackup, back_up, restore
-from server.store.connect import connect_writer
 from server.store.migrate import packaged_migrations
+from server.store.sqlite_connect import connect_writer
 
 KNOWN = len(packaged_migrations())
 FINGERPRINT = "000102030405:abcdef"
@@ -39,7 +39,7 @@ def states(path: Path, table: str) -> dict[str, str]:
 @pytest.fixture
 def database(database: Path) -> Path:
     with closing(connect_writer(database)) as made:
-        made.execute("INSERT INTO meta (key, value) VALUES (?, ?)", (meta.KEY_FINGERPRINT, FINGERPRINT))
+        made.execute("INSERT INTO meta (key, value) VALUES (?, ?)", (meta_rows.KEY_FINGERPRINT, FINGERPRINT))
         for name in PEOPLE:
             made.execute(
                 "INSERT INTO users (id, name, role, state, passphrase_hash, scope, created_at)"
@@ -205,7 +205,7 @@ def rubbish(database: Path) -> None:
 
 def of_another_key(database: Path) -> None:
     with closing(open_it(database)) as other:
-        other.execute("UPDATE meta SET value = 'other' WHERE key = ?", (meta.KEY_FINGERPRINT,))
+        other.execute("UPDATE meta SET value = 'other' WHERE key = ?", (meta_rows.KEY_FINGERPRINT,))
 
 
 @pytest.mark.parametrize("spoil", [Path.unlink, rubbish, of_another_key])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from store_engines import AnyStore
 
-from server.store import meta
+from server.store import meta_rows
 from server.store.jobs import StatementRefused
 from server.store.keyfile import KeyRefused, MasterKey, bind_key, new_key_text, open_key, parse
 
@@ -164,7 +164,7 @@ def test_a_key_shows_nothing_of_itself_and_is_not_copied() -> None:
 
 async def test_a_database_is_bound_to_its_first_key(store: AnyStore) -> None:
     first, second = MasterKey("000102030405", fixed(32)), MasterKey("000102030405", other(32))
-    assert await store.read(partial(meta.get, key=meta.KEY_FINGERPRINT)) is None
+    assert await store.read(partial(meta_rows.get, key=meta_rows.KEY_FINGERPRINT)) is None
     with pytest.raises(StatementRefused):  # its trail begins with it, and cannot yet
         await store.write(partial(bind_key, fingerprint=first.fingerprint))
     store.chain_audit(first.subkey("audit-chain/1"))
@@ -172,4 +172,4 @@ async def test_a_database_is_bound_to_its_first_key(store: AnyStore) -> None:
     await store.write(partial(bind_key, fingerprint=first.fingerprint))
     with pytest.raises(KeyRefused):
         await store.write(partial(bind_key, fingerprint=second.fingerprint))
-    assert await store.read(partial(meta.get, key=meta.KEY_FINGERPRINT)) == first.fingerprint
+    assert await store.read(partial(meta_rows.get, key=meta_rows.KEY_FINGERPRINT)) == first.fingerprint

@@ -1,4 +1,4 @@
-"""Leases and fences (server/store/leases.py)."""
+"""Leases and fences (server/store/task_leases.py)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_engines import AnyStore
 
-from server.store import leases
-from server.store.inline import open_inline_store
+from server.store import task_leases
+from server.store.inline_store import open_inline_store
 from server.store.jobs import StoreDb
-from server.store.leases import Lease, LeasedTable
+from server.store.task_leases import Lease, LeasedTable
 
 MILLIS = 100
 
@@ -23,7 +23,7 @@ def add_chore(db: StoreDb) -> None:
 
 
 def take(db: StoreDb, *, owner: str, now: int) -> Lease | None:
-    return leases.take(db, LeasedTable.CHORES, "c", owner=owner, now=now, millis=MILLIS)
+    return task_leases.take(db, LeasedTable.CHORES, "c", owner=owner, now=now, millis=MILLIS)
 
 
 @pytest.fixture
@@ -49,10 +49,10 @@ async def test_whoever_lost_it_can_neither_renew_nor_release_nor_write(chores: A
     assert lost is not None
     current = await chores.write(partial(take, owner="b", now=MILLIS))
     assert current is not None
-    assert not await chores.write(lambda db: leases.renew(db, lost, now=MILLIS, millis=MILLIS))
-    assert not await chores.write(lambda db: leases.release(db, lost))
-    assert not await chores.read(lambda db: leases.holds(db, lost, now=MILLIS))
-    assert await chores.read(lambda db: leases.holds(db, current, now=MILLIS))
+    assert not await chores.write(lambda db: task_leases.renew(db, lost, now=MILLIS, millis=MILLIS))
+    assert not await chores.write(lambda db: task_leases.release(db, lost))
+    assert not await chores.read(lambda db: task_leases.holds(db, lost, now=MILLIS))
+    assert await chores.read(lambda db: task_leases.holds(db, current, now=MILLIS))
 
 
 async def test_the_same_owner_with_an_older_fence_is_not_the_holder(chores: AnyStore) -> None:
@@ -60,32 +60,32 @@ async def test_the_same_owner_with_an_older_fence_is_not_the_holder(chores: AnyS
     newer = await chores.write(partial(take, owner="a", now=MILLIS))
     assert older is not None
     assert newer is not None
-    assert not await chores.read(lambda db: leases.holds(db, older, now=MILLIS))
-    assert await chores.read(lambda db: leases.holds(db, newer, now=MILLIS))
+    assert not await chores.read(lambda db: task_leases.holds(db, older, now=MILLIS))
+    assert await chores.read(lambda db: task_leases.holds(db, newer, now=MILLIS))
 
 
 async def test_renewing_extends_and_never_shortens(chores: AnyStore) -> None:
     lease = await chores.write(partial(take, owner="a", now=0))
     assert lease is not None
-    assert await chores.write(lambda db: leases.renew(db, lease, now=50, millis=MILLIS))
-    assert await chores.write(lambda db: leases.renew(db, lease, now=51, millis=1))
+    assert await chores.write(lambda db: task_leases.renew(db, lease, now=50, millis=MILLIS))
+    assert await chores.write(lambda db: task_leases.renew(db, lease, now=51, millis=1))
     assert await chores.write(partial(take, owner="b", now=149)) is None
-    assert not await chores.write(lambda db: leases.renew(db, lease, now=150, millis=MILLIS))
+    assert not await chores.write(lambda db: task_leases.renew(db, lease, now=150, millis=MILLIS))
 
 
 async def test_a_released_lease_is_free_at_once_and_its_holder_is_out(chores: AnyStore) -> None:
     lease = await chores.write(partial(take, owner="a", now=0))
     assert lease is not None
-    assert await chores.write(lambda db: leases.release(db, lease))
-    assert not await chores.read(lambda db: leases.holds(db, lease, now=1))
+    assert await chores.write(lambda db: task_leases.release(db, lease))
+    assert not await chores.read(lambda db: task_leases.holds(db, lease, now=1))
     assert (await chores.write(partial(take, owner="b", now=1))) == Lease(LeasedTable.CHORES, "c", "b", 2)
 
 
 async def test_whoever_starts_alone_ends_every_lease_whatever_its_time(chores: AnyStore) -> None:
     dead = await chores.write(partial(take, owner="a", now=10**15))
     assert dead is not None
-    await chores.write(leases.end_left)
-    assert not await chores.read(lambda db: leases.holds(db, dead, now=0))
+    await chores.write(task_leases.end_left)
+    assert not await chores.read(lambda db: task_leases.holds(db, dead, now=0))
     assert (await chores.write(partial(take, owner="b", now=1))) == Lease(LeasedTable.CHORES, "c", "b", 2)
 
 
@@ -131,12 +131,12 @@ async def test_whatever_owners_do_no_two_ever_hold_it_and_fences_only_grow(
             elif held[owner]:
                 lease = held[owner][pause % len(held[owner])]
                 if move == "renew":
-                    await store.write(partial(leases.renew, lease=lease, now=now, millis=MILLIS))
+                    await store.write(partial(task_leases.renew, lease=lease, now=now, millis=MILLIS))
                 else:
-                    await store.write(partial(leases.release, lease=lease))
+                    await store.write(partial(task_leases.release, lease=lease))
             every = [lease for each in held.values() for lease in each]
             holding = [
-                lease for lease in every if await store.read(partial(leases.holds, lease=lease, now=now))
+                lease for lease in every if await store.read(partial(task_leases.holds, lease=lease, now=now))
             ]
             assert len(holding) <= 1
         assert fences == sorted(set(fences))

@@ -9,8 +9,8 @@ import pytest
 import trio
 from store_engines import NOW, AnyStore, Open
 
-from auth.values.db import AuditEntry
-from server.store import meta
+from auth.values.database import AuditEntry
+from server.store import meta_rows
 from server.store.audit_chain import AuditChain
 from server.store.chains import Break
 from server.store.jobs import BEGINNING, Position, StatementRefused, StoreDb
@@ -125,7 +125,7 @@ async def test_a_record_that_was_touched_is_noticed_with_the_next_movement_and_f
 
 
 async def test_an_older_record_put_back_with_its_rows_is_noticed(chained: AnyStore) -> None:
-    old = await chained.read(partial(meta.get, key=meta.LEDGER_CHAIN))
+    old = await chained.read(partial(meta_rows.get, key=meta_rows.LEDGER_CHAIN))
     await chained.write(partial(post, number=4))
     await chained.write(do("DELETE FROM movements WHERE seq > 3"))
     await chained.write(do("UPDATE meta SET value = ? WHERE key = 'ledger_chain'", old))
@@ -171,8 +171,8 @@ async def test_a_database_of_before_gets_its_ledger_without_an_alarm(open_any: O
         store.chain_audit(AUDIT_KEY)
         record = "2:0::0::0:0"
         sealed = f"{record} {AuditChain(AUDIT_KEY).seal('record', record)}"
-        await store.write(partial(meta.put, key=meta.AUDIT_CHAIN, value=sealed))
-        await store.write(partial(meta.put, key=meta.KEY_FINGERPRINT, value="f"))
+        await store.write(partial(meta_rows.put, key=meta_rows.AUDIT_CHAIN, value=sealed))
+        await store.write(partial(meta_rows.put, key=meta_rows.KEY_FINGERPRINT, value="f"))
         keep(store, (BEGINNING,))
         await store.write(lambda db: db.begin_ledger())
         assert await alarms(store) == []

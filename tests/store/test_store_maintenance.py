@@ -11,18 +11,18 @@ import pytest
 import trio
 from store_engines import NOW, AnyStore
 
-from auth.device import code_entry
-from auth.people import sessions, users
-from auth.values.policy import TokenPolicy
-from server.store import leases, maintenance
-from server.store.changes import newest_change, read_changes
+from auth.pages import user_code_entry
+from auth.people import browser_sessions, user_accounts
+from auth.values.limits_and_lifetimes import TokenPolicy
+from server.store import maintenance, task_leases
+from server.store.change_rows import newest_change, read_changes
 from server.store.clock_doubt import ClockDoubt
-from server.store.connect import connect_writer
 from server.store.jobs import DiskFull, OnAudit, OnChanges, OnTrust, StoreDb, StoreError
-from server.store.leases import LeasedTable
 from server.store.maintenance import CHORE, LEASE_MILLIS, keep_sweeping, sweep
 from server.store.migrate import migrate, packaged_migrations
 from server.store.retention import PIECE, Retention
+from server.store.sqlite_connect import connect_writer
+from server.store.task_leases import LeasedTable
 
 T = TypeVar("T")
 
@@ -212,11 +212,11 @@ async def test_a_task_goes_with_all_that_was_kept_of_it(furnished: AnyStore) -> 
 def test_nothing_is_swept_that_a_decision_still_looks_at() -> None:
     keep = Retention()
     limits = (
-        *(users.PER_ACCOUNT, users.PER_NETWORK, users.ALL_PER_NETWORK),
-        *(code_entry.PER_SESSION, code_entry.PER_ACCOUNT, code_entry.SERVER_WIDE),
+        *(user_accounts.PER_ACCOUNT, user_accounts.PER_NETWORK, user_accounts.ALL_PER_NETWORK),
+        *(user_code_entry.PER_SESSION, user_code_entry.PER_ACCOUNT, user_code_entry.SERVER_WIDE),
     )
     assert keep.attempts >= max(limit.window + limit.lock for limit in limits)
-    assert keep.browser_sessions_unused >= sessions.IDLE
+    assert keep.browser_sessions_unused >= browser_sessions.IDLE
     assert keep.device_codes > 0, "a code that was used must still be known when it is replayed"
     assert keep.grants > TokenPolicy().access_ms, "an access token outlives the end of its login's use"
 
@@ -285,7 +285,7 @@ async def test_one_node_sweeps_and_another_leaves_it_to_it(furnished: AnyStore) 
     lease = await furnished.write(
         lambda db: (
             db.execute("INSERT INTO chores (name, lease_until, fence) VALUES (?, 0, 0)", CHORE),
-            leases.take(db, LeasedTable.CHORES, CHORE, owner="other", now=NOW, millis=LEASE_MILLIS),
+            task_leases.take(db, LeasedTable.CHORES, CHORE, owner="other", now=NOW, millis=LEASE_MILLIS),
         )[1]
     )
     assert lease is not None
@@ -314,7 +314,7 @@ async def test_a_node_whose_lease_was_taken_deletes_nothing_more(furnished: AnyS
         async def read(self, job: Callable[[StoreDb], T]) -> T:
             found = await furnished.read(job)
             await furnished.write(
-                lambda db: leases.take(
+                lambda db: task_leases.take(
                     db, LeasedTable.CHORES, CHORE, owner="other", now=NOW + LEASE_MILLIS, millis=LEASE_MILLIS
                 )
             )

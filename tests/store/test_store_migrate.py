@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from server.store.connect import connect_writer
-from server.store.inline import open_inline_store
+from server.store.inline_store import open_inline_store
 from server.store.jobs import CannotOpen, ForeignDatabase, NewerSchema
-from server.store.meta import KEY_FINGERPRINT
+from server.store.meta_rows import KEY_FINGERPRINT
 from server.store.migrate import (
     OLDEST_SCHEMA,
     Migration,
@@ -25,6 +24,7 @@ from server.store.migrate import (
     schema_version,
     statements,
 )
+from server.store.sqlite_connect import connect_writer
 
 FIRST = Migration(1, "first", "CREATE TABLE a (x TEXT); INSERT INTO a VALUES ('kept; -- whole');")
 SECOND = Migration(2, "second", "CREATE TABLE b (x);\nCREATE TABLE c (x);")

@@ -1,4 +1,4 @@
-"""What one process hears of what another has changed (server/store/change_feed.py, others.py), and when it believes what it remembers."""
+"""What one process hears of what another has changed (server/store/change_feed.py, remote_changes.py), and when it believes what it remembers."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ import trio
 from psycopg.conninfo import make_conninfo
 from store_engines import NOW
 
-from server.store import change_feed, meta, postgres_connection, postgres_listening
+from server.cluster.postgres import postgres_connection, postgres_listening
+from server.cluster.postgres.postgres import open_postgres_store
+from server.cluster.postgres.postgres_connection import PostgresConnection
+from server.cluster.postgres.postgres_transaction import COMMIT_TELLING
+from server.cluster.postgres.postgres_trips import PostgresTrips
+from server.cluster.postgres.postgres_wire import WireConnection
+from server.store import change_feed, meta_rows
 from server.store.change_feed import CONFIRMED_SECONDS, Confirmation, News, look
-from server.store.engine import CommitInDoubt
-from server.store.inline import open_inline_store
+from server.store.inline_store import open_inline_store
 from server.store.jobs import Change, StoreBroken, StoreDb
-from server.store.others import Others
-from server.store.postgres import open_postgres_store
-from server.store.postgres_connection import PostgresConnection
-from server.store.postgres_transaction import COMMIT_TELLING
-from server.store.postgres_trips import PostgresTrips
-from server.store.postgres_wire import WireConnection
-from server.store.threads import ThreadedStore
+from server.store.remote_changes import Others
+from server.store.store_engine import CommitInDoubt
+from server.store.threaded_store import ThreadedStore
 
 END_LISTENERS = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -159,7 +160,7 @@ async def test_what_was_missed_for_good_and_a_connection_that_was_lost_make_all_
             row = db.fetch_one("SELECT max(seq) AS seq FROM changes")
             assert row is not None
             db.execute("DELETE FROM changes")
-            meta.put(db, meta.CHANGES_DROPPED, str(row["seq"]))
+            meta_rows.put(db, meta_rows.CHANGES_DROPPED, str(row["seq"]))
 
         at_b.all.clear()
         await a.write(sweep)

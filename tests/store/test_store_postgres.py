@@ -12,7 +12,10 @@ import pytest
 import trio
 from store_engines import NOW, keys, put
 
-from server.store.connect import connect_writer
+from server.cluster.postgres.placeholders import numbered
+from server.cluster.postgres.postgres import open_postgres_store
+from server.cluster.postgres.postgres_connection import BEGIN_WRITE, PostgresAccess, PostgresConnection
+from server.cluster.postgres.postgres_errors import PostgresRefused
 from server.store.jobs import (
     CannotOpen,
     Change,
@@ -26,11 +29,8 @@ from server.store.jobs import (
     StoreUnreachable,
 )
 from server.store.migrate import OtherSchema, migrate, packaged_migrations
-from server.store.placeholders import numbered
-from server.store.postgres import open_postgres_store
-from server.store.postgres_connection import BEGIN_WRITE, PostgresAccess, PostgresConnection
-from server.store.postgres_errors import PostgresRefused
-from server.store.threads import StoreLimits, ThreadedStore
+from server.store.sqlite_connect import connect_writer
+from server.store.threaded_store import StoreLimits, ThreadedStore
 from tests.postgres_server import PostgresServer
 
 # A transaction that wrote such a row cannot be committed: its connection ends as it tries.
@@ -267,7 +267,7 @@ def test_statements_are_put_as_postgres_has_them_and_texts_in_them_are_left_alon
 
 
 def test_nothing_of_it_is_loaded_for_a_store_in_a_file() -> None:
-    code = "import sys, server.program.app, server.cli.serve; print([name for name in sys.modules if 'psycopg' in name])"
+    code = "import sys, server.run.app, server.cli.this_program.serve; print([name for name in sys.modules if 'psycopg' in name])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -1,4 +1,4 @@
-"""What an address may say, and who is shown the password that is in it (server/store/postgres_address.py)."""
+"""What an address may say, and who is shown the password that is in it (server/cluster/postgres/postgres_address.py)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 from psycopg import pq
 from store_engines import NOW, put
 
+from server.cluster.postgres.postgres import open_postgres_store
+from server.cluster.postgres.postgres_address import AddressRefused, parameters_of
+from server.cluster.postgres.postgres_connection import PostgresAccess, PostgresConnection
 from server.store.jobs import CannotOpen
-from server.store.postgres import open_postgres_store
-from server.store.postgres_address import AddressRefused, parameters_of
-from server.store.postgres_connection import PostgresAccess, PostgresConnection
 from tests.postgres_server import USER, PostgresServer, own_address, server_of_its_own
 
 

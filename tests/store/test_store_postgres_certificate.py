@@ -1,4 +1,4 @@
-"""Whose certificate a database server shows that was not accepted (server/store/postgres_certificate.py), in words."""
+"""Whose certificate a database server shows that was not accepted (server/cluster/postgres/postgres_certificate.py), in words."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from server.store.postgres_certificate import shown_certificate
-from tests.certificates import Authority, write_certificate
+from server.cluster.postgres.postgres_certificate import shown_certificate
+from tests.made_certificates import Authority, write_certificate
 
 SAYS_TLS, SAYS_NONE = b"S", b"N"
 

@@ -1,4 +1,4 @@
-"""While a database cannot be reached: who tries, who is refused at once, and who hears that it is back (server/store/postgres_wire.py)."""
+"""While a database cannot be reached: who tries, who is refused at once, and who hears that it is back (server/cluster/postgres/postgres_wire.py)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 import trio
 from store_engines import NOW, put
 
-from server.store import postgres_connection, postgres_wire
+from server.cluster.postgres import postgres_connection, postgres_wire
+from server.cluster.postgres.postgres import open_postgres_store
+from server.cluster.postgres.postgres_connection import PostgresAccess, PostgresConnection
+from server.cluster.postgres.postgres_errors import PostgresRefused
+from server.cluster.postgres.postgres_transaction import BEGIN_READ
+from server.cluster.postgres.postgres_wire import Outage, connected
 from server.store.jobs import CannotOpen, StoreDb, StoreUnreachable
-from server.store.postgres import open_postgres_store
-from server.store.postgres_connection import PostgresAccess, PostgresConnection
-from server.store.postgres_errors import PostgresRefused
-from server.store.postgres_transaction import BEGIN_READ
-from server.store.postgres_wire import Outage, connected
-from server.store.threads import StoreLimits
+from server.store.threaded_store import StoreLimits
 from tests.postgres_server import PostgresServer
 
 

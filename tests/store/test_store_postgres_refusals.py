@@ -1,11 +1,11 @@
-"""What is said to somebody whom a database server does not let in (server/store/postgres_refusals.py), by what the server and libpq say."""
+"""What is said to somebody whom a database server does not let in (server/cluster/postgres/postgres_refusals.py), by what the server and libpq say."""
 
 from __future__ import annotations
 
 import pytest
 
+from server.cluster.postgres.postgres_refusals import all_said, hint_for
 from server.store.jobs import StoreUnreachable
-from server.store.postgres_refusals import all_said, hint_for
 
 ASKED = {"user": "ostiary", "dbname": "rows", "host": "db.example.org"}
 FATAL = 'connection to server at "192.0.2.1", port 5432 failed: FATAL:  '

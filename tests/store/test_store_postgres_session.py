@@ -1,5 +1,5 @@
 """What a connection to PostgreSQL is set to, which servers are not good for it, and a schema that takes long to bring up
-(server/store/postgres_session.py, postgres_schema.py)."""
+(server/cluster/postgres/postgres_session.py, postgres_schema.py)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from store_engines import NOW, put
 
-from server.store import postgres_connection, postgres_session
-from server.store.engine import CommitInDoubt
+from server.cluster.postgres import postgres_connection, postgres_session
+from server.cluster.postgres.postgres import open_postgres_store
+from server.cluster.postgres.postgres_connection import PostgresAccess, PostgresConnection
+from server.cluster.postgres.postgres_schema import bring_up
+from server.cluster.postgres.postgres_wire import without
 from server.store.jobs import CannotOpen, StoreDb
 from server.store.migrate import Migration, packaged_migrations
-from server.store.postgres import open_postgres_store
-from server.store.postgres_connection import PostgresAccess, PostgresConnection
-from server.store.postgres_schema import bring_up
-from server.store.postgres_wire import without
-from server.store.threads import StoreLimits
+from server.store.store_engine import CommitInDoubt
+from server.store.threaded_store import StoreLimits
 from tests.postgres_pooler import pooler
 from tests.postgres_server import PostgresServer, server_of_its_own
 

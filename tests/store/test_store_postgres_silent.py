@@ -19,11 +19,11 @@ import trio
 from psycopg.conninfo import make_conninfo
 from store_engines import NOW, keys, put
 
-from server.store import postgres_connection, postgres_wire
+from server.cluster.postgres import postgres_connection, postgres_wire
+from server.cluster.postgres.network_watch import IN_VAIN, NetworkWatch
+from server.cluster.postgres.postgres import open_postgres_store
 from server.store.jobs import CannotOpen, StoreDb, StoreUnreachable
-from server.store.network_watch import IN_VAIN, NetworkWatch
-from server.store.postgres import open_postgres_store
-from server.store.threads import StoreLimits
+from server.store.threaded_store import StoreLimits
 from tests.postgres_server import PostgresServer, server_of_its_own
 
 PATIENCE_SECONDS = 120

@@ -1,4 +1,4 @@
-"""A primary and its standby, both real: whoever takes writes is used, also after a promotion (server/store/postgres_wire.py)."""
+"""A primary and its standby, both real: whoever takes writes is used, also after a promotion (server/cluster/postgres/postgres_wire.py)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ import trio
 from psycopg.conninfo import make_conninfo
 from store_engines import NOW, keys, put
 
-from server.store import nodes, postgres_wire
+from server.cluster.postgres import postgres_wire
+from server.cluster.postgres.postgres import open_postgres_store
+from server.cluster.postgres.postgres_connection import PostgresAccess, PostgresConnection
+from server.cluster.postgres.postgres_errors import PostgresRefused
+from server.cluster.postgres.postgres_transaction import BEGIN_WRITE
+from server.store import node_rows
 from server.store.change_feed import CONFIRMED_SECONDS
 from server.store.jobs import CannotOpen, StoreReadOnly, StoreUnavailable, StoreUnreachable
-from server.store.nodes import MemberNode
-from server.store.others import MAY_BE_REPLACED
-from server.store.postgres import open_postgres_store
-from server.store.postgres_connection import PostgresAccess, PostgresConnection
-from server.store.postgres_errors import PostgresRefused
-from server.store.postgres_transaction import BEGIN_WRITE
-from server.store.threads import ThreadedStore
+from server.store.node_rows import MemberNode
+from server.store.remote_changes import MAY_BE_REPLACED
+from server.store.threaded_store import ThreadedStore
 from tests.postgres_server import TEMPLATE, PostgresServer, primary_and_standby
 
 PATIENCE_SECONDS = 60
@@ -129,7 +130,7 @@ NODE = MemberNode(boot_id="b1", name="one:1", home="h1", address="", version="1"
 async def keep_saying_that_it_lives(store: ThreadedStore) -> None:
     while True:
         with suppress(StoreUnavailable):
-            await store.write(partial(nodes.beat, node=NODE))
+            await store.write(partial(node_rows.beat, node=NODE))
         await trio.sleep(0.1)
 
 

@@ -1,5 +1,5 @@
 """Over a network nothing but TLS that is verified will do: against a real server with a certificate of an authority of the test's own
-(server/store/postgres_address.py)."""
+(server/cluster/postgres/postgres_address.py)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from store_engines import NOW
 
+from server.cluster.postgres.postgres import open_postgres_store
+from server.cluster.postgres.postgres_address import AddressRefused, parameters_of
 from server.store.jobs import CannotOpen, StoreDb
-from server.store.postgres import open_postgres_store
-from server.store.postgres_address import AddressRefused, parameters_of
-from tests.certificates import Authority
+from tests.made_certificates import Authority
 from tests.postgres_server import USER, PostgresServer, own_address, server_of_its_own
 
 NAME = "db.example.test"

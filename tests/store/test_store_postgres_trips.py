@@ -1,4 +1,4 @@
-"""What goes to PostgreSQL together with something else, and is found out late (server/store/postgres_transaction.py)."""
+"""What goes to PostgreSQL together with something else, and is found out late (server/cluster/postgres/postgres_transaction.py)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ import trio
 import trio.testing
 from store_engines import NOW
 
-from auth.values.db import AuditEntry
-from server.store import meta, postgres_trips
+from auth.values.database import AuditEntry
+from server.cluster.postgres import postgres_trips
+from server.cluster.postgres.postgres import open_postgres_store
+from server.store import meta_rows
 from server.store.audit_chain import AuditChain
 from server.store.jobs import Collided, ConstraintFailed, StoreBroken, StoreDb
-from server.store.postgres import open_postgres_store
-from server.store.threads import StoreLimits, ThreadedStore
+from server.store.threaded_store import StoreLimits, ThreadedStore
 from tests.postgres_server import PostgresServer
 
 KEY = b"k" * 32
@@ -133,7 +134,7 @@ async def test_a_record_that_somebody_else_wrote_meanwhile_loses_the_transaction
 ) -> None:
     def moved(db: StoreDb) -> None:
         write(db, "test.moved")
-        assert db.execute("UPDATE meta SET value = 'x' WHERE key = ?", meta.AUDIT_CHAIN) == 1
+        assert db.execute("UPDATE meta SET value = 'x' WHERE key = ?", meta_rows.AUDIT_CHAIN) == 1
 
     with pytest.raises(Collided):
         await store.write(moved)
@@ -166,7 +167,7 @@ async def test_what_the_server_ended_before_the_commit_that_it_came_with_is_done
     assert became == ["test.a", "put in", "test.b"]
     assert await store.read(events) == ["test.first", "test.a", "test.b"]
     assert await is_whole(store)
-    assert await store.read(partial(meta.get, key="cut off")) == "x"
+    assert await store.read(partial(meta_rows.get, key="cut off")) == "x"
 
 
 class Pooler:
@@ -226,7 +227,7 @@ async def test_what_only_a_pooler_says_of_a_commit_leaves_it_in_doubt(
         async with open_postgres_store(there, clock=lambda: NOW) as store:
             with pytest.raises(StoreBroken):
                 await store.write(job)
-            assert await store.read(partial(meta.get, key="lost on the way")) == "x"
+            assert await store.read(partial(meta_rows.get, key="lost on the way")) == "x"
 
 
 async def test_what_a_job_asked_nothing_of_is_no_transaction_that_anybody_waits_for_twice(

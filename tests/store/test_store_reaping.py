@@ -8,7 +8,7 @@ import pytest
 from store_engines import NOW, AnyStore
 from test_store_maintenance import FAR, ids, insert
 
-from auth.values.policy import RegistrationPolicy
+from auth.values.limits_and_lifetimes import RegistrationPolicy
 from server.store import reaping
 from server.store.jobs import StoreDb
 from server.store.maintenance import sweep

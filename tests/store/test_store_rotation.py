@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from store_engines import NOW
 
+from server.store.database_snapshot import BackupFailed, stamp, stamped
 from server.store.rotation import back_up_into, copies, last_made
-from server.store.snapshot import BackupFailed, stamp, stamped
 
 DAY = 86_400_000
 

@@ -18,16 +18,17 @@ from msgspec.structs import replace
 from psycopg.conninfo import make_conninfo
 from store_engines import NOW
 
-from auth.values.db import AuditEntry
-from server.store import keyfile, meta, postgres_connection
+from auth.values.database import AuditEntry
+from server.cluster.postgres import postgres_connection
+from server.cluster.postgres.postgres import open_postgres_store
+from server.cluster.postgres.postgres_connection import POSTGRES, PostgresAccess, PostgresConnection
+from server.store import keyfile, meta_rows
 from server.store.audit_chain import AuditChain
 from server.store.chains import Break
 from server.store.jobs import CannotOpen, Position, StoreBusy, StoreDb, StoreUnreachable
 from server.store.ledger_chain import LedgerChain
 from server.store.migrate import Migration, packaged_migrations
-from server.store.postgres import open_postgres_store
-from server.store.postgres_connection import POSTGRES, PostgresAccess, PostgresConnection
-from server.store.threads import ThreadedStore
+from server.store.threaded_store import ThreadedStore
 from server.store.transactions import PendingJob, Transactions
 from tests.postgres_server import PostgresServer
 
@@ -159,7 +160,7 @@ async def test_whoever_writes_next_notices_what_was_done_between_two_turns(
         for number in (1, 2):
             await a.write(partial(both, name="a", number=number))
         names = {name: record for name, (record, _) in TABLES.items()}
-        older = {name: await a.read(partial(meta.get, key=record)) for name, record in names.items()}
+        older = {name: await a.read(partial(meta_rows.get, key=record)) for name, record in names.items()}
         (was,) = await rows(a, f"SELECT max(seq) AS seq FROM {table}")
         await b.write(partial(both, name="b", number=3))
         await a.write(partial(both, name="a", number=4))
@@ -187,7 +188,7 @@ async def test_an_older_state_is_noticed_by_who_knew_better_also_when_others_wro
     """`b` is new and knows nothing: what it adds makes the chain as long as it was, with other rows."""
     async with node(postgres_database) as a:
         await a.write(partial(both, name="a", number=1))
-        older = await a.read(partial(meta.get, key=meta.AUDIT_CHAIN))
+        older = await a.read(partial(meta_rows.get, key=meta_rows.AUDIT_CHAIN))
         (was,) = await rows(a, "SELECT max(seq) AS seq FROM audit")
         await a.write(partial(both, name="a", number=2))
         with attacker(postgres_database) as connection:
@@ -212,7 +213,7 @@ async def test_what_was_noticed_cannot_be_made_unnoticed_with_the_record_of_befo
             take_record(connection, "audit", {}, 0)
             await b.write(partial(both, name="b", number=2))
             await a.write(partial(both, name="a", number=3))
-            noticed = await a.read(partial(meta.get, key=meta.AUDIT_CHAIN))
+            noticed = await a.read(partial(meta_rows.get, key=meta_rows.AUDIT_CHAIN))
             assert noticed is not None
             said = len(await alarms(a))
             assert said >= 1

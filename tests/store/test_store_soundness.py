@@ -13,8 +13,8 @@ from store_engines import NOW
 
 from server.store import soundness
 from server.store.backup import back_up
+from server.store.database_snapshot import SourceDamaged
 from server.store.jobs import StoreDamaged, StoreDb
-from server.store.snapshot import SourceDamaged
 from server.store.soundness import DatabaseDamaged, check_file, was_copied_by_hand
 from server.store.sqlite import open_store
 

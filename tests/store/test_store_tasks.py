@@ -1,4 +1,4 @@
-"""The rows of tasks (server/store/tasks.py), on every engine."""
+"""The rows of tasks (server/store/task_rows.py), on every engine."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 import trio
 from store_engines import NOW, AnyStore
 
-from server.store import leases, tasks
-from server.store.connect import connect_writer
-from server.store.leases import Lease
+from server.store import task_leases, task_rows
 from server.store.migrate import migrate, packaged_migrations
-from server.store.tasks import AbandonedTask, Caps, NewTask, StoredTask, TasksFull
+from server.store.sqlite_connect import connect_writer
+from server.store.task_leases import Lease
+from server.store.task_rows import AbandonedTask, Caps, NewTask, StoredTask, TasksFull
 
 MILLIS = 20_000
 CAPS = Caps(running=100, running_overall=100, kept=100, kept_overall=100, kept_bytes=10_000)
@@ -42,7 +42,7 @@ async def insert(
     store: AnyStore, task: NewTask, *, owner: str = "boot-1", caps: Caps = CAPS
 ) -> Lease | TasksFull:
     return await store.write(
-        partial(tasks.insert, task=task, owner=owner, lease_until=NOW + MILLIS, caps=caps, now=NOW)
+        partial(task_rows.insert, task=task, owner=owner, lease_until=NOW + MILLIS, caps=caps, now=NOW)
     )
 
 
@@ -54,7 +54,7 @@ async def begin(store: AnyStore, name: str = "a", **changed: Any) -> Lease:
 
 async def fetch(store: AnyStore, name: str = "a", *, answered: bool = False) -> StoredTask:
     parts = ("order", "checkpoint", "events", "ending")
-    stored = await store.read(partial(tasks.fetch, id_hash=name, parts=parts, answered=answered))
+    stored = await store.read(partial(task_rows.fetch, id_hash=name, parts=parts, answered=answered))
     assert stored is not None
     return stored
 
@@ -65,24 +65,24 @@ async def state(store: AnyStore, name: str = "a") -> str:
 
 async def finish(store: AnyStore, lease: Lease, to: str = "completed") -> bool:
     return await store.write(
-        partial(tasks.finish, lease=lease, now=NOW + 5, state=to, tool_failed=False, message=None, parts={"ending": b"end"})
+        partial(task_rows.finish, lease=lease, now=NOW + 5, state=to, tool_failed=False, message=None, parts={"ending": b"end"})
     )  # fmt: skip
 
 
 async def ask(store: AnyStore, lease: Lease, *names: str) -> int | None:
     questions = {name: f"{name}?".encode() for name in names}
     return await store.write(
-        partial(tasks.ask, lease=lease, now=NOW + 1, questions=questions, message=None, parts={})
+        partial(task_rows.ask, lease=lease, now=NOW + 1, questions=questions, message=None, parts={})
     )
 
 
 async def answer(store: AnyStore, *names: str, task: str = "a", now: int = NOW + 2) -> int:
     answers = {name: f"{name}!".encode() for name in names}
-    return await store.write(partial(tasks.answer, id_hash=task, now=now, answers=answers))
+    return await store.write(partial(task_rows.answer, id_hash=task, now=now, answers=answers))
 
 
 async def cancel(store: AnyStore, name: str = "a") -> bool:
-    return await store.write(partial(tasks.cancel, id_hash=name, now=NOW + 3, message=b"enough"))
+    return await store.write(partial(task_rows.cancel, id_hash=name, now=NOW + 3, message=b"enough"))
 
 
 async def take_over(
@@ -90,7 +90,7 @@ async def take_over(
 ) -> AbandonedTask | None:
     return await store.write(
         partial(
-            tasks.take_over,
+            task_rows.take_over,
             id_hash=name, owner=owner, now=now, millis=MILLIS, max_runs=3, message=b"restarted", ending=b"failed",
         )
     )  # fmt: skip
@@ -101,7 +101,7 @@ async def test_a_new_task_is_at_work_and_leased_to_its_maker(store: AnyStore) ->
     stored = await fetch(store)
     assert (stored.row["state"], stored.row["version"], stored.row["updated_at"]) == ("working", 1, NOW)
     assert stored.parts == {"order": b"order"}
-    assert await store.read(lambda db: leases.holds(db, lease, now=NOW))
+    assert await store.read(lambda db: task_leases.holds(db, lease, now=NOW))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ async def test_a_cap_that_is_reached_refuses_and_leaves_no_row(
     await begin(store, "first")
     made = await insert(store, new("second", caller=caller), caps=caps)
     assert (made if isinstance(made, TasksFull) else None) is found
-    stored = await store.read(partial(tasks.fetch, id_hash="second", parts=()))
+    stored = await store.read(partial(task_rows.fetch, id_hash="second", parts=()))
     assert (stored is None) is (found is not None)
 
 
@@ -177,10 +177,10 @@ async def test_what_has_ended_never_changes_again(store: AnyStore, to: str) -> N
     assert not await cancel(store)
     assert await ask(store, lease, "q") is None
     assert await answer(store, "q") == 0
-    note = partial(tasks.note, lease=lease, now=NOW + 9, message=b"x", parts={"events": b"x"})
+    note = partial(task_rows.note, lease=lease, now=NOW + 9, message=b"x", parts={"events": b"x"})
     assert await store.write(note) is None
-    assert await store.write(partial(tasks.keep, held=[lease], until=NOW + 99_000)) == {}
-    assert await store.read(partial(tasks.find_orphans, now=NOW + 10**9, limit=10)) == []
+    assert await store.write(partial(task_rows.keep, held=[lease], until=NOW + 99_000)) == {}
+    assert await store.read(partial(task_rows.find_orphans, now=NOW + 10**9, limit=10)) == []
     assert await take_over(store, now=NOW + 10**9) is None
     assert await fetch(store) == before
     assert before.row["state"] == to
@@ -206,7 +206,7 @@ async def test_cancelling_takes_the_lease_from_whoever_runs_it(store: AnyStore) 
     lease = await begin(store)
     assert await cancel(store)
     assert not await finish(store, lease)
-    assert not await store.read(lambda db: leases.holds(db, lease, now=NOW))
+    assert not await store.read(lambda db: task_leases.holds(db, lease, now=NOW))
     stored = await fetch(store)
     assert (stored.row["state"], stored.row["sealed_message"], stored.parts) == ("cancelled", b"enough", {})
 
@@ -221,11 +221,11 @@ async def test_questions_make_it_wait_until_the_last_is_answered(store: AnyStore
     assert (await state(store), set((await fetch(store)).questions)) == ("input_required", {"b"})
     assert await answer(store, "b") == 1
     assert await state(store) == "working"
-    assert await store.read(partial(tasks.answers_to, lease=lease, names=["a", "b"])) == {
+    assert await store.read(partial(task_rows.answers_to, lease=lease, names=["a", "b"])) == {
         "a": b"a!",
         "b": b"b!",
     }
-    assert await store.read(partial(tasks.answers_to, lease=lease, names=["b"])) == {"b": b"b!"}
+    assert await store.read(partial(task_rows.answers_to, lease=lease, names=["b"])) == {"b": b"b!"}
 
 
 async def test_a_question_asked_again_keeps_the_answer_that_it_has(store: AnyStore) -> None:
@@ -245,7 +245,7 @@ async def test_nobody_answers_what_is_out_of_time(store: AnyStore) -> None:
 
 async def test_every_change_that_can_be_seen_has_a_version_of_its_own(store: AnyStore) -> None:
     lease = await begin(store)
-    note = partial(tasks.note, lease=lease, now=NOW, message=b"m", parts={"events": b"e"})
+    note = partial(task_rows.note, lease=lease, now=NOW, message=b"m", parts={"events": b"e"})
     versions: list[Any] = [1, await store.write(note), await ask(store, lease, "a")]
     await answer(store, "a")
     versions.append((await fetch(store)).row["version"])
@@ -256,8 +256,8 @@ async def test_every_change_that_can_be_seen_has_a_version_of_its_own(store: Any
 
 async def test_a_note_without_a_message_keeps_the_last_one(store: AnyStore) -> None:
     lease = await begin(store)
-    await store.write(partial(tasks.note, lease=lease, now=NOW, message=b"half way", parts={}))
-    await store.write(partial(tasks.note, lease=lease, now=NOW, message=None, parts={"events": b"e"}))
+    await store.write(partial(task_rows.note, lease=lease, now=NOW, message=b"half way", parts={}))
+    await store.write(partial(task_rows.note, lease=lease, now=NOW, message=None, parts={"events": b"e"}))
     stored = await fetch(store)
     assert (stored.row["sealed_message"], stored.parts["events"]) == (b"half way", b"e")
 
@@ -268,16 +268,16 @@ async def test_a_note_without_a_message_keeps_the_last_one(store: AnyStore) -> N
 async def test_an_orphan_is_one_whose_lease_has_run_out_or_was_given_back(store: AnyStore) -> None:
     await begin(store, "living")
     released = await begin(store, "released")
-    await store.write(lambda db: leases.release(db, released))
+    await store.write(lambda db: task_leases.release(db, released))
     await finish(store, await begin(store, "ended"))
-    find = partial(tasks.find_orphans, limit=10)
+    find = partial(task_rows.find_orphans, limit=10)
     assert await store.read(partial(find, now=NOW + MILLIS - 1)) == ["released"]
     assert await store.read(partial(find, now=NOW + MILLIS)) == ["released", "living"]
 
 
 async def test_a_living_owner_is_not_robbed(store: AnyStore) -> None:
     lease = await begin(store, replays=True)
-    kept = await store.write(partial(tasks.keep, held=[lease], until=NOW + 2 * MILLIS))
+    kept = await store.write(partial(task_rows.keep, held=[lease], until=NOW + 2 * MILLIS))
     assert kept == {"a": 1}
     assert await take_over(store, now=NOW + 2 * MILLIS - 1) is None
     assert await finish(store, lease)
@@ -291,14 +291,14 @@ async def test_whoever_was_robbed_writes_nothing_any_more(store: AnyStore) -> No
     assert taken.lease.fence == lost.fence + 1
     assert not await finish(store, lost)
     assert await ask(store, lost, "a") is None
-    assert await store.read(partial(tasks.answers_to, lease=lost, names=["a"])) is None
-    assert await store.write(partial(tasks.keep, held=[lost], until=NOW + 10**9)) == {}
+    assert await store.read(partial(task_rows.answers_to, lease=lost, names=["a"])) is None
+    assert await store.write(partial(task_rows.keep, held=[lost], until=NOW + 10**9)) == {}
     assert await finish(store, taken.lease)
 
 
 async def test_a_lease_that_ran_out_unnoticed_is_still_good(store: AnyStore) -> None:
     lease = await begin(store)
-    assert await store.write(partial(tasks.keep, held=[lease], until=NOW + 5 * MILLIS)) == {"a": 1}
+    assert await store.write(partial(task_rows.keep, held=[lease], until=NOW + 5 * MILLIS)) == {"a": 1}
     assert await finish(store, lease)
 
 
@@ -329,10 +329,10 @@ async def test_only_what_has_a_checkpoint_or_only_waited_is_run_again(
     if how in ("answered", "resumed"):
         await answer(store, "a")
     if how == "resumed":
-        await store.write(partial(tasks.note, lease=lease, now=NOW, parts={}, replays=False))
+        await store.write(partial(task_rows.note, lease=lease, now=NOW, parts={}, replays=False))
     if how == "checkpoint":
         parts: Mapping[str, bytes] = {"checkpoint": b"c"}
-        await store.write(partial(tasks.note, lease=lease, now=NOW, parts=parts, replays=True, anew=True))
+        await store.write(partial(task_rows.note, lease=lease, now=NOW, parts=parts, replays=True, anew=True))
     taken = await take_over(store)
     assert taken is not None
     assert (taken.lease is not None) is again
@@ -356,7 +356,7 @@ async def test_one_that_gets_no_further_is_given_up(store: AnyStore) -> None:
             break
         runs += 1
         if runs == 2:
-            note = partial(tasks.note, lease=taken.lease, now=now, parts={}, replays=True, anew=True)
+            note = partial(task_rows.note, lease=taken.lease, now=now, parts={}, replays=True, anew=True)
             await store.write(note)
         if runs == 4:
             await ask(store, taken.lease, "a")
@@ -372,7 +372,7 @@ async def test_one_that_only_waited_or_was_given_back_is_never_given_up(store: A
         if how == "asking":
             await ask(store, lease, "a")
         else:
-            await store.write(partial(leases.release, lease=lease))
+            await store.write(partial(task_leases.release, lease=lease))
         now += MILLIS
         taken = await take_over(store, now=now)
         assert taken is not None
@@ -399,7 +399,7 @@ async def test_pages_show_one_callers_tasks_at_one_server_each_once(store: AnySt
     seen: list[str] = []
     after: tuple[int, str] | None = None
     while True:
-        job = partial(tasks.page, caller="alice", server="main", after=after, now=NOW + 1, limit=3)
+        job = partial(task_rows.page, caller="alice", server="main", after=after, now=NOW + 1, limit=3)
         rows = await store.read(job)
         if not rows:
             break
@@ -411,8 +411,8 @@ async def test_pages_show_one_callers_tasks_at_one_server_each_once(store: AnySt
 @pytest.mark.parametrize(
     ("sql", "index"),
     [
-        (f"SELECT count(*) FROM tasks WHERE {tasks.RUNNING}", "tasks_running"),
-        (f"SELECT id_hash FROM tasks WHERE {tasks.RUNNING} AND lease_until <= 1", "tasks_running"),
+        (f"SELECT count(*) FROM tasks WHERE {task_rows.RUNNING}", "tasks_running"),
+        (f"SELECT id_hash FROM tasks WHERE {task_rows.RUNNING} AND lease_until <= 1", "tasks_running"),
         ("SELECT count(*) FROM tasks WHERE caller = 'a' AND expires_at > 1", "tasks_by_caller"),
         ("SELECT count(*) FROM tasks WHERE expires_at > 1", "tasks_by_expiry"),
         (

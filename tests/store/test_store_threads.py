@@ -1,4 +1,4 @@
-"""The engine with threads: queues, waking, cancellation, closing (server/store/threads.py)."""
+"""The engine with threads: queues, waking, cancellation, closing (server/store/threaded_store.py)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from store_engines import NOW, keys, put
 
 from server.store.jobs import Change, StoreBroken, StoreClosed, StoreDb, StoreFull
 from server.store.sqlite import open_store
-from server.store.threads import StoreLimits, ThreadedStore
+from server.store.threaded_store import StoreLimits, ThreadedStore
 
 # So that only the queue and the size end a batch, however slow the machine.
 PATIENT = StoreLimits(batch_seconds=60)
@@ -327,7 +327,9 @@ def stands_still(
     mock_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> trio.testing.MockClock:
     """The store's clock, until the test sets it forward: no write is given up because its thread had to wait for a processor."""
-    monkeypatch.setattr("server.store.threads.time", SimpleNamespace(monotonic=mock_clock.current_time))
+    monkeypatch.setattr(
+        "server.store.threaded_store.time", SimpleNamespace(monotonic=mock_clock.current_time)
+    )
     return mock_clock
 
 

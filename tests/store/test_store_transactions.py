@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.store.connect import connect_writer
 from server.store.jobs import (
     Change,
     ConstraintFailed,
@@ -23,6 +22,7 @@ from server.store.jobs import (
     StoreDb,
 )
 from server.store.migrate import migrate, packaged_migrations
+from server.store.sqlite_connect import connect_writer
 from server.store.transactions import PendingJob, Transactions
 from tests.engine_under_test import writer_in_memory
 

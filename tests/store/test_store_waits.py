@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from server.store import health, postgres_wire
-from server.store.health import SLOW_SECONDS, WAITS_TOO_LONG_SECONDS, StoreHealth, StoreReport
+from server.cluster.postgres import postgres_wire
+from server.cluster.postgres.postgres_wire import CONNECT_SECONDS, Outage, Timeline, connected
+from server.store import store_health
 from server.store.jobs import CannotOpen, DiskFull, StoreBusy, StoreDamaged, StoreUnavailable
-from server.store.postgres_wire import CONNECT_SECONDS, Outage, Timeline, connected
+from server.store.store_health import SLOW_SECONDS, WAITS_TOO_LONG_SECONDS, StoreHealth, StoreReport
 
 
 class Clock:
@@ -201,4 +202,4 @@ def test_when_it_wrote_last_is_told_in_seconds(clock: Clock) -> None:
 
 
 def test_every_reason_is_counted_from_nothing() -> None:
-    assert StoreHealth().refused == dict.fromkeys(health.REASONS.values(), 0)
+    assert StoreHealth().refused == dict.fromkeys(store_health.REASONS.values(), 0)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from server.client.programs.edit import UnreadableSettings
+from server.client.programs.config_edit import UnreadableSettings
 
 # Deeper than any configuration, shallower than Python's own stack.
 MAX_DEPTH: Final = 64

@@ -13,13 +13,13 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from joserfc.jwk import ECKey
 
-from auth.clients import registry as clients
-from auth.clients.documents import CannotFetch, FetchedDocument
-from auth.clients.registry import ASSERTION_TYPE, ClientRegistration
+from auth.clients import client_registry as clients
+from auth.clients.client_identifier_urls import CannotFetch, FetchedDocument
+from auth.clients.client_registry import ASSERTION_TYPE, ClientRegistration
 from auth.identity import Identity, found
 from auth.jose import public_keys as client_keys
 from auth.jose.public_keys import BadKeys
-from auth.values.site import Site
+from auth.values.issuer_and_resources import Site
 from tests.auth.assertion_fakes import (
     KEYS,
     SECONDS,

@@ -12,9 +12,11 @@ import pytest
 import trio
 from msgspec.structs import replace
 
+from auth.authorization import device_authorization as device
+from auth.clients import client_registry as clients
 from auth.clients import pinned
-from auth.clients import registry as clients
-from auth.clients.document_store import (
+from auth.clients.client_identifier_urls import NO_DOCUMENTS, CannotFetch, Documents, FetchedDocument
+from auth.clients.stored_client_documents import (
     ANOTHERS,
     FRESH_AT_LEAST,
     NOT_AT_THIS_HOST,
@@ -25,14 +27,12 @@ from auth.clients.document_store import (
     UNREACHABLE,
     ClientDocuments,
 )
-from auth.clients.documents import NO_DOCUMENTS, CannotFetch, Documents, FetchedDocument
-from auth.device import request as device
 from auth.identity import Identity
-from auth.values.db import Db, JobStore, Row
-from auth.values.model import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN
-from auth.values.policy import RegistrationPolicy
-from server.outgoing.documents import open_documents
-from server.outgoing.single_flight import SingleFlight
+from auth.values.database import Db, JobStore, Row
+from auth.values.identity_model import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN
+from auth.values.limits_and_lifetimes import RegistrationPolicy
+from server.lib.http_client.single_flight import SingleFlight
+from server.run.client_documents import open_documents
 from tests.auth.identity_fakes import (
     DAY,
     MINUTE,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from auth.clients import pinned
-from auth.clients.document import BadDocument, read
-from auth.clients.documents import client_id_problem
-from auth.values.model import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN
+from auth.clients.client_identifier_urls import client_id_problem
+from auth.clients.client_metadata_document import BadDocument, read
+from auth.values.identity_model import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN
 
 URL = "https://app.example/oauth/client.json"
 GOOD: dict[str, Any] = {

@@ -11,13 +11,13 @@ from typing import Any
 import trio
 import trio.testing
 
-from auth.clients.documents import Documents, FetchDocument
+from auth.clients.client_identifier_urls import Documents, FetchDocument
 from auth.identity import Identity
-from auth.values.db import JobStore
-from auth.values.model import DEVICE_CODE
-from auth.values.policy import RegistrationPolicy
-from server.outgoing.documents import open_documents
-from server.outgoing.pinned import EXCHANGES
+from auth.values.database import JobStore
+from auth.values.identity_model import DEVICE_CODE
+from auth.values.limits_and_lifetimes import RegistrationPolicy
+from server.run.client_documents import open_documents
+from server.run.pinned_fetcher import EXCHANGES
 from tests.auth.identity_fakes import DAY, Clock, open_identity, post
 from tests.stranger import HOST, PUBLIC, Stranger, a_stranger, answer, says
 

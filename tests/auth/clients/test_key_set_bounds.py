@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 
-from auth.clients.documents import CannotFetch, FetchedDocument
-from auth.values.site import Site
+from auth.clients.client_identifier_urls import CannotFetch, FetchedDocument
+from auth.values.issuer_and_resources import Site
 from tests.auth.assertion_fakes import KEYS, Signer, public
 from tests.auth.code_fakes import body_of
 from tests.auth.identity_fakes import FAR, open_identity, rows

@@ -1,4 +1,4 @@
-"""The operator's side of clients: adding, listing, disabling (auth/clients/registry.py), and small values beside it."""
+"""The operator's side of clients: adding, listing, disabling (auth/clients/client_registry.py), and small values beside it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from auth import audit
-from auth.clients import registry as clients
-from auth.clients.registry import ClientRegistration
-from auth.throttle import Throttle
+from auth.audit import audit_trail
+from auth.clients import client_registry as clients
+from auth.clients.client_registry import ClientRegistration
+from auth.throttling.request_throttle import Throttle
 from auth.values import scopes
 from auth.values.entropy import Entropy
-from auth.values.model import Secret
+from auth.values.identity_model import Secret
 from auth.values.requester import clean
 from auth.values.scopes import Vocabulary
 from tests.auth.identity_fakes import MINUTE, START, World
@@ -109,7 +109,7 @@ def test_use_is_noted_once_an_hour(world: World) -> None:
     ],
 )
 def test_the_audit_trail_names_an_actor_with_its_kind(by: str, actor: str) -> None:
-    assert audit.actor(by) == actor
+    assert audit_trail.actor(by) == actor
 
 
 def test_the_same_seed_gives_the_same_draws_and_letters_are_even() -> None:

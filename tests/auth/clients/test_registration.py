@@ -11,15 +11,15 @@ import pytest
 from joserfc.jwk import ECKey, OctKey
 from msgspec.structs import replace
 
-from auth.clients import registry as clients
-from auth.clients.documents import FetchedDocument
-from auth.clients.registry import secret_hash
-from auth.device.request import pending
+from auth.authorization.device_authorization import pending
+from auth.clients import client_registry as clients
+from auth.clients.client_identifier_urls import FetchedDocument
+from auth.clients.client_registry import secret_hash
 from auth.identity import Identity
-from auth.values.model import DEVICE_CODE
-from auth.values.policy import RegistrationPolicy
-from auth.values.site import Site
-from auth.values.wire import WireReply
+from auth.values.http_messages import WireReply
+from auth.values.identity_model import DEVICE_CODE
+from auth.values.issuer_and_resources import Site
+from auth.values.limits_and_lifetimes import RegistrationPolicy
 from tests.auth.identity_fakes import MINUTE, ORIGIN, POLICY, START, Clock, get, header, open_identity, post
 from tests.auth.registration_fakes import SCOPE, SEEN, ask, enrolled, sent
 

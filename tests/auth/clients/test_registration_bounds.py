@@ -8,8 +8,8 @@ from functools import partial
 from msgspec.structs import replace
 
 from auth.identity import Identity
-from auth.values.policy import Policy, RegistrationPolicy
-from auth.values.site import Site
+from auth.values.issuer_and_resources import Site
+from auth.values.limits_and_lifetimes import Policy, RegistrationPolicy
 from tests.auth.identity_fakes import FAR, MINUTE, Clock, open_identity, post, rows
 from tests.auth.registration_fakes import SEEN, ask, sent
 from tests.sealing import by_hand

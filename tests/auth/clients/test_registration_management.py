@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from auth.clients import registry as clients
-from auth.device import request as device
+from auth.authorization import device_authorization as device
+from auth.clients import client_registry as clients
 from auth.identity import Identity
-from auth.tokens.challenge import BearerRefusal
-from auth.tokens.presentation import present
-from auth.values.db import Db
-from auth.values.model import DEVICE_CODE, Principal
-from auth.values.wire import WireReply
+from auth.tokens.presented_credentials import present
+from auth.tokens.www_authenticate import BearerRefusal
+from auth.values.database import Db
+from auth.values.http_messages import WireReply
+from auth.values.identity_model import DEVICE_CODE, Principal
 from tests.auth.identity_fakes import MINUTE, ORIGIN, START, Clock, get, header, open_identity, post, subkey
 from tests.auth.registration_fakes import SEEN, ask, enrolled, sent
 

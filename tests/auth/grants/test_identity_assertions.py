@@ -13,24 +13,25 @@ import trio
 from authlib.oauth2.drafts.id_jag import IDJAGGrant
 from joserfc.jwk import ECKey
 
-from auth import metadata, self_test
-from auth.clients import document as client_metadata
-from auth.clients import registry as clients
-from auth.clients.registry import CLI_CLIENT_ID, ClientRegistration
-from auth.grants import admin as grants
-from auth.grants.assertion import AssertionGrant, decide
-from auth.grants.exchange import TokenRefusal
+from auth import self_test
+from auth.clients import client_metadata_document as client_metadata
+from auth.clients import client_registry as clients
+from auth.clients.client_registry import CLI_CLIENT_ID, ClientRegistration
+from auth.endpoints import server_metadata
+from auth.grant_types.jwt_bearer_grant import AssertionGrant, decide
+from auth.grants import login_records as grants
+from auth.grants.identity_assertions import PROFILE, read
+from auth.grants.token_request import TokenRefusal
 from auth.identity import found
-from auth.tokens.challenge import BearerRefusal
-from auth.upstream import sign_in as upstream
-from auth.upstream.assertion import PROFILE, read
-from auth.upstream.sign_in import ListedAccount, NotLetIn, ProviderPerson
-from auth.values import paths
-from auth.values.db import Db
-from auth.values.model import AUTHORIZATION_CODE, JWT_BEARER, Principal, PrincipalKind
+from auth.providers import provider_sign_in as upstream
+from auth.providers.provider_sign_in import ListedAccount, NotLetIn, ProviderPerson
+from auth.tokens.www_authenticate import BearerRefusal
+from auth.values import endpoint_paths
+from auth.values.database import Db
+from auth.values.http_messages import WireRequest
+from auth.values.identity_model import AUTHORIZATION_CODE, JWT_BEARER, Principal, PrincipalKind
+from auth.values.issuer_and_resources import Site
 from auth.values.scopes import Vocabulary
-from auth.values.site import Site
-from auth.values.wire import WireRequest
 from tests.auth.assertion_fakes import KEYS, Signer, public
 from tests.auth.enterprise_fakes import (
     ALLOW,
@@ -809,7 +810,7 @@ async def test_without_a_provider_for_it_nothing_of_it_exists() -> None:
     async with company(provider(assertions=False), policy=POLICY) as firm:
         assert told(await firm.ask())[:2] == (400, "unsupported_grant_type")
         assert firm.idp.asked == []
-        document = metadata.authorization_server(SITE, POLICY, ORIGIN)
+        document = server_metadata.authorization_server(SITE, POLICY, ORIGIN)
         assert JWT_BEARER not in document["grant_types_supported"]
         assert "authorization_grant_profiles_supported" not in document
         assert self_test.examine(firm.identity.parts) == ()
@@ -817,7 +818,7 @@ async def test_without_a_provider_for_it_nothing_of_it_exists() -> None:
 
 async def test_with_one_the_metadata_says_so_and_the_self_test_agrees() -> None:
     async with company() as firm:
-        reply = await sent(firm.identity, get(paths.AUTHORIZATION_SERVER))
+        reply = await sent(firm.identity, get(endpoint_paths.AUTHORIZATION_SERVER))
         document = json.loads(reply.body)
         assert document["authorization_grant_profiles_supported"] == [PROFILE]
         assert document["grant_types_supported"][-1] == JWT_BEARER
@@ -825,7 +826,7 @@ async def test_with_one_the_metadata_says_so_and_the_self_test_agrees() -> None:
     async with open_identity() as identity:  # metadata that promises more than there is
         (told_too_much,) = self_test.examine(
             identity.parts,
-            lambda site, policy, path, origin: metadata.document(site, trusting(), path, origin),
+            lambda site, policy, path, origin: server_metadata.document(site, trusting(), path, origin),
         )
         assert "grant types" in told_too_much
 

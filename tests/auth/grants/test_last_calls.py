@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from auth.grants import admin as grants
 from auth.grants import last_calls
+from auth.grants import login_records as grants
 from tests.auth.browser_fakes import House
 from tests.auth.people_fakes import let_in
 

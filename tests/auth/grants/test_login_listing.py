@@ -1,4 +1,4 @@
-"""Everybody's logins in pages (auth/grants/listing.py): as few as ever, and very many; and that no page of them looks through the table."""
+"""Everybody's logins in pages (auth/administration/login_listing.py): as few as ever, and very many; and that no page of them looks through the table."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
-from auth.grants import listing
-from auth.grants.listing import LoginPage
-from auth.values.db import Db
+from auth.administration import login_listing
+from auth.administration.login_listing import LoginPage
+from auth.values.database import Db
 from tests.auth.identity_fakes import DAY, START, Clock, logged_in, open_identity
 from tests.sealing import by_hand
 
@@ -33,7 +33,7 @@ def filled(db: Db, *, count: int) -> None:
 def walked(db: Db, *, like: str = "", limit: int = EACH) -> list[LoginPage]:
     pages, at = list[LoginPage](), None
     while True:
-        found = listing.page(db, START, limit=limit, before=at, like=like)
+        found = login_listing.page(db, START, limit=limit, before=at, like=like)
         pages.append(found)
         assert len(pages) <= 200
         at = found.go_on
@@ -47,8 +47,8 @@ def ids(pages: Sequence[LoginPage]) -> list[str]:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "ORDERED", 40)
-    monkeypatch.setattr(listing, "STRETCH", 12)
+    monkeypatch.setattr(login_listing, "ORDERED", 40)
+    monkeypatch.setattr(login_listing, "STRETCH", 12)
 
 
 async def test_few_are_listed_once_each_and_those_used_last_come_first(small: None) -> None:
@@ -92,9 +92,9 @@ async def test_as_many_as_are_counted_and_that_there_are_more(small: None) -> No
         await logged_in(identity)
         await identity.parts.store.write(partial(filled, count=MANY))
         living = MANY - MANY // 10 + 1
-        count = partial(listing.count, now=START)
+        count = partial(login_listing.count, now=START)
         assert await identity.parts.store.read(partial(count, at_most=10)) == (10, True)
         assert await identity.parts.store.read(partial(count, at_most=living)) == (living, False)
         assert await identity.parts.store.read(
-            partial(listing.count, now=START + 400 * DAY, at_most=living)
+            partial(login_listing.count, now=START + 400 * DAY, at_most=living)
         ) == (0, False)

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from auth.grants import chain
-from auth.grants.admin import revoke, sessions
-from auth.grants.chain import ChainLink
-from auth.grants.exchange import Issue
-from auth.grants.refresh import Contended
-from auth.keys.refresh import RefreshKey, RefreshRing
-from auth.values.site import Site
+from auth.grant_types.refresh_token_grant import Contended
+from auth.grants import refresh_tokens
+from auth.grants.login_records import revoke, sessions
+from auth.grants.refresh_tokens import ChainLink
+from auth.grants.token_request import Issue
+from auth.keys.refresh_token_keys import RefreshKey, RefreshRing
+from auth.values.issuer_and_resources import Site
 from tests.auth.identity_fakes import (
     DAY,
     ORIGIN,
@@ -35,7 +35,7 @@ def test_a_token_names_its_grant_its_place_and_proves_both(world: World) -> None
     version, grant_id, counter, mac = text.split(".")
     assert (version, grant_id, counter) == ("rt1", world.db.one("grants")["id"], "1")
     assert len(mac) == 43
-    assert chain.parse(REFRESH, text, START) == ChainLink(grant_id=grant_id, counter=1)
+    assert refresh_tokens.parse(REFRESH, text, START) == ChainLink(grant_id=grant_id, counter=1)
 
 
 @settings(deadline=None)
@@ -44,16 +44,16 @@ def test_a_token_names_its_grant_its_place_and_proves_both(world: World) -> None
     | st.from_regex(r"rt[0-9]{1,20}\.grt_[a-z2-7]{20}\.[0-9]{1,20}\.[A-Za-z0-9_-]{43}")
 )
 def test_nothing_but_our_own_tokens_is_read(text: str) -> None:
-    assert chain.parse(REFRESH, text, START) is None
+    assert refresh_tokens.parse(REFRESH, text, START) is None
 
 
 def test_no_part_of_a_token_can_be_changed(world: World) -> None:
     text = refresh_token(world.login())
     for place in range(len(text)):
         other = "x" if text[place] != "x" else "y"
-        assert chain.parse(REFRESH, text[:place] + other + text[place + 1 :], START) is None
-    assert chain.parse(RefreshRing([RefreshKey(version=1, secret=b"k" * 32)]), text, START) is None
-    assert chain.parse(REFRESH, text + "\n", START) is None
+        assert refresh_tokens.parse(REFRESH, text[:place] + other + text[place + 1 :], START) is None
+    assert refresh_tokens.parse(RefreshRing([RefreshKey(version=1, secret=b"k" * 32)]), text, START) is None
+    assert refresh_tokens.parse(REFRESH, text + "\n", START) is None
 
 
 def test_a_refresh_gives_the_successor_and_moves_the_idle_end(world: World) -> None:

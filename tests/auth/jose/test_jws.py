@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from auth.clients import assertion as client_assertion
+from auth.client_authentication import client_assertions as client_assertion
+from auth.client_authentication import dpop_proofs
+from auth.grants import identity_assertions as identity_assertion
 from auth.jose import jws
 from auth.jose.base64url import pack
 from auth.jose.es256 import sign
 from auth.jose.jws import BadJws, number_in, text_in
-from auth.tokens import dpop, verify
-from auth.tokens.verify import BadToken
-from auth.upstream import assertion as identity_assertion
-from auth.upstream import sign_in as upstream
-from auth.upstream.sign_in import Provider, ProviderNotBelieved
+from auth.providers import provider_sign_in as upstream
+from auth.providers.provider_sign_in import Provider, ProviderNotBelieved
+from auth.tokens import access_token_verifier
+from auth.tokens.access_token_verifier import BadToken
 from tests.auth import token_fakes
 from tests.auth.assertion_fakes import SECONDS, Signer
 from tests.auth.dpop_fakes import TOKEN, Prover
@@ -108,7 +109,7 @@ def test_members_are_texts_and_whole_numbers() -> None:
 def access_token(said: Callable[[dict[str, Any]], bytes]) -> None:
     body = f"{b64(json.dumps(token_fakes.HEAD).encode())}.{b64(said(token_fakes.CLAIMS))}"
     try:
-        verify.read(sign(body.encode(), token_fakes.KEY.key).decode(), ORIGIN, RING, NOW)
+        access_token_verifier.read(sign(body.encode(), token_fakes.KEY.key).decode(), ORIGIN, RING, NOW)
     except BadToken as problem:
         raise BadJws(str(problem)) from None
 
@@ -129,7 +130,7 @@ def client_named(said: Callable[[dict[str, Any]], bytes]) -> None:
 def proof(said: Callable[[dict[str, Any]], bytes]) -> None:
     prover = Prover()
     text = Signer("", key=prover.key).sign(said(prover.claims()), prover.head())
-    dpop.read(text, method="POST", urls=(TOKEN,), now=START)
+    dpop_proofs.read(text, method="POST", urls=(TOKEN,), now=START)
 
 
 def identity_claims(said: Callable[[dict[str, Any]], bytes]) -> None:

@@ -1,4 +1,4 @@
-"""When signing keys come and go (auth/keys/rotation.py): one signs, at most three are published, and no token outlives its key."""
+"""When signing keys come and go (auth/keys/key_rotation.py): one signs, at most three are published, and no token outlives its key."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from auth.clients.registry import CLI_CLIENT_ID
+from auth.clients.client_registry import CLI_CLIENT_ID
 from auth.identity import Identity, found
-from auth.keys import ring as keys
-from auth.keys import rotation
-from auth.keys.ring import Keys, SigningKeys
-from auth.keys.rotation import ForgetKey, KeyPublished, PublishKey, RetireKey, TooManyKeys, decide
-from auth.tokens.challenge import BearerRefusal
-from auth.tokens.presentation import present
-from auth.values.model import REFRESH_TOKEN, Principal
-from auth.values.policy import KeyPolicy, TokenPolicy
+from auth.keys import key_rotation
+from auth.keys import signing_keys as keys
+from auth.keys.key_rotation import ForgetKey, KeyPublished, PublishKey, RetireKey, TooManyKeys, decide
+from auth.keys.signing_keys import Keys, SigningKeys
+from auth.tokens.presented_credentials import present
+from auth.tokens.www_authenticate import BearerRefusal
+from auth.values.identity_model import REFRESH_TOKEN, Principal
+from auth.values.limits_and_lifetimes import KeyPolicy, TokenPolicy
 from tests.auth.identity_fakes import (
     DAY,
     MINUTE,
@@ -81,14 +81,14 @@ OVER = NINETY + TOKENS.access_ms + KEYS.margin_ms
     ],
 )  # fmt: skip
 def test_what_is_due_follows_from_the_keys_and_the_time(
-    found: list[dict[str, Any]], now: int, step: rotation.Step | None
+    found: list[dict[str, Any]], now: int, step: key_rotation.Step | None
 ) -> None:
     assert decide(found, KEYS, TOKENS, now) == step
 
 
-def advance(world: World, spare: rotation.SpareKeys | None = None) -> tuple[rotation.Step, ...]:
-    spare = spare or rotation.prepare(subkey, world.draw, TOKENS, world.now)
-    return world.db.run(partial(rotation.advance, spare=spare, policy=KEYS, tokens=TOKENS, now=world.now))
+def advance(world: World, spare: key_rotation.SpareKeys | None = None) -> tuple[key_rotation.Step, ...]:
+    spare = spare or key_rotation.prepare(subkey, world.draw, TOKENS, world.now)
+    return world.db.run(partial(key_rotation.advance, spare=spare, policy=KEYS, tokens=TOKENS, now=world.now))
 
 
 def ring(world: World) -> SigningKeys:
@@ -138,18 +138,18 @@ def test_whatever_happens_one_key_signs_three_are_published_at_most_and_no_token
     tokens: list[tuple[str, int]] = []  # kid, and until when
     for minutes, move in moves:
         world.now += minutes * MINUTE
-        spare = rotation.prepare(subkey, world.draw, TOKENS, world.now)
+        spare = key_rotation.prepare(subkey, world.draw, TOKENS, world.now)
         if move == "chore":
             advance(world, spare)
         elif move == "by hand":
             world.db.run(
-                partial(rotation.publish_next, spare=spare, policy=KEYS, by="local:0", now=world.now)
+                partial(key_rotation.publish_next, spare=spare, policy=KEYS, by="local:0", now=world.now)
             )
         else:
-            world.db.run(partial(rotation.replace_all, spare=spare, by="local:0", now=world.now))
+            world.db.run(partial(key_rotation.replace_all, spare=spare, by="local:0", now=world.now))
             tokens.clear()
         now_ring, kids = ring(world), published(world)
-        assert 1 <= len(kids) <= rotation.PUBLISHED
+        assert 1 <= len(kids) <= key_rotation.PUBLISHED
         assert now_ring.signing(world.now).kid in kids
         tokens = [(kid, until) for kid, until in tokens if until > world.now]
         assert all(kid in kids for kid, _ in tokens)
@@ -161,7 +161,7 @@ def test_two_processes_that_rotate_at_once_make_one_key() -> None:
     world = World()
     world.now = EVE
     spares = [
-        rotation.prepare(subkey, world.draw, TOKENS, world.now) for _ in range(2)
+        key_rotation.prepare(subkey, world.draw, TOKENS, world.now) for _ in range(2)
     ]  # both have seen that it is time
     assert advance(world, spares[0]) == (PublishKey(signs_from=NINETY),)
     assert advance(world, spares[1]) == ()
@@ -174,9 +174,9 @@ def test_by_hand_the_next_key_is_published_once_and_signs_after_the_usual_notice
     first = ring(world).signing(world.now).kid
 
     def by_hand() -> KeyPublished | TooManyKeys:
-        spare = rotation.prepare(subkey, world.draw, TOKENS, world.now)
+        spare = key_rotation.prepare(subkey, world.draw, TOKENS, world.now)
         return world.db.run(
-            partial(rotation.publish_next, spare=spare, policy=KEYS, by="local:0", now=world.now)
+            partial(key_rotation.publish_next, spare=spare, policy=KEYS, by="local:0", now=world.now)
         )
 
     made = by_hand()
@@ -198,13 +198,15 @@ def test_a_fourth_key_is_not_published_and_it_is_said_when_there_is_room() -> No
     world = World()
     short = replace(KEYS, published_before_ms=MINUTE)
     for _ in range(2):
-        spare = rotation.prepare(subkey, world.draw, TOKENS, world.now)
-        world.db.run(partial(rotation.publish_next, spare=spare, policy=short, by="local:0", now=world.now))
+        spare = key_rotation.prepare(subkey, world.draw, TOKENS, world.now)
+        world.db.run(
+            partial(key_rotation.publish_next, spare=spare, policy=short, by="local:0", now=world.now)
+        )
         world.now += MINUTE
         advance(world)
-    spare = rotation.prepare(subkey, world.draw, TOKENS, world.now)
+    spare = key_rotation.prepare(subkey, world.draw, TOKENS, world.now)
     refused = world.db.run(
-        partial(rotation.publish_next, spare=spare, policy=short, by="local:0", now=world.now)
+        partial(key_rotation.publish_next, spare=spare, policy=short, by="local:0", now=world.now)
     )
     assert refused == TooManyKeys(until=START + MINUTE + TOKENS.access_ms + KEYS.margin_ms)
     assert len(published(world)) == 3
@@ -214,8 +216,8 @@ def test_a_fourth_key_is_not_published_and_it_is_said_when_there_is_room() -> No
 # ---------------------------------------------------------------- the whole of identity
 
 
-async def rotate(identity: Identity) -> tuple[rotation.Step, ...]:
-    return await rotation.keep(
+async def rotate(identity: Identity) -> tuple[key_rotation.Step, ...]:
+    return await key_rotation.keep(
         identity.parts.store,
         subkey=identity.parts.subkey,
         entropy=identity.parts.entropy,
@@ -244,10 +246,10 @@ async def test_an_emergency_ends_every_token_at_once_and_logins_go_on_by_refresh
         assert await is_let_in(identity, login["access_token"])
         assert identity.check_nowait(present(f"Bearer {login['access_token']}", **WHERE)) is not None
         (old,) = [each["kid"] for each in await identity.parts.store.read(keys.rows)]
-        spare = rotation.prepare(
+        spare = key_rotation.prepare(
             identity.parts.subkey, identity.parts.entropy, TOKENS, identity.parts.clock()
         )
-        job = partial(rotation.replace_all, spare=spare, by="local:0", now=identity.parts.clock())
+        job = partial(key_rotation.replace_all, spare=spare, by="local:0", now=identity.parts.clock())
         assert await identity.parts.store.write(job) == (old,)
         answer = identity.check_nowait(present(f"Bearer {login['access_token']}", **WHERE))
         assert answer is None or isinstance(answer, BearerRefusal)
@@ -264,14 +266,16 @@ async def test_an_emergency_ends_every_token_at_once_and_logins_go_on_by_refresh
 async def test_a_refresh_that_an_emergency_overtakes_is_signed_by_the_new_key() -> None:
     async with open_identity() as identity:
         login = await logged_in(identity)
-        spare = rotation.prepare(
+        spare = key_rotation.prepare(
             identity.parts.subkey, identity.parts.entropy, TOKENS, identity.parts.clock()
         )
         write = identity.parts.store.write
 
         async def overtaken(job: Any) -> Any:
             outcome = await write(job)
-            await write(partial(rotation.replace_all, spare=spare, by="local:0", now=identity.parts.clock()))
+            await write(
+                partial(key_rotation.replace_all, spare=spare, by="local:0", now=identity.parts.clock())
+            )
             return outcome
 
         identity.parts.store.write = overtaken  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""The keys of refresh tokens (auth/keys/refresh.py): replaced while logins go on, accepted as long as needed, dropped at once."""
+"""The keys of refresh tokens (auth/keys/refresh_token_keys.py): replaced while logins go on, accepted as long as needed, dropped at once."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from auth import self_test
-from auth.clients.registry import CLI_CLIENT_ID
-from auth.grants import chain
-from auth.grants.chain import ChainLink
-from auth.grants.exchange import Issue
+from auth.clients.client_registry import CLI_CLIENT_ID
+from auth.grants import refresh_tokens
+from auth.grants.refresh_tokens import ChainLink
+from auth.grants.token_request import Issue
 from auth.identity import Identity, found
-from auth.keys import refresh as refresh_keys
-from auth.keys import ring as keys
-from auth.keys import rotation
-from auth.keys.refresh import RefreshKey, RefreshRing
-from auth.keys.rotation import ForgetKey, PublishKey
-from auth.keys.sealing import CannotUnseal
-from auth.tokens.presentation import present
-from auth.values.model import REFRESH_TOKEN, Principal
-from auth.values.policy import TokenPolicy
-from server.store.inline import InlineStore, open_inline_store
+from auth.keys import key_rotation
+from auth.keys import refresh_token_keys as refresh_keys
+from auth.keys import signing_keys as keys
+from auth.keys.key_rotation import ForgetKey, PublishKey
+from auth.keys.refresh_token_keys import RefreshKey, RefreshRing
+from auth.keys.sealed_secrets import CannotUnseal
+from auth.tokens.presented_credentials import present
+from auth.values.identity_model import REFRESH_TOKEN, Principal
+from auth.values.limits_and_lifetimes import TokenPolicy
+from server.store.inline_store import InlineStore, open_inline_store
 from tests.auth.identity_fakes import (
     DAY,
     MINUTE,
@@ -54,21 +54,21 @@ LINK = ChainLink(grant_id="grt_" + "a" * 20, counter=7)
 
 def rotate(world: World) -> None:
     """As when it is time, or by hand."""
-    spare = rotation.prepare(subkey, world.draw, TOKENS, world.now)
-    job = partial(rotation.publish_next, spare=spare, policy=KEYS, by="local:0", now=world.now)
-    assert isinstance(world.db.run(job), rotation.KeyPublished)
+    spare = key_rotation.prepare(subkey, world.draw, TOKENS, world.now)
+    job = partial(key_rotation.publish_next, spare=spare, policy=KEYS, by="local:0", now=world.now)
+    assert isinstance(world.db.run(job), key_rotation.KeyPublished)
 
 
 def emergency(world: World, *, logins: bool) -> tuple[str, ...]:
-    spare = rotation.prepare(subkey, world.draw, TOKENS, world.now)
+    spare = key_rotation.prepare(subkey, world.draw, TOKENS, world.now)
     return world.db.run(
-        partial(rotation.replace_all, spare=spare, by="local:0", now=world.now, logins=logins)
+        partial(key_rotation.replace_all, spare=spare, by="local:0", now=world.now, logins=logins)
     )
 
 
-def advance(world: World) -> tuple[rotation.Step, ...]:
-    spare = rotation.prepare(subkey, world.draw, TOKENS, world.now)
-    return world.db.run(partial(rotation.advance, spare=spare, policy=KEYS, tokens=TOKENS, now=world.now))
+def advance(world: World) -> tuple[key_rotation.Step, ...]:
+    spare = key_rotation.prepare(subkey, world.draw, TOKENS, world.now)
+    return world.db.run(partial(key_rotation.advance, spare=spare, policy=KEYS, tokens=TOKENS, now=world.now))
 
 
 def newest(world: World) -> RefreshKey:
@@ -122,10 +122,10 @@ def test_the_old_key_is_accepted_as_long_as_a_login_can_last_and_then_destroyed(
     rotate(world)
     replaced_at = world.now
     world.now = replaced_at + ACCEPTED - 1
-    assert chain.parse(world.refresh_keys(), text, world.now) is not None
+    assert refresh_tokens.parse(world.refresh_keys(), text, world.now) is not None
     world.now += 1
     # From the very moment on, though nobody has looked after the keys yet.
-    assert chain.parse(world.refresh_keys(), text, world.now) is None
+    assert refresh_tokens.parse(world.refresh_keys(), text, world.now) is None
     assert error_of(world.refresh(text)) == "invalid_grant"
     assert world.db.audited("refresh.refused") == [("refused", "not one of ours")]
     assert ForgetKey(kid="rt1") in advance(world)
@@ -134,7 +134,7 @@ def test_the_old_key_is_accepted_as_long_as_a_login_can_last_and_then_destroyed(
     assert (first["version"], first["sealed_secret"], first["accepted_until"]) == (1, "", world.now)
     # With the clock back where it was still good, what is destroyed stays so.
     world.now = replaced_at
-    assert chain.parse(world.refresh_keys(), text, world.now) is None
+    assert refresh_tokens.parse(world.refresh_keys(), text, world.now) is None
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_how_long_follows_from_how_long_a_login_lasts(tokens: TokenPolicy, days:
 def test_the_key_that_writes_never_ends_by_the_clock(world: World) -> None:
     text = written(world, world.login())
     world.now += 4_000 * DAY
-    assert chain.parse(world.refresh_keys(), text, world.now) is not None
+    assert refresh_tokens.parse(world.refresh_keys(), text, world.now) is not None
     assert error_of(world.refresh(text)) == "invalid_grant"
     assert world.db.audited("refresh.refused") == [("refused", "login is over")]
 
@@ -261,8 +261,8 @@ def test_no_version_has_a_second_spelling_whoever_has_the_key() -> None:
     secret = REFRESH.newest().secret
     for name in ("rt0", "rt01", "rt1 ", "rt+1", "RT1", "rt\u0661"):
         version: Any = name.removeprefix("rt")
-        text = chain.write(RefreshKey(version=version, secret=secret), LINK)
-        assert chain.parse(REFRESH, text, 0) is None, name
+        text = refresh_tokens.write(RefreshKey(version=version, secret=secret), LINK)
+        assert refresh_tokens.parse(REFRESH, text, 0) is None, name
 
 
 def test_a_token_says_which_key_proves_it_and_no_other_does(world: World) -> None:
@@ -283,16 +283,16 @@ def test_a_token_says_which_key_proves_it_and_no_other_does(world: World) -> Non
         refresh_token(issue, key=RefreshKey(version=1, secret=two.secret)),
     ]
     for text in mixed:
-        assert chain.parse(ring, text, world.now) is None
+        assert refresh_tokens.parse(ring, text, world.now) is None
         assert error_of(world.refresh(text)) == "invalid_grant"
     assert world.db.one("grants")["revoked_at"] is None
-    assert chain.parse(ring, of_one, world.now) == chain.parse(ring, of_two, world.now)
+    assert refresh_tokens.parse(ring, of_one, world.now) == refresh_tokens.parse(ring, of_two, world.now)
 
 
 def test_an_empty_ring_writes_nothing_and_reads_nothing() -> None:
     with pytest.raises(LookupError):
         RefreshRing(()).newest()
-    assert chain.parse(RefreshRing(()), chain.write(REFRESH.newest(), LINK), 0) is None
+    assert refresh_tokens.parse(RefreshRing(()), refresh_tokens.write(REFRESH.newest(), LINK), 0) is None
 
 
 # ---------------------------------------------------------------- an emergency
@@ -317,7 +317,7 @@ def test_what_was_dropped_is_accepted_nowhere_also_with_the_clock_set_back(world
     text = written(world, world.login())
     emergency(world, logins=True)
     world.now -= 10 * DAY
-    assert chain.parse(world.refresh_keys(), text, world.now) is None
+    assert refresh_tokens.parse(world.refresh_keys(), text, world.now) is None
 
 
 # ---------------------------------------------------------------- in the store
@@ -376,8 +376,10 @@ async def answered(identity: Identity, text: str) -> tuple[int, dict[str, Any]]:
 
 
 async def replace_keys(identity: Identity) -> None:
-    spare = rotation.prepare(identity.parts.subkey, identity.parts.entropy, TOKENS, identity.parts.clock())
-    job = partial(rotation.replace_all, spare=spare, by="local:0", now=identity.parts.clock())
+    spare = key_rotation.prepare(
+        identity.parts.subkey, identity.parts.entropy, TOKENS, identity.parts.clock()
+    )
+    job = partial(key_rotation.replace_all, spare=spare, by="local:0", now=identity.parts.clock())
     await identity.parts.store.write(job)
 
 
@@ -490,7 +492,7 @@ async def test_logins_of_an_older_version_go_on_under_a_key_of_their_own() -> No
         _, grant_id, counter, _ = text.split(".")
         await store.write(lambda db: db.execute("DELETE FROM refresh_keys"))
         derived = RefreshKey(version=1, secret=subkey("refresh-token-1"))
-        older = chain.write(derived, ChainLink(grant_id=grant_id, counter=int(counter)))
+        older = refresh_tokens.write(derived, ChainLink(grant_id=grant_id, counter=int(counter)))
         new = await started(store, clock, 5_000)
         assert repr(new.parts.keys.refresh) == "RefreshRing(rt1, rt2)"
         assert new.parts.keys.refresh.newest().secret != derived.secret

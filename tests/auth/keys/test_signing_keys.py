@@ -12,12 +12,12 @@ import trio.testing
 
 from auth.identity import found
 from auth.jose import es256 as signatures
-from auth.keys import ring as keys
-from auth.keys.ring import Keys, SealedKey, SigningKey, SigningKeys
-from auth.keys.sealing import CannotUnseal
-from auth.people.users import owner_id
-from auth.tokens.presentation import present
-from server.store.inline import open_inline_store
+from auth.keys import signing_keys as keys
+from auth.keys.sealed_secrets import CannotUnseal
+from auth.keys.signing_keys import Keys, SealedKey, SigningKey, SigningKeys
+from auth.people.user_accounts import owner_id
+from auth.tokens.presented_credentials import present
+from server.store.inline_store import open_inline_store
 from tests.auth.identity_fakes import (
     DAY,
     POLICY,

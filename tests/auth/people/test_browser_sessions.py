@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from auth.people import sessions
+from auth.people import browser_sessions
 from tests.auth.browser_fakes import (
     LOOPBACK,
     PASSPHRASE,
@@ -44,7 +44,7 @@ async def test_on_http_loopback_the_cookie_is_plain_and_there_is_no_hsts() -> No
     page = await browser.sign_in()
     assert set(browser.jar) == {"ostiary"}
     assert header(page, "strict-transport-security") is None
-    assert "Secure" not in sessions.set_cookie("x", secure=False, keep=True)[1]
+    assert "Secure" not in browser_sessions.set_cookie("x", secure=False, keep=True)[1]
 
 
 async def test_the_cookie_is_256_bits_and_only_its_hash_is_stored() -> None:
@@ -187,12 +187,12 @@ VALUE = "a" * 43
     ],
 )
 def test_a_cookie_is_read_only_if_there_is_one_of_our_shape(sent: str, read: str | None) -> None:
-    assert sessions.read_cookie({"cookie": sent}, secure=False) == read
+    assert browser_sessions.read_cookie({"cookie": sent}, secure=False) == read
 
 
 def test_a_plain_cookie_is_worth_nothing_on_https() -> None:
-    assert sessions.read_cookie({"cookie": f"ostiary={VALUE}"}, secure=True) is None
-    assert sessions.read_cookie({"cookie": f"__Host-ostiary={VALUE}"}, secure=True) == VALUE
+    assert browser_sessions.read_cookie({"cookie": f"ostiary={VALUE}"}, secure=True) is None
+    assert browser_sessions.read_cookie({"cookie": f"__Host-ostiary={VALUE}"}, secure=True) == VALUE
 
 
 # ---------------------------------------------------------------- forged forms

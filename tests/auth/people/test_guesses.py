@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from auth.people.users import PER_ACCOUNT
+from auth.people.user_accounts import PER_ACCOUNT
 from tests.auth.browser_fakes import Browser, House
 from tests.auth.people_fakes import STRANGER, guess_until_closed
 

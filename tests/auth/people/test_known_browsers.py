@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from auth.device.confirm import PROVEN_RECENTLY
+from auth.pages.device_confirmation import PROVEN_RECENTLY
 from auth.people import known_browsers
-from auth.people.users import PER_ACCOUNT
+from auth.people.user_accounts import PER_ACCOUNT
 from tests.auth.browser_fakes import ELSEWHERE, PASSPHRASE, Browser, House
 from tests.auth.people_fakes import guess_until_closed
 

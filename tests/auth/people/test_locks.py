@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from auth.people import guests as people
-from auth.people import users
+from auth.administration import guest_accounts as people
+from auth.people import user_accounts
 from tests.auth.browser_fakes import Browser, House
 from tests.auth.people_fakes import let_in
 
@@ -31,7 +31,7 @@ async def test_what_was_agreed_to_but_not_redeemed_does_not_outlive_a_lock() -> 
     add_row(house, "authorization_codes", subject="usr_bob", client_id="mcp-remote", state="live")
     for verb in ("lock", "unlock"):
         outcome = house.store.now(partial(people.switch, verb=verb, name="bob", by="local:0", now=house.time))
-        assert isinstance(outcome, users.User)
+        assert isinstance(outcome, user_accounts.User)
     assert house.device_row()["state"] == "denied"
     assert not house.rows("consents")
     assert not house.rows("authorization_codes")

@@ -1,4 +1,4 @@
-"""People as jobs: inviting, ceilings, states, an end; each is known at once wherever a login is used (auth/people/guests.py)."""
+"""People as jobs: inviting, ceilings, states, an end; each is known at once wherever a login is used (auth/administration/guest_accounts.py)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from auth.clients.registry import CLI_CLIENT_ID
-from auth.device import request as device
-from auth.grants import admin as grants
-from auth.grants.exchange import Issue
+from auth.administration import guest_accounts as people
+from auth.administration.guest_accounts import AcceptedInvitation, GuestTerms, GuestUnchanged, Invitation
+from auth.authorization import device_authorization as device
+from auth.clients.client_registry import CLI_CLIENT_ID
+from auth.grants import login_records as grants
+from auth.grants.token_request import Issue
 from auth.identity import Identity
-from auth.people import guests as people
-from auth.people import links, users
-from auth.people.guests import AcceptedInvitation, GuestTerms, GuestUnchanged, Invitation
-from auth.people.users import LinkIsOver, NameTaken, User
-from auth.tokens.challenge import BearerRefusal
-from auth.tokens.presentation import present
-from auth.values.db import Db
-from auth.values.model import Principal
+from auth.people import one_time_links, user_accounts
+from auth.people.user_accounts import LinkIsOver, NameTaken, User
+from auth.tokens.presented_credentials import present
+from auth.tokens.www_authenticate import BearerRefusal
+from auth.values.database import Db
+from auth.values.identity_model import Principal
 from tests.auth.identity_fakes import (
     DAY,
     MINUTE,
@@ -48,7 +48,7 @@ def invite(world: World, name: str = "bob", *, token: str = TOKEN, **terms: Any)
             terms=GuestTerms(**terms),
             usual="mcp mcp:tools",
             token=token,
-            lifetime=links.INVITED_FOR,
+            lifetime=one_time_links.INVITED_FOR,
             seed=seed,
             by="local:0",
             now=world.now,
@@ -121,7 +121,7 @@ def test_an_invitation_works_once_and_only_its_hash_is_stored() -> None:
 def test_an_invitation_runs_out_and_a_newer_one_replaces_it_with_its_terms() -> None:
     world = World()
     invite(world, scope="mcp")
-    world.now += links.INVITED_FOR
+    world.now += one_time_links.INVITED_FOR
     assert isinstance(accept(world), LinkIsOver)
     again = invite(world, token="u" * 32, scope="mcp:tools")
     assert isinstance(again, Invitation)
@@ -150,7 +150,7 @@ def test_a_link_of_another_kind_opens_nothing() -> None:
     )
     assert isinstance(
         world.db.run(
-            lambda db: users.claim(
+            lambda db: user_accounts.claim(
                 db, token="c" * 32, name="eve", passphrase_hash="phc", who=world.who(), now=world.now
             )
         ),
@@ -236,7 +236,7 @@ def test_locking_revokes_everything_and_forgets_how_to_sign_in() -> None:
     assert error_of(world.refresh(refresh_token(issue))) == "invalid_grant"
     assert world.db.one("api_keys")["revoked_at"] == world.now
     assert {("api_key", "key_1"), ("user", user_id), ("grant", issue.grant_id)} <= set(world.db.changes)
-    user = users.named(world.db, "bob")
+    user = user_accounts.named(world.db, "bob")
     assert user is not None
     assert (user.state, user.passphrase_hash) == ("locked", None)
     assert switch(world, "enable") == GuestUnchanged("not now", "locked")
@@ -263,7 +263,7 @@ def test_removing_frees_the_name_ends_the_logins_and_keeps_the_audit_trail() -> 
     assert isinstance(remove(world), User)
     assert world.db.count("audit") > before
     assert world.db.audited("user.removed") == [("ok", f"{user_id} bob")]
-    assert users.named(world.db, "bob") is None
+    assert user_accounts.named(world.db, "bob") is None
     assert error_of(world.refresh(refresh_token(issue))) == "invalid_grant"
     assert error_of(world.poll(codes)) == "access_denied"
     assert world.db.count("one_time_links") == world.db.count("browser_sessions") == 0
@@ -336,9 +336,9 @@ def test_from_the_very_millisecond_of_its_end_an_account_is_refused_everywhere()
     assert [login.paused for login in grants.sessions(world.db, world.now)] == ["the account is over"]
     assert isinstance(world.approve_id(world.id_of(world.asked()), subject=user_id), device.NotPending)
     admitted = world.db.run(
-        lambda db: users.admit(db, name="bob", key=bytes(32), who=world.who(), now=world.now)
+        lambda db: user_accounts.admit(db, name="bob", key=bytes(32), who=world.who(), now=world.now)
     )
-    assert isinstance(admitted, users.CountedGuess)
+    assert isinstance(admitted, user_accounts.CountedGuess)
     assert admitted.user_id is None
     assert later < world.now
     assert isinstance(change(world, expires_at=0), User)
@@ -374,7 +374,7 @@ async def bob_in(identity: Identity) -> tuple[Principal, str]:
             by="local:0",
             now=now,
         )
-        user = users.named(db, "bob")
+        user = user_accounts.named(db, "bob")
         assert user is not None
         by_hand("UPDATE users SET state = 'enabled' WHERE id = ?", user.id)(db)
         return user.id
@@ -443,7 +443,7 @@ async def test_a_token_of_somebody_who_is_shut_out_is_refused_on_the_next_reques
     clock = Clock()
     async with open_identity(clock=clock) as identity:
         answer = await logged_in(identity)
-        owner = await identity.parts.store.read(users.owner)
+        owner = await identity.parts.store.read(user_accounts.owner)
         assert owner is not None
         authorization = f"Bearer {answer['access_token']}"
         first = await identity.check(present(authorization, server="agent", origin=ORIGIN))

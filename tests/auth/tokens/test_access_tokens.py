@@ -9,18 +9,18 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from msgspec.structs import replace
 
+from auth.client_authentication.dpop_proofs import ProofNonces
 from auth.identity import Identity
 from auth.jose import es256 as signatures
-from auth.tokens import access as tokens
-from auth.tokens.challenge import BearerRefusal, challenge
-from auth.tokens.credentials import ATTEMPTS
-from auth.tokens.dpop import ProofNonces
-from auth.tokens.live import LiveLogins, read_live
-from auth.tokens.presentation import PresentedCredential, present
-from auth.tokens.verify import BadToken, TokenVerifier, read
-from auth.values.db import ChangedWhileRead
-from auth.values.model import Principal, PrincipalKind
-from auth.values.site import Site
+from auth.tokens import access_tokens as tokens
+from auth.tokens.accepted_credentials import ATTEMPTS
+from auth.tokens.access_token_verifier import BadToken, TokenVerifier, read
+from auth.tokens.live_logins import LiveLogins, read_live
+from auth.tokens.presented_credentials import PresentedCredential, present
+from auth.tokens.www_authenticate import BearerRefusal, challenge
+from auth.values.database import ChangedWhileRead
+from auth.values.identity_model import Principal, PrincipalKind
+from auth.values.issuer_and_resources import Site
 from tests.auth.identity_fakes import (
     MINUTE,
     ORIGIN,

@@ -1,4 +1,4 @@
-"""API keys: what is kept of them, what bounds them, and what becomes of those that are shown (auth/tokens/api_keys.py, credentials.py)."""
+"""API keys: what is kept of them, what bounds them, and what becomes of those that are shown (auth/tokens/api_keys.py, accepted_credentials.py)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from auth.identity import Identity
-from auth.tokens import api_keys, key_ring
-from auth.tokens.api_keys import ApiKeyNotMade, ApiKeyOrder, NewApiKey
-from auth.tokens.challenge import BearerRefusal
-from auth.tokens.credentials import AcceptedCredentials, CredentialCheck, static_principal
-from auth.tokens.key_ring import (
+from auth.tokens import api_key_ring, api_keys
+from auth.tokens.accepted_credentials import AcceptedCredentials, CredentialCheck, static_principal
+from auth.tokens.api_key_ring import (
     ATTEMPTS,
     LOOK_MS,
     LOOKS,
@@ -35,9 +33,11 @@ from auth.tokens.key_ring import (
     KeyUsage,
     note,
 )
-from auth.tokens.presentation import Presentation, digest_of, present
-from auth.values.db import ChangedWhileRead, Db, NotStored
-from auth.values.model import Principal, PrincipalKind
+from auth.tokens.api_keys import ApiKeyNotMade, ApiKeyOrder, NewApiKey
+from auth.tokens.presented_credentials import Presentation, digest_of, present
+from auth.tokens.www_authenticate import BearerRefusal
+from auth.values.database import ChangedWhileRead, Db, NotStored
+from auth.values.identity_model import Principal, PrincipalKind
 from server.store.jobs import Change
 from tests.auth.identity_fakes import (
     DAY,
@@ -636,7 +636,7 @@ async def test_keys_that_ended_are_held_up_to_a_bound(monkeypatch: pytest.Monkey
 
 
 async def test_rows_that_were_swept_away_are_not_held_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_ring, "MAX_HELD", 10)
+    monkeypatch.setattr(api_key_ring, "MAX_HELD", 10)
     at = Watched(1)
     await at.ring.catch_up()
     for number in range(10, 40):

@@ -7,11 +7,17 @@ from typing import Any
 
 import pytest
 
+from auth.client_authentication.dpop_proofs import (
+    AHEAD_SECONDS,
+    BACK_SECONDS,
+    DpopProof,
+    ProofNonces,
+    ProofWindow,
+)
 from auth.identity import Identity, found
-from auth.tokens.challenge import BearerRefusal
-from auth.tokens.dpop import AHEAD_SECONDS, BACK_SECONDS, DpopProof, ProofNonces, ProofWindow
-from auth.tokens.presentation import PresentedProof
-from auth.values.model import Principal
+from auth.tokens.presented_credentials import PresentedProof
+from auth.tokens.www_authenticate import BearerRefusal
+from auth.values.identity_model import Principal
 from tests.auth.dpop_fakes import ENDPOINT, Prover, bound, call, redeeming, refreshing, sent
 from tests.auth.identity_fakes import (
     ORIGIN,

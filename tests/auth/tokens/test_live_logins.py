@@ -8,9 +8,9 @@ import pytest
 import trio
 import trio.testing
 
-from auth.clients.registry import believed_names
-from auth.tokens.live import ATTEMPTS, LiveGrant, LiveLogins
-from auth.values.db import ChangedWhileRead
+from auth.clients.client_registry import believed_names
+from auth.tokens.live_logins import ATTEMPTS, LiveGrant, LiveLogins
+from auth.values.database import ChangedWhileRead
 
 
 @dataclass

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from auth.tokens import verify
-from auth.tokens.presentation import present
-from auth.tokens.verify import REMEMBERED, REMEMBERED_MS
-from auth.values.model import Principal
+from auth.tokens import access_token_verifier
+from auth.tokens.access_token_verifier import REMEMBERED, REMEMBERED_MS
+from auth.tokens.presented_credentials import present
+from auth.values.identity_model import Principal
 from tests.auth.identity_fakes import ORIGIN, SECOND, Clock, logged_in, open_identity
 
 
@@ -15,13 +15,13 @@ async def test_a_token_is_read_again_after_a_minute() -> None:
     clock, reads = Clock(), list[str]()
     async with open_identity(clock=clock) as identity:
         bearer = f"Bearer {(await logged_in(identity))['access_token']}"
-        real = verify.is_signed
+        real = access_token_verifier.is_signed
 
         def counted(token: str, *rest: object) -> bool:
             reads.append(token)
             return real(token, *rest)  # type: ignore[arg-type]
 
-        verify.is_signed = counted  # type: ignore[assignment]
+        access_token_verifier.is_signed = counted  # type: ignore[assignment]
         try:
             for later, expected in ((0, 1), (59, 1), (1, 2), (59, 2), (1, 3)):
                 clock.now += later * SECOND
@@ -29,4 +29,4 @@ async def test_a_token_is_read_again_after_a_minute() -> None:
                 assert isinstance(answer, Principal)
                 assert len(reads) == expected
         finally:
-            verify.is_signed = real
+            access_token_verifier.is_signed = real

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from auth.clients.registry import CLI_CLIENT_ID
+from auth.clients.client_registry import CLI_CLIENT_ID
 from auth.identity import Identity
-from auth.keys import ring as keys
-from auth.keys import rotation
-from auth.tokens.challenge import BearerRefusal
-from auth.tokens.presentation import present
-from auth.values.db import Db
-from auth.values.model import Principal
+from auth.keys import key_rotation
+from auth.keys import signing_keys as keys
+from auth.tokens.presented_credentials import present
+from auth.tokens.www_authenticate import BearerRefusal
+from auth.values.database import Db
+from auth.values.identity_model import Principal
 from tests.auth.identity_fakes import (
     MINUTE,
     ORIGIN,
@@ -140,9 +140,9 @@ async def test_the_edges_of_the_length_that_is_read() -> None:
 async def test_a_key_that_is_retired_or_dropped_opens_nothing_whatever_it_signs() -> None:
     clock = Clock()
     async with forging(clock) as (identity, forge):
-        spare = rotation.prepare(subkey, identity.parts.entropy, identity.parts.policy.tokens, clock.now)
+        spare = key_rotation.prepare(subkey, identity.parts.entropy, identity.parts.policy.tokens, clock.now)
         await identity.parts.store.write(
-            partial(rotation.replace_all, spare=spare, by="local:0", now=clock.now)
+            partial(key_rotation.replace_all, spare=spare, by="local:0", now=clock.now)
         )
         assert isinstance(await let_in(identity, forge.good), BearerRefusal)
         assert isinstance(await let_in(identity, forge.claiming(iat=clock.now // SECOND)), BearerRefusal)
@@ -151,7 +151,7 @@ async def test_a_key_that_is_retired_or_dropped_opens_nothing_whatever_it_signs(
 async def test_a_token_of_a_retired_key_is_refused_from_the_very_moment_on() -> None:
     clock = Clock()
     async with forging(clock) as (identity, forge):
-        successor = rotation.prepare(
+        successor = key_rotation.prepare(
             subkey, identity.parts.entropy, identity.parts.policy.tokens, START
         ).signing
 

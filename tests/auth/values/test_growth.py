@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from auth.authorize import request as authorize
-from auth.clients import registration_form
-from auth.values.policy import DAY, MINUTE, REFUSALS_PER_MINUTE, Policy
-from auth.values.site import Site
-from server.outgoing import pinned
+from auth.authorization import authorization_request as authorize
+from auth.clients import registration_request
+from auth.values.issuer_and_resources import Site
+from auth.values.limits_and_lifetimes import DAY, MINUTE, REFUSALS_PER_MINUTE, Policy
+from server.run import pinned_fetcher
 from server.store import client_sweep
 from server.store.retention import Retention
 from tests.auth.identity_fakes import open_identity, post
@@ -44,8 +44,8 @@ def bytes_at_rest() -> int:
     """Of rows that go again by themselves."""
     device, registration, limits = POLICY.device, POLICY.registration, POLICY.limits
     # A body is stored once, as columns and as what is echoed; what one has, the other has not.
-    programs = registration.unused * 2 * registration_form.BYTES
-    documents = client_sweep.KEPT * 4 * pinned.DOCUMENT_BYTES
+    programs = registration.unused * 2 * registration_request.BYTES
+    documents = client_sweep.KEPT * 4 * pinned_fetcher.DOCUMENT_BYTES
     pushed = limits.pushed * 2 * authorize.CHARACTERS
     lifetimes = 1 + -(-KEPT.device_codes // device.lifetime_ms)
     codes = device.live_codes * lifetimes * DEVICE_ROW_BYTES
@@ -127,4 +127,4 @@ async def test_no_row_of_a_stranger_is_larger_than_was_reckoned_with() -> None:
         assert max(map(size, found["audit"])) < AUDIT_ROW_BYTES
         assert max(map(size, found["device_codes"])) < DEVICE_ROW_BYTES
         assert max(map(size, found["attempts"])) < SMALL_ROW_BYTES // 2
-        assert max(map(size, found["clients"])) < 2 * registration_form.BYTES
+        assert max(map(size, found["clients"])) < 2 * registration_request.BYTES

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from auth.values.model import ANONYMOUS, Principal, PrincipalKind
-from server.tasks.order import owner_of
+from auth.values.identity_model import ANONYMOUS, Principal, PrincipalKind
+from server.calls.tasks.task_order import owner_of
 
 ANN = Principal(kind=PrincipalKind.USER, subject="usr_ann", client_id="cli_1", grant_id="grt_1")
 NAMELESS = (ANONYMOUS, Principal(kind=PrincipalKind.PAYER, subject="payer"))

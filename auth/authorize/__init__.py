@@ -1,1 +1,0 @@
-"""Logins in a browser (RFC 6749 §4.1): the request, the consent, the code. Redeeming the code is in grants/code.py."""

@@ -1,0 +1,190 @@
+"""The OAuth endpoints: path × steps. How a posted form is answered is in posted_forms.py; here is what each endpoint does with it.
+
+Pages of people (/authorize, /device, sign-in) are routes in `server/console/pages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Final
+
+from auth.authorization import device_authorization as device
+from auth.context.identity_parts import Parts
+from auth.endpoints import client_registration, json_replies, pushed_authorization, token_introspection
+from auth.endpoints.posted_forms import FormEndpoint, Job
+from auth.grants import identity_assertions as identity_assertion
+from auth.grants import refresh_tokens, request_parameters
+from auth.grants.request_parameters import CheckedForm
+from auth.grants.token_request import GrantRequest, Issue
+from auth.tokens import access_token_verifier
+from auth.tokens import access_tokens as tokens
+from auth.tokens.access_token_verifier import BadToken
+from auth.values import endpoint_paths
+from auth.values.database import Db
+from auth.values.entropy import SEED_BYTES
+from auth.values.http_messages import WireReply, WireRequest
+from auth.values.identity_model import Millis
+from auth.values.oauth_errors import OAuthRefusal
+from auth.values.requester import Requester
+
+# RFC 6749 sets no size; our longest legal form has about 10 KiB. The listener refuses more before it parses.
+FORM_BYTES: Final = 64 * 1_024
+
+
+async def _prepare_token(parts: Parts, form: CheckedForm, who: Requester, now: Millis) -> Job:
+    from auth.endpoints import (
+        token_endpoint,  # loads Authlib, which a server that nobody has logged in to yet need not carry
+    )
+
+    asked = request_parameters.token_form(form)
+    shown = asked.refresh_token
+    if parts.keys.shared and shown is not None and parts.keys.refresh.lacks(shown):
+        parts.keys.may_be_new(now)
+    if parts.keys.stale or not parts.keys.trusted:
+        await parts.reload_keys()
+    asserted = None
+    if asked.assertion is not None:
+        asserted = await identity_assertion.prove(parts, asked, who.origin, now)
+    exchange = GrantRequest(
+        form=asked,
+        requester=who,
+        site=parts.site,
+        policy=parts.policy,
+        refresh_keys=parts.keys.refresh,
+        seed=parts.entropy(SEED_BYTES),
+        now=now,
+        asserted=asserted,
+        proof=form.proof,
+    )
+    return partial(token_endpoint.exchange_token, exchange=exchange)
+
+
+def _finish_token(parts: Parts, issue: Issue, who: Requester) -> WireReply:
+    del who
+    return json_replies.answer(
+        tokens.answer(
+            issue,
+            site=parts.site,
+            policy=parts.policy.tokens,
+            key=parts.keys.ring.signing(issue.issued_at),
+            refresh_keys=parts.keys.refresh,
+            seed=parts.entropy(SEED_BYTES),
+        )
+    )
+
+
+async def _prepare_device(parts: Parts, form: CheckedForm, who: Requester, now: Millis) -> Job:
+    asked = request_parameters.device_form(form)
+    ask = device.CodeRequest(
+        scope=asked.scope,
+        resources=asked.resources,
+        client_name=asked.client_name,
+        hostname=asked.hostname,
+        requester=who,
+    )
+    seed, mac_key = parts.entropy(SEED_BYTES), parts.subkey(device.MAC_PURPOSE)
+
+    def job(db: Db) -> device.DeviceAuthorization | OAuthRefusal:
+        from auth.endpoints import token_endpoint
+
+        client = token_endpoint.authenticate(
+            db, asked.credentials, endpoint="device_authorization", requester=who, now=now
+        )
+        if isinstance(client, OAuthRefusal):
+            return client
+        return device.request_code(
+            db,
+            client=client,
+            ask=ask,
+            seed=seed,
+            mac_key=mac_key,
+            site=parts.site,
+            policy=parts.policy.device,
+            now=now,
+        )
+
+    return job
+
+
+def _finish_device(parts: Parts, codes: device.DeviceAuthorization, who: Requester) -> WireReply:
+    page, user_code = parts.site.public(who.origin) + endpoint_paths.DEVICE, codes.user_code.reveal()
+    return json_replies.answer(
+        {
+            "device_code": codes.device_code.reveal(),
+            "user_code": user_code,
+            "verification_uri": page,
+            "verification_uri_complete": f"{page}?user_code={user_code}",
+            "expires_in": codes.expires_in_seconds,
+            "interval": codes.interval_seconds,
+        }
+    )
+
+
+async def _prepare_revoke(parts: Parts, form: CheckedForm, who: Requester, now: Millis) -> Job:
+    asked = request_parameters.revoke_form(form)
+    await parts.reload_keys()
+    link = refresh_tokens.parse(parts.keys.refresh, asked.token, now)
+    grant_id = None if link is None else link.grant_id
+    if link is None:
+        try:
+            grant_id = access_token_verifier.read(
+                asked.token, parts.site.issuer, parts.keys, now, expired_too=True
+            ).grant_id
+        except BadToken:
+            grant_id = None  # §2.2: not an error
+
+    def job(db: Db) -> tokens.Revoked | OAuthRefusal:
+        from auth.endpoints import token_endpoint
+
+        client = token_endpoint.authenticate(
+            db, asked.credentials, endpoint="revocation", requester=who, now=now
+        )
+        if isinstance(client, OAuthRefusal):
+            return client
+        # Whoever no longer waits for a login has no token yet, and shows what it would get one for. The answer is the same for
+        # any text (§2.2), so nobody learns which codes there are.
+        if grant_id is None and device.withdraw(db, client.id, asked.token, requester=who, now=now):
+            return tokens.Revoked(known=True)
+        return tokens.revoke_by_token(db, client, grant_id, requester=who, now=now)
+
+    return job
+
+
+def _finish_revoke(parts: Parts, revoked: tokens.Revoked, who: Requester) -> WireReply:
+    del parts, revoked, who
+    return json_replies.empty()
+
+
+FORMS: Final[Mapping[str, FormEndpoint]] = MappingProxyType(
+    {
+        #                              prepare          finish
+        endpoint_paths.TOKEN:                FormEndpoint(_prepare_token,  _finish_token, takes_proof=True),
+        endpoint_paths.DEVICE_AUTHORIZATION: FormEndpoint(_prepare_device, _finish_device),
+        endpoint_paths.REVOKE:               FormEndpoint(_prepare_revoke, _finish_revoke),
+        endpoint_paths.PAR:                  pushed_authorization.ENDPOINT,
+        endpoint_paths.INTROSPECT:           token_introspection.ENDPOINT,
+    }
+)  # fmt: skip
+
+Special = Callable[[Parts, WireRequest], Awaitable[WireReply]]
+
+
+# Endpoints that take something else than a form: exact paths; one that ends in a slash stands for all below it.
+SPECIAL: Final[Mapping[str, Special]] = MappingProxyType(
+    {
+        endpoint_paths.REGISTER: client_registration.create,
+        endpoint_paths.REGISTER + "/": client_registration.manage,
+    }
+)
+
+
+def special_of(path: str) -> Special | None:
+    found = SPECIAL.get(path)
+    return found if found is not None else SPECIAL.get(path[: path.rfind("/") + 1])
+
+
+def is_endpoint(path: str) -> bool:
+    """Whether programs ask for this path, and no person."""
+    return path in FORMS or special_of(path) is not None

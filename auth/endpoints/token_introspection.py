@@ -1,0 +1,175 @@
+"""What a token is worth (RFC 7662), for resource servers that cannot or need not read it themselves.
+
+Only clients that the operator has marked may ask, and they prove who they are. Whatever is not good now is answered with
+`{"active": false}` and nothing else: why is nobody's business. An answer decides nothing, so it leaves no audit row; who was
+refused does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from auth.audit import audit_trail
+from auth.clients.client_registry import lookup
+from auth.context.identity_parts import Parts
+from auth.endpoints import json_replies
+from auth.endpoints.posted_forms import FormEndpoint, Job
+from auth.grant_types.refresh_token_grant import decide
+from auth.grants import refresh_tokens, request_parameters
+from auth.grants.request_parameters import CheckedForm
+from auth.grants.token_request import NOBODY, TokenRefusal, account, epoch
+from auth.jose import jws
+from auth.tokens import access_token_verifier
+from auth.tokens.access_token_verifier import BadToken, Claims
+from auth.tokens.live_logins import read_live
+from auth.values import scopes, sealed_rows
+from auth.values.database import Db
+from auth.values.http_messages import WireReply
+from auth.values.identity_model import REFRESH_TOKEN, Client, Grant, Millis, PrincipalKind
+from auth.values.issuer_and_resources import Site
+from auth.values.limits_and_lifetimes import TokenPolicy
+from auth.values.oauth_errors import OAuthRefusal
+from auth.values.requester import Requester
+
+
+class TokenWorth(msgspec.Struct, frozen=True):
+    """The members besides `active`; None for a token that is worth nothing."""
+
+    members: dict[str, Any] | None
+
+
+NOTHING: Final = TokenWorth(None)
+
+
+async def _prepare(parts: Parts, form: CheckedForm, who: Requester, now: Millis) -> Job:
+    asked = request_parameters.introspect_form(form)
+    await parts.reload_keys()
+    link = refresh_tokens.parse(parts.keys.refresh, asked.token, now)
+    claims: Claims | None = None
+    if link is None:
+        try:
+            claims = access_token_verifier.read(asked.token, parts.site.issuer, parts.keys, now)
+        except BadToken:
+            claims = None
+
+    def job(db: Db) -> TokenWorth | OAuthRefusal:
+        from auth.endpoints import token_endpoint
+
+        client = token_endpoint.authenticate(
+            db, asked.credentials, endpoint="introspection", requester=who, now=now
+        )
+        if isinstance(client, OAuthRefusal):
+            return client
+        if not client.introspects or client.public:
+            return _not_for(db, client, who, now)
+        if link is not None:
+            return refresh_token_worth(db, link, site=parts.site, policy=parts.policy.tokens, now=now)
+        if claims is not None:
+            return access_token_worth(db, claims, asked.token, site=parts.site, now=now)
+        return NOTHING
+
+    return job
+
+
+def _finish(parts: Parts, worth: TokenWorth, who: Requester) -> WireReply:
+    del parts, who
+    return json_replies.answer(
+        {"active": False} if worth.members is None else {"active": True, **worth.members}
+    )
+
+
+ENDPOINT: Final = FormEndpoint(_prepare, _finish)
+
+
+def access_token_worth(db: Db, claims: Claims, token: str, *, site: Site, now: Millis) -> TokenWorth:
+    """Part of a job: of a token whose signature and form are right, what its login is good for now."""
+    live = read_live(db, claims.grant_id)
+    sound = (
+        live is not None
+        and live.usable
+        and now < live.ends_at
+        and now < claims.expires_at * 1_000
+        and (live.subject, live.client_id) == (claims.subject, claims.client_id)
+        and claims.audience == site.audience(live.server)
+    )
+    if live is None or not sound:
+        return NOTHING
+    payload = jws.members(token.split(".")[1])  # `access_token_verifier.read` has checked it
+    scope = scopes.narrow(payload["scope"], scopes.join(sorted(live.ceiling)))
+    if not scope and live.kind != PrincipalKind.PAYER:  # who paid has none to begin with
+        return NOTHING
+    return TokenWorth(
+        {
+            "token_type": "Bearer" if claims.jkt is None else "DPoP",
+            "token_use": "access_token",
+            "scope": scope,
+            "client_id": claims.client_id,
+            "sub": claims.subject,
+            "aud": claims.audience,
+            "iss": site.issuer,
+            "exp": claims.expires_at,
+            "iat": payload["iat"],
+            **_confirmation(claims.jkt),
+        }
+    )
+
+
+def refresh_token_worth(
+    db: Db, link: refresh_tokens.ChainLink, *, site: Site, policy: TokenPolicy, now: Millis
+) -> TokenWorth:
+    """Part of a job: of a token that we wrote, whether /token would take it now."""
+    row = db.fetch_one("SELECT * FROM grants WHERE id = ?", link.grant_id)
+    grant = None if row is None else Grant.of(sealed_rows.checked(db, sealed_rows.GRANTS, row))
+    client = None if grant is None else lookup(db, grant.client_id)
+    if grant is None or client is None or not client.enabled or REFRESH_TOKEN not in client.grant_types:
+        return NOTHING
+    outcome = decide(
+        grant,
+        link.counter,
+        client,
+        None,
+        "",
+        NOBODY if grant.principal_kind is PrincipalKind.PAYER else account(db, grant.subject),
+        served=site.audience(grant.server) is not None,
+        current_epoch=epoch(db),
+        now=now,
+        policy=policy,
+        jkt=grant.jkt,
+    )
+    if isinstance(outcome, TokenRefusal):
+        return NOTHING
+    return TokenWorth(
+        {
+            "token_use": "refresh_token",  # and no `token_type`: nothing but this server takes it
+            "scope": outcome.scope,
+            "client_id": grant.client_id,
+            "sub": grant.subject,
+            "aud": site.issuer,
+            "iss": site.issuer,
+            "exp": min(grant.idle_until, grant.expires_at) // 1_000,
+            "iat": grant.rotated_at // 1_000,
+            **_confirmation(grant.jkt),
+        }
+    )
+
+
+def _confirmation(jkt: str | None) -> dict[str, Any]:
+    """RFC 9449 §6.2: whoever shows it must prove this key, which is for the one who asks to see to."""
+    return {} if jkt is None else {"cnf": {"jkt": jkt}}
+
+
+def _not_for(db: Db, client: Client, who: Requester, now: Millis) -> OAuthRefusal:
+    audit_trail.record(
+        db,
+        at=now,
+        event="token.introspected",
+        actor=f"client:{client.id}",
+        client_id=client.id,
+        ip=who.ip,
+        user_agent=who.user_agent,
+        outcome="refused",
+        reason="may not ask",
+    )
+    return OAuthRefusal(error="unauthorized_client", description="this client may not ask about tokens")

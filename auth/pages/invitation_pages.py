@@ -1,0 +1,221 @@
+"""The pages of the links that people get: accepting an invitation, and choosing a new passphrase.
+
+Following a link shows a form and uses nothing up; the POST does, once, and signs the browser in. What the links do is in
+auth/administration/guest_accounts.py, making them in the command line's admin socket and on People.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from auth.administration import guest_accounts as people
+from auth.administration.guest_accounts import AcceptedInvitation
+from auth.context.identity_parts import HashingBusy
+from auth.pages import navigation, opened_servers, passkey_forms, reauthentication_proof
+from auth.pages.html_shell import clock, redirect
+from auth.pages.page_visit import PageStep, PageVisit
+from auth.pages.passkey_forms import PasskeyOffer
+from auth.people import browser_sessions, one_time_links, passkeys, user_accounts
+from auth.people.browser_sessions import cookie_from, set_cookie
+from auth.people.passkeys import NotAdded, PasskeyToAdd
+from auth.people.user_accounts import LinkIsOver, UnfitEntry, User
+from auth.values.database import Db
+from auth.values.http_messages import WireReply
+from auth.values.identity_model import Millis
+from auth.values.requester import Requester
+
+Take = Callable[..., "AcceptedInvitation | LinkIsOver"]
+
+
+class _Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """What a link is for."""
+
+    template: str
+    title: str
+    take: Take  # the job that uses it up
+    lands: str
+    over: str  # what is said once it does not work any more
+    passkey: bool  # whether it can be answered with a new passkey
+
+
+KINDS: Final[Mapping[str, _Kind]] = MappingProxyType(
+    {
+        one_time_links.INVITE: _Kind(
+            template="invite.html",
+            title="You are invited",
+            take=people.accept,
+            lands="/connect?joined=1",
+            over="An invitation works once and until it runs out, and only the newest one does.",
+            passkey=True,
+        ),
+        one_time_links.RESET: _Kind(
+            template="reset.html",
+            title="Choose a new passphrase",
+            take=people.take_new_passphrase,
+            lands=f"{navigation.YOU}?did=passphrase-changed",
+            over="Such a link works once, for 30 minutes, and only the newest one does.",
+            passkey=False,
+        ),
+    }
+)
+
+
+class _Guest(msgspec.Struct, frozen=True, kw_only=True):
+    """Who holds the link, and who sent it."""
+
+    user: User
+    invited_by: str
+
+
+def _find(db: Db, *, kind: str, token: str, now: Millis) -> _Guest | None:
+    """A job. The account's state and end are looked at too, so that nobody fills in a form for nothing."""
+    link = one_time_links.find(db, kind=kind, token=token, now=now)
+    user = None if link is None else user_accounts.find(db, link.user_id)
+    fits = user is not None and (
+        user.state == "invited" if kind == one_time_links.INVITE else user.state == "enabled"
+    )
+    if user is None or not fits or user.over(now):
+        return None
+    host = user_accounts.find(db, user.invited_by or "") or user_accounts.owner(db)
+    claimed = host is not None and host.state != "unclaimed"
+    return _Guest(user=user, invited_by=host.name if host is not None and claimed else "")
+
+
+async def _show(visit: PageVisit, *, kind: str) -> WireReply:
+    token = one_time_links.token_of(visit.request.path)
+    guest = await visit.parts.store.read(partial(_find, kind=kind, token=token, now=visit.now))
+    return _link_is_over(visit, kind) if guest is None else _form(visit, kind, token, guest, problem="")
+
+
+async def _take(visit: PageVisit, *, kind: str) -> WireReply:
+    token = one_time_links.token_of(visit.request.path)
+    if not visit.shows(purpose(kind, token)):
+        return visit.stale_form()
+    until = await visit.parts.store.write(partial(one_time_links.admit, who=visit.who, now=visit.now))
+    if until:
+        return visit.too_many(until, back=(one_time_links.path_of(token, kind), "Back"))
+    guest = await visit.parts.store.read(partial(_find, kind=kind, token=token, now=visit.now))
+    if guest is None:  # before hashing: only the link's holder may cost us a hash
+        await visit.parts.store.write(partial(people.link_is_over, kind=kind, who=visit.who, now=visit.now))
+        return _link_is_over(visit, kind)
+    new: PasskeyToAdd | None = None
+    hashed: str | None = None
+    if KINDS[kind].passkey and visit.form.get("credential"):
+        made = passkey_forms.new_passkey(visit, guest.user.id)
+        if isinstance(made, str):
+            return _form(visit, kind, token, guest, problem=made)
+        new = made
+    else:
+        passphrase = user_accounts.fit_passphrase(visit.form.get("passphrase", ""))
+        if isinstance(passphrase, UnfitEntry):
+            return _form(visit, kind, token, guest, problem=passphrase.sentence, about="passphrase")
+        if passphrase != user_accounts.fit_passphrase(visit.form.get("passphrase_again", "")):
+            return _form(visit, kind, token, guest, problem=user_accounts.DIFFER, about="passphrase_again")
+        try:
+            hashed = await reauthentication_proof.hashed(visit, passphrase)
+        except HashingBusy:
+            return visit.hashing_busy(back=(one_time_links.path_of(token, kind), "Back"))
+
+    cookie = cookie_from(visit.parts.entropy(browser_sessions.COOKIE_BYTES))
+    outcome = await visit.parts.store.write(
+        partial(
+            _take_and_sign_in,
+            take=KINDS[kind].take,
+            token=token,
+            passphrase_hash=hashed,
+            new=new,
+            cookie=cookie,
+            replaces=visit.cookie,
+            who=visit.who,
+            now=visit.parts.clock(),
+        )
+    )
+    if isinstance(outcome, LinkIsOver):
+        return _link_is_over(visit, kind)
+    if isinstance(outcome, NotAdded):
+        return _form(visit, kind, token, guest, problem=outcome.sentence)
+    cookies = (set_cookie(cookie, visit.secure, keep=True), visit.remember_for(outcome.user.id))
+    return redirect(KINDS[kind].lands, headers=cookies)
+
+
+def _take_and_sign_in(
+    db: Db,
+    *,
+    take: Take,
+    token: str,
+    passphrase_hash: str | None,
+    new: PasskeyToAdd | None,
+    cookie: str,
+    replaces: str,
+    who: Requester,
+    now: Millis,
+) -> AcceptedInvitation | LinkIsOver | NotAdded:
+    if new is not None:
+        added = passkeys.add(db, new, who=who, now=now)
+        if isinstance(added, NotAdded):
+            return added
+    outcome = take(db, token=token, passphrase_hash=passphrase_hash, who=who, now=now)
+    if isinstance(outcome, AcceptedInvitation):
+        browser_sessions.begin(
+            db, cookie=cookie, replaces=replaces, user_id=outcome.user.id, who=who, now=now
+        )
+    elif new is not None:
+        passkeys.take_back(db, new, who=who, now=now)
+    return outcome
+
+
+def purpose(kind: str, token: str) -> str:
+    """Of the form's token."""
+    return f"{kind} {token}"
+
+
+def _form(
+    visit: PageVisit, kind: str, token: str, guest: _Guest, *, problem: str, about: str = ""
+) -> WireReply:
+    what = KINDS[kind]
+    passkey = passkey_forms.link_offer(visit, token) if what.passkey else None
+    return reauthentication_proof.scripted(visit, isinstance(passkey, PasskeyOffer)).page(
+        what.template,
+        title=what.title,
+        status=400 if problem else 200,
+        form_token=visit.token(purpose(kind, token)),
+        action=one_time_links.path_of(token, kind),
+        token=token,
+        passkey=passkey,
+        name=guest.user.name,
+        invited_by=guest.invited_by,
+        may=people.in_words(visit.parts.site.scopes, guest.user.scope),
+        some_tools=guest.user.tools != "",
+        host=visit.frame.host,
+        places=opened_servers.places_of(visit, guest.user),
+        until="" if guest.user.expires_at is None else clock(guest.user.expires_at),
+        problem=problem,
+        about=about,
+    )
+
+
+def _link_is_over(visit: PageVisit, kind: str) -> WireReply:
+    return visit.error(
+        410,
+        "This link no longer works",
+        KINDS[kind].over,
+        "If you have used it already, sign in. If not, ask whoever sent it for another one.",
+        back=("/signin", "Sign in"),
+    )
+
+
+def steps(kind: str) -> Mapping[str, PageStep]:
+    """What each method of a link of this kind does."""
+
+    async def show(visit: PageVisit) -> WireReply:
+        return await _show(visit, kind=kind)
+
+    async def take(visit: PageVisit) -> WireReply:
+        return await _take(visit, kind=kind)
+
+    return MappingProxyType({"GET": show, "POST": take})

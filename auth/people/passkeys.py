@@ -1,0 +1,275 @@
+"""Passkeys as rows: whose they are, and the jobs that add one, take one away, and let somebody in with one.
+
+What an authenticator says is checked in webauthn_ceremony.py, before the job that believes it. The pages are in auth/pages/passkey_pages.py;
+asking a signed-in person once more is in pages/reauthentication_proof.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from auth.audit import audit_trail
+from auth.people import user_accounts
+from auth.people.user_accounts import Throttled, User
+from auth.people.webauthn_ceremony import NewPasskey, PasskeyAnswer, PasskeyChallenge, PasskeyNotBelieved
+from auth.throttling import attempt_limits
+from auth.throttling.attempt_limits import CountedAttempt
+from auth.values import sealed_rows
+from auth.values.database import Db, Row
+from auth.values.identity_model import Millis
+from auth.values.requester import Requester, clean
+
+KEY_PURPOSE: Final = "passkey-challenges"  # whoever has this subkey can make challenges
+PER_USER: Final = 20
+NAME_CHARACTERS: Final = 60
+DEFAULT_NAME: Final = "Passkey"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Passkey:
+    credential_id: str
+    user_id: str
+    rp_id: str
+    public_key: str = field(repr=False)
+    sign_count: int
+    name: str
+    created_at: Millis
+    last_used_at: Millis | None
+
+    @classmethod
+    def of(cls, row: Row) -> Passkey:
+        return cls(**{name: row[name] for name in cls.__slots__})
+
+
+def find(db: Db, credential_id: str) -> Passkey | None:
+    row = db.fetch_one("SELECT * FROM passkeys WHERE credential_id = ?", credential_id)
+    return None if row is None or not sealed_rows.fits(db, sealed_rows.PASSKEYS, row) else Passkey.of(row)
+
+
+def of_user(db: Db, user_id: str) -> tuple[Passkey, ...]:
+    rows = db.fetch_all(
+        "SELECT * FROM passkeys WHERE user_id = ? ORDER BY created_at, credential_id", user_id
+    )
+    return tuple(Passkey.of(row) for row in rows if sealed_rows.fits(db, sealed_rows.PASSKEYS, row))
+
+
+def usable(db: Db, user_id: str, rp_id: str) -> tuple[str, ...]:
+    """The credentials that this person can answer with at this name."""
+    return tuple(each.credential_id for each in of_user(db, user_id) if each.rp_id == rp_id)
+
+
+def any_for(db: Db, rp_id: str) -> bool:
+    """Whether it makes sense to offer strangers to sign in with one."""
+    return db.fetch_one("SELECT 1 AS found FROM passkeys WHERE rp_id = ? LIMIT 1", rp_id) is not None
+
+
+# ---------------------------------------------------------------- adding and removing
+
+
+class PasskeyToAdd(msgspec.Struct, frozen=True, kw_only=True):
+    """A passkey that was just made for this account, and the question that it answers."""
+
+    user_id: str
+    made: NewPasskey
+    question: PasskeyChallenge
+    name: str  # what its browser is called, until somebody calls it something else
+
+
+class PasskeyAdded(msgspec.Struct, frozen=True):
+    pass
+
+
+class NotAdded(msgspec.Struct, frozen=True):
+    """The sentence is for the person."""
+
+    sentence: str
+
+
+def add(db: Db, new: PasskeyToAdd, *, who: Requester, now: Millis) -> PasskeyAdded | NotAdded:
+    """A job, or the first part of one that makes an account somebody's: a refusal must have nothing to undo."""
+    user_id, made = new.user_id, new.made
+    if not _spend(db, new.question, now):
+        return _not_added(db, user_id, who, now, "the challenge was used before", "Try that once more.")
+    held = db.fetch_one("SELECT COUNT(*) AS held FROM passkeys WHERE user_id = ?", user_id)
+    if held is not None and held["held"] >= PER_USER:
+        sentence = f"{PER_USER} passkeys are the most that one person can have. Remove one first."
+        return _not_added(db, user_id, who, now, "too many passkeys", sentence)
+    row = {
+        "credential_id": made.credential_id,
+        "user_id": user_id,
+        "rp_id": made.rp_id,
+        "public_key": made.public_key,
+        "sign_count": made.sign_count,
+        "name": fit_name(new.name),
+        "created_at": now,
+    }
+    added = sealed_rows.insert(
+        db, sealed_rows.PASSKEYS, row, conflict=" ON CONFLICT (credential_id) DO NOTHING"
+    )
+    if added != 1:
+        return _not_added(db, user_id, who, now, "a known passkey", "This passkey is in use here already.")
+    _record(db, "passkey.added", who, now, actor=f"user:{user_id}", reason=short(made.credential_id))
+    return PasskeyAdded()
+
+
+def _not_added(db: Db, user_id: str, who: Requester, now: Millis, reason: str, sentence: str) -> NotAdded:
+    _record(db, "passkey.added", who, now, actor=f"user:{user_id}", reason=reason, refused=True)
+    return NotAdded(sentence)
+
+
+def take_back(db: Db, new: PasskeyToAdd, *, who: Requester, now: Millis) -> None:
+    """Part of a job that added one to an account, and then found that it could not give the account away."""
+    db.execute("DELETE FROM passkeys WHERE credential_id = ?", new.made.credential_id)
+    _record(
+        db, "passkey.removed", who, now, actor=f"user:{new.user_id}", reason="the account was not given away"
+    )
+
+
+class PasskeyRemoved(msgspec.Struct, frozen=True):
+    pass
+
+
+class LastWayIn(msgspec.Struct, frozen=True):
+    """Without it nobody could sign in to this account any more."""
+
+
+def remove(
+    db: Db, *, user: User, credential_id: str, who: Requester, now: Millis
+) -> PasskeyRemoved | LastWayIn | None:
+    """A job. None: there is no such passkey of this person's."""
+    mine = of_user(db, user.id)
+    gone = next((each for each in mine if each.credential_id == credential_id), None)
+    if gone is None:
+        return None
+    others = any(each is not gone and each.rp_id == gone.rp_id for each in mine)
+    current = user_accounts.find(db, user.id)
+    if not others and (current is None or current.passphrase_hash is None):
+        _record(
+            db, "passkey.removed", who, now, actor=f"user:{user.id}", reason="the last way in", refused=True
+        )
+        return LastWayIn()
+    db.takes_away()
+    db.execute("DELETE FROM passkeys WHERE credential_id = ? AND user_id = ?", credential_id, user.id)
+    _record(db, "passkey.removed", who, now, actor=f"user:{user.id}", reason=short(credential_id))
+    return PasskeyRemoved()
+
+
+# ---------------------------------------------------------------- being let in
+
+
+class PasskeyAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One try, counted already, and the passkey that it is about; None if we have no such passkey."""
+
+    passkey: Passkey | None
+    counted: tuple[CountedAttempt, ...]
+
+
+def admit(db: Db, *, assertion: PasskeyAnswer, who: Requester, now: Millis) -> PasskeyAttempt | Throttled:
+    """A job: count a try before anything looks at it. By network only: nobody guesses a signature, and a stranger who
+    knows a credential's id must not be able to lock its owner out."""
+    network, overall = user_accounts.buckets_of_network(who)
+    until = attempt_limits.closed_until(
+        db, ((network, user_accounts.PER_NETWORK), (overall, user_accounts.ALL_PER_NETWORK)), now
+    )
+    if until:
+        return Throttled(until=until)
+    counted = (attempt_limits.count(db, network, now), attempt_limits.count(db, overall, now))
+    return PasskeyAttempt(passkey=find(db, assertion.credential_id), counted=counted)
+
+
+def conclude(
+    db: Db,
+    candidate: PasskeyAttempt,
+    *,
+    assertion: PasskeyAnswer,
+    verified: int | PasskeyNotBelieved,
+    question: PasskeyChallenge,
+    event: str,
+    who: Requester,
+    now: Millis,
+    user_id: str | None = None,
+) -> User | None:
+    """A job: the user whose passkey answered, if all of it still holds. `verified` is ceremony's word on the signature;
+    `user_id` is who has to have answered, where it cannot be anybody."""
+    spent = _spend(db, question, now)
+    passkey = candidate.passkey
+    current = None if passkey is None else find(db, passkey.credential_id)
+    user = None if current is None else user_accounts.find(db, current.user_id)
+    refused = ""
+    if passkey is None or current is None or user is None or current.public_key != passkey.public_key:
+        refused = "unknown passkey"
+    elif isinstance(verified, PasskeyNotBelieved):
+        refused = verified.reason
+    elif user_id not in (None, user.id):
+        refused = "the passkey is another person's"
+    elif not spent:
+        refused = "the challenge was used before"
+    elif assertion.user_handle not in (None, user.id):
+        refused = "the passkey says that it is somebody else's"
+    elif not user.may(now):
+        refused = f"the account is {'over' if user.over(now) else user.state}"
+    elif not _counted_up(db, current, verified, now):
+        refused = "the passkey's counter went back: it may have been copied"
+    actor = "anonymous" if current is None else f"user:{current.user_id}"
+    if refused or user is None or passkey is None:
+        _record(db, event, who, now, actor=actor, reason=refused, refused=True)
+        return None
+    attempt_limits.take_back(db, candidate.counted)
+    _record(db, event, who, now, actor=actor, reason=f"passkey {short(passkey.credential_id)}")
+    return user
+
+
+def _counted_up(db: Db, passkey: Passkey, count: int, now: Millis) -> bool:
+    """§6.1.1: where an authenticator counts at all, every signature has a higher number than the last."""
+    return (
+        db.execute(
+            "UPDATE passkeys SET sign_count = ?, last_used_at = ?"
+            " WHERE credential_id = ? AND (sign_count < ? OR (sign_count = 0 AND ? = 0))",
+            count,
+            now,
+            passkey.credential_id,
+            count,
+            count,
+        )
+        == 1
+    )
+
+
+def _spend(db: Db, question: PasskeyChallenge, now: Millis) -> bool:
+    """Whether this is the first answer to the question, and in time."""
+    first = db.execute(
+        "INSERT INTO passkey_challenges (challenge_hash, used_at, expires_at) VALUES (?, ?, ?)"
+        " ON CONFLICT (challenge_hash) DO NOTHING",
+        hashlib.sha256(question.challenge).hexdigest(),
+        now,
+        question.expires_at,
+    )
+    return first == 1 and now < question.expires_at
+
+
+def fit_name(typed: str) -> str:
+    return clean(typed, NAME_CHARACTERS) or DEFAULT_NAME
+
+
+def short(credential_id: str) -> str:
+    """Enough to tell one's passkeys apart in the audit trail."""
+    return credential_id[:12]
+
+
+def _record(
+    db: Db, event: str, who: Requester, now: Millis, *, actor: str, reason: str, refused: bool = False
+) -> None:
+    audit_trail.record(
+        db,
+        at=now,
+        event=event,
+        actor=actor,
+        ip=who.ip,
+        user_agent=who.user_agent,
+        outcome="refused" if refused else "ok",
+        reason=reason,
+    )

@@ -1,0 +1,477 @@
+"""What answers a call. A back-end lists what it offers and runs one call at a time per task, telling the caller what happens.
+
+A back-end never knows the protocol era, the principal's token, or HTTP. Cancelling the task that runs a call stops the
+work; the deadline is a cancel scope set by the caller. Errors that a user should read are raised as `BackendError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from server.mcp.call_questions import Question
+from server.mcp.caller_view import CallerIdentity
+from server.mcp.messages import (
+    Prompt,
+    Resource,
+    ResourceContents,
+    ResourceTemplate,
+    Tool,
+)
+from server.mcp.result_encoding import CompletionResult, PromptResult, ToolResult
+from server.mcp.skills_extension import ListedSkill
+
+if TYPE_CHECKING:  # every command reads settings, and with them what an agent's are
+    import trio
+
+LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+NO_ARGUMENTS: Mapping[str, str] = MappingProxyType({})
+
+
+class AskedBy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the author of an agent may know of who calls. Names are what the owner knows them by; never a token."""
+
+    kind: str = ""
+    person: str = ""
+    program: str = ""
+    client_id: str | None = None
+    scopes: Sequence[str] = ()
+    # What the caller's client calls itself, which nobody has checked.
+    client_name: str = ""
+    client_version: str = ""
+    # The same text for all that belongs together: a session, or else the caller. Empty where one caller cannot be told from others.
+    session: str = ""
+
+
+UseKind: TypeAlias = Literal["tool", "resource", "prompt"]
+
+
+# What lets somebody in, or pays: nothing that a file is to see, and nothing that it could use.
+SECRET_HEADERS: Final = frozenset(
+    {
+        "authorization", "cookie", "dpop", "mcp-session-id", "payment-signature", "proxy-authorization", "set-cookie", "x-api-key",
+        "x-payment",
+    }
+)  # fmt: skip
+
+
+class Origin(Protocol):
+    """The request that a call belongs to: for a back-end whose author asks who calls, or uses what else this server has in the
+    caller's name."""
+
+    traceparent: str | None  # where the call is traced: what belongs to it says so with this
+
+    @property
+    def apart(self) -> str:
+        """Name its caller and its client's session, to tell them from all others: the same for what is done later, or inside of it."""
+        ...
+
+    def asked_by(self) -> AskedBy: ...
+
+    def header(self, name: bytes) -> str | None:
+        """As it came, but for `traceparent` of what is traced here; the name in lower case. None of `SECRET_HEADERS`."""
+        ...
+
+    async def use(self, what: UseKind, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The result as it goes over the wire. Raises `NoSuchResource`, and `BackendError` for whatever else keeps the caller from it."""
+        ...
+
+
+class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks, and what that caller is able to do: part of every kind of call."""
+
+    subject: str  # opaque; never a token
+    sharer: str = ""  # whose part of what callers share of this agent it takes; as opaque
+    call_id: str  # ours, for logs and upstream request ids
+    # What the caller can be asked for: words of `server.mcp.call_questions.ABILITIES`.
+    can: frozenset[str] = frozenset()
+    resumed: Any = None  # the last checkpoint of an earlier run of this very call
+    wants_progress: bool = False
+    log_level: LogLevel | None = None  # None: the caller wants no log messages
+    unhurried: bool = False  # a task: it may wait for its turn as long as it takes
+    caller: CallerIdentity | None = None  # None: nobody in particular
+    came: msgspec.Raw | None = None  # its parameters as they came, `_meta` and all, where they are known
+    origin: Origin | None = None
+
+    @property
+    def apart(self) -> str:
+        """Name the caller and its client's session, to tell them from all others. Strangers without a session are told apart by address."""
+        return f"{self.subject} {self.sharer}" if self.origin is None else self.origin.apart
+
+    def bare(self) -> AgentRequest:
+        """Name its caller, and nothing that belongs to the request: for what outlives it."""
+        return AgentRequest(
+            subject=self.subject, sharer=self.sharer, call_id=self.call_id, caller=self.caller
+        )
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether `subject` is one caller: all who show nothing, or nothing but a payment, have one between them."""
+        return self.caller is not None and self.caller.identified
+
+
+class ToolCall(AgentRequest, frozen=True, kw_only=True):
+    tool: str
+    arguments: Mapping[str, Any]
+    sold: int | None = None  # for so many millionths of a dollar; None: its caller pays nothing for it
+    sold_as_said: bool = False  # which follows from what this agent said that it costs
+
+
+class ResourceRead(AgentRequest, frozen=True, kw_only=True):
+    uri: str
+    template: str | None = None  # the `uriTemplate` that the URI fits, where it is no resource of its own
+    arguments: Mapping[str, str] = NO_ARGUMENTS  # what the template's variables stand for
+
+
+class PromptGet(AgentRequest, frozen=True, kw_only=True):
+    prompt: str
+    arguments: Mapping[str, str]
+
+
+class Completing(AgentRequest, frozen=True, kw_only=True):
+    """What could this argument of a prompt, or variable of a template, be?"""
+
+    ref: Literal["prompt", "resource"]
+    name: str  # the prompt's name, or the template
+    argument: str
+    value: str  # what was typed so far
+    known: Mapping[str, str] = NO_ARGUMENTS  # arguments that are settled
+
+
+class PriceAsked(AgentRequest, frozen=True, kw_only=True):
+    """What would a call of this tool cost?"""
+
+    function: str  # by the name that the agent gave it
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
+    progress: float
+    total: float | None = None
+    message: str | None = None
+    joins: bool = False  # the message goes on where the one before ended: a piece of what the call answers
+
+
+class LogMessage(msgspec.Struct, frozen=True, kw_only=True, tag="message"):
+    level: LogLevel
+    data: Any
+    logger: str | None = None
+
+
+class BackendError(Exception):
+    """The call could not be carried out; `str(error)` is written for the caller and holds no secret."""
+
+
+class Unreached(BackendError):
+    """Nobody answers where the agent is: nothing of the call was sent."""
+
+
+class CannotAsk(BackendError):
+    """The caller's client cannot be asked; `required` is what it would have to declare (`ClientCapabilities`)."""
+
+    def __init__(self, text: str, required: Mapping[str, Any] = MappingProxyType({})) -> None:
+        super().__init__(text)
+        self.required = required
+
+
+class NotAnswered(BackendError):
+    """The caller's client was asked, and refused, or sent no answer that can be used. The tool may go on without."""
+
+
+class ToolCrashed(BackendError):
+    """The tool was run, and failed in a way that its author did not foresee. The model may make something of it."""
+
+
+class Busy(BackendError):
+    """It was not this call's turn: the agent has as many as it may have at once. `why` in a few words."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the agent is busy: {why}")
+        self.why = why
+
+
+class Replaced(BackendError):
+    """What answered was put aside for a newer one while the call ran. The newer one may be asked."""
+
+
+class NoSuchResource(BackendError):
+    """A template's variables name nothing that exists. Without a text, the caller is told just that."""
+
+
+class BadArguments(BackendError):
+    """A prompt's or completion's arguments are not what it takes."""
+
+
+class ProtocolFailure(BackendError):
+    """The author of a tool wants the caller to see a JSON-RPC error with a code of their own."""
+
+    def __init__(self, text: str, code: int, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(text)
+        self.code = code
+        self.data = data
+
+
+class Paused(Exception):
+    """Raised by `Outlet.ask` where the answers come with a later request, which runs the call again. Clean up, and let it
+    pass: it is not an error."""
+
+
+class Outlet(Protocol):
+    """The back-end's line to its caller while a call runs. Every method may wait (back-pressure) and may be cancelled."""
+
+    async def emit(self, event: Progress | LogMessage) -> None: ...
+
+    async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
+        """The raw answers, checked. Keys are the back-end's, and name the same question whenever the call runs again.
+        Raises `CannotAsk` where the client or the wire has no way to answer all of them, `NotAnswered`, and `Paused`."""
+        ...
+
+    async def checkpoint(self, data: Any) -> None:
+        """Kept when it returns: should this call have to run again, it starts with `data` as `resumed`."""
+        ...
+
+    async def become_task(self) -> bool:
+        """Whether the rest of the call is a task, so that nobody waits at the other end of a line."""
+        ...
+
+    async def close_stream(self) -> None:
+        """Let go of the caller's connection, where the caller can come back for the answer; else nothing."""
+        ...
+
+
+class Backend(Protocol):
+    def tools(self) -> Sequence[Tool]: ...
+
+    async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
+        """Run one call. Raises `BackendError` when it could not be carried out; a tool's own failure is `is_error`."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+@runtime_checkable
+class LibraryBackend(Protocol):
+    """What a back-end has besides, if it offers more than tools."""
+
+    def resources(self) -> Sequence[Resource]: ...
+
+    def resource_templates(self) -> Sequence[ResourceTemplate]: ...
+
+    def prompts(self) -> Sequence[Prompt]: ...
+
+    def completes(self) -> frozenset[tuple[str, str]]:
+        """("prompt", name) and ("resource", template) that `complete` knows something about."""
+        ...
+
+    async def read(self, read: ResourceRead, outlet: Outlet) -> Sequence[ResourceContents]:
+        """Raises `NoSuchResource`."""
+        ...
+
+    async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptResult:
+        """Raises `BadArguments`."""
+        ...
+
+    async def complete(self, asked: Completing) -> CompletionResult: ...
+
+
+@runtime_checkable
+class Furnished(Protocol):
+    """A library that will never have all that one could have, so that the rest need not be declared."""
+
+    @property
+    def furnished(self) -> frozenset[str]:
+        """Some of "resources", "prompts" and "completions", and "skills" where it is a `SkillLibrary`."""
+        ...
+
+
+@runtime_checkable
+class SkillLibrary(Protocol):
+    """A library among whose resources are Agent Skills."""
+
+    def listed_skills(self) -> Sequence[ListedSkill]: ...
+
+
+@runtime_checkable
+class Pricing(Protocol):
+    """A back-end whose author has functions that know what a call costs."""
+
+    @property
+    def price_functions(self) -> frozenset[str]: ...
+
+    async def price(self, asked: PriceAsked) -> str:
+        """`"$0.02"` or `"free"`, unchecked. Raises `BackendError`."""
+        ...
+
+
+@runtime_checkable
+class Paced(Protocol):
+    """A back-end that says itself how long a call of a tool may take."""
+
+    def deadline(self, tool: str) -> float | None:
+        """Seconds; None for what was settled for all of its tools."""
+        ...
+
+
+@runtime_checkable
+class Lenient(Protocol):
+    """A back-end whose author lets a tool take a text for the number, or the like, that it says."""
+
+    def coerces(self, tool: str) -> bool: ...
+
+
+Millis: TypeAlias = int  # of Unix time
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """What is wrong with an agent, for its owner. Of its kinds only `fails` keeps calls from being answered: with `waits` the agent works,
+    and something of it waits for its owner to look at; with `begins` it has not been there yet."""
+
+    words: str
+    since: Millis
+    kind: Literal["fails", "waits", "begins"] = "fails"
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """A back-end that can be out of order while the server runs."""
+
+    def trouble(self) -> Trouble | None: ...
+
+
+@runtime_checkable
+class InTheWay(Protocol):
+    """What stands in front of the tools of others. While it is out of order their calls are refused, and the words end with these."""
+
+    @property
+    def refusal(self) -> str: ...
+
+
+@runtime_checkable
+class Reachable(Protocol):
+    """A back-end that can find out whether its agent is there without asking it anything that somebody else would be asked."""
+
+    async def reach(self) -> None:
+        """What came of it is seen by `trouble`. Takes a few seconds at most."""
+        ...
+
+
+@runtime_checkable
+class Elsewhere(Protocol):
+    """A back-end whose resources can be offered under other addresses, where another has theirs."""
+
+    def elsewhere(self, address: str) -> str | None:
+        """Of a resource or a template; `read` understands it. None: there is none."""
+        ...
+
+    def owns(self, address: str) -> bool:
+        """Whether nobody else may offer anything at this address, nor speak of it as theirs."""
+        ...
+
+
+@runtime_checkable
+class Neighbour(Protocol):
+    """A back-end whose answers may name addresses, also those of others beside it."""
+
+    def beside(self, anothers: Callable[[str], bool]) -> None:
+        """`anothers`: whether an address is one that another alone may have."""
+        ...
+
+
+@runtime_checkable
+class Foreign(Protocol):
+    """A back-end whose lists somebody else decides on and may change at any time: what is wrong with them is no mistake of its owner's."""
+
+    @property
+    def speaks_for(self) -> str:
+        """Whoever decides on them, in words."""
+        ...
+
+
+@runtime_checkable
+class Withholding(Protocol):
+    """A back-end that does not offer all that it could, until its owner has looked at it."""
+
+    def withheld(self, tool: str) -> str | None:
+        """What whoever calls a tool of this name is told; None where there is nothing to tell."""
+        ...
+
+
+@runtime_checkable
+class PersonalLibrary(LibraryBackend, Protocol):
+    """A back-end that may have resources which exist for one caller alone."""
+
+    async def resources_of(self, asked: AgentRequest) -> Sequence[Resource]:
+        """List those that are not in `resources`. What cannot be found out is left out."""
+        ...
+
+
+@runtime_checkable
+class Following(Protocol):
+    """A back-end that tells of changes to a resource only once it knows that somebody listens for them."""
+
+    def follow(self, uri: str) -> None:
+        """Does not wait."""
+        ...
+
+
+@runtime_checkable
+class Costless(Protocol):
+    """A back-end of the server's own, whose tools cost nothing whatever the others do."""
+
+    @property
+    def costless(self) -> bool: ...
+
+
+@runtime_checkable
+class Engaged(Protocol):
+    """A back-end that knows whether anything of it is still under way."""
+
+    @property
+    def busy(self) -> bool: ...
+
+
+@runtime_checkable
+class Distant(Protocol):
+    """A back-end that offers what somebody else has, and is made whether that one is there or not."""
+
+    def absent(self) -> str | None:
+        """Why that one was not there when it was tried, where the settings want it to be; None where nothing is amiss."""
+        ...
+
+
+@runtime_checkable
+class Instructing(Protocol):
+    """A back-end that says how what it offers is meant to be used: where no other of a server does, its clients are told."""
+
+    def instructions(self) -> str:
+        """As they are now; "" for none."""
+        ...
+
+
+@runtime_checkable
+class Introducing(Protocol):
+    """A back-end that clients know by a name of its own: where it is all that a server has, they are told that one."""
+
+    def introduction(self) -> tuple[str, str]:
+        """Name and version; ours for what is empty."""
+        ...
+
+
+class Announce(msgspec.Struct, frozen=True):
+    """Whom a back-end tells that something changed. Neither waits."""
+
+    lists: Callable[[], None]  # what is offered
+    resource: Callable[[str], None]  # the content of this URI
+
+
+@runtime_checkable
+class Active(Protocol):
+    """A back-end with work of its own: it is run as long as the server, and knows its lists once it has started."""
+
+    async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
+        """Raises `BackendError` before it has started if it cannot be used; afterwards it copes by itself."""
+        ...

@@ -1,0 +1,566 @@
+"""Many back-ends, one catalogue: what there is to call, to read and to fill in, who answers for it, and on what terms.
+
+Everything is checked when it is registered, and all that is wrong is reported at once. Who may see or use what is decided
+in calls/rights/standing.py from the terms kept here; which kinds of principal exist is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+import trio
+
+from server.agents.base.backend import (
+    AgentRequest,
+    Backend,
+    Costless,
+    Elsewhere,
+    Foreign,
+    Furnished,
+    InTheWay,
+    Lenient,
+    LibraryBackend,
+    Neighbour,
+    Paced,
+    PersonalLibrary,
+    Pricing,
+    Reachable,
+    SkillLibrary,
+    Trouble,
+    Watched,
+    Withholding,
+)
+from server.mcp.app_pages import pages_in
+from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
+from server.mcp.schema import BadTool, ToolSchema
+from server.mcp.skills_extension import ListedSkill
+from server.mcp.terms import DEFAULT_TERMS, PRICE_META, BadTerms, CallTerms
+from server.mcp.tool_names import not_offered
+from server.mcp.uri_template import BadTemplate, UriTemplate
+
+T = TypeVar("T")
+
+# At shutdown a back-end that hangs while it is closed must not keep the others from being closed.
+CLOSE_SECONDS: Final = 5.0
+# What an agent may have besides tools.
+LIBRARY: Final = frozenset({"resources", "prompts", "completions"})
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """A back-end under the name it has in the configuration, and the terms of its tools."""
+
+    name: str  # for people who look for what is wrong
+    backend: Backend
+    terms: CallTerms = DEFAULT_TERMS
+    tool_terms: Mapping[str, CallTerms] = MappingProxyType({})
+    library_terms: CallTerms | None = None  # of what is read and filled in; None: the tools'
+
+
+class AgentTrouble(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent that is out of order, and the tools of it that are offered. `refusal`: of what stands in front of the tools of others, how
+    the words end with which they are refused."""
+
+    name: str
+    backend: Backend
+    trouble: Trouble
+    tools: Sequence[str]
+    refusal: str = ""
+
+
+class ToolRules(Protocol):
+    """What the owner of a server says of its tools, whoever offers them (tiers.py)."""
+
+    @property
+    def tools(self) -> Mapping[str, Any]:
+        """By the names of those of which something is said."""
+        ...
+
+    def terms(self, tool: Tool, base: CallTerms, /) -> CallTerms | None:
+        """None: it is not offered. Raises `BadTerms`."""
+        ...
+
+
+class ToolPrices(Protocol):
+    """What the tools of a server cost (server/payments/seller)."""
+
+    def price(self, tool: Tool, functions: Set[str], /) -> Any | None:
+        """`functions`: those of its agent that know what a call costs. None: nothing. Raises `BadTerms`."""
+        ...
+
+    def shown(self, tool: Tool, price: Any, /) -> Tool:
+        """The tool as callers see it who are to know what it costs."""
+        ...
+
+
+class CatalogPolicy(Protocol):
+    """What stands in front of the tools of a server (server/calls/policy)."""
+
+    def of(self, tool: Tool, /) -> Any | None:
+        """None: nothing. Raises `BadTerms`."""
+        ...
+
+    def shown(self, tool: Tool, policy: Any, /) -> Tool:
+        """The tool as callers see it, with what they have to say besides."""
+        ...
+
+
+class ToolEntry(msgspec.Struct, frozen=True):
+    """A tool. `price` is the till's (`PricedTool`), `policy` what stands in front of it (`ToolPolicy`); None is nothing, and then nobody
+    looks any further."""
+
+    tool: Tool
+    schema: ToolSchema
+    backend: Backend
+    terms: CallTerms
+    price: Any | None = None
+    policy: Any | None = None
+
+
+class ResourceEntry(msgspec.Struct, frozen=True):
+    resource: Resource
+    backend: LibraryBackend
+    terms: CallTerms
+
+
+class TemplateEntry(msgspec.Struct, frozen=True):
+    template: ResourceTemplate
+    pattern: UriTemplate
+    backend: LibraryBackend
+    terms: CallTerms
+
+
+class PromptEntry(msgspec.Struct, frozen=True):
+    prompt: Prompt
+    backend: LibraryBackend
+    terms: CallTerms
+
+
+AnyEntry = ToolEntry | ResourceEntry | TemplateEntry | PromptEntry
+
+
+class CatalogError(ValueError):
+    """What is offered cannot be offered together; `problems` says what to change, one sentence each."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems: Final = tuple(problems)
+
+
+class _Lists(msgspec.Struct, frozen=True):
+    tools: Mapping[str, ToolEntry]
+    resources: Mapping[str, ResourceEntry]
+    templates: Mapping[str, TemplateEntry]
+    prompts: Mapping[str, PromptEntry]
+    has_tasks: bool
+    entries: tuple[ToolEntry, ...]  # of the tools, one and the same for as long as they are offered so
+    named: frozenset[str]  # every tool of an agent, also those that are not offered
+    left_out: tuple[str, ...] = ()
+
+    def offered(self) -> Mapping[str, Any]:
+        """What callers can see of each list."""
+        return {
+            "tools": [(entry.tool, entry.terms.scopes) for entry in self.tools.values()],
+            "resources": [
+                *((entry.resource, entry.terms.scopes) for entry in self.resources.values()),
+                *((entry.template, entry.terms.scopes) for entry in self.templates.values()),
+            ],
+            "prompts": [(entry.prompt, entry.terms.scopes) for entry in self.prompts.values()],
+        }
+
+
+class Catalog:
+    """Raises `CatalogError`. Everything keeps the order of the sources, and in it the order of each back-end."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        rules: ToolRules | None = None,
+        prices: ToolPrices | None = None,
+        stand_ins: Mapping[str, Backend] = MappingProxyType({}),
+        policy: CatalogPolicy | None = None,
+    ) -> None:
+        """`stand_ins` answer calls of these tools, which are offered as their agents have them."""
+        self._stand_ins = stand_ins
+        self.policy = policy
+        self._sources = tuple(sources)
+        self._rules = rules
+        self._prices = prices
+        self._lists = _lists(self._sources, rules, prices, stand_ins, policy)
+        self.tools: Mapping[str, ToolEntry] = self._lists.tools  # those that are offered now
+        # Later an agent may take a tool back, and what the settings say of it waits for its return.
+        unknown = [] if rules is None else sorted(rules.tools.keys() - self._lists.named)
+        if unknown and not self.awaits_more:
+            raise CatalogError(
+                [f"the settings name the tool {not_offered(name, self._lists.named)}" for name in unknown]
+            )
+        # Whether a feature is there at all does not hang on how long a list is: a client is told in its handshake, and not again.
+        self.furnished: frozenset[str] = frozenset[str]().union(
+            *(_furnished(source.backend) for source in self._sources)
+        )
+        for source in self._sources:
+            if isinstance(source.backend, Neighbour):
+                source.backend.beside(partial(_is_anothers, self._sources, source))
+
+    @property
+    def awaits_more(self) -> bool:
+        """Whether an agent is out of order, so that nobody can say yet what it would offer."""
+        return any(
+            isinstance(source.backend, Watched) and source.backend.trouble() is not None
+            for source in self._sources
+        )
+
+    @property
+    def left_out(self) -> Sequence[str]:
+        """What agents came to offer that cannot be offered, with the reason."""
+        return self._lists.left_out
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether any tool's call can be a task."""
+        return self._lists.has_tasks
+
+    def get(self, name: str) -> ToolEntry | None:
+        return self._lists.tools.get(name)
+
+    def withheld(self, name: str) -> str | None:
+        """Why a tool of this name is not offered, where an agent has one that its owner has not looked at."""
+        for source in self._sources:
+            if isinstance(source.backend, Withholding) and (words := source.backend.withheld(name)):
+                return words
+        return None
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Every tool that an agent has, also those that are not offered."""
+        return self._lists.named
+
+    def entries(self) -> Sequence[ToolEntry]:
+        return self._lists.entries
+
+    def resources(self) -> Sequence[ResourceEntry]:
+        return tuple(self._lists.resources.values())
+
+    def templates(self) -> Sequence[TemplateEntry]:
+        return tuple(self._lists.templates.values())
+
+    def prompts(self) -> Sequence[PromptEntry]:
+        return tuple(self._lists.prompts.values())
+
+    def skills(self) -> Sequence[ListedSkill]:
+        return [
+            skill
+            for source in self._sources
+            if isinstance(source.backend, SkillLibrary)
+            for skill in source.backend.listed_skills()
+        ]
+
+    def resource(self, uri: str) -> ResourceEntry | None:
+        return self._lists.resources.get(uri)
+
+    async def resources_of(self, asked: AgentRequest) -> Sequence[ResourceEntry]:
+        """List the resources that exist for this caller alone. What everybody can read, or another agent owns, is none of them."""
+        lists: dict[int, Sequence[Resource]] = {}
+
+        async def ask(number: int, library: PersonalLibrary) -> None:
+            lists[number] = await library.resources_of(asked)
+
+        personal = [
+            (source, source.backend)
+            for source in self._sources
+            if isinstance(source.backend, PersonalLibrary)
+        ]
+        async with trio.open_nursery() as nursery:  # none waits for another
+            for number, (_, library) in enumerate(personal):
+                nursery.start_soon(ask, number, library)
+        found: dict[str, ResourceEntry] = {}
+        for number, (source, library) in enumerate(personal):
+            terms = source.terms if source.library_terms is None else source.library_terms
+            for resource in lists[number]:
+                free = self.resource(resource.uri) is None and resource.uri not in found
+                if free and _owner(self._sources, resource.uri) in (None, source):
+                    found[resource.uri] = ResourceEntry(resource, library, terms)
+        return tuple(found.values())
+
+    def template(self, uri_template: str) -> TemplateEntry | None:
+        return self._lists.templates.get(uri_template)
+
+    def fitting(self, uri: str) -> tuple[TemplateEntry, Mapping[str, str]] | None:
+        """Return the first template that the URI fits, and what its variables stand for. An address that one agent owns fits no other
+        agent's."""
+        owner = _owner(self._sources, uri)
+        for entry in self._lists.templates.values():
+            if not _may_answer(entry.backend, owner):
+                continue
+            found = entry.pattern.match(uri)
+            if found is not None:
+                return entry, found
+        return None
+
+    def prompt(self, name: str) -> PromptEntry | None:
+        return self._lists.prompts.get(name)
+
+    def refresh(self) -> frozenset[str]:
+        """Ask the back-ends again; which of the lists "tools", "resources" and "prompts" callers see changed. Raises
+        `CatalogError`, and then everything stays as it was. What somebody else's server came to offer is no reason for that: of it,
+        what cannot be offered is left out."""
+        return self._put(
+            _lists(self._sources, self._rules, self._prices, self._stand_ins, self.policy, running=True)
+        )
+
+    def take(self, newer: Catalog) -> frozenset[str]:
+        """From now on this is what `newer` is: other agents, on other terms. Which lists changed, as `refresh` says it."""
+        self._sources, self._rules, self._prices = newer._sources, newer._rules, newer._prices
+        self._stand_ins, self.furnished = newer._stand_ins, newer.furnished
+        self.policy = newer.policy
+        return self._put(newer._lists)
+
+    def _put(self, lists: _Lists) -> frozenset[str]:
+        before, self._lists = self._lists, lists
+        self.tools = lists.tools
+        seen, now = before.offered(), lists.offered()
+        return frozenset(name for name in now if seen[name] != now[name])
+
+    def troubles(self) -> Sequence[AgentTrouble]:
+        """Agents that are out of order, as their owner knows them."""
+        return [
+            AgentTrouble(
+                name=source.name,
+                backend=source.backend,
+                trouble=trouble,
+                tools=tuple(
+                    name for name, entry in self._lists.tools.items() if entry.backend is source.backend
+                ),
+                refusal=source.backend.refusal if isinstance(source.backend, InTheWay) else "",
+            )
+            for source in self._sources
+            if isinstance(source.backend, Watched) and (trouble := source.backend.trouble()) is not None
+        ]
+
+    async def reach_all(self, *, failing: bool = False) -> None:
+        """Have every back-end look that can whether its agent is there, or only those that fail; `troubles` shows what came of it."""
+        async with trio.open_nursery() as nursery:
+            for source in self._sources:
+                backend = source.backend
+                if isinstance(backend, Reachable) and not (
+                    failing and isinstance(backend, Watched) and backend.trouble() is None
+                ):
+                    nursery.start_soon(backend.reach)
+
+    async def aclose(self) -> None:
+        """Close every back-end, the last one first."""
+        for source in reversed(self._sources):
+            with trio.move_on_after(CLOSE_SECONDS, shield=True):
+                await source.backend.aclose()
+
+
+def _lists(
+    sources: Sequence[Source],
+    rules: ToolRules | None,
+    prices: ToolPrices | None,
+    stand_ins: Mapping[str, Backend],
+    policy: CatalogPolicy | None,
+    *,
+    running: bool = False,
+) -> _Lists:
+    problems: list[str] = []
+    left_out: list[str] = []
+    named: set[str] = set()
+    tools: dict[str, ToolEntry] = {}
+    resources: dict[str, ResourceEntry] = {}
+    templates: dict[str, TemplateEntry] = {}
+    prompts: dict[str, PromptEntry] = {}
+    owners: dict[tuple[str, str], str] = {}
+    # Whoever's lists do not change by themselves comes to its names before those who came later.
+    ours = _reserved(sources) if running else {}
+
+    def blame(source: Source, problem: str) -> None:
+        forgiven = running and isinstance(source.backend, Foreign)
+        (left_out if forgiven else problems).append(problem)
+
+    def owner_of(what: str, name: str, source: Source) -> str | None:
+        other = owners.get((what, name))
+        if other is None and isinstance(source.backend, Foreign):
+            other = ours.get((what, name))
+        return other
+
+    def free(what: str, address: str, source: Source) -> str:
+        """The address, or another where that is taken and there is one."""
+        if owner_of(what, address, source) is None or not isinstance(source.backend, Elsewhere):
+            return address
+        return source.backend.elsewhere(address) or address
+
+    def add(into: dict[str, T], what: str, name: str, source: Source, make: Callable[[], T]) -> None:
+        if (other := owner_of(what, name, source)) is not None:
+            blame(source, f"the {what} {name} is offered by {other} and by {source.name}: rename one of them")
+            return
+        try:
+            into[name] = make()
+        except BadTool as error:
+            blame(source, f"{source.name}: {error}")
+            return
+        except BadTemplate as error:
+            blame(source, f"{source.name}: the {what} {name}: {error}")
+            return
+        owners[what, name] = source.name
+
+    def claims(source: Source, what: str, *addresses: str) -> bool:
+        """Say whether it has something at an address of another's, and leave that out. What somebody else's server claims is no reason not to start."""
+        for address in addresses:
+            owner = _owner(sources, address)
+            if owner is None or owner is source:
+                continue
+            problem = f"{source.name}: {what} is at {address}, where only what {owner.name} offers can be"
+            (left_out if isinstance(source.backend, Foreign) else problems).append(problem)
+            return True
+        return False
+
+    for source in sources:
+        backend = source.backend
+        terms = source.terms if source.library_terms is None else source.library_terms
+        offered = backend.tools()
+        unknown = sorted(source.tool_terms.keys() - {tool.name for tool in offered})
+        if not isinstance(backend, Foreign):
+            problems += [
+                f"{source.name} has terms for the tool {name}, which it does not offer" for name in unknown
+            ]
+        for tool in offered:
+            named.add(tool.name)
+            if tool.meta is not msgspec.UNSET and claims(
+                source, f"the page of the tool {tool.name}", *pages_in(tool.meta)
+            ):
+                continue
+            own = _terms_of(tool, source)
+            try:
+                bound = own if rules is None else rules.terms(tool, own)
+                price = (
+                    None
+                    if prices is None or isinstance(backend, Costless)
+                    else prices.price(
+                        tool, backend.price_functions if isinstance(backend, Pricing) else frozenset()
+                    )
+                )
+                watched = None if policy is None or bound is None else policy.of(tool)
+                if policy is not None and watched is not None:
+                    tool = policy.shown(tool, watched)
+            except BadTerms as error:
+                blame(source, f"{source.name}: {error}")
+                continue
+            if bound is None:
+                continue
+            seen = _priceless(tool) if prices is None or price is None else prices.shown(tool, price)
+            answers = stand_ins.get(tool.name, backend)
+            add(tools, "tool", tool.name, source, partial(_entry, tool, seen, answers, bound, price, watched))
+        if not isinstance(backend, LibraryBackend):
+            continue
+        library: LibraryBackend = backend
+        for resource in library.resources():
+            if claims(source, f"the resource {resource.name}", resource.uri):
+                continue
+            if (uri := free("resource", resource.uri, source)) != resource.uri:
+                resource = msgspec.structs.replace(resource, uri=uri)
+            add(
+                resources,
+                "resource",
+                resource.uri,
+                source,
+                lambda: ResourceEntry(resource, library, terms),  # noqa: B023
+            )
+        for template in library.resource_templates():
+            if claims(source, f"the resource template {template.name}", template.uri_template):
+                continue
+            text = free("resource template", template.uri_template, source)
+            if text != template.uri_template:
+                template = msgspec.structs.replace(template, uri_template=text)
+            add(
+                templates,
+                "resource template",
+                text,
+                source,
+                lambda: TemplateEntry(template, UriTemplate(text), library, terms),  # noqa: B023
+            )
+        for prompt in library.prompts():
+            add(prompts, "prompt", prompt.name, source, lambda: PromptEntry(prompt, library, terms))  # noqa: B023
+    if problems:
+        raise CatalogError(problems)
+    return _Lists(
+        MappingProxyType(tools),
+        MappingProxyType(resources),
+        MappingProxyType(templates),
+        MappingProxyType(prompts),
+        any(_may_be_task(entry.tool) for entry in tools.values()),
+        tuple(tools.values()),
+        frozenset(named),
+        tuple(left_out),
+    )
+
+
+def _owner(sources: Sequence[Source], address: str) -> Source | None:
+    """Return whose address it is, if it is one that only one agent may have."""
+    for source in sources:
+        if isinstance(source.backend, Elsewhere) and source.backend.owns(address):
+            return source
+    return None
+
+
+def _is_anothers(sources: Sequence[Source], source: Source, address: str) -> bool:
+    return _owner(sources, address) not in (None, source)
+
+
+def _may_answer(backend: object, owner: Source | None) -> bool:
+    """Say whether this one may answer at an address whose owner this is."""
+    return owner is None or backend is owner.backend
+
+
+def _furnished(backend: Backend) -> frozenset[str]:
+    if not isinstance(backend, LibraryBackend):
+        return frozenset()
+    return backend.furnished if isinstance(backend, Furnished) else LIBRARY
+
+
+def _reserved(sources: Sequence[Source]) -> dict[tuple[str, str], str]:
+    """What those offer whose lists are of their own making: kind and name, and who."""
+    found: dict[tuple[str, str], str] = {}
+    for source in sources:
+        backend = source.backend
+        if isinstance(backend, Foreign):
+            continue
+        found |= {("tool", tool.name): source.name for tool in backend.tools()}
+        if isinstance(backend, LibraryBackend):
+            found |= {("resource", each.uri): source.name for each in backend.resources()}
+            found |= {
+                ("resource template", each.uri_template): source.name for each in backend.resource_templates()
+            }
+            found |= {("prompt", each.name): source.name for each in backend.prompts()}
+    return found
+
+
+def _entry(
+    tool: Tool, seen: Tool, backend: Backend, terms: CallTerms, price: Any | None, policy: Any | None
+) -> ToolEntry:
+    return ToolEntry(seen, ToolSchema(tool), backend, terms, price, policy)
+
+
+def _priceless(tool: Tool) -> Tool:
+    """Without what its author says that it costs: here it costs nothing."""
+    if tool.meta is msgspec.UNSET or PRICE_META not in tool.meta:
+        return tool
+    rest = {key: value for key, value in tool.meta.items() if key != PRICE_META}
+    return msgspec.structs.replace(tool, meta=rest or msgspec.UNSET)
+
+
+def _terms_of(tool: Tool, source: Source) -> CallTerms:
+    terms = source.tool_terms.get(tool.name, source.terms)
+    seconds = source.backend.deadline(tool.name) if isinstance(source.backend, Paced) else None
+    if seconds is not None:
+        terms = msgspec.structs.replace(terms, deadline_seconds=seconds)
+    if isinstance(source.backend, Lenient) and source.backend.coerces(tool.name):
+        terms = msgspec.structs.replace(terms, coerces=True)
+    return terms
+
+
+def _may_be_task(tool: Tool) -> bool:
+    return tool.execution is not msgspec.UNSET and tool.execution.task_support != "forbidden"

@@ -1,0 +1,87 @@
+"""What a child process gets to see of us: of our environment what programs need to run, what the settings name, and no secret by
+accident; of the files all but those that are kept out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from server.lib.shortened import short_name
+from server.settings.secret_reference import read_secret
+
+if TYPE_CHECKING:
+    from server.lib.landlock import ForbiddenPaths
+
+PASSED: Final = frozenset(
+    {
+        "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP",
+        "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR",
+    }
+)  # fmt: skip
+LOCALE: Final = "LC_"
+# The launcher of the one-file executable leaves notes to its own child; another such program would take them for its own.
+LAUNCHERS: Final = ("_PYI_", "_MEI")
+# Where the libraries of the executable are, and what stood there before: other programs need their own.
+LIBRARIES: Final = "LD_LIBRARY_PATH"
+LIBRARIES_BEFORE: Final = "LD_LIBRARY_PATH_ORIG"
+VARIABLES: Final = 100
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_REFERENCE: Final = re.compile(r"(?:env|file):.+")
+
+Written = Sequence[str] | Mapping[str, str]  # names to pass on, or names with values or references
+
+
+class ChildEnvironment(dict[str, str]):
+    """The variables of a child process, and the paths that it is kept out of; None: of none."""
+
+    def __init__(self, variables: Mapping[str, str], kept_out: ForbiddenPaths | None) -> None:
+        super().__init__(variables)
+        self.kept_out: Final = kept_out
+
+
+def environment_problems(written: Written) -> list[tuple[str, str]]:
+    """(key, what is wrong and what to write). Holds no value."""
+    found: list[tuple[str, str]] = []
+    if len(written) > VARIABLES:
+        found.append(("environment", f"has more than {VARIABLES} entries"))
+    found += [
+        ("environment", f"{short_name(name)!r} is not the name of a variable")
+        for name in written
+        if not _NAME.fullmatch(name)
+    ]
+    if isinstance(written, Mapping):
+        found += [
+            (f"environment.{name}", "must not hold a zero byte")
+            for name, value in written.items()
+            if "\0" in value
+        ]
+    return found
+
+
+def child_environment(
+    written: Written,
+    ours: Mapping[str, str] = os.environ,
+    *,
+    frozen: bool = getattr(sys, "frozen", False),
+    kept_out: ForbiddenPaths | None = None,
+) -> ChildEnvironment:
+    """Raises `SecretUnreadable`. A variable that is to be passed on and is not set here is left out."""
+    clean = {name: value for name, value in ours.items() if not name.startswith(LAUNCHERS)}
+    if frozen:
+        clean.pop(LIBRARIES, None)
+    if (before := clean.pop(LIBRARIES_BEFORE, None)) is not None:
+        clean[LIBRARIES] = before
+    names = PASSED if isinstance(written, Mapping) else PASSED.union(written)
+    passed = {name: value for name, value in clean.items() if name in names or name.startswith(LOCALE)}
+    if isinstance(written, Mapping):
+        passed |= {name: _value(value) for name, value in written.items()}
+    return ChildEnvironment(passed, kept_out)
+
+
+def _value(written: str) -> str:
+    return read_secret(written).reveal() if _REFERENCE.fullmatch(written) else written

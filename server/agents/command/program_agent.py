@@ -1,0 +1,138 @@
+"""`kind = "agent"`: an agent that is a program of any language, started for each call, which says in lines what it does and asks
+(program_events.py) until it has an answer (program_call.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, Final, cast
+
+import msgspec
+import trio
+from msgspec import Meta, Raw
+
+from server.agents.base.agent_turns import SharedPlaces
+from server.agents.base.backend import BackendError, Outlet, ToolCall, Trouble
+from server.agents.command.agent_program import EnvironmentSetting, FolderSetting, Programs, program_problems
+from server.agents.command.program_call import AgentTalk
+from server.agents.command.program_tool import MOST_TOOLS, ToolSettings, describe, tool_faults, tools_problems
+from server.agents.command.resource_limits import ProcessBounds
+from server.agents.python.call_endings import tool_answer
+from server.agents.python.offer import LONGEST_SECONDS
+from server.lib.log.logger import Logger
+from server.mcp.messages import TextContent, Tool
+from server.mcp.result_encoding import ToolResult
+from server.mcp.schema import ToolSchema
+
+# What an agent can do of which nothing is said.
+RUN_AGENT: Final = ToolSettings(
+    name="run_agent",
+    description="Gives the agent a task, and returns what came of it.",
+    input={"task": {"type": "string", "description": "What to do, in words.", "minLength": 1}},
+    task="optional",
+)
+
+
+class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[[server.agent]]` with `kind = "agent"`."""
+
+    run: Annotated[
+        tuple[Annotated[str, Meta(max_length=4096)], ...],
+        Meta(max_length=200, description='the program and its arguments, e.g. ["node", "agent.mjs"]'),
+    ] = ()
+    tool: Annotated[
+        tuple[ToolSettings, ...],
+        Meta(max_length=MOST_TOOLS, description="[[server.agent.tool]] tables with a name"),
+    ] = ()
+    cwd: FolderSetting = ""
+    environment: EnvironmentSetting = ()
+    unconfined: Annotated[bool, Meta(description="true or false")] = False
+    limits: Annotated[ProcessBounds, Meta(description="a table, e.g. { cpu_seconds = 10 }")] = ProcessBounds()
+    line_kib: Annotated[int, Meta(ge=1, le=8192, description="KiB from 1 to 8192")] = 1024
+    deadline_seconds: Annotated[float, Meta(gt=0, le=LONGEST_SECONDS, description="seconds up to 86400")] = (
+        300.0
+    )
+    calls_at_once: Annotated[int, Meta(ge=1, le=1000, description="a number from 1 to 1000")] = 8
+    waiting_at_once: Annotated[int, Meta(ge=1, le=10_000, description="a number from 1 to 10000")] = 100
+
+    def __repr__(self) -> str:  # the environment may hold a value that should have been a reference
+        return f"{type(self).__name__}(run={self.run!r})"
+
+
+def problems(config: AgentConfig) -> list[tuple[str, str]]:
+    """(key, what is wrong and what to write) for each rule that types cannot hold."""
+    found = program_problems(config)
+    if not config.run or not config.run[0]:
+        found.append(("run", 'is missing; write the program and its arguments, e.g. ["node", "agent.mjs"]'))
+    if any("\0" in word for word in config.run):
+        found.append(("run", "must not hold a zero byte"))
+    return [*found, *tools_problems(config.tool, tool_faults)]
+
+
+class AgentBackend:
+    """A `Backend`, `Paced` and `Watched`."""
+
+    def __init__(
+        self, config: AgentConfig, *, environment: Mapping[str, str], name: str, log: Logger
+    ) -> None:
+        """`environment` is what the program gets to see (`child_environment.child_environment`), `name` is for the log.
+
+        Raises `ValueError` for settings that turn out not to work."""
+        self._programs = Programs(config, environment, name=name, log=log)
+        self._words = (self._programs.find(config.run[0]), *config.run[1:])
+        self._settings = {tool.name: tool for tool in config.tool or (RUN_AGENT,)}
+        self._tools = {name: describe(tool) for name, tool in self._settings.items()}
+        self._schemas = {name: ToolSchema(tool) for name, tool in self._tools.items()}
+        self._places = SharedPlaces(config.calls_at_once)
+        self._waiting = trio.Semaphore(config.waiting_at_once)
+        self._line_bytes = config.line_kib * 1024
+
+    def tools(self) -> Sequence[Tool]:
+        return list(self._tools.values())
+
+    def deadline(self, tool: str) -> float | None:
+        settings = self._settings.get(tool)
+        return None if settings is None else settings.deadline_seconds
+
+    def trouble(self) -> Trouble | None:
+        return self._programs.trouble
+
+    async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
+        schema = self._schemas.get(call.tool)
+        if schema is None:
+            raise BackendError(f"there is no tool {call.tool}")
+        start = partial(self._programs.start, self._words, listens=True)
+        async with self._places.taken(call.sharer, unhurried=call.unhurried) as turn:
+            talk = AgentTalk(
+                call,
+                outlet,
+                self._programs,
+                start,
+                turn=turn,
+                waiting=self._waiting,
+                line_bytes=self._line_bytes,
+            )
+            answer = _answer(await talk.run(), schema)
+        if schema.promises and not answer.is_error and not schema.conforms(answer.structured):
+            raise BackendError("the agent's answer is not what its output schema promises")
+        return answer
+
+    async def aclose(self) -> None:
+        self._programs.close()
+
+
+def _answer(result: Raw, schema: ToolSchema) -> ToolResult:
+    """Of its final word: a text, a result as MCP has it, or any JSON. Raises `BackendError`."""
+    try:
+        value: Any = msgspec.json.decode(result)
+    except (ValueError, RecursionError) as error:
+        raise BackendError("the agent gave a result that is none") from error
+    if isinstance(value, dict) and isinstance(cast("dict[str, Any]", value).get("content"), list):
+        return tool_answer(result)
+    if isinstance(value, str) and not schema.promises:
+        return ToolResult(content=(TextContent(text=value),))
+    text = value if isinstance(value, str) else bytes(result).decode()
+    content = () if value is None else (TextContent(text=text),)
+    if isinstance(value, dict) or schema.promises:
+        return ToolResult(content=content, structured=value)
+    return ToolResult(content=content)

@@ -1,0 +1,204 @@
+"""What was agreed on with an upstream: which revision is spoken, what it has, and what a request to it looks like. Pure.
+
+Spec: basic/versioning (2026-07-28), basic/lifecycle (2025-11-25 and before).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec import Raw
+
+from server import __version__
+from server.agents.base.backend import AgentRequest
+from server.agents.mcp.upstream_messages import (
+    HEADER_MISMATCH,
+    METHOD_NOT_FOUND,
+    MISSING_CAPABILITY,
+    UNSUPPORTED_VERSION,
+    NotAnUpstream,
+    UpstreamRefusal,
+    members,
+    said,
+)
+from server.mcp.result_encoding import TASKS_EXTENSION
+from server.mcp.versions import LATEST, LATEST_LEGACY, REVISIONS
+
+PREFIX: Final = "io.modelcontextprotocol"
+CLIENT_INFO: Final = {"name": "ostiary", "version": __version__}
+# Of this one can be sure that the other side is of the stateless era, even though it refuses.
+MODERN_REFUSALS: Final = frozenset({HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION})
+NOBODY_CAN: Final = frozenset[str]()
+_SHOWN: Final = 200
+# Every client has them before its model, in every conversation.
+INSTRUCTIONS: Final = 8_000
+METAS_KEPT: Final = 256  # that are put together once
+
+
+class Agreement(msgspec.Struct, frozen=True, kw_only=True):
+    version: str
+    modern: bool
+    capabilities: Mapping[str, Any]
+    server: str = ""  # what it calls itself, for the log
+    instructions: str = ""  # for whoever uses it: as much as is passed on
+
+    def has(self, *path: str) -> bool:
+        """Whether it declared this; `has("tools", "listChanged")` wants it to be true or an object."""
+        found: Any = self.capabilities
+        for name in path:
+            found = cast("Mapping[str, Any]", found).get(name) if isinstance(found, Mapping) else None
+        return found is True or isinstance(found, Mapping)
+
+    @property
+    def has_tasks(self) -> bool:
+        if self.modern:
+            return self.has("extensions", TASKS_EXTENSION)
+        return self.has("tasks", "requests", "tools", "call")
+
+
+# ── the stateless era ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def discover_params() -> dict[str, Any]:
+    return {"_meta": _modern_meta({})}
+
+
+def read_discovered(answer: Raw | UpstreamRefusal, *, not_found: bool = False) -> Agreement | None:
+    """What `server/discover` came to; None: it is to be spoken to by handshake. `not_found`: over HTTP, with status 404."""
+    if isinstance(answer, UpstreamRefusal):
+        supported = None if answer.data is None else answer.data.get("supported")
+        if answer.code == UNSUPPORTED_VERSION:
+            known = isinstance(supported, list) and LATEST.version in supported
+            return _modern({}) if known else None
+        if answer.code in MODERN_REFUSALS:
+            raise NotAnUpstream("refuses to say what it has")
+        # The method is one that every server of this era has; but the era it is.
+        return _modern({}) if answer.code == METHOD_NOT_FOUND and not_found else None
+    found = members(answer)
+    versions = found.get("supportedVersions")
+    if not isinstance(versions, list) or LATEST.version not in versions:
+        return None
+    meta = found.get("_meta")
+    info = cast("Mapping[str, Any]", meta).get(f"{PREFIX}/serverInfo") if isinstance(meta, Mapping) else None
+    return _modern(
+        _mapping(found.get("capabilities")), _name_in(info), said(found.get("instructions"), INSTRUCTIONS)
+    )
+
+
+def modern_params(
+    params: Mapping[str, Any],
+    call: AgentRequest | None,
+    *,
+    questions: frozenset[str],
+    tasks: bool,
+    token: int | None,
+) -> dict[str, Any]:
+    """`questions`: the kinds that may be passed on to callers. `token` None: no progress is wanted. What `params` have as `_meta` goes
+    along, below what is ours."""
+    if call is None:
+        meta = _meta_for(NOBODY_CAN, questions, False, None)
+    else:
+        meta = _meta_for(call.can, questions, tasks, call.log_level)
+    carried: Mapping[str, Any] | None = params.get("_meta")
+    if carried is not None:
+        meta = {**carried, **meta}
+    if token is not None:
+        meta = {**meta, "progressToken": token}
+    return {**params, "_meta": meta}
+
+
+@lru_cache(maxsize=METAS_KEPT)
+def _meta_for(
+    can: frozenset[str], questions: frozenset[str], tasks: bool, level: str | None
+) -> Mapping[str, Any]:
+    """Callers differ in little: what is said of one is said of many, and put together once. Nobody changes it."""
+    meta = _modern_meta(capabilities_of(can, questions, tasks=tasks))
+    if level is not None:
+        meta[f"{PREFIX}/logLevel"] = level
+    return meta
+
+
+def capabilities_of(can: frozenset[str], questions: frozenset[str], *, tasks: bool) -> dict[str, Any]:
+    """`ClientCapabilities`: what this caller can be asked, as far as that is passed on."""
+    declared: dict[str, Any] = {}
+    if "elicitation" in questions:
+        modes = {name: dict[str, Any]() for name, word in _MODES if word in can}
+        if modes:
+            declared["elicitation"] = modes
+    if "sampling" in questions and "sampling" in can:
+        declared["sampling"] = {"tools": {}} if "sampling.tools" in can else {}
+    if "roots" in questions and "roots" in can:
+        declared["roots"] = {}
+    if tasks:
+        declared["extensions"] = {TASKS_EXTENSION: {}}
+    return declared
+
+
+_MODES: Final = (("form", "elicitation"), ("url", "elicitation.url"))
+
+
+def _modern_meta(capabilities: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        f"{PREFIX}/protocolVersion": LATEST.version,
+        f"{PREFIX}/clientInfo": CLIENT_INFO,
+        f"{PREFIX}/clientCapabilities": capabilities,
+    }
+
+
+def _modern(capabilities: Mapping[str, Any], server: str = "", instructions: str = "") -> Agreement:
+    return Agreement(
+        version=LATEST.version,
+        modern=True,
+        capabilities=capabilities,
+        server=server,
+        instructions=instructions,
+    )
+
+
+# ── the handshake era ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def initialize_params(questions: frozenset[str], version: str = LATEST_LEGACY.version) -> dict[str, Any]:
+    """One session is for all callers, so it declares what any of them may be able to do."""
+    declared: dict[str, Any] = {}
+    if "elicitation" in questions:
+        declared["elicitation"] = {"form": {}, "url": {}}
+    if "sampling" in questions:
+        declared["sampling"] = {"tools": {}}
+    if "roots" in questions:
+        declared["roots"] = {}
+    return {"protocolVersion": version, "capabilities": declared, "clientInfo": CLIENT_INFO}
+
+
+def read_initialized(result: Raw) -> Agreement:
+    """Raises `NotAnUpstream`."""
+    found = members(result)
+    version = found.get("protocolVersion")
+    revision = REVISIONS.get(version) if isinstance(version, str) else None
+    if revision is None or revision.modern:
+        raise NotAnUpstream("speaks no version of MCP that is known here")
+    return Agreement(
+        version=revision.version,
+        modern=False,
+        capabilities=_mapping(found.get("capabilities")),
+        server=_name_in(found.get("serverInfo")),
+        instructions=said(found.get("instructions"), INSTRUCTIONS),
+    )
+
+
+def handshake_params(params: Mapping[str, Any], token: int | None) -> Mapping[str, Any]:
+    return (
+        params if token is None else {**params, "_meta": {**params.get("_meta", {}), "progressToken": token}}
+    )
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _name_in(info: Any) -> str:
+    name = _mapping(info).get("name")
+    return name[:_SHOWN] if isinstance(name, str) and name.isprintable() else ""

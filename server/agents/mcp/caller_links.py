@@ -1,0 +1,192 @@
+"""Connections with an upstream that belong to one caller each: a child of its own, a TCP connection, or a stream of 2024-11-05.
+
+A caller's connection is opened with the first request, and closed when nobody has used it for a while or somebody else needs the place.
+What is offered is read on the shared connection; what a child says of changes is told to nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from contextlib import AbstractAsyncContextManager
+from typing import Final
+
+import trio
+
+from server.agents.base.backend import AgentRequest, BackendError, Busy
+from server.agents.mcp.connection_places import giving_way, holder_of
+from server.agents.mcp.upstream_link import Link, UpstreamTells
+from server.agents.mcp.upstream_messages import UpstreamGone
+from server.lib.log.logger import Logger
+
+IDLE_SECONDS: Final = 600.0
+WAIT_SECONDS: Final = 5.0  # for a place that is in use
+LOOK_SECONDS: Final = 0.05
+CLOSING_SECONDS: Final = 10.0  # a child is given time to end
+CLOSING: Final = "the connection with it is being closed: try again in a minute"
+
+
+class CallerLink:
+    """The connection of one caller, from the moment in which somebody begins to open it."""
+
+    def __init__(self, call: AgentRequest) -> None:
+        self.apart: Final = call.apart
+        self.holder: Final = holder_of(call)
+        self.ready: Final = trio.Event()  # it is there, or it is known why it is not
+        self.ended: Final = trio.Event()  # its place is free again
+        self.scope: Final = trio.CancelScope()
+        self.link: Link | None = None
+        self.problem: BackendError | None = None
+        self.taken = trio.Event()  # somebody asked for it since it was last looked at
+        self.waiting = 0
+        self.left = False  # nobody will use it any more
+
+    @property
+    def over(self) -> bool:
+        """Whether it is being closed, or has to be."""
+        ended = self.link is not None and self.link.ended.is_set()
+        return self.left or ended or self.scope.cancel_called or self.ended.is_set()
+
+    @property
+    def busy(self) -> bool:
+        return not self.over and (self.link is None or self.waiting > 0 or self.link.busy)
+
+
+class CallerLinks:
+    """`open_link` connects and agrees, for this caller; each connection runs in `nursery`."""
+
+    def __init__(
+        self,
+        open_link: Callable[[UpstreamTells, AgentRequest], AbstractAsyncContextManager[Link]],
+        nursery: trio.Nursery,
+        *,
+        most: int,
+        name: str,
+        log: Logger,
+        engaged: Container[str] = (),
+        shown: bool = False,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        """`engaged`: callers that have something under way there between one request and the next. `shown`: a connection is opened with its
+        caller's credential, which names the program as well."""
+        self._open = open_link
+        self._nursery = nursery
+        self._most = most
+        self._name = name
+        self._log = log
+        self._engaged = engaged
+        self._shown = shown
+        self._idle_seconds = idle_seconds
+        self._links: dict[str, CallerLink] = {}
+        self._places: dict[CallerLink, None] = {}  # those that have one; whoever was heard of last comes last
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    async def of(self, call: AgentRequest) -> Link:
+        """Return the caller's connection. Raises `BackendError`: `Busy` where every place is in use."""
+        key = self._key(call)
+        found = before = self._links.get(key)
+        if found is None or found.over:
+            found = self._links[key] = CallerLink(call)
+            self._nursery.start_soon(self._hold, key, found, call.bare(), before)
+        elif found in self._places:
+            self._places[found] = self._places.pop(found)
+        found.taken.set()
+        found.waiting += 1
+        try:
+            await found.ready.wait()
+        finally:
+            found.waiting -= 1
+        if found.link is None:
+            raise found.problem or UpstreamGone("is being stopped")
+        return found.link
+
+    def known(self, call: AgentRequest) -> Link | None:
+        """Return the caller's connection, if there is one."""
+        found = self._links.get(self._key(call))
+        return None if found is None or found.over else found.link
+
+    def _key(self, call: AgentRequest) -> str:
+        program = call.caller.client_id if self._shown and call.caller is not None else None
+        return call.apart if program is None else f"{call.apart} {program}"
+
+    async def _hold(self, key: str, found: CallerLink, call: AgentRequest, before: CallerLink | None) -> None:
+        try:
+            with found.scope:
+                await self._take_place(found, before)
+                await self._use(found, call)
+        except BackendError as error:
+            found.problem = error
+        except Exception:  # a mistake of ours with one connection is none of the others'
+            self._log.exception("upstream.crashed", agent=self._name)
+            found.problem = UpstreamGone("cannot be used: the log says why")
+        finally:
+            found.link = None
+            self._places.pop(found, None)
+            if self._links.get(key) is found:
+                del self._links[key]
+            found.ended.set()
+            found.ready.set()
+
+    async def _take_place(self, found: CallerLink, before: CallerLink | None) -> None:
+        """Wait for a place. `before`: the connection that its caller had. Raises `Busy`."""
+        if before is not None:
+            await _closed(before)
+        until = trio.current_time() + WAIT_SECONDS
+        while True:
+            places = list(self._places)
+            held = [(each.holder, self._in_use(each)) for each in places]
+            try:
+                giving = giving_way(held, found.holder, self._most)
+            except Busy:
+                if trio.current_time() >= until:
+                    raise
+                await trio.sleep(LOOK_SECONDS)  # nobody says when a request of somebody else's ends
+                continue
+            if giving is None:
+                self._places[found] = None
+                return
+            places[giving].scope.cancel()
+            await _closed(places[giving])
+
+    def _in_use(self, found: CallerLink) -> bool:
+        return found.busy or (found.apart in self._engaged and not found.over)
+
+    async def _use(self, found: CallerLink, call: AgentRequest) -> None:
+        async with self._open(UpstreamTells(lists=nothing, resource=nothing_of), call) as link:
+            found.link = link
+            found.ready.set()
+            while not link.ended.is_set():
+                found.taken = trio.Event()
+                with trio.move_on_after(self._idle_seconds) as idle:
+                    await either(link.ended, found.taken)
+                if idle.cancelled_caught and not self._in_use(found):
+                    break
+            found.left = True
+
+
+async def _closed(found: CallerLink) -> None:
+    with trio.move_on_after(CLOSING_SECONDS):
+        await found.ended.wait()
+        return
+    raise Busy(CLOSING)
+
+
+async def either(one: trio.Event, other: trio.Event) -> None:
+    """Wait until one of them is set."""
+    async with trio.open_nursery() as nursery:
+
+        async def until(event: trio.Event) -> None:
+            await event.wait()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(until, one)
+        nursery.start_soon(until, other)
+
+
+def nothing() -> None:
+    """Nobody listens."""
+
+
+def nothing_of(_: str) -> None:
+    """Nobody listens."""

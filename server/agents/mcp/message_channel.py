@@ -1,0 +1,370 @@
+"""One stream of messages that all requests to an upstream share: a child's pipes, a TCP connection, or the two halves of the HTTP
+transport of 2024-11-05. Answers come in any order; the reader never waits for a caller.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final
+
+import trio
+from msgspec import Raw
+
+from server.agents.base.backend import AgentRequest, BackendError, LogLevel, Outlet
+from server.agents.base.outlets import Nobody
+from server.agents.mcp.agreement import (
+    Agreement,
+    discover_params,
+    handshake_params,
+    initialize_params,
+    modern_params,
+    read_discovered,
+    read_initialized,
+)
+from server.agents.mcp.following import follow
+from server.agents.mcp.incoming_messages import Hearing, cancelled_params, lower
+from server.agents.mcp.line_streams import MessageStream
+from server.agents.mcp.offer_lists import read_resources
+from server.agents.mcp.upstream_calls import UpstreamCall
+from server.agents.mcp.upstream_link import NO_HEADERS, UpstreamTells
+from server.agents.mcp.upstream_messages import (
+    MESSAGE_BYTES,
+    Answered,
+    Asked,
+    NotAnUpstream,
+    Told,
+    UpstreamFailure,
+    UpstreamGone,
+    UpstreamRefusal,
+    notification_message,
+    outcome,
+    read_message,
+    request_message,
+)
+from server.lib.log.logger import Logger
+from server.mcp.messages import Resource
+
+# A server of the handshake era may not answer what it does not know: after this it is begun with by handshake as well.
+SILENCE_SECONDS: Final = 3.0
+FAREWELL_SECONDS: Final = 1.0
+RESOURCES_FOLLOWED: Final = 256
+# Lines that are no messages: programs print, and one that prints without end is not listened to.
+GARBAGE_LINES: Final = 10_000
+
+_NOBODY: Final = Nobody("nobody can be asked for this")
+
+
+class ChannelLink:
+    """Made by `open_channel`."""
+
+    def __init__(
+        self,
+        stream: MessageStream,
+        tells: UpstreamTells,
+        *,
+        questions: frozenset[str],
+        name: str,
+        log: Logger,
+    ) -> None:
+        self.agreement = Agreement(version="", modern=True, capabilities={})
+        self.ended: Final = trio.Event()
+        self.reason = "is being stopped"
+        self.more = ""
+        self.failure: BackendError | None = None
+        self._stream = stream
+        self._questions = questions
+        self._name = name
+        self._log = log
+        self._numbers = itertools.count(1)
+        self._running: dict[int, UpstreamCall] = {}
+        self._hearing = Hearing(self._running, tells, questions=questions, name=name, log=log)
+        self._level: LogLevel | None = None
+        self._garbage = 0
+        self._followed: dict[str, None] = {}
+        self._listening: UpstreamCall | None = None
+
+    # ── from the first message to the last ──
+
+    async def run(self) -> None:
+        """Reads until there is nothing to be read any more."""
+        try:
+            while True:
+                for line in await self._stream.receive():
+                    self._take(line)
+        except UpstreamFailure as error:
+            self.failure = error
+            self.reason, self.more = str(error), error.more
+        except BackendError as error:  # of the caller's credential
+            self.failure = error
+            self.reason = f"cannot be used: {error}"
+        finally:
+            self._let_go()
+
+    async def agree(self, era: str) -> None:
+        """Raises `BackendError`, and `UpstreamRefusal`."""
+        agreed = None if era == "handshake" else await self._discover(impatient=era == "auto")
+        if agreed is None and era == "stateless":
+            raise NotAnUpstream("does not speak the stateless era of MCP")
+        agreed = agreed or await self._greet()
+        self.agreement = agreed
+        if agreed.modern:
+            await self._listen()
+        else:
+            await self._stream.send(notification_message("notifications/initialized", {}))
+
+    async def _discover(self, *, impatient: bool) -> Agreement | None:
+        """Return what was agreed on in the stateless era; None where there it answers nothing that is of use."""
+        running = self._start(None)
+        try:
+            await self._stream.send(request_message(running.number, "server/discover", discover_params()))
+            with trio.move_on_after(SILENCE_SECONDS if impatient else float("inf")):
+                return await self._discovered(running)
+            return await self._discover_or_greet(running)
+        finally:
+            self._forget(running)
+
+    async def _discovered(self, running: UpstreamCall) -> Agreement | None:
+        try:
+            return read_discovered(await follow(running, _NOBODY, self._reply))
+        except UpstreamRefusal as refusal:
+            return read_discovered(refusal)
+
+    async def _greet(self) -> Agreement:
+        """Begin by handshake, which the protocol does not let anybody cancel."""
+        running = await self._send("initialize", initialize_params(self._questions), None, False)
+        try:
+            return read_initialized(await follow(running, _NOBODY, self._reply))
+        finally:
+            self._forget(running)
+
+    async def _discover_or_greet(self, running: UpstreamCall) -> Agreement:
+        """Return what is agreed on first. The question before stays open beside the handshake: a server that is slow to start answers it as
+        well, and its silence says something only once it has answered anything."""
+        agreed: list[Agreement] = []
+        problems: list[BackendError | UpstreamRefusal] = []
+        async with trio.open_nursery() as asking:
+
+            async def take(asked: Callable[[], Awaitable[Agreement | None]]) -> None:
+                try:
+                    found = await asked()
+                except (BackendError, UpstreamRefusal) as problem:
+                    problems.append(problem)
+                else:
+                    if found is None:
+                        return
+                    agreed.append(found)
+                asking.cancel_scope.deadline = trio.current_time() + (0 if agreed else SILENCE_SECONDS)
+
+            asking.start_soon(take, partial(self._discovered, running))
+            asking.start_soon(take, self._greet)
+        if agreed:
+            return agreed[0]
+        raise problems[0].with_traceback(None)
+
+    async def _listen(self) -> None:
+        """What changed is told to whoever listens. Another subscription takes the place of one that names other resources."""
+        asked: dict[str, Any] = {
+            f"{kind}ListChanged": True
+            for kind in ("tools", "prompts", "resources")
+            if self.agreement.has(kind, "listChanged")
+        }
+        if self._followed:
+            asked["resourceSubscriptions"] = list(self._followed)
+        if not asked:
+            return
+        before, self._listening = self._listening, self._start(None)
+        params = modern_params({"notifications": asked}, None, questions=frozenset(), tasks=False, token=None)
+        await self._stream.send(request_message(self._listening.number, "subscriptions/listen", params))
+        if before is not None:
+            await self.give_up(before)
+
+    # ── requests ──
+
+    @property
+    def busy(self) -> bool:
+        return len(self._running) > (self._listening is not None)
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        call: AgentRequest | None = None,
+        outlet: Outlet | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
+        tasks: bool = False,
+    ) -> Raw:
+        running = await self._send(method, params, call, tasks)
+        try:
+            return await follow(running, outlet or _NOBODY, self._reply)
+        finally:
+            await self.give_up(running)
+
+    async def begin(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        call: AgentRequest,
+        *,
+        headers: Mapping[str, str] = NO_HEADERS,
+        tasks: bool = False,
+    ) -> UpstreamCall:
+        return await self._send(method, params, call, tasks)
+
+    async def follow(self, running: UpstreamCall, outlet: Outlet) -> Raw:
+        return await follow(running, outlet, self._reply)
+
+    async def give_up(self, running: UpstreamCall) -> None:
+        if running.outcome is not None or running.number not in self._running:
+            return
+        self._forget(running)
+        message = notification_message("notifications/cancelled", cancelled_params(running.number))
+        if not self._stream.send_nowait(message):
+            with trio.move_on_after(FAREWELL_SECONDS, shield=True):
+                await self._stream.send(message)
+
+    async def own_resources(self, asked: AgentRequest) -> Sequence[Resource]:
+        return await read_resources(self, asked, name=self._name, log=self._log)
+
+    async def follow_resource(self, uri: str) -> None:
+        if uri in self._followed:
+            return
+        while len(self._followed) >= RESOURCES_FOLLOWED:
+            oldest = next(iter(self._followed))
+            del self._followed[oldest]
+            if not self.agreement.modern:
+                await self.request("resources/unsubscribe", {"uri": oldest})
+        self._followed[uri] = None
+        if self.agreement.modern:
+            await self._listen()
+        elif self.agreement.has("resources", "subscribe"):
+            await self.request("resources/subscribe", {"uri": uri})
+
+    async def _send(
+        self, method: str, params: Mapping[str, Any], call: AgentRequest | None, tasks: bool
+    ) -> UpstreamCall:
+        if self.ended.is_set():
+            raise self._gone()
+        await self._set_level(call)
+        running = self._start(call)
+        sent = False
+        try:
+            token = running.number if call is not None and call.wants_progress else None
+            if self.agreement.modern:
+                told: Mapping[str, Any] = modern_params(
+                    params, call, questions=self._questions, tasks=tasks, token=token
+                )
+            else:
+                told = handshake_params(params, token)
+            message = request_message(running.number, method, told)
+            if len(message) > MESSAGE_BYTES:
+                raise BackendError("this is more than can be passed on at once")
+            if not self._stream.send_nowait(message):
+                await self._stream.send(message)
+            sent = True
+        finally:
+            if not sent:
+                self._forget(running)
+        return running
+
+    async def _set_level(self, call: AgentRequest | None) -> None:
+        """A session has one level for all its callers: the lowest that any of them wants. Each is told from its own on."""
+        wanted = None if call is None else call.log_level
+        if wanted is None or self.agreement.modern or not self.agreement.has("logging"):
+            return
+        if lower(wanted, self._level):
+            self._level = wanted
+            try:
+                await self.request("logging/setLevel", {"level": wanted})
+            except UpstreamRefusal:
+                return  # it says what it says
+
+    def _start(self, call: AgentRequest | None) -> UpstreamCall:
+        running = UpstreamCall(next(self._numbers), call)
+        self._running[running.number] = running
+        return running
+
+    def _forget(self, running: UpstreamCall) -> None:
+        if self._running.pop(running.number, None) is not None:
+            self._hearing.ended(running)
+
+    async def _reply(self, running: UpstreamCall, message: bytes) -> None:
+        await self._stream.send(message)
+
+    # ── what it says ──
+
+    def _take(self, line: bytes) -> None:
+        message = read_message(line)
+        match message:
+            case Answered(number):
+                running = self._running.get(number) if type(number) is int else None
+                if running is not None:  # None: it was given up, or there never was such a request
+                    self._forget(running)
+                    running.end(outcome(message))
+            case Told():
+                self._hearing.told(message, len(line), None, shared=True)
+            case Asked():
+                answer = self._hearing.asked(message, None, followed=True, shared=True)
+                if answer is not None:
+                    self._stream.send_nowait(answer)  # one that does not listen is not waited for
+            case _:
+                self._take_garbage()
+
+    def _take_garbage(self) -> None:
+        self._garbage += 1
+        if self._garbage == 1:
+            self._log.warning("upstream.garbage", agent=self._name)
+        if self._garbage > GARBAGE_LINES:
+            raise UpstreamGone("says what is no message of the protocol")
+
+    def _let_go(self) -> None:
+        self.ended.set()
+        for running in list(self._running.values()):
+            self._forget(running)
+            running.end(self._gone())
+
+    def _gone(self) -> BackendError:
+        """Say why there is no answer: a caller who has to log in reads where."""
+        failure = self.failure
+        if failure is None or isinstance(failure, UpstreamFailure):
+            return UpstreamGone(self.reason, more=self.more)
+        return failure.with_traceback(None)
+
+
+@asynccontextmanager
+async def open_channel(
+    stream: MessageStream,
+    tells: UpstreamTells,
+    *,
+    era: str,
+    seconds: float,
+    questions: frozenset[str],
+    name: str,
+    log: Logger,
+) -> AsyncGenerator[ChannelLink]:
+    """Agreed on, inside the block. Raises `BackendError` where that takes too long, or comes to nothing."""
+    link = ChannelLink(stream, tells, questions=questions, name=name, log=log)
+    problem: BackendError | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stream.run)
+            nursery.start_soon(link.run)
+            try:
+                with trio.fail_after(seconds):
+                    await link.agree(era)
+            except trio.TooSlowError:
+                problem = UpstreamGone(f"did not answer within {seconds:g} s")
+            except UpstreamRefusal as refusal:
+                problem = NotAnUpstream(f"refused to begin: {refusal}")
+            except BackendError as error:
+                problem = link.failure or error
+            else:
+                yield link
+            nursery.cancel_scope.cancel()
+    finally:
+        await stream.aclose()
+    if problem is not None:
+        raise problem

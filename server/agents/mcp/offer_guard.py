@@ -1,0 +1,55 @@
+"""What an upstream offers, and who has a say in whether it is offered on.
+
+Lists are as the upstream names things, before names of ours. A guard sees each new version of them before anybody else does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Protocol
+
+import msgspec
+
+from server.agents.mcp.asked_prices import AskedPrice
+from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
+
+
+class UpstreamLists(msgspec.Struct, frozen=True, kw_only=True):
+    tools: Sequence[Tool] = ()
+    resources: Sequence[Resource] = ()
+    resource_templates: Sequence[ResourceTemplate] = ()
+    prompts: Sequence[Prompt] = ()
+    tasks: Mapping[str, str] = MappingProxyType(
+        {}
+    )  # its tools whose calls can be tasks: "optional" or "required"
+    completes: bool = False  # it can be asked what an argument could be
+    instructions: str = ""  # how it is meant to be used
+    prices: Mapping[str, AskedPrice] = MappingProxyType({})  # of its tools, where it says them
+
+
+class OfferGuard(Protocol):
+    def allowed(self, offered: UpstreamLists) -> UpstreamLists:
+        """Of `offered`, what may be offered on. Does not wait, and is called whenever the lists were read."""
+        ...
+
+    def watch(self, again: Callable[[], None]) -> None:
+        """`again` is to be called when it would allow something else of the same."""
+        ...
+
+    def withheld(self, tool: str) -> str | None:
+        """Of a tool of the last offer that was not allowed, by its name there: why, for whoever calls it."""
+        ...
+
+
+class OpenGuard:
+    """Lets everything through."""
+
+    def allowed(self, offered: UpstreamLists) -> UpstreamLists:
+        return offered
+
+    def watch(self, again: Callable[[], None]) -> None:
+        """It never changes its mind."""
+
+    def withheld(self, tool: str) -> str | None:
+        return None

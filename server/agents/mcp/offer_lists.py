@@ -1,0 +1,237 @@
+"""What an upstream offers, read as a stranger's: page by page, bounded, and without what could not be offered on.
+
+One entry that is wrong is left out and named in the log; the others are offered all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+import trio
+from msgspec import UNSET, Raw
+
+from server.agents.base.backend import AgentRequest
+from server.agents.mcp.agreement import Agreement
+from server.agents.mcp.asked_prices import AskedPrice, asked_price
+from server.agents.mcp.offer_guard import UpstreamLists
+from server.agents.mcp.passed_meta import passed_on
+from server.agents.mcp.upstream_link import Link
+from server.agents.mcp.upstream_messages import METHOD_NOT_FOUND, NotAnUpstream, UpstreamRefusal
+from server.lib.log.logger import Logger
+from server.lib.shortened import short_name, short_reason
+from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool, ToolExecution
+from server.mcp.schema import BadTool, ToolSchema
+from server.mcp.uri_template import BadTemplate, UriTemplate
+
+T = TypeVar("T", Tool, Resource, ResourceTemplate, Prompt)
+
+PAGES: Final = 200
+ENTRIES: Final = 1000  # of one kind; no client shows and no model reads as many
+LIST_BYTES: Final = 4 * 1024 * 1024  # of one kind
+CURSOR_CHARACTERS: Final = 16 * 1024
+DESCRIPTION_CHARACTERS: Final = 16 * 1024
+NAME_CHARACTERS: Final = 256
+URI_CHARACTERS: Final = 2048
+# For what there is for one caller alone: whoever lists what there is waits for it.
+OWN_SECONDS: Final = 3.0
+SHOWN: Final = 5  # entries that the log names
+
+
+class _Page(msgspec.Struct, rename="camel"):
+    tools: list[Raw] = []
+    resources: list[Raw] = []
+    resource_templates: list[Raw] = []
+    prompts: list[Raw] = []
+    next_cursor: str | None = None
+
+
+class _LeftOut(Exception):
+    """Why an entry cannot be offered."""
+
+
+_decode_page: Final = msgspec.json.Decoder(_Page).decode
+_decode_tool: Final = msgspec.json.Decoder(Tool).decode
+_decode_resource: Final = msgspec.json.Decoder(Resource).decode
+_decode_template: Final = msgspec.json.Decoder(ResourceTemplate).decode
+_decode_prompt: Final = msgspec.json.Decoder(Prompt).decode
+
+
+async def read_lists(link: Link, *, name: str, log: Logger) -> UpstreamLists:
+    """Raises `BackendError` where it sends no lists that could be read; bounded in size, not in time."""
+    agreed = link.agreement
+    tools: list[Raw] = []
+    resources: list[Raw] = []
+    templates: list[Raw] = []
+    prompts: list[Raw] = []
+    if agreed.has("tools") or not agreed.capabilities:
+        tools = await _all(link, "tools/list", "tools")
+    if agreed.has("resources"):
+        resources = await _all(link, "resources/list", "resources")
+        templates = await _all(link, "resources/templates/list", "resource_templates")
+    if agreed.has("prompts"):
+        prompts = await _all(link, "prompts/list", "prompts")
+
+    entries = partial(_entries, name=name, log=log)
+    supported: dict[str, str] = {}
+    prices: dict[str, AskedPrice] = {}
+
+    def tool_of(tool: Tool) -> Tool:
+        clean = _tool(tool)
+        if (price := asked_price(tool.meta)) is not None:
+            prices[tool.name] = price
+        support = _task_support(tool, agreed)
+        if support == "forbidden":
+            return clean
+        supported[tool.name] = support
+        # It begins as a call here, and becomes a task when it turns out to be one there.
+        return msgspec.structs.replace(clean, execution=ToolExecution(task_support="optional", by_hand=True))
+
+    return UpstreamLists(
+        tools=entries("tool", tools, _decode_tool, "name", tool_of),
+        tasks=supported,
+        resources=entries("resource", resources, _decode_resource, "uri", _resource),
+        resource_templates=entries("template", templates, _decode_template, "uri_template", _template),
+        prompts=entries("prompt", prompts, _decode_prompt, "name", _prompt),
+        completes=agreed.has("completions"),
+        instructions=agreed.instructions,
+        prices=prices,
+    )
+
+
+async def read_resources(link: Link, asked: AgentRequest, *, name: str, log: Logger) -> Sequence[Resource]:
+    """List the resources that there are for this caller; none where it takes too long to say. Raises `BackendError`."""
+    if not link.agreement.has("resources"):
+        return ()
+    listing = msgspec.structs.replace(asked, can=frozenset(), wants_progress=False, log_level=None)
+    with trio.move_on_after(OWN_SECONDS):
+        raw = await _all(link, "resources/list", "resources", listing)
+        return _entries("resource", raw, _decode_resource, "uri", _resource, name=name, log=log)
+    return ()
+
+
+def _entries(
+    kind: str,
+    raw: Sequence[Raw],
+    decode: Callable[[Raw], T],
+    key: str,
+    check: Callable[[T], T],
+    *,
+    name: str,
+    log: Logger,
+) -> list[T]:
+    """Decode and check each; leave out what is wrong, and name it in the log."""
+    found: dict[str, T] = {}
+    out: list[str] = []
+    for each in raw:
+        called = "?"
+        try:
+            entry = decode(each)
+            called = getattr(entry, key)
+            if called in found:
+                raise _LeftOut("it is there twice")
+            found[called] = check(entry)
+        except (ValueError, RecursionError, _LeftOut) as error:
+            out.append(f"{short_name(called)}: {short_reason(error)}")
+    if out:
+        log.warning("upstream.left_out", agent=name, kind=kind, count=len(out), which=out[:SHOWN])
+    return list(found.values())
+
+
+async def _all(link: Link, method: str, kind: str, call: AgentRequest | None = None) -> list[Raw]:
+    found: list[Raw] = []
+    size = 0
+    seen: set[str] = set()
+    params: dict[str, Any] = {}
+    for _ in range(PAGES):
+        try:
+            raw = await link.request(method, params, call=call)
+        except UpstreamRefusal as refusal:
+            if refusal.code == METHOD_NOT_FOUND:
+                return found
+            raise NotAnUpstream(f"refuses {method}: {refusal}") from None
+        try:
+            page = _decode_page(raw)
+        except (ValueError, RecursionError):
+            raise NotAnUpstream(f"answers {method} with something else") from None
+        found += getattr(page, kind)
+        size += len(raw)
+        if size > LIST_BYTES or len(found) > ENTRIES:
+            raise NotAnUpstream(
+                f"answers {method} with more than {ENTRIES} entries, or {LIST_BYTES // 1024} KiB"
+            )
+        if page.next_cursor is None:
+            return found
+        if page.next_cursor in seen or len(page.next_cursor) > CURSOR_CHARACTERS:
+            break
+        seen.add(page.next_cursor)
+        params = {"cursor": page.next_cursor}
+    raise NotAnUpstream(f"never comes to the end of {method}")
+
+
+def _tool(tool: Tool) -> Tool:
+    _check_name(tool.name)
+    schema = dict(tool.input_schema)
+    schema.setdefault("type", "object")  # some leave it out, and mean it
+    clean = msgspec.structs.replace(
+        tool,
+        description=_description(tool.description),
+        input_schema=schema,
+        execution=UNSET,
+        meta=passed_on(tool.meta) or UNSET,
+    )
+    try:
+        # By a name that is one: what it is called here is settled later (offered_names.py).
+        ToolSchema(msgspec.structs.replace(clean, name="tool"))
+    except BadTool as error:
+        raise _LeftOut(str(error)) from error
+    return clean
+
+
+def _task_support(tool: Tool, agreed: Agreement) -> str:
+    """In the stateless era the server decides with each call."""
+    if not agreed.has_tasks:
+        return "forbidden"
+    if agreed.modern:
+        return "optional"
+    return "forbidden" if tool.execution is UNSET else tool.execution.task_support
+
+
+def _resource(resource: Resource) -> Resource:
+    _check_name(resource.uri, URI_CHARACTERS)
+    return msgspec.structs.replace(
+        resource,
+        description=_description(resource.description),
+        meta=passed_on(resource.meta) or UNSET,
+    )
+
+
+def _template(template: ResourceTemplate) -> ResourceTemplate:
+    _check_name(template.uri_template, URI_CHARACTERS)
+    try:
+        UriTemplate(template.uri_template)
+    except BadTemplate as error:
+        raise _LeftOut(str(error)) from error
+    return msgspec.structs.replace(
+        template,
+        description=_description(template.description),
+        meta=passed_on(template.meta) or UNSET,
+    )
+
+
+def _prompt(prompt: Prompt) -> Prompt:
+    _check_name(prompt.name)
+    return msgspec.structs.replace(
+        prompt, description=_description(prompt.description), meta=passed_on(prompt.meta) or UNSET
+    )
+
+
+def _check_name(name: str, longest: int = NAME_CHARACTERS) -> None:
+    if not name or len(name) > longest or not name.isprintable():
+        raise _LeftOut(f"its name is empty, not printable, or longer than {longest} characters")
+
+
+def _description(text: Any) -> Any:
+    return text[:DESCRIPTION_CHARACTERS] if isinstance(text, str) else text

@@ -1,0 +1,139 @@
+"""What the tools, prompts and resources of an upstream are called here, and which of its tools are offered at all.
+
+With an `id` a name gets it in front: `files__read`. What becomes of addresses is resource_addresses.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+from typing import Any, Final, Self
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from server.agents.mcp.asked_prices import AskedPrice, read_mark_up, tag_of
+from server.agents.mcp.mcp_settings import NAME, McpConfig
+from server.agents.mcp.offer_guard import UpstreamLists
+from server.agents.mcp.resource_addresses import UpstreamAddresses
+from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
+from server.mcp.schema import ToolSchema
+
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
+    """As they are offered here, and what they are called there."""
+
+    tools: Sequence[Tool] = ()
+    resources: Sequence[Resource] = ()
+    resource_templates: Sequence[ResourceTemplate] = ()
+    prompts: Sequence[Prompt] = ()
+    tool_names: Mapping[str, str] = _NONE
+    prompt_names: Mapping[str, str] = _NONE
+    # Of tools some of whose arguments are repeated in headers.
+    input_schemas: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    tasks: Mapping[str, str] = _NONE
+    completes: frozenset[tuple[str, str]] = frozenset()
+    instructions: str = ""
+    prices: Mapping[str, AskedPrice] = MappingProxyType({})  # what it asks for them, by their names here
+    left_out: Sequence[str] = ()  # whose name cannot be one here
+
+    @classmethod
+    def of(cls, lists: UpstreamLists, config: McpConfig) -> Self:
+        prefix = config.id + config.separator if config.id else ""
+        addresses = UpstreamAddresses(config.id)
+        mark_up = read_mark_up(config.mark_up) if config.mark_up else None
+        banner = f"[{config.id}] " if config.banner and config.id else ""
+        tools: dict[str, Tool] = {}
+        tool_names: dict[str, str] = {}
+        left_out: list[str] = []
+        for tool in lists.tools:
+            if not selected(tool.name, config.tools):
+                continue
+            name = prefix + config.rename.get(tool.name, tool.name)
+            if not NAME.fullmatch(name) or name in tools:
+                left_out.append(tool.name)
+                continue
+            price = lists.prices.get(tool.name)
+            meta = tool.meta
+            if mark_up is not None and price is not None:
+                meta = {**({} if meta is UNSET else meta), **tag_of(price, mark_up)}
+            tools[name] = addresses.tool(
+                msgspec.structs.replace(
+                    tool, name=name, description=_with_banner(tool.description, banner), meta=meta
+                )
+            )
+            tool_names[name] = tool.name
+        prompts = {
+            prefix + prompt.name: addresses.prompt(
+                msgspec.structs.replace(
+                    prompt, name=prefix + prompt.name, description=_with_banner(prompt.description, banner)
+                )
+            )
+            for prompt in lists.prompts
+        }
+        templates = [addresses.template(each) for each in lists.resource_templates]
+        completes: set[tuple[str, str]] = set()
+        if lists.completes:
+            completes |= {("prompt", name) for name in prompts}
+            completes |= {("resource", each.uri_template) for each in templates}
+        return cls(
+            tools=list(tools.values()),
+            resources=[addresses.resource(each) for each in lists.resources],
+            resource_templates=templates,
+            prompts=list(prompts.values()),
+            tool_names=tool_names,
+            prompt_names={prefix + prompt.name: prompt.name for prompt in lists.prompts},
+            tasks={name: lists.tasks[theirs] for name, theirs in tool_names.items() if theirs in lists.tasks},
+            completes=frozenset(completes),
+            input_schemas={
+                name: tool.input_schema for name, tool in tools.items() if ToolSchema(tool).mirrored
+            },
+            instructions=lists.instructions,
+            prices={
+                name: lists.prices[theirs] for name, theirs in tool_names.items() if theirs in lists.prices
+            },
+            left_out=left_out,
+        )
+
+
+NO_NAMED_LISTS: Final = NamedLists()
+
+
+def theirs_of(name: str, config: McpConfig) -> str | None:
+    """What a tool that is called so here would be called there; None where none can be."""
+    prefix = config.id + config.separator if config.id else ""
+    if not name.startswith(prefix):
+        return None
+    bare = name.removeprefix(prefix)
+    for theirs, ours in config.rename.items():
+        if ours == bare:
+            return theirs
+    return None if bare in config.rename else bare
+
+
+def chosen(lists: UpstreamLists, config: McpConfig) -> UpstreamLists:
+    """Without the tools that the settings leave out."""
+    if not config.tools:
+        return lists
+    tools = [tool for tool in lists.tools if selected(tool.name, config.tools)]
+    return msgspec.structs.replace(lists, tools=tools)
+
+
+def selected(name: str, words: Sequence[str]) -> bool:
+    """The last word that fits counts. Where the first takes away, it takes from all there are."""
+    if not words:
+        return True
+    found = words[0].startswith("!")
+    for word in words:
+        if fnmatchcase(name, word.removeprefix("!")):
+            found = not word.startswith("!")
+    return found
+
+
+def _with_banner(description: str | UnsetType, banner: str) -> str | UnsetType:
+    if not banner:
+        return description
+    return (banner + ("" if description is UNSET else description)).rstrip()

@@ -1,0 +1,411 @@
+"""An upstream over Streamable HTTP: each request is an exchange of its own, answered with JSON or a stream of events.
+
+In the stateless era leaving is cancelling, and what changes is heard on a subscription. In the handshake era there is a session,
+which is begun anew where the upstream has lost it; cancelling is said, and what changes comes on a GET. Spec:
+basic/transports/streamable-http (2026-07-28), basic/transports (2025-11-25).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Container, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import lru_cache, partial
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from server.agents.base.backend import AgentRequest, BackendError, LogLevel, Outlet
+from server.agents.mcp.agreement import (
+    Agreement,
+    discover_params,
+    handshake_params,
+    modern_params,
+    read_discovered,
+)
+from server.agents.mcp.following import follow
+from server.agents.mcp.http_answers import GoOn, TakeMessage, answer_in, answer_of
+from server.agents.mcp.http_changes import HttpChanges
+from server.agents.mcp.http_sessions import HttpSession, HttpSessions
+from server.agents.mcp.http_wire import (
+    HttpWire,
+    NotReached,
+    UpstreamSessionLost,
+    lines_of,
+    refusal_in,
+    status_problem,
+)
+from server.agents.mcp.incoming_messages import Hearing, cancelled_params, lower
+from server.agents.mcp.offer_lists import read_resources
+from server.agents.mcp.upstream_calls import UpstreamCall
+from server.agents.mcp.upstream_link import NO_HEADERS, UpstreamTells
+from server.agents.mcp.upstream_messages import (
+    MESSAGE_BYTES,
+    Answered,
+    Asked,
+    NotAnUpstream,
+    Told,
+    UpstreamGone,
+    UpstreamRefusal,
+    notification_message,
+    outcome,
+    request_message,
+)
+from server.lib.http_client.fetch import UpstreamAnswer
+from server.lib.log.logger import Logger
+from server.mcp.messages import Resource
+from server.mcp.request_headers import header_value
+from server.mcp.versions import LATEST
+
+FAREWELL_SECONDS: Final = 1.0
+RESOURCES_FOLLOWED: Final = 256
+NAME_HEADER: Final = "Mcp-Name"
+HEADS_KEPT: Final = 512
+
+
+class HttpLink:
+    """`agree`, then `run` for as long as it is used."""
+
+    def __init__(
+        self,
+        wire: HttpWire,
+        tells: UpstreamTells,
+        nursery: trio.Nursery,
+        *,
+        questions: frozenset[str],
+        name: str,
+        log: Logger,
+        engaged: Container[str] = (),
+    ) -> None:
+        """In `nursery` run requests that nobody waits for in their own task. `engaged`: as for `HttpSessions`."""
+        self.agreement = Agreement(version="", modern=True, capabilities={})
+        self.ended: Final = trio.Event()
+        self.reason = "is being stopped"
+        self.more = ""
+        self._wire = wire
+        self._tells = tells
+        self._nursery = nursery
+        self._questions = questions
+        self._name = name
+        self._log = log
+        self._numbers = itertools.count(1)
+        self._running: dict[int, UpstreamCall] = {}
+        self._scopes: dict[int, trio.CancelScope] = {}
+        self._hearing = Hearing(self._running, tells, questions=questions, name=name, log=log)
+        self._sessions = HttpSessions(
+            wire,
+            questions=questions,
+            number=lambda: next(self._numbers),
+            take=lambda number: self._taker(number, None),
+            engaged=engaged,
+        )
+        self._followed: dict[str, None] = {}
+        self._changes = HttpChanges(
+            wire,
+            tells,
+            take=lambda number: self._taker(number, None),
+            number=lambda: next(self._numbers),
+            name=name,
+            log=log,
+        )
+
+    # ── from the first request to the last ──
+
+    async def agree(self, era: str) -> None:
+        """Raises `BackendError`. `NotAnUpstream` where there is nothing that answers a POST."""
+        agreed = None if era == "handshake" else await self._discover()
+        if agreed is not None:
+            self.agreement = agreed
+            self._sessions.own.head = lines_of({"MCP-Protocol-Version": LATEST.version})
+            return
+        if era == "stateless":
+            raise NotAnUpstream("does not speak the stateless era of MCP")
+        self.agreement = await self._sessions.begin()
+
+    async def run(self) -> None:
+        """Listens for what changes; ends when there is nothing to listen to."""
+        await self._changes.run(
+            self.agreement, lambda: self._sessions.own.head, self._renew_own, self._followed
+        )
+
+    async def end(self) -> None:
+        """Whoever is waiting for the next connection is told by `ended`."""
+        self.ended.set()
+        await self._sessions.end()
+
+    async def _renew_own(self) -> None:
+        await self._renew(self._sessions.own, None)
+
+    async def _renew(self, lost: HttpSession, call: AgentRequest | None) -> None:
+        if await self._sessions.renew(lost, call):
+            self._tells.lists()
+
+    async def _discover(self) -> Agreement | None:
+        number = next(self._numbers)
+        message = request_message(number, "server/discover", discover_params())
+        headers = lines_of({"MCP-Protocol-Version": LATEST.version, "Mcp-Method": "server/discover"})
+        async with self._wire.post(message, headers, None) as answer:
+            if answer.status == 403:
+                raise status_problem(403)
+            if answer.status >= 500 or answer.status == 429:
+                raise status_problem(answer.status)
+            if answer.status >= 300:
+                refusal = await refusal_in(answer)
+                return None if refusal is None else read_discovered(refusal, not_found=answer.status == 404)
+            try:
+                found: Raw | UpstreamRefusal = await answer_in(answer, self._taker(number, None))
+            except UpstreamRefusal as refusal:
+                found = refusal
+            except NotAnUpstream:
+                return None  # the handshake will tell
+            return read_discovered(found)
+
+    # ── requests ──
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._running)
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        call: AgentRequest | None = None,
+        outlet: Outlet | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
+        tasks: bool = False,
+    ) -> Raw:
+        if call is not None and outlet is not None and call.can and not self.agreement.modern:
+            # It may ask on its stream, and its caller may not wait there.
+            running = await self.begin(method, params, call, headers=headers, tasks=tasks)
+            try:
+                return await self.follow(running, outlet)
+            finally:
+                await self.give_up(running)
+        running = self._start(call)
+        try:
+            return await self._carry_out(running, method, params, call, outlet, headers, tasks)
+        except trio.Cancelled:
+            await self._say_cancelled(running)
+            raise
+        finally:
+            self._forget(running)
+
+    async def begin(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        call: AgentRequest,
+        *,
+        headers: Mapping[str, str] = NO_HEADERS,
+        tasks: bool = False,
+    ) -> UpstreamCall:
+        running = self._start(call)
+        scope = self._scopes[running.number] = trio.CancelScope()
+
+        async def carry_out() -> None:
+            with scope:
+                try:
+                    running.end(await self._carry_out(running, method, params, call, None, headers, tasks))
+                except (BackendError, UpstreamRefusal) as error:
+                    running.end(error)
+                finally:
+                    del self._scopes[running.number]
+                    self._forget(running)
+                    running.end(UpstreamGone("is being stopped"))
+
+        self._nursery.start_soon(carry_out)
+        return running
+
+    async def follow(self, running: UpstreamCall, outlet: Outlet) -> Raw:
+        return await follow(running, outlet, self._reply)
+
+    async def give_up(self, running: UpstreamCall) -> None:
+        scope = self._scopes.get(running.number)
+        if scope is not None and running.outcome is None:
+            scope.cancel()
+            await self._say_cancelled(running)
+
+    async def follow_resource(self, uri: str) -> None:
+        if uri in self._followed:
+            return
+        while len(self._followed) >= RESOURCES_FOLLOWED:
+            oldest = next(iter(self._followed))
+            del self._followed[oldest]
+            if not self.agreement.modern:
+                await self.request("resources/unsubscribe", {"uri": oldest})
+        self._followed[uri] = None
+        if self.agreement.modern:
+            self._changes.ask_anew()
+        elif self.agreement.has("resources", "subscribe"):
+            await self.request("resources/subscribe", {"uri": uri})
+
+    async def own_resources(self, asked: AgentRequest) -> Sequence[Resource]:
+        """List what there is in the caller's session. What was read is good until the caller makes another request."""
+        session = None if self.agreement.modern else self._sessions.known(asked)
+        if session is None:
+            return ()
+        if session.resources is None or session.resources[0] != session.begun:
+            found = await read_resources(self, asked, name=self._name, log=self._log)
+            session.resources = (session.begun, found)
+        return session.resources[1]
+
+    async def _carry_out(
+        self,
+        running: UpstreamCall,
+        method: str,
+        params: Mapping[str, Any],
+        call: AgentRequest | None,
+        outlet: Outlet | None,
+        headers: Mapping[str, str],
+        tasks: bool,
+    ) -> Raw:
+        number = running.number
+        token = number if call is not None and call.wants_progress else None
+        modern = self.agreement.modern
+        if modern:
+            told: Mapping[str, Any] = modern_params(
+                params, call, questions=self._questions, tasks=tasks, token=token
+            )
+        else:
+            if call is not None and call.log_level is not None:
+                await self._set_level(call, call.log_level)
+            told = handshake_params(params, token)
+        message = request_message(number, method, told)
+        if len(message) > MESSAGE_BYTES:
+            raise BackendError("this is more than can be passed on at once")
+        # In the handshake era no header names the request; a payment goes along in either.
+        lines = head_of(method, headers) if modern else lines_of(headers) if headers else b""
+        take = partial(self._take, number, running, outlet)
+        try:
+            for _ in range(2):
+                session = self._sessions.own if modern else await self._sessions.of(call)
+                read = partial(
+                    answer_of,
+                    take=take,
+                    go_on=None if modern else self._go_on(session, call),
+                    in_session=session.id is not None,
+                )
+                session.requests += 1
+                session.begun += 1
+                try:
+                    return await self._wire.ask(message, session.head + lines, call, read)
+                except UpstreamSessionLost:
+                    await self._renew(session, call)
+                except NotReached as error:
+                    if not error.busy:
+                        self.reason = str(error)
+                        self.ended.set()
+                    raise
+                finally:
+                    session.requests -= 1
+        except UpstreamRefusal as refusal:
+            if running.refused is not None:
+                raise running.refused from None
+            raise refusal from None
+        raise UpstreamGone("forgets each session that is begun")
+
+    def _go_on(self, session: HttpSession, call: AgentRequest | None) -> GoOn:
+        """In the handshake era a stream may be come back to."""
+
+        def go_on(last_id: str) -> AbstractAsyncContextManager[UpstreamAnswer]:
+            return self._wire.stream(None, session.head + lines_of({"Last-Event-ID": last_id}), call)
+
+        return go_on
+
+    def _taker(self, number: int, running: UpstreamCall | None, outlet: Outlet | None = None) -> TakeMessage:
+        return partial(self._take, number, running, outlet)
+
+    async def _take(
+        self, number: int, running: UpstreamCall | None, outlet: Outlet | None, message: Any, size: int
+    ) -> Raw | None:
+        """The result, if the message is the answer. Raises the refusal if it is that."""
+        match message:
+            case Answered(given):
+                if given != number and not (given is None and message.error is not None):
+                    return None
+                found = outcome(message)
+                if isinstance(found, UpstreamRefusal):
+                    raise found
+                return found
+            case Told():
+                self._hearing.told(message, size, running, shared=False)
+                if running is not None and outlet is not None:
+                    for event in running.taken():
+                        await outlet.emit(event)
+            case Asked():
+                followed = running is not None and running.number in self._scopes
+                answer = self._hearing.asked(message, running, followed=followed, shared=False)
+                if answer is not None:
+                    await self._say(answer, None if running is None else running.call)
+            case _:
+                pass
+        return None
+
+    async def _set_level(self, call: AgentRequest, wanted: LogLevel) -> None:
+        session = await self._sessions.of(call)
+        if not self.agreement.has("logging") or not lower(wanted, session.level):
+            return
+        session.level = wanted
+        quiet = msgspec.structs.replace(call, can=frozenset(), wants_progress=False, log_level=None)
+        try:
+            await self.request("logging/setLevel", {"level": wanted}, call=quiet)
+        except UpstreamRefusal:
+            return
+
+    def _start(self, call: AgentRequest | None) -> UpstreamCall:
+        running = UpstreamCall(next(self._numbers), call)
+        self._running[running.number] = running
+        return running
+
+    def _forget(self, running: UpstreamCall) -> None:
+        self._running.pop(running.number, None)
+
+    async def _reply(self, running: UpstreamCall, message: bytes) -> None:
+        await self._say(message, running.call)
+
+    async def _say(self, message: bytes, call: AgentRequest | None) -> None:
+        """What has no answer. Raises `BackendError`."""
+        session = await self._sessions.of(call)
+        await self._say_in(session, message, call)
+
+    async def _say_in(self, session: HttpSession, message: bytes, call: AgentRequest | None) -> None:
+        async with self._wire.post(message, session.head, call) as answer:
+            if answer.status >= 300:
+                raise status_problem(answer.status)
+            await answer.finish(FAREWELL_SECONDS)
+
+    async def _say_cancelled(self, running: UpstreamCall) -> None:
+        """In the stateless era leaving has said it."""
+        if self.agreement.modern:
+            return
+        message = notification_message("notifications/cancelled", cancelled_params(running.number))
+        with trio.move_on_after(FAREWELL_SECONDS, shield=True):
+            try:
+                session = self._sessions.own if running.call is None else self._sessions.known(running.call)
+                await self._say_in(session or self._sessions.own, message, running.call)
+            except BackendError:
+                return
+
+
+def head_of(method: str, headers: Mapping[str, str]) -> bytes:
+    """Return the lines that say what a request of the stateless era is about. What names it is the same for many; arguments that are
+    repeated in headers are not."""
+    if len(headers) == (NAME_HEADER in headers):
+        return _named_head(method, headers.get(NAME_HEADER))
+    return lines_of({"Mcp-Method": method, **headers})
+
+
+@lru_cache(maxsize=HEADS_KEPT)
+def _named_head(method: str, name: str | None) -> bytes:
+    return lines_of({"Mcp-Method": method} | ({} if name is None else {NAME_HEADER: name}))
+
+
+@lru_cache(maxsize=HEADS_KEPT)
+def name_header(name: str) -> Mapping[str, str]:
+    """What a request of the stateless era is about, for whoever looks at its head alone."""
+    return MappingProxyType({NAME_HEADER: header_value(name)})

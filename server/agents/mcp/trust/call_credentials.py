@@ -1,0 +1,234 @@
+"""As whom an upstream is called: tokens that are made or fetched for each call, and kept while they are good.
+
+Four ways to a token are functions here: one of ours (own_tokens.py), one for ourselves (RFC 6749 §4.4), one for the caller in exchange for ours
+(RFC 8693), and one for an assertion about the caller (draft-ietf-oauth-identity-assertion-authz-grant §4; what we send is what
+auth/grants/identity_assertions.py takes). The owner's own login is login.py's. Never the token that a caller showed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Protocol, TypeAlias
+
+from auth.values.identity_model import CLIENT_CREDENTIALS, JWT_BEARER, Millis
+from server.agents.base.backend import AgentRequest, BackendError, Trouble, Watched
+from server.agents.mcp.trust.own_tokens import ID_JAG, TokenIssuer, claims_of, person_of, whose
+from server.agents.mcp.trust.pin_rows import UpstreamKey
+from server.agents.mcp.trust.token_cache import NoToken, ReadyToken, TokenCache
+from server.agents.mcp.trust.token_endpoint import (
+    UNSAID_SECONDS,
+    AskForTokens,
+    TokenDenied,
+    UpstreamTokens,
+    host_of,
+)
+from server.agents.mcp.upstream_credentials import Credential, StaticCredential
+from server.client.client_identity import ClientIdentity
+from server.lib.log.logger import Logger
+
+TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+ACCESS_TOKEN_TYPE: Final = "urn:ietf:params:oauth:token-type:access_token"
+# RFC 9068 tokens are signed: whoever exchanges one may look into it, which is more than ACCESS_TOKEN_TYPE promises.
+JWT_TYPE: Final = "urn:ietf:params:oauth:token-type:jwt"
+# Of what is sent to an authorization server to be exchanged at once.
+ASSERTION_SECONDS: Final = 120
+
+MakeToken: TypeAlias = Callable[[AgentRequest | None], Awaitable[ReadyToken]]
+Whose: TypeAlias = Callable[[AgentRequest | None], str]
+
+
+class TokenCredential:
+    """A token for whoever calls. `whose` says for whom it is good besides."""
+
+    def __init__(
+        self,
+        upstream: UpstreamKey,
+        make: MakeToken,
+        whose: Whose,
+        *,
+        clock: Callable[[], Millis],
+        log: Logger,
+    ) -> None:
+        self._upstream = upstream
+        self._make = make
+        self._whose = whose
+        self._clock = clock
+        self._log = log
+        self._cache = TokenCache(clock)
+        self._trouble: Trouble | None = None
+
+    def trouble(self) -> Trouble | None:
+        return self._trouble
+
+    async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
+        """Raises `BackendError`."""
+        try:
+            ready = await self._cache.get(self._whose(call), lambda: self._make(call))
+        except NoToken as refusal:
+            if self._trouble is None or self._trouble.words != str(refusal):
+                self._log.warning("upstream.no_token", upstream=str(self._upstream), reason=str(refusal))
+                self._trouble = Trouble(words=str(refusal), since=self._clock())
+            raise BackendError(
+                "this tool cannot be used now: its upstream gave us no token, and the owner of this server is told why"
+            ) from None
+        self._trouble = None
+        return {"Authorization": f"Bearer {ready.token.reveal()}"}
+
+    async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
+        """A new one may be taken: a key may have changed, or the old one was ended over there."""
+        return self._cache.drop(self._whose(call)) is not None
+
+
+class OwnCredential(Credential, Watched, Protocol):
+    """One that may be out of order."""
+
+
+class WithHeaders:
+    """A credential, and what the settings send besides."""
+
+    def __init__(self, own: OwnCredential, static: StaticCredential) -> None:
+        self._own = own
+        self._static = static
+        # What was last shown of its own, and the same with what the settings send: made once, and not for each call.
+        self._last: tuple[Mapping[str, str], Mapping[str, str]] | None = None
+
+    def trouble(self) -> Trouble | None:
+        return self._own.trouble()
+
+    async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
+        own = await self._own.headers(call)
+        last = self._last
+        if last is not None and last[0] is own:
+            return last[1]
+        both = {**await self._static.headers(call), **own}
+        self._last = (own, both)
+        return both
+
+    async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
+        return await self._own.refused(call, challenge)
+
+
+def own_token(issuer: TokenIssuer, audience: str, *, server: str, scope: str, seconds: int) -> MakeToken:
+    """`identity = "token"`. Raises `ValueError` for an audience of our own."""
+    issuer.check_audience(audience)
+
+    async def make(call: AgentRequest | None) -> ReadyToken:
+        claims = claims_of(call, server)
+        return issuer.mint(audience, seconds=seconds, claims=claims | ({"scope": scope} if scope else {}))
+
+    return make
+
+
+def client_credentials(
+    ask: AskForTokens,
+    token_url: str,
+    identity: ClientIdentity,
+    *,
+    audience: str,
+    scope: str,
+    clock: Callable[[], Millis],
+) -> MakeToken:
+    """`identity = "client-credentials"`: the same for all callers."""
+    form = {"grant_type": CLIENT_CREDENTIALS, "resource": audience, **_scope(scope)}
+
+    async def make(call: AgentRequest | None) -> ReadyToken:
+        return await _fetch(ask, token_url, form, identity, clock)
+
+    return make
+
+
+def exchanged(
+    ask: AskForTokens,
+    token_url: str,
+    identity: ClientIdentity,
+    issuer: TokenIssuer,
+    *,
+    server: str,
+    audience: str,
+    scope: str,
+    clock: Callable[[], Millis],
+) -> MakeToken:
+    """`identity = "exchange"`: RFC 8693 §2.1. What is exchanged is for the authorization server alone."""
+    issuer.check_audience(token_url)
+
+    async def make(call: AgentRequest | None) -> ReadyToken:
+        _demand_person(call)
+        shown = issuer.mint(token_url, seconds=ASSERTION_SECONDS, claims=claims_of(call, server))
+        form = {
+            "grant_type": TOKEN_EXCHANGE,
+            "subject_token": shown.token.reveal(),
+            "subject_token_type": JWT_TYPE,
+            "requested_token_type": ACCESS_TOKEN_TYPE,
+            "resource": audience,
+            **_scope(scope),
+        }
+        return await _fetch(ask, token_url, form, identity, clock)
+
+    return make
+
+
+def asserted(
+    ask: AskForTokens,
+    token_url: str,
+    identity: ClientIdentity,
+    issuer: TokenIssuer,
+    *,
+    authorization_server: str,
+    server: str,
+    audience: str,
+    scope: str,
+    clock: Callable[[], Millis],
+) -> MakeToken:
+    """`identity = "id-jag"`: this server is the identity provider that the upstream's authorization server believes."""
+    issuer.check_audience(authorization_server)
+
+    async def make(call: AgentRequest | None) -> ReadyToken:
+        _demand_person(call)
+        claims = {
+            "sub": claims_of(call, server)["sub"],
+            "client_id": identity.client_id,  # §4.1: who we are there, not who calls here
+            "resource": audience,
+            **_scope(scope),
+        }
+        said = issuer.mint(authorization_server, seconds=ASSERTION_SECONDS, kind=ID_JAG, claims=claims)
+        form = {"grant_type": JWT_BEARER, "assertion": said.token.reveal(), **_scope(scope)}
+        return await _fetch(ask, token_url, form, identity, clock)
+
+    return make
+
+
+def for_everybody(call: AgentRequest | None) -> str:
+    return ""
+
+
+def for_caller(server: str) -> Whose:
+    return lambda call: whose(call, server)
+
+
+async def _fetch(
+    ask: AskForTokens,
+    token_url: str,
+    form: Mapping[str, str],
+    identity: ClientIdentity,
+    clock: Callable[[], Millis],
+) -> ReadyToken:
+    try:
+        tokens = await ask(token_url, form, identity)
+    except TokenDenied as denied:
+        raise NoToken(f"{host_of(token_url)} {denied}") from None
+    return ready(tokens, clock())
+
+
+def ready(tokens: UpstreamTokens, now: Millis) -> ReadyToken:
+    ends = now + UNSAID_SECONDS * 1_000 if tokens.expires_at is None else tokens.expires_at
+    return ReadyToken(token=tokens.access, made_at=now, expires_at=ends)
+
+
+def _demand_person(call: AgentRequest | None) -> None:
+    """The server's own questions are its own doing. Raises `BackendError` for a caller without an account."""
+    if call is not None and person_of(call) is None:
+        raise BackendError("this tool acts in the name of a person: log in with an account to use it")
+
+
+def _scope(scope: str) -> dict[str, str]:
+    return {"scope": scope} if scope else {}

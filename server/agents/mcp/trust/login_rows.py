@@ -1,0 +1,263 @@
+"""Logins at upstreams in the store: tokens and what it takes to refresh them, sealed, one row for whoever logged in there.
+
+Jobs, and the sealing around them. A refresh replaces the row that it was made from and no other; whoever logs in anew wins against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from auth.audit import audit_trail
+from auth.keys import sealed_secrets
+from auth.keys.sealed_secrets import CannotUnseal
+from auth.values.identity_model import Millis, Secret
+from server.agents.mcp.trust.pin_rows import CHANGE, UpstreamKey
+from server.client.client_identity import METHODS, NONE, ClientIdentity
+from server.store.jobs import Change, StoreDb
+from server.store.task_leases import gone
+
+SEAL_PURPOSE: Final = "upstream-tokens"
+OURS: Final = ""  # whose login is the server's own, in the table
+MAX_TEXT: Final = 4_096
+_OF: Final = " "  # in no name of an upstream
+
+
+class UpstreamLogin(msgspec.Struct, frozen=True, kw_only=True):
+    """As `ostiary upstream login` hands it over, and as it is kept."""
+
+    resource: str
+    issuer: str
+    token_endpoint: str
+    revocation_endpoint: str | None = None
+    client_id: str
+    client_secret: Secret | None = None
+    auth_method: str = NONE
+    access_token: Secret
+    refresh_token: Secret | None = None
+    scope: str = ""
+    obtained_at: Millis
+    expires_at: Millis | None = None
+
+    @property
+    def identity(self) -> ClientIdentity:
+        return ClientIdentity(client_id=self.client_id, secret=self.client_secret, method=self.auth_method)
+
+    def fresh(self, now: Millis) -> bool:
+        if self.expires_at is None:
+            return True
+        if now < self.obtained_at - 60_000:  # the clock was set back: nothing can be told from it
+            return False
+        return now < self.expires_at - min(60_000, (self.expires_at - self.obtained_at) // 10)
+
+
+class KeptLogin(msgspec.Struct, frozen=True, kw_only=True):
+    login: UpstreamLogin
+    login_id: str
+    version: int
+
+
+class BadLogin(ValueError):
+    """What was handed over is no login."""
+
+
+class LoginVault:
+    """Seals and opens. `nonce` and `subkey` are lent."""
+
+    def __init__(self, subkey: Callable[[str], bytes], entropy: Callable[[int], bytes]) -> None:
+        self._subkey = subkey
+        self._entropy = entropy
+
+    def seal(self, upstream: UpstreamKey, person: str, login: UpstreamLogin) -> str:
+        plain = msgspec.json.encode(login, enc_hook=encode_secret)
+        nonce = self._entropy(sealed_secrets.NONCE_BYTES)
+        return sealed_secrets.seal(
+            self._subkey(SEAL_PURPOSE), plain, nonce=nonce, bound_to=_bound_to(upstream, person)
+        )
+
+    def open(self, upstream: UpstreamKey, person: str, sealed: str) -> UpstreamLogin | None:
+        """None for what was sealed with another key file: a login that nobody can use any more."""
+        try:
+            plain = sealed_secrets.unseal(
+                self._subkey(SEAL_PURPOSE), sealed, bound_to=_bound_to(upstream, person), what="a login"
+            )
+        except CannotUnseal:
+            return None
+        return msgspec.json.decode(plain, type=UpstreamLogin, dec_hook=decode_secret)
+
+
+def read_login(value: object) -> UpstreamLogin:
+    """What the admin socket was given. Raises `BadLogin`, whose text holds none of it."""
+    try:
+        login = msgspec.convert(value, UpstreamLogin, dec_hook=decode_secret)
+    except msgspec.ValidationError as error:
+        raise BadLogin(str(error)) from None
+    texts = (login.resource, login.issuer, login.token_endpoint, login.client_id, login.scope)
+    if any(len(text) > MAX_TEXT for text in texts) or login.auth_method not in METHODS:
+        raise BadLogin("it is no login of ours")
+    return login
+
+
+def handed_over(login: Any) -> dict[str, Any]:
+    """The command line's `StoredLogin` as `read_login` takes it."""
+    names = UpstreamLogin.__struct_fields__
+    return {name: _plain(getattr(login, name)) for name in names}
+
+
+def fetch(db: StoreDb, upstream: UpstreamKey, person: str) -> tuple[str, str, int] | None:
+    """A job that reads: sealed, which login, which version of it."""
+    row = db.fetch_one(
+        "SELECT sealed, login_id, version FROM upstream_tokens WHERE server = ? AND agent = ? AND person = ?",
+        upstream.server,
+        upstream.agent,
+        person,
+    )
+    return None if row is None else (row["sealed"], row["login_id"], row["version"])
+
+
+def put(
+    db: StoreDb, upstream: UpstreamKey, person: str, *, sealed: str, login_id: str, by: str, now: Millis
+) -> None:
+    """A job: somebody has logged in. What was there before is replaced."""
+    db.execute(
+        "INSERT INTO upstream_tokens"
+        " (server, agent, person, user_id, sealed, login_id, version, obtained_at, obtained_by)"
+        " VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?) ON CONFLICT (server, agent, person) DO UPDATE"
+        " SET sealed = excluded.sealed, login_id = excluded.login_id, version = 1, refresher = NULL, refreshing_until = 0,"
+        " obtained_at = excluded.obtained_at, obtained_by = excluded.obtained_by",
+        upstream.server,
+        upstream.agent,
+        person,
+        person or None,
+        sealed,
+        login_id,
+        now,
+        by,
+    )
+    _tell(db, upstream, person)
+    audit_trail.record(db, at=now, event="upstream.logged_in", actor=by, reason=str(upstream))
+
+
+def take_turn(
+    db: StoreDb,
+    upstream: UpstreamKey,
+    person: str,
+    *,
+    login_id: str,
+    version: int,
+    node: str,
+    now: Millis,
+    millis: Millis,
+) -> bool:
+    """A job: whether `node` may refresh these tokens. Nobody else may for so long, unless that node is gone, or says that it is done."""
+    taken = db.execute(
+        "UPDATE upstream_tokens SET refresher = ?, refreshing_until = ?"
+        " WHERE server = ? AND agent = ? AND person = ? AND login_id = ? AND version = ? AND (refresher IS NULL"
+        f" OR refreshing_until <= ? OR {gone('upstream_tokens.refresher')})",
+        node,
+        now + millis,
+        upstream.server,
+        upstream.agent,
+        person,
+        login_id,
+        version,
+        now,
+    )
+    return taken == 1
+
+
+def leave_turn(
+    db: StoreDb, upstream: UpstreamKey, person: str, *, login_id: str, version: int, node: str
+) -> None:
+    """A job: they were not refreshed, and another one may try."""
+    db.execute(
+        "UPDATE upstream_tokens SET refresher = NULL, refreshing_until = 0"
+        " WHERE server = ? AND agent = ? AND person = ? AND login_id = ? AND version = ? AND refresher = ?",
+        upstream.server,
+        upstream.agent,
+        person,
+        login_id,
+        version,
+        node,
+    )
+
+
+def renew(
+    db: StoreDb, upstream: UpstreamKey, person: str, *, sealed: str, login_id: str, version: int
+) -> bool:
+    """A job: the tokens after a refresh, unless somebody logged in anew, or out, meanwhile."""
+    return (
+        db.execute(
+            "UPDATE upstream_tokens SET sealed = ?, version = version + 1, refresher = NULL, refreshing_until = 0"
+            " WHERE server = ? AND agent = ? AND person = ? AND login_id = ? AND version = ?",
+            sealed,
+            upstream.server,
+            upstream.agent,
+            person,
+            login_id,
+            version,
+        )
+        == 1
+    )
+
+
+def end(
+    db: StoreDb,
+    upstream: UpstreamKey,
+    person: str,
+    *,
+    login_id: str | None = None,
+    version: int | None = None,
+    by: str,
+    why: str,
+    now: Millis,
+) -> bool:
+    """A job: forget a login; with `login_id`, that one and no later one, and with `version`, these tokens of it and no newer ones."""
+    db.takes_away()
+    gone = db.execute(
+        "DELETE FROM upstream_tokens WHERE server = ? AND agent = ? AND person = ?"
+        + ("" if login_id is None else " AND login_id = ?")
+        + ("" if version is None else " AND version = ?"),
+        upstream.server,
+        upstream.agent,
+        person,
+        *(() if login_id is None else (login_id,)),
+        *(() if version is None else (version,)),
+    )
+    if gone:
+        _tell(db, upstream, person)
+        audit_trail.record(db, at=now, event="upstream.logged_out", actor=by, reason=f"{upstream}: {why}")
+    return gone == 1
+
+
+def whose(change: Change) -> tuple[str, str] | None:
+    """Of the account of a person at an upstream: which upstream, and which person."""
+    upstream, _, person = change.entity_id.partition(_OF)
+    return (upstream, person) if change.kind == CHANGE and person else None
+
+
+def _tell(db: StoreDb, upstream: UpstreamKey, person: str) -> None:
+    """Other processes."""
+    db.changed(CHANGE, str(upstream) if person == OURS else f"{upstream}{_OF}{person}")
+
+
+def _bound_to(upstream: UpstreamKey, person: str) -> str:
+    return msgspec.json.encode([upstream.server, upstream.agent, person]).decode()
+
+
+def _plain(value: object) -> object:
+    return value.reveal() if isinstance(value, Secret) else value
+
+
+def encode_secret(value: object) -> Any:
+    if isinstance(value, Secret):
+        return value.reveal()
+    raise NotImplementedError(type(value).__name__)
+
+
+def decode_secret(wanted: type, value: Any) -> Any:
+    if wanted is Secret and isinstance(value, str):
+        return Secret(value)
+    raise TypeError(f"no {wanted.__name__}")

@@ -1,0 +1,388 @@
+"""The server's own login at an upstream (`ostiary upstream login`): shown with every call, refreshed when it runs out.
+
+However many calls want it at once, one refreshes; and where several nodes have it, one of them, which is written down before the
+authorization server is asked: the others wait for what it brings. The refresh token is single use almost everywhere, so between the answer and our row
+nothing may come: the refresh ignores cancellation for its bounded time, and what it brought is written before it is used. Where the store cannot
+write at that moment it is owed, and written as soon as it can; nobody else has its turn before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from shlex import quote
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+import trio
+
+from auth.values.identity_model import Millis
+from server.agents.base.backend import AgentRequest, BackendError, Trouble
+from server.agents.mcp.trust import login_rows
+from server.agents.mcp.trust.login_rows import OURS, KeptLogin, LoginVault, UpstreamLogin
+from server.agents.mcp.trust.pin_rows import UpstreamKey
+from server.agents.mcp.trust.token_endpoint import AskForTokens, TokenDenied, UpstreamTokens, host_of
+from server.lib.log.logger import Logger
+from server.store.jobs import Store, StoreError, StoreUnavailable
+from server.store.write_retry import Arrears, Job
+
+TRIES: Final = (
+    2  # one whose answer was lost is repeated at once: servers give the same answer again within a minute
+)
+# Two tries take 20 seconds at most, and then the turn is given back, or what it brought is written. Where the store is away it is for longer: who
+# shows the token a second time as soon as it is there again may end the login. What a node left that died is free after ten seconds.
+TURN_MILLIS: Final[Millis] = 10 * 60_000
+# So long a call waits for the turn of another node.
+TURN_SECONDS: Final = 35.0
+_LOOK_SECONDS: Final = 0.25
+# A token that was refused so soon after it was made is not refused for its age.
+JUST_NOW: Final[Millis] = 60_000
+# Of calls that were sent together with an old token, the later ones are refused after the first has refreshed it.
+TOGETHER: Final[Millis] = 5_000
+
+_NOTHING_SHOWN: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class OwnerLogin:
+    """A `Credential`. Nobody logged in: calls go out without one, and the upstream says whether it wants one."""
+
+    shared = True
+
+    def __init__(
+        self,
+        upstream: UpstreamKey,
+        store: Store,
+        vault: LoginVault,
+        ask: AskForTokens,
+        *,
+        owed: Arrears,
+        clock: Callable[[], Millis],
+        log: Logger,
+        person: str = OURS,
+        url: str = "",
+        node: str = "",
+    ) -> None:
+        """`owed`: what the store could not write yet, of all logins. `url`: where the upstream is. A login at another place is none, however the two are called here. `node`: the boot id of this one,
+        where others may use the same database."""
+        self._upstream = upstream
+        self._store = store
+        self._vault = vault
+        self._ask = ask
+        self._owed = owed
+        self._clock = clock
+        self._log = log
+        self._person = person
+        self._place = _place(url) if url else None
+        self._node = node
+        self._kept: KeptLogin | None = None
+        self._read = False  # the row; from then on it changes by way of us alone
+        self._renewed_at: Millis = 0
+        self._one_at_a_time = trio.Lock()
+        self._trouble: Trouble | None = None
+        self._shown: tuple[UpstreamLogin, Mapping[str, str]] | None = None  # of the login that was shown last
+
+    def trouble(self) -> Trouble | None:
+        return self._trouble
+
+    def changed(self) -> None:
+        """Somebody logged in, or out. Why the last one ended is said until there is another."""
+        self._read, self._kept, self._renewed_at = False, None, 0
+        self._shown = None
+
+    @property
+    def over(self) -> bool:
+        """There is none, as far as is known."""
+        return self._read and self._kept is None
+
+    @property
+    def idle(self) -> bool:
+        return not self._one_at_a_time.locked()
+
+    async def give_up(self) -> None:
+        """It is not accepted over there, whatever it says of itself."""
+        kept = self._kept
+        if kept is not None:
+            await self._end(kept, "it was not accepted")
+
+    async def current(self) -> UpstreamLogin | None:
+        """With a token that has some time left. Raises `BackendError`."""
+        kept = self._kept if self._read else await self._load()
+        if kept is None or kept.login.fresh(self._clock()):
+            return None if kept is None else kept.login
+        return await self._refresh(kept)
+
+    async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
+        login = await self.current()
+        if login is None:
+            return _NOTHING_SHOWN
+        shown = self._shown
+        if shown is None or shown[0] is not login:
+            shown = (login, {"Authorization": f"Bearer {login.access_token.reveal()}"})
+            self._shown = shown
+        return shown[1]
+
+    async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
+        kept = self._kept if self._read else await self._load()
+        if kept is None:
+            if self._trouble is None:
+                self._fail("wants a login")
+            return False
+        age = self._clock() - self._renewed_at
+        if 0 <= age < JUST_NOW:
+            if age >= TOGETHER:
+                self._fail("does not accept its login any more")
+            return age < TOGETHER
+        try:
+            await self._refresh(kept)
+        except BackendError:
+            if not self.over:  # it may be as good as ever
+                raise
+            return False
+        return True
+
+    async def _load(self) -> KeptLogin | None:
+        async with self._one_at_a_time:
+            if self._read:
+                return self._kept
+            try:
+                await self._owed.settle()  # or else the row may be older than what we had
+                row = await self._store.read(
+                    partial(login_rows.fetch, upstream=self._upstream, person=self._person)
+                )
+            except StoreError:
+                raise _not_known() from None
+            login = None if row is None else self._vault.open(self._upstream, self._person, row[0])
+            if login is not None and self._place not in (None, _place(login.resource)):
+                login = None
+            self._kept = (
+                None
+                if row is None or login is None
+                else KeptLogin(login=login, login_id=row[1], version=row[2])
+            )
+            self._read = True
+            if self._kept is not None:
+                self._trouble = None
+            return self._kept
+
+    async def _refresh(self, seen: KeptLogin) -> UpstreamLogin:
+        async with self._one_at_a_time:
+            kept = self._kept
+            if kept is not None and kept is not seen:  # somebody refreshed while we waited
+                return kept.login
+            try:
+                await self._owed.settle()
+            except StoreUnavailable:
+                if self._node:  # nobody knows who else is at it
+                    raise _not_known() from None
+            kept = self._kept
+            if kept is None:
+                raise self._unusable()
+            if kept.login.refresh_token is None:
+                await self._end(kept, "it ran out")
+                self._fail("does not accept its login any more")
+                raise self._unusable()
+            newer = await self._refreshed_elsewhere(kept)
+            if newer is not None:
+                # Also what this one owed, and had in memory before.
+                known = newer.login.access_token.reveal() == kept.login.access_token.reveal()
+                kept = newer
+                if not known and kept.login.fresh(self._clock()):
+                    return kept.login
+            if self._node and (theirs := await self._wait_for_turn(kept)) is not None:
+                return theirs.login
+            done: list[UpstreamLogin] = []
+            with trio.CancelScope(shield=True):  # bounded by the exchanges within
+                done.append(await self._rotate(kept))
+            return done[0]
+
+    async def _wait_for_turn(self, kept: KeptLogin) -> KeptLogin | None:
+        """None: it is this node's. Else what another one has made of it meanwhile. Raises `BackendError`."""
+        job = partial(
+            login_rows.take_turn,
+            upstream=self._upstream,
+            person=self._person,
+            login_id=kept.login_id,
+            version=kept.version,
+            node=self._node,
+            millis=TURN_MILLIS,
+        )
+        with trio.move_on_after(TURN_SECONDS):
+            while True:
+                try:
+                    if await self._store.write(partial(job, now=self._clock())):
+                        return None
+                    row = await self._store.read(
+                        partial(login_rows.fetch, upstream=self._upstream, person=self._person)
+                    )
+                except StoreError:
+                    # Another one may be at it: to spend the token now could end the login. And it may have been given to this one.
+                    self._owed.owe(self._leaving(kept))
+                    raise _not_known() from None
+                if row is None or row[1] != kept.login_id:  # logged out, or in anew
+                    self.changed()
+                    raise self._unusable()
+                if (newer := await self._refreshed_elsewhere(kept)) is not None:
+                    return newer
+                await trio.sleep(_LOOK_SECONDS)
+        raise _not_renewed()
+
+    def _leaving(self, kept: KeptLogin) -> Job:
+        return partial(
+            login_rows.leave_turn,
+            upstream=self._upstream,
+            person=self._person,
+            login_id=kept.login_id,
+            version=kept.version,
+            node=self._node,
+        )
+
+    async def _leave_turn(self, kept: KeptLogin) -> None:
+        if not self._node:
+            return
+        job = self._leaving(kept)
+        try:
+            await self._store.write(job)
+        except StoreError:
+            self._owed.owe(job)
+
+    async def _rotate(self, kept: KeptLogin) -> UpstreamLogin:
+        before = kept.login
+        try:
+            tokens = await self._insist(before)
+        except TokenDenied as denied:
+            # Another process of ours may have spent it a moment ago.
+            newer = await self._refreshed_elsewhere(kept) if denied.final else None
+            if newer is not None:
+                return newer.login
+            if denied.final:
+                # Final, whatever the reason: a spent refresh token never comes back.
+                await self._end(kept, "its refresh was refused")
+            else:
+                await self._leave_turn(kept)
+            said = "does not accept its login any more" if denied.final else "could not refresh its login"
+            self._fail(f"{said}: {host_of(before.token_endpoint)} {denied}")
+            raise (self._unusable() if denied.final else _not_renewed()) from None
+        except Exception:
+            await self._leave_turn(kept)
+            raise
+        now = self._clock()
+        after = msgspec.structs.replace(
+            before,
+            access_token=tokens.access,
+            refresh_token=tokens.refresh or before.refresh_token,
+            scope=before.scope if tokens.scope is None else tokens.scope,
+            obtained_at=now,
+            expires_at=tokens.expires_at,
+        )
+        sealed = self._vault.seal(self._upstream, self._person, after)
+        renewed = await self._write(
+            partial(
+                login_rows.renew,
+                upstream=self._upstream,
+                person=self._person,
+                sealed=sealed,
+                login_id=kept.login_id,
+                version=kept.version,
+            )
+        )
+        if renewed is False:  # logged in anew, or out, while we asked: what we hold belongs to nobody
+            self.changed()
+            raise self._unusable()
+        # Not written yet, because the store cannot: it is used all the same, for the old refresh token is spent. Which version it will be is known
+        # where no other node can come before it; else it is read when it matters.
+        written = renewed or not self._node
+        self._kept = msgspec.structs.replace(kept, login=after, version=kept.version + (1 if written else 0))
+        self._renewed_at, self._trouble = now, None
+        return after
+
+    async def _refreshed_elsewhere(self, kept: KeptLogin) -> KeptLogin | None:
+        """The same login with newer tokens, which another process on this database has written."""
+        try:
+            row = await self._store.read(
+                partial(login_rows.fetch, upstream=self._upstream, person=self._person)
+            )
+        except StoreError:
+            return None
+        if row is None or row[1] != kept.login_id or row[2] <= kept.version:
+            return None
+        login = self._vault.open(self._upstream, self._person, row[0])
+        if login is None:
+            return None
+        self._kept = KeptLogin(login=login, login_id=row[1], version=row[2])
+        return self._kept
+
+    async def _insist(self, login: UpstreamLogin) -> UpstreamTokens:
+        assert login.refresh_token is not None
+        form = {
+            "grant_type": "refresh_token",
+            "refresh_token": login.refresh_token.reveal(),
+            "resource": login.resource,
+        }
+        for last in (*(False for _ in range(TRIES - 1)), True):
+            try:
+                return await self._ask(login.token_endpoint, form, login.identity)
+            except TokenDenied as denied:
+                if denied.final or last:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    async def _end(self, kept: KeptLogin, why: str) -> None:
+        """These tokens, and no newer ones that somebody else has written."""
+        ended = await self._write(
+            partial(
+                login_rows.end,
+                upstream=self._upstream,
+                person=self._person,
+                login_id=kept.login_id,
+                version=kept.version,
+                by="settings",
+                why=why,
+                now=self._clock(),
+            )
+        )
+        if self._kept is kept:
+            self._kept = None
+            self._read = ended is not False
+
+    async def _write(self, job: Callable[..., bool]) -> bool | None:
+        """None: the store cannot now, and it is owed. It must be a job that may be done twice."""
+        try:
+            return await self._store.write(job)
+        except StoreError as error:
+            self._log.error("upstream.login_not_kept", upstream=str(self._upstream), reason=str(error))
+            self._owed.owe(job)
+            return None
+
+    def _fail(self, words: str) -> None:
+        """The server's own login is its owner's to mend; a person is asked for theirs when they call."""
+        if self._person != OURS:
+            self._log.info("upstream.account_over", upstream=str(self._upstream), reason=words)
+            return
+        said = f"{words}: ostiary upstream login {quote(str(self._upstream))}"
+        if self._trouble is None or self._trouble.words != said:
+            self._log.warning("upstream.login_wanted", upstream=str(self._upstream), reason=words)
+            self._trouble = Trouble(words=said, since=self._clock())
+
+    def _unusable(self) -> BackendError:
+        return BackendError(
+            "this tool cannot be used now: our login at its upstream has ended, and the owner of this server is told so"
+        )
+
+
+def _not_known() -> BackendError:
+    return BackendError(
+        "this tool cannot be used right now: what is kept of our login at its upstream cannot be read. Try again in a few seconds"
+    )
+
+
+def _not_renewed() -> BackendError:
+    return BackendError(
+        "this tool cannot be used right now: our login at its upstream could not be renewed. Try again in a few seconds"
+    )
+
+
+def _place(url: str) -> tuple[str, str | None, int]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)

@@ -1,0 +1,380 @@
+"""Accounts that people have at upstreams with `identity = "person"`: the way there and back, and the tokens, each sealed for its person.
+
+Implements `auth.values.connected_accounts.Connections` for the pages. A trip counts once, for the person and the browser that began it; the
+answer must name the issuer that it was begun with (RFC 9207), and its code is redeemed with the verifier that only we have (RFC 7636).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from auth.jose.base64url import pack
+from auth.keys import sealed_secrets
+from auth.values.connected_accounts import AccountPlace, CannotConnect, ConnectedAccount
+from auth.values.database import Db
+from auth.values.entropy import SEED_BYTES, Entropy
+from auth.values.identity_model import AUTHORIZATION_CODE, Millis, Secret
+from auth.values.limits_and_lifetimes import MINUTE
+from server.agents.mcp.trust import login_rows
+from server.agents.mcp.trust.authorization_server import (
+    AuthorizationServer,
+    AuthorizationServers,
+    ForeignClient,
+)
+from server.agents.mcp.trust.login_rows import LoginVault, UpstreamLogin, decode_secret, encode_secret
+from server.agents.mcp.trust.pin_rows import UpstreamKey
+from server.agents.mcp.trust.token_endpoint import AskForTokens, TokenDenied
+from server.client.client_identity import ClientIdentity
+from server.lib.log.logger import Logger
+from server.store.jobs import Change, Store, StoreDb
+
+LIFETIME: Final[Millis] = 10 * MINUTE  # people look for their phone
+SEAL_PURPOSE: Final = "upstream-trips"
+SECRET_BYTES: Final = 32
+LISTED: Final = 100
+
+
+class PersonalUpstream(msgspec.Struct, frozen=True, kw_only=True):
+    """An upstream that is used with accounts of people: what its settings say."""
+
+    key: UpstreamKey
+    resource: str
+    issuer: str
+    scope: str
+    identity: ClientIdentity | None  # None: we register ourselves
+
+    @property
+    def label(self) -> str:
+        return urlsplit(self.issuer).netloc
+
+
+class _Trip(msgspec.Struct, frozen=True, kw_only=True):
+    verifier: Secret
+    redirect_uri: str
+    issuer: str
+    token_endpoint: str
+    names_itself: bool
+    client: ForeignClient
+
+
+class PersonConnections:
+    """`changed` is told whose login at which upstream is another now."""
+
+    def __init__(
+        self,
+        upstreams: Sequence[PersonalUpstream],
+        store: Store,
+        *,
+        servers: AuthorizationServers,
+        tokens: AskForTokens,
+        clock: Callable[[], Millis],
+        subkey: Callable[[str], bytes],
+        entropy: Callable[[int], bytes],
+        log: Logger,
+    ) -> None:
+        self._upstreams: Mapping[UpstreamKey, PersonalUpstream] = {each.key: each for each in upstreams}
+        self._store = store
+        self._servers = servers
+        self._tokens = tokens
+        self._clock = clock
+        self._subkey = subkey
+        self._entropy = entropy
+        self._log = log
+        self._vault = LoginVault(subkey, entropy)
+        self._listeners: dict[UpstreamKey, Callable[[str], None]] = {}
+
+    def listen(self, upstream: UpstreamKey, changed: Callable[[str], None]) -> None:
+        """`changed` is given the id of a person whose login there is another now."""
+        self._listeners[upstream] = changed
+
+    def apply_changes(self, changes: Sequence[Change]) -> None:
+        """For the store's `on_changes`: of an account that was locked or removed, nothing is remembered; nor of one at an upstream that was
+        connected or taken away, here or in another process."""
+        for change in changes:
+            if (found := login_rows.whose(change)) is not None:
+                for key, changed in self._listeners.items():
+                    if str(key) == found[0]:
+                        changed(found[1])
+            elif change.kind == "user":
+                for changed in self._listeners.values():
+                    changed(change.entity_id)
+
+    # ── for pages ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def place(self, server: str, agent: str) -> AccountPlace | None:
+        found = self._upstreams.get(UpstreamKey(server, agent))
+        return None if found is None else AccountPlace(server=server, agent=agent, label=found.label)
+
+    async def leave(self, place: AccountPlace, *, user_id: str, cookie: str, origin: str) -> str:
+        upstream = self._upstreams[UpstreamKey(place.server, place.agent)]
+        redirect_uri = origin + place.callback
+        try:
+            server = await self._servers.find(upstream.issuer)
+            client = await self._client(upstream, server, redirect_uri)
+        except CannotConnect as problem:
+            self._log.warning("upstream.cannot_connect", upstream=str(upstream.key), reason=str(problem))
+            raise
+        state, verifier = pack(self._entropy(SECRET_BYTES)), pack(self._entropy(SECRET_BYTES))
+        trip = _Trip(
+            verifier=Secret(verifier),
+            redirect_uri=redirect_uri,
+            issuer=server.issuer,
+            token_endpoint=server.token,
+            names_itself=server.names_itself,
+            client=client,
+        )
+        await self._store.write(
+            partial(
+                _begin,
+                upstream=upstream.key,
+                state_hash=_hash(state),
+                user_id=user_id,
+                browser_hash=_hash(cookie),
+                sealed=self._seal(trip, _hash(state)),
+                now=self._clock(),
+            )
+        )
+        asked = {
+            "response_type": "code",
+            "client_id": client.client_id,
+            "redirect_uri": redirect_uri,
+            "state": state,
+            "code_challenge": pack(hashlib.sha256(verifier.encode()).digest()),
+            "code_challenge_method": "S256",
+            "resource": upstream.resource,
+            **({"scope": upstream.scope} if upstream.scope else {}),
+        }
+        joint = "&" if urlsplit(server.authorization).query else "?"
+        return server.authorization + joint + urlencode(asked)
+
+    async def come_back(
+        self, place: AccountPlace, *, state: str, code: str, iss: str, user_id: str, cookie: str
+    ) -> bool:
+        upstream = self._upstreams[UpstreamKey(place.server, place.agent)]
+        sealed = await self._store.write(
+            partial(
+                _take,
+                upstream=upstream.key,
+                state_hash=_hash(state),
+                user_id=user_id,
+                browser_hash=_hash(cookie),
+                now=self._clock(),
+            )
+        )
+        trip = None if sealed is None else self._open(sealed, _hash(state))
+        if trip is None:
+            return False
+        if not code:
+            return True
+        if (iss or trip.names_itself) and not hmac.compare_digest(
+            iss.encode(errors="replace"), trip.issuer.encode()
+        ):
+            self._log.warning("upstream.mixed_up", upstream=str(upstream.key))
+            raise CannotConnect("sent an answer in another name, which was not used")
+        form = {
+            "grant_type": AUTHORIZATION_CODE,
+            "code": code,
+            "redirect_uri": trip.redirect_uri,
+            "code_verifier": trip.verifier.reveal(),
+            "resource": upstream.resource,
+        }
+        try:
+            tokens = await self._tokens(trip.token_endpoint, form, trip.client.identity)
+        except TokenDenied as denied:
+            self._log.warning("upstream.cannot_connect", upstream=str(upstream.key), reason=str(denied))
+            raise CannotConnect(str(denied)) from None
+        login = UpstreamLogin(
+            resource=upstream.resource,
+            issuer=trip.issuer,
+            token_endpoint=trip.token_endpoint,
+            client_id=trip.client.client_id,
+            client_secret=trip.client.client_secret,
+            auth_method=trip.client.auth_method,
+            access_token=tokens.access,
+            refresh_token=tokens.refresh,
+            scope=upstream.scope if tokens.scope is None else tokens.scope,
+            obtained_at=self._clock(),
+            expires_at=tokens.expires_at,
+        )
+        await self._store.write(
+            partial(
+                login_rows.put,
+                upstream=upstream.key,
+                person=user_id,
+                sealed=self._vault.seal(upstream.key, user_id, login),
+                login_id=Entropy(self._entropy(SEED_BYTES)).identifier("ul"),
+                by=f"user:{user_id}",
+                now=self._clock(),
+            )
+        )
+        self._changed(upstream.key, user_id)
+        return True
+
+    def listing(self, db: Db, user_id: str) -> list[ConnectedAccount]:
+        rows = db.fetch_all(
+            "SELECT server, agent, obtained_at FROM upstream_tokens WHERE user_id = ?"
+            " ORDER BY server, agent LIMIT ?",
+            user_id,
+            LISTED,
+        )
+        found: list[ConnectedAccount] = []
+        for row in rows:
+            known = self._upstreams.get(UpstreamKey(row["server"], row["agent"]))
+            found.append(
+                ConnectedAccount(
+                    server=row["server"],
+                    agent=row["agent"],
+                    label=row["agent"] if known is None else known.label,
+                    since=row["obtained_at"],
+                )
+            )
+        return found
+
+    async def end(self, server: str, agent: str, *, user_id: str) -> bool:
+        key = UpstreamKey(server, agent)
+        ended = await self._store.write(
+            partial(
+                login_rows.end,
+                upstream=key,
+                person=user_id,
+                by=f"user:{user_id}",
+                why="on the page You",
+                now=self._clock(),
+            )
+        )
+        self._changed(key, user_id)
+        return ended
+
+    def _changed(self, key: UpstreamKey, user_id: str) -> None:
+        if (listener := self._listeners.get(key)) is not None:
+            listener(user_id)
+
+    # ── who we are there ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _client(
+        self, upstream: PersonalUpstream, server: AuthorizationServer, redirect_uri: str
+    ) -> ForeignClient:
+        if upstream.identity is not None:
+            return ForeignClient(
+                issuer=server.issuer,
+                redirect_uri=redirect_uri,
+                client_id=upstream.identity.client_id,
+                client_secret=upstream.identity.secret,
+                auth_method=upstream.identity.method,
+            )
+        bound_to = f"client {upstream.key}"
+        row = await self._store.read(partial(_registered, upstream=upstream.key))
+        kept = None if row is None else self._open_client(row, bound_to)
+        fits = kept is not None and (kept.issuer, kept.redirect_uri) == (server.issuer, redirect_uri)
+        if kept is not None and fits and (kept.expires_at is None or self._clock() < kept.expires_at):
+            return kept
+        made = await self._servers.register(server, redirect_uri=redirect_uri, scope=upstream.scope)
+        sealed = self._box(msgspec.json.encode(made, enc_hook=encode_secret), bound_to)
+        await self._store.write(partial(_remember, upstream=upstream.key, sealed=sealed))
+        return made
+
+    # ── sealing ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _seal(self, trip: _Trip, state_hash: str) -> str:
+        return self._box(msgspec.json.encode(trip, enc_hook=encode_secret), f"trip {state_hash}")
+
+    def _open(self, sealed: str, state_hash: str) -> _Trip | None:
+        plain = self._unbox(sealed, f"trip {state_hash}")
+        return None if plain is None else msgspec.json.decode(plain, type=_Trip, dec_hook=decode_secret)
+
+    def _open_client(self, sealed: str, bound_to: str) -> ForeignClient | None:
+        plain = self._unbox(sealed, bound_to)
+        if plain is None:
+            return None
+        return msgspec.json.decode(plain, type=ForeignClient, dec_hook=decode_secret)
+
+    def _box(self, plain: bytes, bound_to: str) -> str:
+        nonce = self._entropy(sealed_secrets.NONCE_BYTES)
+        return sealed_secrets.seal(self._subkey(SEAL_PURPOSE), plain, nonce=nonce, bound_to=bound_to)
+
+    def _unbox(self, sealed: str, bound_to: str) -> bytes | None:
+        try:
+            return sealed_secrets.unseal(self._subkey(SEAL_PURPOSE), sealed, bound_to=bound_to, what="this")
+        except sealed_secrets.CannotUnseal:
+            return None
+
+
+def _begin(
+    db: StoreDb,
+    *,
+    upstream: UpstreamKey,
+    state_hash: str,
+    user_id: str,
+    browser_hash: str,
+    sealed: str,
+    now: Millis,
+) -> None:
+    """A job. Of each person at most one trip to a place is under way."""
+    db.execute(
+        "DELETE FROM upstream_trips WHERE server = ? AND agent = ? AND user_id = ?",
+        upstream.server,
+        upstream.agent,
+        user_id,
+    )
+    db.execute(
+        "INSERT INTO upstream_trips (state_hash, server, agent, user_id, browser_hash, sealed, expires_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        state_hash,
+        upstream.server,
+        upstream.agent,
+        user_id,
+        browser_hash,
+        sealed,
+        now + LIFETIME,
+    )
+
+
+def _take(
+    db: StoreDb, *, upstream: UpstreamKey, state_hash: str, user_id: str, browser_hash: str, now: Millis
+) -> str | None:
+    """A job: use it up; what was sealed, or None where this person has nothing of the kind under way in this browser."""
+    won = db.execute(
+        "UPDATE upstream_trips SET used_at = ? WHERE state_hash = ? AND server = ? AND agent = ? AND user_id = ?"
+        " AND browser_hash = ? AND used_at IS NULL AND expires_at > ?",
+        now,
+        state_hash,
+        upstream.server,
+        upstream.agent,
+        user_id,
+        browser_hash,
+        now,
+    )
+    row = (
+        db.fetch_one("SELECT sealed FROM upstream_trips WHERE state_hash = ?", state_hash)
+        if won == 1
+        else None
+    )
+    return None if row is None else row["sealed"]
+
+
+def _registered(db: StoreDb, *, upstream: UpstreamKey) -> str | None:
+    row = db.fetch_one(
+        "SELECT sealed FROM upstream_clients WHERE server = ? AND agent = ?", upstream.server, upstream.agent
+    )
+    return None if row is None else row["sealed"]
+
+
+def _remember(db: StoreDb, *, upstream: UpstreamKey, sealed: str) -> None:
+    db.execute(
+        "INSERT INTO upstream_clients (server, agent, sealed) VALUES (?, ?, ?)"
+        " ON CONFLICT (server, agent) DO UPDATE SET sealed = excluded.sealed",
+        upstream.server,
+        upstream.agent,
+        sealed,
+    )
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()

@@ -1,0 +1,253 @@
+"""From the settings of an agent with an upstream to the back-end that calls it: what it is believed, and as whom it is called.
+
+Loaded only where there is such an agent."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from auth.values.identity_model import Millis
+from server.agents.mcp.mcp_settings import McpConfig
+from server.agents.mcp.trust.authorization_server import AuthorizationServers
+from server.agents.mcp.trust.call_credentials import (
+    MakeToken,
+    TokenCredential,
+    WithHeaders,
+    asserted,
+    client_credentials,
+    exchanged,
+    for_caller,
+    for_everybody,
+    own_token,
+)
+from server.agents.mcp.trust.definitions import canonical
+from server.agents.mcp.trust.own_tokens import TokenIssuer
+from server.agents.mcp.trust.owner_login import OwnerLogin
+from server.agents.mcp.trust.person_connections import PersonalUpstream, PersonConnections
+from server.agents.mcp.trust.person_identity import PersonCredential
+from server.agents.mcp.trust.pin_rows import UpstreamKey
+from server.agents.mcp.trust.token_endpoint import TokenEndpoints
+from server.agents.mcp.trust.upstream_registry import KnownUpstream, TrustDesk
+from server.agents.mcp.upstream_agent import MakeBuyer, McpBackend, TellReceipt
+from server.agents.mcp.upstream_credentials import Credential, PayerCredential, StaticCredential
+from server.client.client_identity import BASIC, NONE, POST, ClientIdentity
+from server.client.provider_fetcher import ProviderClient
+from server.lib.log.logger import Logger
+from server.settings.secret_reference import Secret, read_secret
+from server.settings.setting_shapes import ServerConfig
+from server.store.jobs import Store
+
+if TYPE_CHECKING:
+    from server.agents.mcp.remote_suspended import ParkedElsewhere
+
+# How it is called where the settings have the credential itself, and where there is none to show.
+STATIC: Final = "the credential in the settings"
+NOBODY: Final = "nobody"
+# With whose account calls are made there: with the others each caller has one, and what is taken from it is no cost of ours.
+OWNERS: Final = frozenset({STATIC, "login", "client-credentials"})
+
+
+def open_desk(
+    store: Store,
+    subkey: Callable[[str], bytes],
+    log: Logger,
+    issuer: Callable[[], TokenIssuer] | None,
+    *,
+    clock: Callable[[], Millis],
+    connections: PersonConnections | None = None,
+    node: str = "",
+) -> TrustDesk:
+    """`issuer` None: nothing is kept beyond this process. `node`: the boot id of this one, where others may use the same database."""
+    return TrustDesk(
+        store,
+        clock=clock,
+        subkey=subkey,
+        entropy=secrets.token_bytes,
+        log=log,
+        issuer=issuer,
+        tokens=TokenEndpoints(ProviderClient(), clock),
+        connections=connections,
+        node=node,
+    )
+
+
+def sources_of(servers: Iterable[ServerConfig]) -> list[tuple[UpstreamKey, str]]:
+    """Their upstreams, and digests of where these are."""
+    return [
+        (UpstreamKey(server.name, agent.id), _source_of(agent))
+        for server in servers
+        for agent in server.agents
+        if isinstance(agent, McpConfig)
+    ]
+
+
+def open_upstream(
+    config: McpConfig,
+    desk: TrustDesk,
+    *,
+    server: str,
+    headers: Mapping[str, Secret],
+    environment: Mapping[str, str],
+    name: str,
+    log: Logger,
+    buying: MakeBuyer | None = None,
+    tell_receipt: TellReceipt | None = None,
+    parked: ParkedElsewhere | None = None,
+) -> McpBackend:
+    """`tell_receipt`: the books, of what it takes for a call from an account of the owner. Raises `ValueError` and `SecretUnreadable` for
+    settings that turn out not to work."""
+    key = UpstreamKey(server, config.id)
+    guard = desk.guard(key, config.trust)
+    static = StaticCredential(headers, read_secret(config.token) if config.token else None)
+    login: OwnerLogin | None = None
+    credential: Credential = static
+    called = STATIC if config.sends_authorization else NOBODY
+    if config.url and not config.sends_authorization:
+        called = config.identity
+        if config.identity == "login":
+            login = desk.owner_login(key, config.url)
+            credential = WithHeaders(login, static)
+            if config.pay.written:
+                credential = PayerCredential(credential)
+        elif config.identity == "person":
+            login = desk.owner_login(key, config.url)
+            credential = WithHeaders(_personal(config, desk, key, login), static)
+        else:
+            whose = for_everybody if config.identity == "client-credentials" else for_caller(server)
+            token = TokenCredential(key, _make(config, desk, server), whose, clock=desk.clock, log=log)
+            credential = WithHeaders(token, static)
+    backend = McpBackend(
+        config,
+        credential=credential,
+        guard=guard,
+        environment=environment,
+        name=name,
+        log=log,
+        buying=buying,
+        tell_receipt=tell_receipt if called in OWNERS else None,
+        parked=parked,
+    )
+    served = desk.known.get(key)
+    if served is not None and isinstance(served.backend, McpBackend):
+        backend.succeed(served.backend)
+    desk.enter(
+        KnownUpstream(
+            key=key,
+            what=config.place,
+            url=config.url,
+            identity=called,
+            guard=guard,
+            login=login,
+            backend=backend,
+            again=backend.try_again,
+        )
+    )
+    return backend
+
+
+def open_connections(
+    servers: Sequence[ServerConfig],
+    store: Store,
+    subkey: Callable[[str], bytes],
+    log: Logger,
+    *,
+    clock: Callable[[], Millis],
+) -> PersonConnections:
+    """Of all upstreams that are used with accounts of people. Raises `SecretUnreadable`."""
+    ask = ProviderClient()
+    upstreams = [
+        PersonalUpstream(
+            key=UpstreamKey(server.name, agent.id),
+            resource=agent.oauth.audience or agent.url,
+            issuer=agent.oauth.authorization_server,
+            scope=agent.oauth.scope,
+            identity=_identity(agent) if agent.oauth.client_id else None,
+        )
+        for server in servers
+        for agent in server.agents
+        if isinstance(agent, McpConfig) and agent.identity == "person"
+    ]
+    return PersonConnections(
+        upstreams,
+        store,
+        servers=AuthorizationServers(ask, clock),
+        tokens=TokenEndpoints(ask, clock),
+        clock=clock,
+        subkey=subkey,
+        entropy=secrets.token_bytes,
+        log=log,
+    )
+
+
+def _personal(config: McpConfig, desk: TrustDesk, key: UpstreamKey, ours: OwnerLogin) -> PersonCredential:
+    """Raises `ValueError`."""
+    connections, place = desk.connections, None
+    if connections is not None:
+        place = connections.place(key.server, key.agent)
+    if connections is None or place is None or desk.issuer is None:
+        raise ValueError('identity = "person" needs a server that people log in to')
+    credential = PersonCredential(
+        place.label,
+        desk.issuer().issuer + place.path,
+        ours=ours,
+        login_of=lambda person: desk.login_of(key, person),
+    )
+    connections.listen(key, credential.changed)
+    return credential
+
+
+def _make(config: McpConfig, desk: TrustDesk, server: str) -> MakeToken:
+    oauth = config.oauth
+    audience, scope = oauth.audience or config.url, oauth.scope
+    ask, clock = desk.tokens, desk.clock
+    if config.identity == "client-credentials":
+        return client_credentials(
+            ask, oauth.token_url, _identity(config), audience=audience, scope=scope, clock=clock
+        )
+    if desk.issuer is None:
+        raise ValueError(
+            f'identity = "{config.identity}" needs a server whose keys are published: nothing is over stdio'
+        )
+    issuer = desk.issuer()
+    if config.identity == "token":
+        return own_token(issuer, audience, server=server, scope=scope, seconds=oauth.seconds)
+    if config.identity == "exchange":
+        return exchanged(
+            ask,
+            oauth.token_url,
+            _identity(config),
+            issuer,
+            server=server,
+            audience=audience,
+            scope=scope,
+            clock=clock,
+        )
+    return asserted(
+        ask,
+        oauth.token_url,
+        _identity(config),
+        issuer,
+        authorization_server=oauth.authorization_server,
+        server=server,
+        audience=audience,
+        scope=scope,
+        clock=clock,
+    )
+
+
+def _identity(config: McpConfig) -> ClientIdentity:
+    """Raises `SecretUnreadable`."""
+    oauth = config.oauth
+    if not oauth.client_secret:
+        return ClientIdentity(client_id=oauth.client_id, method=NONE)
+    method = BASIC if oauth.client_auth == "basic" else POST
+    return ClientIdentity(client_id=oauth.client_id, secret=read_secret(oauth.client_secret), method=method)
+
+
+def _source_of(config: McpConfig) -> str:
+    """Where it is, as a digest: an address may hold what should not be read out of a database."""
+    said = canonical([config.command, config.url, config.tcp, config.working_dir])
+    return hashlib.sha256(said.encode()).hexdigest()

@@ -1,0 +1,500 @@
+"""A back-end that is somebody else's MCP server: its tools, resources and prompts are offered on, and each use of them is passed on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import trio
+from msgspec import Raw
+
+from server.agents.base.backend import (
+    AgentRequest,
+    Announce,
+    BackendError,
+    Busy,
+    Completing,
+    Outlet,
+    PriceAsked,
+    PromptGet,
+    ResourceRead,
+    ToolCall,
+    Trouble,
+    Unreached,
+    Watched,
+)
+from server.agents.base.outlets import Nobody
+from server.agents.mcp import upstream_results
+from server.agents.mcp.asked_prices import UPSTREAM_PRICE, MarkUp, most_for, read_mark_up
+from server.agents.mcp.forwarded_meta import CarriedMeta
+from server.agents.mcp.mcp_settings import McpConfig
+from server.agents.mcp.offer_guard import OfferGuard
+from server.agents.mcp.offered_names import NamedLists, theirs_of
+from server.agents.mcp.question_source import QuestionSource, SourcedOutlet
+from server.agents.mcp.resource_addresses import UpstreamAddresses
+from server.agents.mcp.streamable_http import name_header
+from server.agents.mcp.upstream_credentials import AccountNeeded, Credential
+from server.agents.mcp.upstream_keeper import Upstream
+from server.agents.mcp.upstream_link import NO_HEADERS, Link
+from server.agents.mcp.upstream_messages import UpstreamAway, UpstreamFailure, UpstreamRefusal
+from server.agents.mcp.upstream_rounds import use
+from server.agents.mcp.upstream_tasks import TASK, cancel_task, created, follow_task, kept_task
+from server.client import address
+from server.lib.log.logger import Logger
+from server.lib.money.amounts import shown
+from server.lib.rates.fair_turns import NoTurn, Turns
+from server.mcp.call_questions import Question
+from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, Tool
+from server.mcp.request_headers import parameter_headers
+from server.mcp.result_encoding import CompletionResult, PromptResult, ToolResult
+from server.payments.buyer.outlays import GivenReceipt
+
+if TYPE_CHECKING:
+    from server.agents.mcp.buying import Buyer
+    from server.agents.mcp.remote_suspended import ParkedElsewhere
+
+FOLLOWED_WAITING: Final = 64
+GIVEN_UP_WAITING: Final = 256
+CANCEL_SECONDS: Final = 15.0
+TASK_TTL_MS: Final = 24 * 3_600_000
+ACCOUNT: Final = "io.ostiary/account"  # the key of our own question, which no upstream uses
+NO_META: Final[Mapping[str, Any]] = MappingProxyType({})
+NO_FUNCTIONS: Final = frozenset[str]()
+PRICE_FUNCTIONS: Final = frozenset({UPSTREAM_PRICE})
+NOBODY: Final = Nobody("nobody can be asked what a call costs them")
+
+TellReceipt: TypeAlias = Callable[[GivenReceipt], Awaitable[None]]
+MakeBuyer: TypeAlias = Callable[[str, Callable[[], None]], "Buyer"]
+
+
+class McpBackend:
+    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `Distant`, `Engaged`, `Foreign`, `Withholding`, `Instructing`, `Elsewhere`, `Following`, `Neighbour` and `PersonalLibrary`: it offers
+    nothing until its upstream is there."""
+
+    def __init__(
+        self,
+        config: McpConfig,
+        *,
+        credential: Credential,
+        guard: OfferGuard,
+        environment: Mapping[str, str],
+        name: str,
+        log: Logger,
+        buying: MakeBuyer | None = None,
+        tell_receipt: TellReceipt | None = None,
+        parked: ParkedElsewhere | None = None,
+    ) -> None:
+        """`environment` is what a child process gets to see, `name` is for the log. `buying`: who pays for its calls, given where they are
+        made and whom to tell that its prices have risen. `tell_receipt`: the books, of what it took for a call. `parked`: callers may come back to another node. Raises `ValueError` for settings that turn out not to work."""
+        self._upstream = Upstream(
+            config,
+            credential=credential,
+            guard=guard,
+            environment=environment,
+            name=name,
+            log=log,
+            parked=parked,
+        )
+        self._questions = frozenset(config.questions)
+        self._source = QuestionSource(config, name=name, log=log)
+        self._called = f"the upstream {config.id}" if config.id else "the upstream"
+        self._addresses = UpstreamAddresses(config.id)
+        self._turns = Turns(config.calls_at_once)
+        self._give_up, self._given_up = trio.open_memory_channel[tuple[str, ToolCall]](GIVEN_UP_WAITING)
+        self._excused = False
+        self._calls = 0
+        self._carried = CarriedMeta(config.meta)
+        self._mark_up = _mark_up(config.mark_up)
+        self._buyer = None if buying is None else buying(config.url or config.what, self._upstream.read_again)
+        self._tell_receipt = tell_receipt
+        self._issuer = address.origin(config.url) if config.url else ""
+        self._config = config
+        self._guard = guard
+        self._credential = credential
+        self._follow, self._followed = trio.open_memory_channel[str](FOLLOWED_WAITING)
+
+    async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow_resources)
+            nursery.start_soon(self._cancel_tasks)
+            await nursery.start(self._run_upstream, announce)
+            task_status.started()
+
+    def trouble(self) -> Trouble | None:
+        """What its owner can do something about comes first."""
+        credential, guard = self._credential, self._guard
+        if isinstance(credential, Watched) and (found := credential.trouble()) is not None:
+            return found
+        if (found := self._upstream.trouble) is not None:
+            return found
+        return guard.trouble() if isinstance(guard, Watched) else None
+
+    @property
+    def busy(self) -> bool:
+        # Calls that follow a task have no place; what is read, and prompts, are no calls.
+        return self._calls > 0 or self._turns.free < self._config.calls_at_once
+
+    def absent(self) -> str | None:
+        credential = self._credential
+        if self._excused:  # it was not there before either
+            return None
+        wants_login = isinstance(credential, Watched) and credential.trouble() is not None
+        trouble = self._upstream.trouble
+        if trouble is None or wants_login or self._config.connect == "lazy":
+            return None
+        return f'{trouble.words} (with connect = "lazy" it need not be there yet)'
+
+    def succeed(self, other: McpBackend) -> None:
+        """It comes in that one's place: what somebody listens for there is listened for here."""
+        for uri in other._upstream.followed:
+            self._upstream.remember_followed(uri)
+        ours, theirs = self._config, other._config
+        same = (ours.url, ours.command, ours.tcp) == (theirs.url, theirs.command, theirs.tcp)
+        self._excused = same and other._upstream.trouble is not None
+
+    @property
+    def speaks_for(self) -> str:
+        return self._called
+
+    def withheld(self, tool: str) -> str | None:
+        theirs = theirs_of(tool, self._config)
+        return None if theirs is None else self._guard.withheld(theirs)
+
+    def try_again(self) -> None:
+        self._upstream.try_again()
+
+    def instructions(self) -> str:
+        return self._upstream.lists.instructions
+
+    def tools(self) -> Sequence[Tool]:
+        return self._upstream.lists.tools
+
+    def resources(self) -> Sequence[Resource]:
+        return self._upstream.lists.resources
+
+    def resource_templates(self) -> Sequence[ResourceTemplate]:
+        return self._upstream.lists.resource_templates
+
+    def prompts(self) -> Sequence[Prompt]:
+        return self._upstream.lists.prompts
+
+    async def resources_of(self, asked: AgentRequest) -> Sequence[Resource]:
+        link = self._upstream.own_link(asked)
+        if link is None:
+            return ()
+        try:
+            found = await link.own_resources(asked)
+        except (BackendError, UpstreamRefusal):
+            return ()
+        known = {each.uri for each in self._upstream.lists.resources}
+        ours = [self._addresses.resource(each) for each in found]
+        return [each for each in ours if each.uri not in known]
+
+    def completes(self) -> frozenset[tuple[str, str]]:
+        known = self._upstream.lists.completes
+        others = {
+            (kind, other)
+            for kind, name in known
+            if kind == "resource" and (other := self._addresses.other(name)) is not None
+        }
+        return known | others
+
+    def elsewhere(self, address: str) -> str | None:
+        return self._addresses.other(address)
+
+    def owns(self, address: str) -> bool:
+        return self._addresses.owns(address)
+
+    def beside(self, anothers: Callable[[str], bool]) -> None:
+        self._addresses.anothers = anothers
+
+    def follow(self, uri: str) -> None:
+        uri = self._addresses.theirs(uri)
+        if uri in self._upstream.followed:
+            return
+        self._upstream.remember_followed(uri)
+        with suppress(trio.WouldBlock):  # then it is followed with the next connection
+            self._follow.send_nowait(uri)
+
+    async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
+        try:
+            return await self._call(call, outlet)
+        except AccountNeeded as needed:
+            if "elicitation.url" not in call.can:
+                raise
+            page = {"mode": "url", "message": needed.message, "url": needed.url}
+            question = Question(method="elicitation/create", params=page)
+            answers = await outlet.ask({ACCOUNT: question})
+            if answers[ACCOUNT].get("action") != "accept" or not await needed.connected():
+                raise
+        return await self._call(call, outlet)
+
+    async def _call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
+        outlet = SourcedOutlet(outlet, self._source)
+        lists = self._upstream.lists
+        theirs = lists.tool_names.get(call.tool)
+        if theirs is None:
+            raise BackendError(f"{self._called} does not offer this tool any more")
+        buyer = self._buyer
+        self._calls += 1
+        try:
+            if buyer is None:
+                raw = await self._answer(call, theirs, lists, outlet, NO_META, NO_HEADERS)
+            else:
+                send = partial(self._answer, call, theirs, lists, outlet)
+                listed, mark_up = lists.prices.get(call.tool), self._mark_up
+                most = None if mark_up is None else most_for(call, listed, mark_up)
+                raw = await buyer.buy(call, theirs, send, most)
+            if self._tell_receipt is not None and (receipt := upstream_results.signed_receipt(raw)):
+                await self._tell_receipt(
+                    GivenReceipt(
+                        text=receipt,
+                        issuer=self._issuer,
+                        upstream=self._config.id,
+                        tool=call.tool,
+                        call_id=call.call_id,
+                        caller=call.caller,
+                    )
+                )
+            return self._addresses.tool_result(upstream_results.tool_result(raw))
+        except UpstreamFailure as failure:
+            raise self._told(failure) from failure
+        except UpstreamRefusal as refusal:
+            raise upstream_results.error_of(refusal, about="tool") from refusal
+        finally:
+            self._calls -= 1
+
+    async def _answer(
+        self,
+        call: ToolCall,
+        theirs: str,
+        lists: NamedLists,
+        outlet: Outlet,
+        meta: Mapping[str, Any],
+        paid: Mapping[str, str],
+    ) -> Raw:
+        """The result that is final. `meta` and `paid`: what goes along in `_meta`, and in headers."""
+        task_id = None if call.resumed is None else kept_task(call)
+        if task_id is not None:
+            return await self._as_task(task_id, call, outlet)
+        # Every call comes by here, and a block around it would cost more than what is in it.
+        link = await self._take_link(call)
+        try:
+            raw = await self._begin(link, call, theirs, lists, outlet, meta, paid)
+            if call.tool in lists.tasks:
+                task_id = created(raw, modern=link.agreement.modern)
+        finally:
+            self._turns.give_back(call.sharer)
+        return raw if task_id is None else await self._as_task(task_id, call, outlet)
+
+    @property
+    def price_functions(self) -> frozenset[str]:
+        return NO_FUNCTIONS if self._mark_up is None else PRICE_FUNCTIONS
+
+    async def price(self, asked: PriceAsked) -> str:
+        """Where it depends on the call, the upstream says what that costs when it is made without a payment."""
+        lists, buyer, mark_up = self._upstream.lists, self._buyer, self._mark_up
+        theirs = lists.tool_names.get(asked.tool)
+        if theirs is None or buyer is None or mark_up is None or asked.tool not in lists.prices:
+            raise BackendError(f"{self._called} does not say what this costs")
+        call = ToolCall(
+            tool=asked.tool,
+            arguments=asked.arguments,
+            subject=asked.subject,
+            sharer=asked.sharer,
+            call_id=asked.call_id,
+            caller=asked.caller,
+        )
+        try:
+            amount = await buyer.ask(call, theirs, partial(self._answer, call, theirs, lists, NOBODY))
+        except UpstreamFailure as failure:
+            raise self._told(failure) from failure
+        return shown(mark_up.on(amount))
+
+    async def read(self, read: ResourceRead, outlet: Outlet) -> Sequence[ResourceContents]:
+        outlet = SourcedOutlet(outlet, self._source)
+        theirs = self._addresses.theirs(read.uri)
+        async with self._turn(read, "resource") as link:
+            headers = name_header(theirs) if link.agreement.modern else NO_HEADERS
+            params = self._with_meta({"uri": theirs}, read)
+            raw = await self._use(link, "resources/read", params, read, outlet, headers)
+            return self._addresses.contents(upstream_results.contents(raw), read.uri)
+
+    async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptResult:
+        outlet = SourcedOutlet(outlet, self._source)
+        theirs = self._upstream.lists.prompt_names.get(get.prompt)
+        if theirs is None:
+            raise BackendError(f"{self._called} does not offer this prompt any more")
+        params = self._with_meta({"name": theirs, "arguments": get.arguments}, get)
+        async with self._turn(get, "prompt") as link:
+            headers = name_header(theirs) if link.agreement.modern else NO_HEADERS
+            raw = await self._use(link, "prompts/get", params, get, outlet, headers)
+            return self._addresses.prompt_result(upstream_results.prompt_result(raw))
+
+    async def complete(self, asked: Completing) -> CompletionResult:
+        if asked.ref == "prompt":
+            names = self._upstream.lists.prompt_names
+            ref = {"type": "ref/prompt", "name": names.get(asked.name, asked.name)}
+        else:
+            ref = {"type": "ref/resource", "uri": self._addresses.theirs(asked.name)}
+        params: dict[str, Any] = {"ref": ref, "argument": {"name": asked.argument, "value": asked.value}}
+        if asked.known:
+            params["context"] = {"arguments": asked.known}
+        async with self._turn(asked, "prompt") as link:
+            return upstream_results.completion(await link.request("completion/complete", params, call=asked))
+
+    async def aclose(self) -> None:
+        """Nothing is held beyond `run`."""
+
+    def _with_meta(self, params: dict[str, Any], call: AgentRequest) -> Mapping[str, Any]:
+        traceparent = None if call.origin is None else call.origin.traceparent
+        carried = self._carried.of(call.came, traceparent)
+        return params if carried is None else {**params, "_meta": carried}
+
+    async def _begin(
+        self,
+        link: Link,
+        call: ToolCall,
+        theirs: str,
+        lists: NamedLists,
+        outlet: Outlet,
+        meta: Mapping[str, Any],
+        paid: Mapping[str, str],
+    ) -> Raw:
+        params: dict[str, Any] = {"name": theirs, "arguments": call.arguments}
+        traceparent = None if call.origin is None else call.origin.traceparent
+        if (call.came is not None or traceparent is not None) and (
+            carried := self._carried.of(call.came, traceparent)
+        ) is not None:
+            meta = {**carried, **meta}
+        if meta:
+            params["_meta"] = meta
+        support = lists.tasks.get(call.tool)
+        headers = paid
+        if link.agreement.modern:
+            headers = {**name_header(theirs), **paid} if paid else name_header(theirs)
+            schema = lists.input_schemas.get(call.tool)
+            if schema is not None:  # some arguments are repeated in headers
+                headers = {**headers, **parameter_headers(schema, call.arguments)}
+        elif support == "required" or (support is not None and call.unhurried):
+            params["task"] = {"ttl": TASK_TTL_MS}
+        return await use(
+            link,
+            "tools/call",
+            params,
+            call,
+            outlet,
+            parking=self._upstream.parking,
+            questions=self._questions,
+            headers=headers,
+            tasks=support is not None,
+        )
+
+    async def _as_task(self, task_id: str, call: ToolCall, outlet: Outlet) -> Raw:
+        async def wait(link: Link, params: Mapping[str, Any], line: Outlet) -> Raw:
+            return await self._use(link, "tasks/result", params, call, line, NO_HEADERS)
+
+        try:
+            if kept_task(call) is None:
+                await outlet.checkpoint({TASK: task_id})
+                await outlet.become_task()
+            with self._upstream.engaging(call):
+                return await follow_task(task_id, call, outlet, partial(self._link, call), wait)
+        except trio.Cancelled:
+            with suppress(trio.WouldBlock):  # it ends there by itself some time
+                self._give_up.send_nowait((task_id, call))
+            raise
+
+    async def _use(
+        self,
+        link: Link,
+        method: str,
+        params: Mapping[str, Any],
+        call: AgentRequest,
+        outlet: Outlet,
+        headers: Mapping[str, str],
+    ) -> Raw:
+        return await use(
+            link,
+            method,
+            params,
+            call,
+            outlet,
+            parking=self._upstream.parking,
+            questions=self._questions,
+            headers=headers,
+        )
+
+    @asynccontextmanager
+    async def _turn(self, call: AgentRequest, about: str) -> AsyncGenerator[Link]:
+        """What goes wrong in it, as callers are told it."""
+        try:
+            async with self._link(call) as link:
+                yield link
+        except UpstreamFailure as failure:
+            raise self._told(failure) from failure
+        except UpstreamRefusal as refusal:
+            raise upstream_results.error_of(refusal, about=about) from refusal
+
+    def _told(self, failure: UpstreamFailure) -> BackendError:
+        self._upstream.refuse(failure)
+        kind = Unreached if isinstance(failure, UpstreamAway) else BackendError
+        return kind(f"{self._called} {failure}")
+
+    @asynccontextmanager
+    async def _link(self, call: AgentRequest) -> AsyncGenerator[Link]:
+        link = await self._take_link(call)
+        try:
+            yield link
+        finally:
+            self._turns.give_back(call.sharer)
+
+    async def _take_link(self, call: AgentRequest) -> Link:
+        """With a place among those that run at once, which is to be given back. Raises `Busy` and `UpstreamFailure`."""
+        # What nobody waits for any more is not begun.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not self._turns.take_nowait(call.sharer):
+            try:
+                await self._turns.take(call.sharer, unhurried=call.unhurried)
+            except NoTurn as error:
+                raise Busy(str(error)) from error
+        try:
+            upstream = self._upstream
+            link = upstream.link_nowait() or await upstream.link()
+            return link if (callers := upstream.callers) is None else await callers.of(call)
+        except BaseException:
+            self._turns.give_back(call.sharer)
+            raise
+
+    async def _run_upstream(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
+        def updated(uri: str) -> None:
+            announce.resource(self._addresses.ours(uri))
+            if (other := self._addresses.other(uri)) is not None:
+                announce.resource(other)
+
+        await self._upstream.run(announce.lists, updated, task_status=task_status)
+
+    async def _cancel_tasks(self) -> None:
+        async with trio.open_nursery() as nursery:
+            async for task_id, call in self._given_up:
+                nursery.start_soon(self._cancel_task, task_id, call)
+
+    async def _cancel_task(self, task_id: str, call: ToolCall) -> None:
+        engaging = self._upstream.engaging(call)
+        with engaging, trio.move_on_after(CANCEL_SECONDS), suppress(BackendError, UpstreamRefusal):
+            await cancel_task(task_id, call, partial(self._link, call))
+
+    async def _follow_resources(self) -> None:
+        async for uri in self._followed:
+            try:
+                link = await self._upstream.link()
+                await link.follow_resource(uri)
+            except (BackendError, UpstreamRefusal):
+                continue  # as in `follow`
+
+
+def _mark_up(written: str) -> MarkUp | None:
+    return read_mark_up(written) if written else None

@@ -1,0 +1,113 @@
+"""`identity` and `oauth` of an agent with `kind = "mcp"`: as whom its upstream is called. Settings and their rules; how tokens are come
+by is server/agents/mcp/trust's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta
+
+from server.lib.http_client.fetch import url_problem
+
+IdentityKind = Literal["login", "token", "client-credentials", "exchange", "id-jag", "person"]
+
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+# What each cannot do without, and what else it uses.
+_NEEDED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "login": (),
+        "token": (),
+        "client-credentials": ("token_url", "client_id", "client_secret"),
+        "exchange": ("token_url", "client_id"),
+        "id-jag": ("token_url", "authorization_server", "client_id", "client_secret"),
+        "person": ("authorization_server",),
+    }
+)
+_USED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "login": (),
+        "token": ("audience", "scope", "seconds"),
+        "client-credentials": ("audience", "scope", "client_auth"),
+        "exchange": ("audience", "scope", "client_secret", "client_auth"),
+        "id-jag": ("audience", "scope", "client_auth"),
+        "person": ("audience", "scope", "client_id", "client_secret", "client_auth"),
+    }
+)
+
+
+class UpstreamOAuth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the ways to a token need to know."""
+
+    audience: Annotated[
+        str, Meta(max_length=2048, description="whom the token is for, where that is not the url")
+    ] = ""
+    scope: Annotated[
+        str, Meta(max_length=1024, pattern=r"^[!-~ ]*$", description="scopes with spaces between them")
+    ] = ""
+    seconds: Annotated[int, Meta(ge=60, le=300, description="seconds from 60 to 300")] = 120
+    token_url: Annotated[
+        str, Meta(max_length=2048, description="the address of its authorization server's token endpoint")
+    ] = ""
+    authorization_server: Annotated[
+        str, Meta(max_length=2048, description="the issuer, as its authorization server calls itself")
+    ] = ""
+    client_id: Annotated[
+        str,
+        Meta(max_length=1024, pattern=r"^[ -~]*$", description="the id of a client that is registered there"),
+    ] = ""
+    client_secret: Annotated[
+        str, Meta(max_length=4096, description='a reference, "env:NAME" or "file:/path"')
+    ] = ""
+    client_auth: Annotated[
+        Literal["basic", "post"], Meta(description='"basic" or "post": how the secret is shown')
+    ] = "basic"
+
+    def __repr__(self) -> str:  # the secret's place may hold the secret itself
+        return f"{type(self).__name__}(client_id={self.client_id!r})"
+
+
+NO_OAUTH: Final = UpstreamOAuth()
+
+
+def identity_problems(
+    identity: IdentityKind, oauth: UpstreamOAuth, *, url: str, named: bool, sends_authorization: bool
+) -> list[tuple[str, str]]:
+    """(key, what is wrong and what to write). `named`: it has an id."""
+    if identity != "login" and not url:
+        return [("identity", "is for a server at a url: nothing else is sent credentials; leave it out")]
+    found: list[tuple[str, str]] = []
+    if identity != "login" and sends_authorization:
+        found.append(("identity", "contradicts token and the header authorization; write one of the two"))
+    if identity == "person" and not named:
+        found.append(
+            ("id", 'is missing; identity = "person" needs one, for the address where people connect')
+        )
+    needed = _NEEDED[identity]
+    found += [
+        (f"oauth.{name}", f'is missing; identity = "{identity}" needs it')
+        for name in needed
+        if not getattr(oauth, name)
+    ]
+    found += [
+        (f"oauth.{name}", f'is not used by identity = "{identity}"; leave it out')
+        for name in UpstreamOAuth.__struct_fields__
+        if name not in (*needed, *_USED[identity]) and getattr(oauth, name) != getattr(NO_OAUTH, name)
+    ]
+    if oauth.client_secret and not oauth.client_secret.startswith(("env:", "file:")):
+        found.append(("oauth.client_secret", "is not a reference; write env:NAME or file:/path"))
+    for name in ("token_url", "authorization_server"):
+        value: str = getattr(oauth, name)
+        if value and (problem := url_problem(value) or _in_the_open(value)):
+            found.append((f"oauth.{name}", f"{problem}; write an https address"))
+    return found
+
+
+def _in_the_open(url: str) -> str | None:
+    parts = urlsplit(url)
+    if parts.scheme == "https" or parts.hostname in _LOOPBACK:
+        return None
+    return "would be sent secrets in the open"

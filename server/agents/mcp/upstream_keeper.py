@@ -1,0 +1,422 @@
+"""Keeps one upstream at work: connects, reads what it offers, reads it again when it has changed, and connects again when it is gone.
+
+An upstream that is down is no reason not to start: what it offers appears when it comes. What it offered stays in the lists when
+it goes, and whoever calls it meanwhile is told so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from server.agents.base.backend import AgentRequest, BackendError, Trouble
+from server.agents.base.child_process import start_child
+from server.agents.mcp.caller_links import CallerLinks, either, nothing, nothing_of
+from server.agents.mcp.http_sse_2024 import SseStream
+from server.agents.mcp.http_wire import HttpUpstream, HttpWire
+from server.agents.mcp.line_streams import LineStream, TcpPeer
+from server.agents.mcp.mcp_settings import McpConfig
+from server.agents.mcp.message_channel import open_channel
+from server.agents.mcp.offer_guard import OfferGuard, UpstreamLists
+from server.agents.mcp.offer_lists import read_lists
+from server.agents.mcp.offered_names import NO_NAMED_LISTS, NamedLists, chosen
+from server.agents.mcp.streamable_http import HttpLink
+from server.agents.mcp.suspended_requests import Parking
+from server.agents.mcp.upstream_credentials import Credential
+from server.agents.mcp.upstream_link import Link, UpstreamTells
+from server.agents.mcp.upstream_messages import (
+    NotAnUpstream,
+    UpstreamAway,
+    UpstreamFailure,
+    UpstreamGone,
+    UpstreamRefusal,
+)
+from server.lib.log.logger import Logger
+
+if TYPE_CHECKING:
+    from server.agents.mcp.remote_suspended import ParkedElsewhere
+
+FIRST_DELAY_SECONDS: Final = 0.5
+LONGEST_DELAY_SECONDS: Final = 30.0
+HEALTHY_SECONDS: Final = 60.0
+# Somebody who calls makes it try at once, but not more often than this.
+AT_LEAST_SECONDS: Final = 0.5
+PATIENCE_SECONDS: Final = 5.0
+# An upstream that changes its lists all the time is read this often.
+RELIST_SECONDS: Final = 1.0
+# One that does not say when they change.
+RELIST_UNTOLD_SECONDS: Final = 300.0
+CONNECT_SECONDS: Final = 10.0
+RESOURCES_FOLLOWED: Final = 256
+TROUBLE_CHARACTERS: Final = 1000
+
+
+class Upstream:
+    """`run` is for one task, `link` for any."""
+
+    def __init__(
+        self,
+        config: McpConfig,
+        *,
+        credential: Credential,
+        guard: OfferGuard,
+        environment: Mapping[str, str],
+        name: str,
+        log: Logger,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        parked: ParkedElsewhere | None = None,
+    ) -> None:
+        """Raises `ValueError` for settings that turn out not to work."""
+        if config.working_dir and not Path(config.working_dir).expanduser().is_dir():
+            raise ValueError(f"there is no directory {config.working_dir}")
+        self.lists = NO_NAMED_LISTS
+        self.parking: Final = Parking(elsewhere=parked)
+        self.followed: dict[str, None] = {}  # resources that somebody listens for
+        self._config = config
+        self._credential = credential
+        self._guard = guard
+        self._environment = environment
+        self._name = name
+        self._log = log
+        self._clock = clock
+        self._where = HttpUpstream(url=config.url, connections=config.max_connections, ca_file=config.ca_file)
+        self._link: Link | None = None
+        self._trouble: Trouble | None = Trouble("is not connected yet", clock(), kind="begins")
+        self._told = ""  # what callers are told meanwhile
+        self._arrived = trio.Event()
+        self._tried = trio.Event()  # for the first time
+        self._wanted = trio.Event()
+        self._relist = trio.Event()
+        self._era: str = config.era
+        self._callers: CallerLinks | None = None
+        self._engaged: dict[str, int] = {}  # callers with tasks there, and how many
+        self._apart = config.share == "caller"
+        self._offered: UpstreamLists | None = None  # as it was last said
+        self._changed: Callable[[], None] = nothing
+        self._updated: Callable[[str], None] = nothing_of
+        guard.watch(self._judge_again)
+        if config.url:
+            HttpWire(self._where, credential, log, name)  # so that a bad address or CA file is known now
+
+    async def run(
+        self,
+        changed: Callable[[], None],
+        updated: Callable[[str], None],
+        *,
+        task_status: trio.TaskStatus[None],
+    ) -> None:
+        self._changed, self._updated = changed, updated
+        async with trio.open_nursery() as nursery:
+            self._callers = CallerLinks(
+                partial(self._open, nursery),
+                nursery,
+                most=self._config.callers_at_once,
+                name=self._name,
+                log=self._log,
+                engaged=self._engaged,
+                shown=bool(self._config.url),
+            )
+            nursery.start_soon(self.parking.run)
+            nursery.start_soon(self._keep, nursery)
+            if self._config.connect == "start":
+                with trio.move_on_after(self._config.start_seconds):
+                    await self._tried.wait()
+            task_status.started()
+
+    @property
+    def trouble(self) -> Trouble | None:
+        return self._trouble
+
+    def link_nowait(self) -> Link | None:
+        link = self._link
+        return None if link is None or link.ended.is_set() else link
+
+    async def link(self) -> Link:
+        """Raises `UpstreamFailure` where there is none, and none to be had soon."""
+        with trio.move_on_after(PATIENCE_SECONDS):
+            while (link := self.link_nowait()) is None:
+                self._wanted.set()
+                await self._arrived.wait()
+            return link
+        raise UpstreamAway(self._told or "cannot be reached")
+
+    @property
+    def callers(self) -> CallerLinks | None:
+        """The connections of one caller each; None where one serves all: callers have sessions of their own in it, or share what it keeps."""
+        return self._callers if self._apart else None
+
+    def own_link(self, call: AgentRequest) -> Link | None:
+        """Return the connection on which something of this caller's alone may be; None where what there is, is everybody's."""
+        if self.callers is not None:
+            return self.callers.known(call)
+        link = self.link_nowait()
+        return link if isinstance(link, HttpLink) else None
+
+    @contextmanager
+    def engaging(self, call: AgentRequest) -> Generator[None]:
+        """Keep the caller's place there, also while no request of theirs is under way."""
+        key = call.apart
+        self._engaged[key] = self._engaged.get(key, 0) + 1
+        try:
+            yield
+        finally:
+            self._engaged[key] -= 1
+            if not self._engaged[key]:
+                del self._engaged[key]
+
+    def remember_followed(self, uri: str) -> None:
+        while len(self.followed) >= RESOURCES_FOLLOWED:
+            del self.followed[next(iter(self.followed))]
+        self.followed[uri] = None
+
+    def try_again(self) -> None:
+        """Something is another than when it was last tried: somebody logged in."""
+        self._wanted.set()
+        self._relist.set()
+
+    def read_again(self) -> None:
+        """What it says of itself is not what it does."""
+        self._relist.set()
+
+    def refuse(self, error: UpstreamFailure) -> None:
+        """A call found out that it is not as it was."""
+        self._log.warning("upstream.failed", agent=self._name, reason=f"{error}{error.more}"[:500])
+
+    # ── one connection after the other ──
+
+    async def _keep(self, nursery: trio.Nursery) -> None:
+        delay = FIRST_DELAY_SECONDS
+        while True:
+            begun = trio.current_time()
+            try:
+                problem = await self._once(nursery)
+            except Exception:  # a mistake of ours with one upstream is none of the others'
+                self._log.exception("upstream.crashed", agent=self._name)
+                problem = UpstreamFailure("cannot be used: the log says why")
+            self._lost(problem)
+            if trio.current_time() - begun >= HEALTHY_SECONDS:
+                delay = FIRST_DELAY_SECONDS
+            self._wanted = trio.Event()
+            with trio.move_on_after(delay):
+                await trio.sleep(AT_LEAST_SECONDS)
+                await self._wanted.wait()
+            delay = min(2 * delay, LONGEST_DELAY_SECONDS)
+
+    async def _once(self, nursery: trio.Nursery) -> UpstreamFailure:
+        """Connected, used, and gone; what it ended with."""
+        tells = UpstreamTells(lists=self._lists_changed, resource=self._updated)
+        self._relist = trio.Event()
+        problems = list[UpstreamFailure]()
+        try:
+            async with self._open(nursery, tells) as link:
+                try:
+                    problems.append(await self._use(link))
+                except BackendError as error:  # out of the block it would be a group
+                    problems.append(_failure(error))
+        except BackendError as error:
+            problems.append(_failure(error))
+        return problems[0]
+
+    async def _use(self, link: Link) -> UpstreamFailure:
+        await self._read(link)
+        self._link = link
+        self._log.info(
+            "upstream.connected",
+            agent=self._name,
+            server=link.agreement.server,
+            version=link.agreement.version,
+            tools=len(self.lists.tools),
+        )
+        self._trouble = None
+        self._arrived.set()
+        self._arrived = trio.Event()
+        self._tried.set()
+        await self._follow_again(link)
+        untold = RELIST_UNTOLD_SECONDS if not link.agreement.has("tools", "listChanged") else float("inf")
+        try:
+            while not link.ended.is_set():
+                with trio.move_on_after(untold):
+                    await either(link.ended, self._relist)
+                if link.ended.is_set():
+                    break
+                self._relist = trio.Event()
+                await self._read(link)
+                with trio.move_on_after(RELIST_SECONDS):
+                    await link.ended.wait()
+        finally:
+            self._link = None
+        return UpstreamGone(link.reason, more=link.more)
+
+    async def _follow_again(self, link: Link) -> None:
+        for uri in list(self.followed):
+            try:
+                await link.follow_resource(uri)
+            except UpstreamRefusal:
+                continue  # it is read all the same
+
+    async def _read(self, link: Link) -> None:
+        try:
+            with trio.fail_after(self._config.start_seconds):
+                offered = await read_lists(link, name=self._name, log=self._log)
+        except trio.TooSlowError:
+            raise UpstreamGone(f"did not say what it has within {self._config.start_seconds:g} s") from None
+        except UpstreamRefusal as refusal:
+            raise NotAnUpstream(f"refuses to say what it has: {refusal}") from None
+        self._offered = offered
+        self._take(offered)
+
+    def _judge_again(self) -> None:
+        if self._offered is not None:
+            self._take(self._offered)
+
+    def _take(self, offered: UpstreamLists) -> None:
+        # Nobody need look at what is not offered anyway.
+        lists = NamedLists.of(self._guard.allowed(chosen(offered, self._config)), self._config)
+        if lists == self.lists:
+            return
+        if lists.left_out:
+            self._log.warning("upstream.names_left_out", agent=self._name, tools=lists.left_out[:10])
+        self.lists = lists
+        self._changed()
+
+    def _lists_changed(self) -> None:
+        self._relist.set()
+
+    def _lost(self, problem: UpstreamFailure) -> None:
+        self._told = str(problem)
+        words = f"{problem}{problem.more}"[:TROUBLE_CHARACTERS]
+        known = self._trouble
+        if known is None or not self._tried.is_set():
+            self._log.info(
+                "upstream.lost", agent=self._name, reason=words
+            )  # a warning is said of every agent that fails
+            self._trouble = Trouble(words=words, since=self._clock())
+        elif known.words != words:
+            self._log.info("upstream.still_lost", agent=self._name, reason=words)
+            self._trouble = Trouble(words=words, since=known.since)
+        self._tried.set()
+
+    # ── by which wire ──
+
+    @asynccontextmanager
+    async def _open(
+        self, nursery: trio.Nursery, tells: UpstreamTells, call: AgentRequest | None = None
+    ) -> AsyncGenerator[Link]:
+        """`call`: whose connection it is; None: ours."""
+        if self._config.url and call is not None:
+            async with self._open_sse(tells, call) as link:
+                yield link
+            return
+        if self._config.url:
+            async with self._open_http(tells, nursery) as link:
+                yield link
+            return
+        stream = self._start() if self._config.command else await self._dial()
+        agreed = False
+        try:
+            async with self._channel(stream, tells, self._era) as link:
+                agreed = True
+                yield link
+        finally:
+            # Some servers of the handshake era end when the first that they hear is something else.
+            if self._config.era == "auto":
+                self._era = "auto" if agreed or self._era == "handshake" else "handshake"
+
+    @asynccontextmanager
+    async def _open_http(self, tells: UpstreamTells, nursery: trio.Nursery) -> AsyncGenerator[Link]:
+        wire = HttpWire(self._where, self._credential, self._log, self._name)
+        try:
+            link = HttpLink(
+                wire,
+                tells,
+                nursery,
+                questions=frozenset(self._config.questions),
+                name=self._name,
+                log=self._log,
+                engaged=self._engaged,
+            )
+            try:
+                with trio.fail_after(self._config.start_seconds):
+                    await link.agree(self._config.era)
+            except trio.TooSlowError:
+                raise UpstreamGone(f"did not answer within {self._config.start_seconds:g} s") from None
+            except NotAnUpstream as problem:
+                if self._config.era == "stateless":
+                    raise
+                # Perhaps it is of the first revision, which had another transport.
+                try:
+                    async with self._open_sse(tells, None) as channel:
+                        self._apart = True  # its session is the stream
+                        yield channel
+                except NotAnUpstream:
+                    raise problem from None
+                return
+            self._apart = False  # a session is a caller's
+            try:
+                async with trio.open_nursery() as listening:
+                    listening.start_soon(link.run)
+                    yield link
+                    listening.cancel_scope.cancel()
+            finally:
+                await link.end()
+        finally:
+            await wire.aclose()
+
+    @asynccontextmanager
+    async def _open_sse(self, tells: UpstreamTells, call: AgentRequest | None) -> AsyncGenerator[Link]:
+        wire = HttpWire(self._where, self._credential, self._log, self._name)
+        try:
+            async with self._channel(SseStream(wire, call), tells, "handshake") as link:
+                yield link
+        finally:
+            await wire.aclose()
+
+    @asynccontextmanager
+    async def _channel(
+        self, stream: LineStream | SseStream, tells: UpstreamTells, era: str
+    ) -> AsyncGenerator[Link]:
+        async with open_channel(
+            stream,
+            tells,
+            era=era,
+            seconds=self._config.start_seconds,
+            questions=frozenset(self._config.questions),
+            name=self._name,
+            log=self._log,
+        ) as link:
+            yield link
+
+    def _start(self) -> LineStream:
+        command = list(self._config.command)
+        try:
+            child = start_child(
+                lambda reading, writing: command,
+                self._environment,
+                name=self._name,
+                log=self._log,
+                standard=True,
+                working_dir=self._config.working_dir,
+            )
+        except OSError as error:
+            raise UpstreamAway(f"cannot be started: {error.strerror}") from error
+        return LineStream(child)
+
+    async def _dial(self) -> LineStream:
+        host, _, port = self._config.tcp.rpartition(":")
+        try:
+            with trio.fail_after(CONNECT_SECONDS):
+                stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
+        except (OSError, trio.TooSlowError) as error:
+            raise UpstreamAway("cannot be reached: nobody answers there") from error
+        return LineStream(TcpPeer(stream))
+
+
+def _failure(error: BackendError) -> UpstreamFailure:
+    """One of a credential is the upstream's as well: it cannot be used without."""
+    return error if isinstance(error, UpstreamFailure) else UpstreamGone(f"cannot be used: {error}")

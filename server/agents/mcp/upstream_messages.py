@@ -1,0 +1,264 @@
+"""What is exchanged with an upstream, as JSON-RPC: what we say, and what is heard, taken as a stranger's.
+
+Params and results stay raw until whoever knows their method reads them. Not here: which era is spoken (agreement.py), and by
+which wire (message_channel.py, streamable_http.py). Spec: basic/index (2026-07-28).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias, cast
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from server.agents.base.backend import BackendError, LogLevel, LogMessage, Progress
+from server.lib.surrogates import decode_mended
+
+# The largest message that is taken: what our own callers would be sent is bounded by what they can read, and a model reads far less.
+MESSAGE_BYTES: Final = 16 * 1024 * 1024
+SAID_CHARACTERS: Final = 2000  # of what an upstream says about a failure
+ID_CHARACTERS: Final = 256
+PROGRESS_CHARACTERS: Final = 4000
+
+INVALID_PARAMS: Final = -32602
+METHOD_NOT_FOUND: Final = -32601
+INTERNAL_ERROR: Final = -32603
+UNSUPPORTED_VERSION: Final = -32022
+MISSING_CAPABILITY: Final = -32021
+HEADER_MISMATCH: Final = -32020
+
+# For callers, and for the owner.
+UNPAID: Final = "wants to be paid for this, and was not"
+UNPAID_MORE: Final = ": [server.agent.pay] would say what may be paid"
+_TOO_LONG: Final = "…"
+
+
+class UpstreamRefusal(Exception):
+    """The upstream answered with a JSON-RPC error. The text is its own: cut, printable, and without our credentials."""
+
+    def __init__(self, code: int, said: str, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(said)
+        self.code = code
+        self.data = data
+
+
+class UpstreamFailure(BackendError):
+    """The text continues a sentence about the upstream, for callers; `more` is for its owner alone."""
+
+    def __init__(self, text: str, *, more: str = "") -> None:
+        super().__init__(text)
+        self.more = more
+
+
+class UpstreamGone(UpstreamFailure):
+    """There is no connection to it now, or there was none long enough to hear the answer."""
+
+
+class UpstreamAway(UpstreamGone):
+    """There is no connection, so nothing was sent."""
+
+
+class NotAnUpstream(UpstreamFailure):
+    """Whatever answers there does not speak MCP, or no version of it that is known here."""
+
+
+class PaymentAsked(UpstreamFailure):
+    """Over HTTP, with its status for that. `header` has what came; the body may ask in words of its own."""
+
+    def __init__(self, header: Callable[[bytes], str], body: bytes) -> None:
+        super().__init__(UNPAID, more=UNPAID_MORE)
+        self._header = header
+        self.body = body
+
+    def header(self, name: str) -> str:
+        return self._header(name.lower().encode("ascii"))
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A request of the upstream's own, in the handshake era."""
+
+    id: int | str
+    method: str
+    params: Raw
+
+
+class Told(msgspec.Struct, frozen=True):
+    method: str
+    params: Raw
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """To a request of ours: one of the two."""
+
+    id: int | str | None
+    result: Raw | None
+    error: Raw | None
+
+
+class Garbage(msgspec.Struct, frozen=True):
+    """Not a message."""
+
+
+HeardMessage: TypeAlias = Asked | Told | Answered | Garbage
+GARBAGE: Final = Garbage()
+EMPTY: Final = Raw(b"{}")
+
+
+class _Message(msgspec.Struct):
+    id: int | str | UnsetType | None = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class _Error(msgspec.Struct):
+    code: Any = 0
+    message: Any = ""
+    data: Any = None
+
+
+class _Progress(msgspec.Struct, rename="camel"):
+    progress_token: Any = None
+    progress: float = 0
+    total: float | None = None
+    message: str | None = None
+
+
+class _Log(msgspec.Struct):
+    level: LogLevel = "info"
+    data: Any = None
+    logger: str | None = None
+
+
+class _Request(msgspec.Struct, tag_field="jsonrpc", tag="2.0"):
+    id: int
+    method: str
+    params: Mapping[str, Any]
+
+
+class _Notification(msgspec.Struct, tag_field="jsonrpc", tag="2.0"):
+    method: str
+    params: Mapping[str, Any]
+
+
+class _Reply(msgspec.Struct, tag_field="jsonrpc", tag="2.0"):
+    id: int | str
+    result: Any
+
+
+class _Refusal(msgspec.Struct, tag_field="jsonrpc", tag="2.0"):
+    id: int | str
+    error: Mapping[str, Any]
+
+
+_decode: Final = msgspec.json.Decoder(_Message).decode
+_decode_error: Final = msgspec.json.Decoder(_Error).decode
+_decode_progress: Final = msgspec.json.Decoder(_Progress).decode
+_decode_log: Final = msgspec.json.Decoder(_Log).decode
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[str, Any]", value))
+    raise TypeError(f"a message cannot hold {type(value).__name__}")
+
+
+encode: Final = msgspec.json.Encoder(enc_hook=_plain).encode
+
+
+def request_message(number: int, method: str, params: Mapping[str, Any]) -> bytes:
+    return encode(_Request(number, method, params))
+
+
+def notification_message(method: str, params: Mapping[str, Any]) -> bytes:
+    return encode(_Notification(method, params))
+
+
+def reply_message(request_id: int | str, result: Mapping[str, Any]) -> bytes:
+    return encode(_Reply(request_id, result))
+
+
+def refusal_message(request_id: int | str, code: int, text: str) -> bytes:
+    return encode(_Refusal(request_id, {"code": code, "message": text}))
+
+
+def read_message(body: bytes) -> HeardMessage:
+    """Never raises."""
+    try:
+        message = decode_mended(_decode, body)
+    except (ValueError, RecursionError):
+        return GARBAGE
+    number, method = message.id, message.method
+    if isinstance(number, str) and len(number) > ID_CHARACTERS:
+        return GARBAGE
+    if method is UNSET:
+        if message.result is UNSET and message.error is UNSET:
+            return GARBAGE
+        return Answered(
+            None if number is UNSET else number,
+            None if message.result is UNSET else message.result,
+            None if message.error is UNSET else message.error,
+        )
+    params = EMPTY if message.params is UNSET else message.params
+    if number is UNSET:
+        return Told(method, params)
+    return GARBAGE if number is None else Asked(number, method, params)
+
+
+def outcome(answered: Answered) -> Raw | UpstreamRefusal:
+    if answered.error is None:
+        return answered.result or EMPTY
+    return refusal_of(answered.error)
+
+
+def refusal_of(error: Raw) -> UpstreamRefusal:
+    try:
+        read = _decode_error(error)
+    except (ValueError, RecursionError):
+        return UpstreamRefusal(INTERNAL_ERROR, "it answered with an error that says nothing")
+    code = read.code if isinstance(read.code, int) and not isinstance(read.code, bool) else INTERNAL_ERROR
+    given: object = read.data
+    data = cast("Mapping[str, Any]", given) if isinstance(given, dict) else None
+    return UpstreamRefusal(code, said(read.message) or "it gave no reason", data)
+
+
+def progress_of(params: Raw) -> tuple[Any, Progress] | None:
+    """The token that it is for, and what it says."""
+    try:
+        read = _decode_progress(params)
+    except (ValueError, RecursionError):
+        return None
+    message = read.message
+    if message is not None and len(message) > PROGRESS_CHARACTERS:
+        message = message[:PROGRESS_CHARACTERS] + _TOO_LONG
+    return read.progress_token, Progress(progress=read.progress, total=read.total, message=message)
+
+
+def log_of(params: Raw) -> LogMessage | None:
+    try:
+        read = _decode_log(params)
+    except (ValueError, RecursionError):
+        return None
+    logger = None if read.logger is None else read.logger[:ID_CHARACTERS]
+    return LogMessage(level=read.level, data=read.data, logger=logger)
+
+
+def said(text: object, most: int = SAID_CHARACTERS) -> str:
+    """What a stranger says, fit to be shown: cut, and on lines that are text."""
+    if not isinstance(text, str):
+        return ""
+    cut = text[:most]
+    if not cut.isprintable():
+        cut = "".join(c if c.isprintable() or c == "\n" else " " for c in cut)
+    return cut.strip()
+
+
+def members(raw: Raw) -> dict[str, Any]:
+    """An object as it is; empty for whatever is none."""
+    try:
+        found: Any = decode_mended(msgspec.json.decode, bytes(raw))
+    except (ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}

@@ -1,0 +1,34 @@
+"""What an upstream of the handshake era asks, in the words of our own questions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec import Raw
+
+from server.agents.mcp.upstream_messages import members
+from server.mcp.call_questions import Question, QuestionMethod
+
+_METHODS: Final[Mapping[str, tuple[QuestionMethod, str]]] = {
+    "elicitation/create": ("elicitation/create", "elicitation"),
+    "sampling/createMessage": ("sampling/createMessage", "sampling"),
+    "roots/list": ("roots/list", "roots"),
+}
+# Of the upstream's dealings with us: nothing that our own client would be told.
+_OURS: Final = frozenset({"_meta", "task", "elicitationId"})
+
+
+def kind_of(method: str) -> str | None:
+    """ "elicitation", "sampling" or "roots"; None: nothing that a client is asked."""
+    found = _METHODS.get(method)
+    return None if found is None else found[1]
+
+
+def question_of(method: str, params: Raw | Mapping[str, Any]) -> Question | None:
+    """Not checked yet: an outlet does that before it asks."""
+    found = _METHODS.get(method)
+    if found is None:
+        return None
+    given = params if isinstance(params, Mapping) else members(params)
+    return Question(method=found[0], params={key: value for key, value in given.items() if key not in _OURS})

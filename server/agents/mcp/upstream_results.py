@@ -1,0 +1,146 @@
+"""What an upstream answers and refuses, in the back-ends' own words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType, field
+
+from server.agents.base.backend import (
+    BackendError,
+    BadArguments,
+    CannotAsk,
+    NoSuchResource,
+    ProtocolFailure,
+)
+from server.agents.mcp.passed_meta import passed_on
+from server.agents.mcp.upstream_messages import (
+    INVALID_PARAMS,
+    MISSING_CAPABILITY,
+    UNPAID,
+    UNPAID_MORE,
+    UpstreamFailure,
+    UpstreamRefusal,
+    members,
+)
+from server.agents.python import call_endings
+from server.lib.shortened import short_reason
+from server.mcp.messages import Content, ResourceContents
+from server.mcp.result_encoding import CompletionResult, PromptResult, ToolResult
+from server.mcp.terms import SIGNED_RECEIPT
+
+LEGACY_NOT_FOUND: Final = -32002
+PAYMENT_REQUIRED: Final = "payment_required"  # a kind of result
+PAYMENT_CODES: Final = (402, -32042)  # of errors, the second also for pages that have to be opened first
+
+
+class _Answer(msgspec.Struct, frozen=True, rename="camel"):
+    content: list[Content] = []
+    structured_content: Any = UNSET
+    is_error: bool = False
+    result_type: str = "complete"
+    meta: Mapping[str, Any] | UnsetType = field(default=UNSET, name="_meta")
+
+
+class _Completion(msgspec.Struct, frozen=True):
+    completion: Raw
+
+
+class _ReceiptMeta(msgspec.Struct, frozen=True):
+    receipt: str = field(default="", name=SIGNED_RECEIPT)
+
+
+class _Receipted(msgspec.Struct, frozen=True):
+    meta: _ReceiptMeta = field(default_factory=_ReceiptMeta, name="_meta")
+
+
+_decode_receipted: Final = msgspec.json.Decoder(_Receipted).decode
+_decode_answer: Final = msgspec.json.Decoder(_Answer).decode
+
+
+def tool_result(raw: Raw) -> ToolResult:
+    """Raises `UpstreamFailure`, like the others."""
+    try:
+        given = _decode_answer(raw)
+    except (ValueError, RecursionError) as error:
+        raise _none(error) from error
+    if (given.is_error or given.result_type == PAYMENT_REQUIRED) and _asks_payment(raw):
+        # It is ours to pay, or nobody's: whoever calls us could pay somebody whom they do not call.
+        raise UpstreamFailure(UNPAID, more=UNPAID_MORE)
+    structured = given.structured_content
+    return ToolResult(
+        content=given.content,
+        structured=UNSET if structured is None else structured,
+        is_error=given.is_error,
+        meta=None if given.meta is UNSET else passed_on(given.meta),
+    )
+
+
+def signed_receipt(raw: Raw) -> str:
+    """Read the receipt that goes with an answer; empty where there is none."""
+    try:
+        return _decode_receipted(raw).meta.receipt
+    except (ValueError, RecursionError):
+        return ""
+
+
+def _asks_payment(raw: Raw) -> bool:
+    from server.payments.x402.in_band import find_challenge
+
+    return find_challenge(members(raw)) is not None
+
+
+def _error_asks_payment(refusal: UpstreamRefusal) -> bool:
+    from server.payments.x402.in_band import find_challenge_in_error
+
+    return find_challenge_in_error({"code": refusal.code, "data": refusal.data}) is not None
+
+
+def contents(raw: Raw) -> Sequence[ResourceContents]:
+    try:
+        found = call_endings.contents(raw)
+    except BackendError as error:
+        raise _none(error) from error
+    return [
+        each if each.meta is UNSET else msgspec.structs.replace(each, meta=passed_on(each.meta) or UNSET)
+        for each in found
+    ]
+
+
+def prompt_result(raw: Raw) -> PromptResult:
+    try:
+        return call_endings.prompt(raw)
+    except BackendError as error:
+        raise _none(error) from error
+
+
+def completion(raw: Raw) -> CompletionResult:
+    try:
+        return call_endings.completion(msgspec.json.decode(raw, type=_Completion).completion)
+    except (BackendError, ValueError, RecursionError) as error:
+        raise _none(error) from error
+
+
+def error_of(refusal: UpstreamRefusal, *, about: str) -> BackendError:
+    """`about`: "tool", "resource" or "prompt"."""
+    text, code = str(refusal), refusal.code
+    if code in PAYMENT_CODES and _error_asks_payment(refusal):
+        return BackendError(f"the upstream {UNPAID}")
+    if code == MISSING_CAPABILITY:
+        required: object = None if refusal.data is None else refusal.data.get("requiredCapabilities")
+        if isinstance(required, Mapping):
+            return CannotAsk(text, cast("Mapping[str, Any]", required))
+        return CannotAsk(text)
+    if about == "resource" and code in (LEGACY_NOT_FOUND, INVALID_PARAMS):
+        return NoSuchResource(text)
+    if code == INVALID_PARAMS:
+        return BadArguments(text)
+    if -32768 <= code <= -32000:  # what JSON-RPC keeps for itself
+        return BackendError(text)
+    return ProtocolFailure(text, code, refusal.data)
+
+
+def _none(error: Exception) -> UpstreamFailure:
+    return UpstreamFailure("gave a result that is none", more=f": {short_reason(error)}")

@@ -1,0 +1,217 @@
+"""A call that became a task at an upstream, followed to its end: by asking how it stands, in both forms that tasks have.
+
+Its id is a checkpoint, so that ours goes on with it: when its caller's client comes back, and as a task of ours after a restart. An
+upstream that is away for a while is waited for. Spec: ext-tasks (2026-07-28), basic/utilities/tasks (2025-11-25).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, cast
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from server.agents.base.backend import AgentRequest, LogMessage, Outlet, Progress, ToolCall
+from server.agents.mcp.streamable_http import name_header
+from server.agents.mcp.upstream_link import Link
+from server.agents.mcp.upstream_messages import (
+    EMPTY,
+    UpstreamFailure,
+    UpstreamGone,
+    members,
+    refusal_of,
+    said,
+)
+from server.agents.mcp.upstream_questions import question_of
+from server.mcp.call_questions import Question
+
+TASK: Final = "task"
+ID_CHARACTERS: Final = 1024
+KEY_CHARACTERS: Final = 128  # of a question
+POLL_SECONDS: Final = 1.0
+SHORTEST_POLL_SECONDS: Final = 0.1
+LONGEST_POLL_SECONDS: Final = 30.0
+AWAY_SECONDS: Final = 5.0
+# An upstream that stays away this long has forgotten its tasks, or will not come back.
+AWAY_AT_MOST_SECONDS: Final = 15 * 60.0
+# Nobody waits for it: it is cancelled there, unless this server is only being stopped and will ask for it again.
+LET_GO_SECONDS: Final = 2.0
+
+OpenLink: TypeAlias = Callable[[], AbstractAsyncContextManager[Link]]
+# One request about the task whose answer may take long, and may ask: `tasks/result`.
+Wait: TypeAlias = Callable[[Link, Mapping[str, Any], Outlet], Awaitable[Raw]]
+
+
+class _State(msgspec.Struct, rename="camel"):
+    status: str = "working"
+    status_message: str | None = None
+    poll_interval: float | None = None
+    poll_interval_ms: float | None = None
+    input_requests: Raw = EMPTY
+    result: Raw = EMPTY
+    error: Raw = EMPTY
+
+
+class _Created(msgspec.Struct, rename="camel"):
+    result_type: str = "complete"
+    task_id: str = ""
+    task: Raw = EMPTY
+
+
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+_decode_state: Final = msgspec.json.Decoder(_State).decode
+_decode_created: Final = msgspec.json.Decoder(_Created).decode
+
+
+def created(raw: Raw, *, modern: bool) -> str | None:
+    """The id of the task that the answer is; None: it is a result."""
+    try:
+        found = _decode_created(raw)
+    except (ValueError, RecursionError):
+        return None
+    if modern and found.result_type != "task":
+        return None
+    task_id: Any = found.task_id if modern else members(found.task).get("taskId")
+    if not modern and task_id is None:
+        return None
+    if not isinstance(task_id, str) or not 0 < len(task_id) <= ID_CHARACTERS:
+        raise UpstreamFailure("began a task that has no id")
+    return task_id
+
+
+def kept_task(call: AgentRequest) -> str | None:
+    """That of an earlier run of this very call."""
+    kept = call.resumed
+    task_id = cast("Mapping[str, Any]", kept).get(TASK) if isinstance(kept, Mapping) else None
+    return task_id if isinstance(task_id, str) else None
+
+
+class TaskLine:
+    """The caller's line, whose checkpoints name the task besides."""
+
+    def __init__(self, outlet: Outlet, task_id: str) -> None:
+        self._outlet = outlet
+        self._kept = {TASK: task_id}
+
+    async def emit(self, event: Progress | LogMessage) -> None:
+        await self._outlet.emit(event)
+
+    async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
+        return await self._outlet.ask(questions)
+
+    async def checkpoint(self, data: Any) -> None:
+        more = _object(data)
+        await self._outlet.checkpoint({**more, **self._kept})
+
+    async def become_task(self) -> bool:
+        return await self._outlet.become_task()
+
+    async def close_stream(self) -> None:
+        await self._outlet.close_stream()
+
+
+async def follow_task(task_id: str, call: ToolCall, outlet: Outlet, open_link: OpenLink, wait: Wait) -> Raw:
+    """Raises `UpstreamRefusal`, `BackendError`, and whatever `outlet` raises."""
+    # How it stands is asked as this caller, and for nobody to be told or asked meanwhile.
+    quiet = msgspec.structs.replace(call, can=frozenset(), wants_progress=False, log_level=None, resumed=None)
+    line = TaskLine(outlet, task_id)
+    params = {"taskId": task_id}
+    answered = set[str]()
+    told: str | None = None
+    steps = 0
+    away_since: float | None = None
+    while True:
+        try:
+            async with open_link() as link:
+                modern = link.agreement.modern
+                raw = await link.request(
+                    "tasks/get", params, call=quiet, headers=_named(link, task_id), tasks=modern
+                )
+                state = _read(raw)
+                if not modern and state.status in ("input_required", "completed", "failed"):
+                    return await wait(link, params, line)
+            away_since = None
+        except UpstreamGone:
+            now = trio.current_time()
+            away_since = now if away_since is None else away_since
+            if now - away_since > AWAY_AT_MOST_SECONDS:
+                raise
+            await trio.sleep(AWAY_SECONDS)
+            continue
+        match state.status:
+            case "completed":
+                return state.result
+            case "failed":
+                raise refusal_of(state.error)
+            case "cancelled":
+                raise UpstreamFailure("cancelled the task that it made of this call")
+            case "input_required":
+                open_ones = {
+                    key: asked for key, asked in members(state.input_requests).items() if key not in answered
+                }
+                if open_ones:
+                    responses = await _answers(open_ones, line)
+                    async with open_link() as link:
+                        update = {**params, "inputResponses": responses}
+                        headers = _named(link, task_id)
+                        await link.request("tasks/update", update, call=quiet, headers=headers, tasks=True)
+                    answered |= open_ones.keys()
+                    continue
+            case _:
+                pass
+        if state.status_message and state.status_message != told and call.wants_progress:
+            told = state.status_message
+            steps += 1
+            await outlet.emit(Progress(progress=steps, message=said(told)))
+        await trio.sleep(_pause(state))
+
+
+async def cancel_task(task_id: str, call: ToolCall, open_link: OpenLink) -> None:
+    """Once it is clear that it is the call that is given up, and not this server that stops."""
+    await trio.sleep(LET_GO_SECONDS)
+    quiet = msgspec.structs.replace(call, can=frozenset(), wants_progress=False, log_level=None, resumed=None)
+    async with open_link() as link:
+        modern = link.agreement.modern
+        await link.request(
+            "tasks/cancel", {"taskId": task_id}, call=quiet, headers=_named(link, task_id), tasks=modern
+        )
+
+
+async def _answers(asked: Mapping[str, Any], outlet: Outlet) -> Mapping[str, Any]:
+    """The upstream's keys name the same question for as long as the task lives, and so do ours."""
+    named: dict[str, tuple[str, Question]] = {}
+    for key, each in asked.items():
+        given = _object(each)
+        question = question_of(str(given.get("method")), _object(given.get("params")))
+        if question is None:
+            raise UpstreamFailure("asks what no client can be asked")
+        named[f"task-{key}"[:KEY_CHARACTERS]] = (key, question)
+    await outlet.checkpoint({})
+    answers = await outlet.ask({ours: question for ours, (_, question) in named.items()})
+    return {theirs: answers[ours] for ours, (theirs, _) in named.items()}
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else NOTHING
+
+
+def _read(raw: Raw) -> _State:
+    try:
+        return _decode_state(raw)
+    except (ValueError, RecursionError):
+        raise UpstreamFailure("does not say how its task stands") from None
+
+
+def _pause(state: _State) -> float:
+    wished = state.poll_interval_ms if state.poll_interval is None else state.poll_interval
+    seconds = POLL_SECONDS if wished is None else wished / 1000
+    return min(max(seconds, SHORTEST_POLL_SECONDS), LONGEST_POLL_SECONDS)
+
+
+def _named(link: Link, task_id: str) -> Mapping[str, str]:
+    return name_header(task_id) if link.agreement.modern else {}

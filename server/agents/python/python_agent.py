@@ -1,0 +1,235 @@
+"""An agent that is a Python file or module of its owner's: its functions are tools, resources and prompts.
+
+It runs in a process of the owner's own interpreter, because the executable holds none but its own modules, and because what
+goes wrong there must not go wrong here. The package that it imports is in `server/agents/python/shim`; the lines that the two exchange
+are in agent_lines.py, the process that works is in agent_process.py, and how it is kept at work in process_keeper.py. Here: a call on its way
+there and back. Settings: python_settings.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeAlias, TypeVar, cast
+
+import trio
+from msgspec import UNSET
+
+from server.agents.base.backend import (
+    AgentRequest,
+    Announce,
+    Completing,
+    Outlet,
+    PriceAsked,
+    PromptGet,
+    ResourceRead,
+    ToolCall,
+    Trouble,
+)
+from server.agents.base.child_process import start_child
+from server.agents.base.outlets import Nobody
+from server.agents.python import agent_lines, call_endings
+from server.agents.python.agent_process import Peer
+from server.agents.python.find_interpreter import find_interpreter
+from server.agents.python.interpreter import check_interpreter
+from server.agents.python.offer import AgentOffer
+from server.agents.python.process_keeper import Keeper
+from server.agents.python.python_settings import PythonConfig
+from server.lib.log.logger import Logger
+from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, Tool
+from server.mcp.result_encoding import CompletionResult, PromptResult, ToolResult
+
+SHIM: Final = Path(__file__).parent / "shim"
+_Make: TypeAlias = Callable[..., agent_lines.DoCall]  # wants the number of the call as `id`
+
+
+# Where the package that files import puts the tags of what it offers.
+TAGS: Final = "io.ostiary/tags"
+_Offered = TypeVar("_Offered", Tool, Resource, ResourceTemplate, Prompt)
+
+
+def tags_of(offered: Tool | Resource | ResourceTemplate | Prompt) -> frozenset[str]:
+    tags: Any = () if offered.meta is UNSET else offered.meta.get(TAGS)
+    return (
+        frozenset(each for each in cast("list[Any]", tags) if isinstance(each, str))
+        if isinstance(tags, list)
+        else frozenset()
+    )
+
+
+class PythonBackend:
+    """A `Backend`, a `Library`, `Paced`, `Lenient`, `Pricing`, `Watched` and `Active`: it offers nothing until it runs."""
+
+    def __init__(
+        self,
+        config: PythonConfig,
+        *,
+        environment: Mapping[str, str],
+        name: str,
+        log: Logger,
+        shim: Path = SHIM,
+    ) -> None:
+        """`environment` is what the process gets to see (`child_environment.child_environment`), `name` is for the log.
+
+        Raises `ValueError` for settings that turn out not to work."""
+        file = Path(config.file).expanduser().absolute() if config.file else None
+        if file is not None and not file.is_file():
+            raise ValueError(f"there is no file {file}")
+        self._config = config
+        self._headers = tuple(name.lower() for name in config.pass_headers)
+        self._environment = environment
+        self._python = ""
+        watched = (str(file),) if file else ()
+        if config.in_process:
+            from server.agents.python.inprocess import start_thread
+
+            start = partial(start_thread, file, config.module, threads=config.threads, shim=shim)
+        else:
+            self._python = find_interpreter(config.python, file.parent if file else Path.cwd())
+            start = self._starter(file, name, log, shim)
+        self._keeper = Keeper(
+            start,
+            # What is loaded into this very process stays what it was.
+            watched=watched if config.reload and not config.in_process else None,
+            # A thread of ours cannot be ended, and neither can those of its functions.
+            exchanged_when_stuck=not config.in_process,
+            calls_at_once=config.calls_at_once,
+            start_seconds=config.start_seconds,
+            longest_call=lambda offer: max((config.deadline_seconds, *offer.deadlines.values())),
+            name=name,
+            log=log,
+        )
+
+    async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
+        """Raises `BackendError` where the agent cannot be loaded."""
+        if self._python:
+            await check_interpreter(self._python, self._environment)
+        await self._keeper.run(announce.lists, announce.resource, task_status=task_status)
+
+    def tools(self) -> Sequence[Tool]:
+        return self._tagged(self._offer.tools)
+
+    def resources(self) -> Sequence[Resource]:
+        return self._tagged(self._offer.resources)
+
+    def resource_templates(self) -> Sequence[ResourceTemplate]:
+        return self._tagged(self._offer.resource_templates)
+
+    def prompts(self) -> Sequence[Prompt]:
+        return self._tagged(self._offer.prompts)
+
+    def completes(self) -> frozenset[tuple[str, str]]:
+        return self._offer.completes
+
+    def coerces(self, tool: str) -> bool:
+        return tool in self._offer.lenient
+
+    def deadline(self, tool: str) -> float | None:
+        return self._offer.deadlines.get(tool)
+
+    async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
+        make = partial(
+            agent_lines.CallTool,
+            context=agent_lines.curious_context_of(call, self._headers)
+            if call.tool in self._keeper.offer.curious
+            else agent_lines.context_of(call),
+            name=call.tool,
+            arguments=call.arguments,
+        )
+        worker = self._keeper.worker_nowait() or await self._keeper.worker()
+        finished = await worker.call(
+            make, outlet, sharer=call.sharer, unhurried=call.unhurried, origin=call.origin
+        )
+        return call_endings.tool_answer(finished.result)
+
+    async def read(self, read: ResourceRead, outlet: Outlet) -> Sequence[ResourceContents]:
+        make = partial(
+            agent_lines.ReadResource,
+            context=agent_lines.curious_context_of(read, self._headers),
+            uri=read.uri,
+            template=read.template,
+            arguments=read.arguments,
+        )
+        return call_endings.contents((await self._carry_out(make, outlet, read)).result)
+
+    async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptResult:
+        make = partial(
+            agent_lines.GetPrompt,
+            context=agent_lines.curious_context_of(get, self._headers),
+            name=get.prompt,
+            arguments=get.arguments,
+        )
+        return call_endings.prompt((await self._carry_out(make, outlet, get)).result)
+
+    async def complete(self, asked: Completing) -> CompletionResult:
+        make = partial(
+            agent_lines.Complete,
+            context=agent_lines.curious_context_of(asked, self._headers),
+            ref=asked.ref,
+            name=asked.name,
+            argument=asked.argument,
+            value=asked.value,
+            known=asked.known,
+        )
+        return call_endings.completion(
+            (
+                await self._carry_out(make, Nobody("nobody can be asked for the sake of a completion"), asked)
+            ).result
+        )
+
+    @property
+    def price_functions(self) -> frozenset[str]:
+        return self._offer.price_functions
+
+    async def price(self, asked: PriceAsked) -> str:
+        make = partial(
+            agent_lines.AskPrice,
+            context=agent_lines.curious_context_of(asked, self._headers),
+            name=asked.function,
+            tool=asked.tool,
+            arguments=asked.arguments,
+        )
+        nobody = Nobody("nobody can be asked for the sake of a price")
+        return call_endings.said_price((await self._carry_out(make, nobody, asked)).result)
+
+    def trouble(self) -> Trouble | None:
+        return self._keeper.trouble.found
+
+    async def aclose(self) -> None:
+        """Nothing is held beyond `run`."""
+
+    @property
+    def busy(self) -> bool:
+        return self._keeper.busy
+
+    def _tagged(self, offered: Sequence[_Offered]) -> Sequence[_Offered]:
+        """Those that the settings leave, by their tags."""
+        wanted, unwanted = self._config.include_tags, self._config.exclude_tags
+        if not wanted and not unwanted:
+            return offered
+        return [
+            each
+            for each in offered
+            if (not wanted or not tags_of(each).isdisjoint(wanted)) and tags_of(each).isdisjoint(unwanted)
+        ]
+
+    @property
+    def _offer(self) -> AgentOffer:
+        return self._keeper.offer
+
+    async def _carry_out(self, make: _Make, outlet: Outlet, asked: AgentRequest) -> agent_lines.Finished:
+        """Raises `BackendError`, and whatever comes out of `outlet`."""
+        worker = self._keeper.worker_nowait() or await self._keeper.worker()
+        return await worker.call(make, outlet, sharer=asked.sharer, origin=asked.origin)
+
+    def _starter(self, file: Path | None, name: str, log: Logger, shim: Path) -> Callable[[], Peer]:
+        what = ("--file", str(file)) if file else ("--module", self._config.module)
+        threads = str(self._config.threads)
+
+        def command(reading: int, writing: int) -> Sequence[str]:
+            # UTF-8, whatever the locale is; and what it prints is in the log at once.
+            python = (self._python, "-u", "-X", "utf8", str(shim / "run.py"))
+            return (*python, *what, "--threads", threads, "--fds", f"{reading},{writing}")
+
+        return partial(start_child, command, self._environment, name=name, log=log)

@@ -1,0 +1,123 @@
+"""What a server says of itself and what it has: the handshake, discovery, and the pages of each list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Final, Literal, TypeAlias, cast
+
+from server.agents.base.catalog import ToolEntry
+from server.calls.prompt_methods import visible_prompts
+from server.calls.request import Request
+from server.calls.resource_methods import visible_resources, visible_templates
+from server.calls.rights.standing import Standing
+from server.calls.rights.visitors import is_visitor
+from server.mcp.errors import MethodNotFound
+from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
+from server.mcp.method_params import LevelParams, ListParams
+from server.mcp.result_encoding import DiscoverResult, EmptyResult, InitializeResult, ListResult, Offers
+from server.mcp.task_faces import Face, wasmagent_tool
+
+Listed: TypeAlias = Tool | Resource | ResourceTemplate | Prompt
+ListName: TypeAlias = Literal["tools", "resources", "resourceTemplates", "prompts"]
+
+
+async def initialize(request: Request) -> InitializeResult:
+    return InitializeResult(offers_of(request))
+
+
+async def discover(request: Request) -> DiscoverResult:
+    return DiscoverResult(offers_of(request))
+
+
+async def ping(_request: Request) -> EmptyResult:
+    return EmptyResult()
+
+
+async def set_level(request: Request) -> EmptyResult:
+    if request.session is not None:
+        request.session.set_level(cast("LevelParams", request.route.params).level)
+        await request.session.shared()
+    return EmptyResult()
+
+
+async def list_tools(request: Request) -> ListResult:
+    """Raises `BadCursor`."""
+    endpoint, principal = request.endpoint, request.principal
+    standing = endpoint.rights.standing
+    entries, after = endpoint.cursors.cut(
+        "tools",
+        endpoint.catalog.entries(),
+        _NAME,
+        cast("ListParams", request.route.params).cursor,
+        endpoint.page_size,
+        lambda entry: standing(principal, entry) is not Standing.HIDDEN,
+    )
+    tools = [entry.tool for entry in entries]
+    if endpoint.task_face(request.revision) is Face.WASMAGENT:
+        tools = [wasmagent_tool(tool) for tool in tools]
+    return ListResult("tools", tools, after)
+
+
+async def list_resources(request: Request) -> ListResult:
+    return _page(request, "resources", await visible_resources(request))
+
+
+async def list_templates(request: Request) -> ListResult:
+    return _page(request, "resourceTemplates", visible_templates(request))
+
+
+async def list_prompts(request: Request) -> ListResult:
+    return _page(request, "prompts", visible_prompts(request))
+
+
+def offers_of(request: Request) -> Offers:
+    """What the server has, for this caller on this wire."""
+    endpoint, modern = request.endpoint, request.revision.modern
+    there = endpoint.catalog.furnished
+    face = endpoint.task_face(request.revision)
+    told_of_changes = modern or endpoint.sessions is not None
+    if is_visitor(request.principal):
+        tasks = face is not None and face is not Face.WASMAGENT
+        return Offers(tasks=tasks, task_list=False, changes=False, instructions=False)
+    return Offers(
+        resources=endpoint.has_resources,
+        prompts="prompts" in there,
+        completions="completions" in there,
+        logging=told_of_changes if there else False,
+        tasks=face is not None,
+        skills="skills" in there,
+        payments=endpoint.x402_extension,
+        wasmagent=face is Face.WASMAGENT,
+        task_list=request.principal.identified,
+        changes=told_of_changes,
+    )
+
+
+def check_offered(request: Request) -> None:
+    """Raises `MethodNotFound`. A list of what is not offered is empty to clients of the handshake era: they ask whatever
+    was declared, and an error there is shown to people."""
+    method = request.route.method
+    if method.session and request.session is None:
+        raise MethodNotFound(method.name)
+    if method.feature is None or (method.params is ListParams and not request.revision.modern):
+        return
+    if not getattr(offers_of(request), method.feature):
+        raise MethodNotFound(method.name)
+
+
+def _page(request: Request, name: ListName, items: Sequence[Listed]) -> ListResult:
+    """Raises `BadCursor`."""
+    cursor = cast("ListParams", request.route.params).cursor
+    endpoint = request.endpoint
+    return ListResult(name, *endpoint.cursors.cut(name, items, _KEY, cursor, endpoint.page_size))
+
+
+def _key_of(item: Listed) -> str:
+    if isinstance(item, Resource):
+        return item.uri
+    return item.uri_template if isinstance(item, ResourceTemplate) else item.name
+
+
+_KEY: Final[Callable[[Listed], str]] = _key_of
+_NAME: Final[Callable[[ToolEntry], str]] = attrgetter("tool.name")

@@ -1,0 +1,183 @@
+"""Resources: which ones this caller may know of, reading one, and watching it in a session. What a caller may not know of is not
+found. Spec: server/resources (2026-07-28)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+from server.agents.base.backend import NO_ARGUMENTS, Following, NoSuchResource, Outlet, ResourceRead
+from server.agents.base.catalog import ResourceEntry, TemplateEntry
+from server.calls.agent_use import perform
+from server.calls.question_routes import resumable
+from server.calls.request import Request
+from server.calls.rights.standing import Standing
+from server.calls.servers.endpoint import Endpoint
+from server.calls.servers.me_resource import ME, MY_TERMS, Me, is_somebody
+from server.mcp.errors import UnknownResource
+from server.mcp.messages import Resource, ResourceContents, ResourceTemplate
+from server.mcp.method_params import ReadResourceParams, UriParams
+from server.mcp.result_encoding import EmptyResult, InputRequiredResult, ReadResourceResult
+
+# Longer ones are no address of anything that was listed. What a template may be compared with is shorter (uri_template.py).
+LONGEST_ADDRESS: Final = 8192
+
+_ALLOWED: Final = Standing.ALLOWED
+
+
+async def visible_resources(request: Request) -> Sequence[Resource]:
+    endpoint = request.endpoint
+    me = _own(request, ME)
+    own = () if me is None else me.listed
+    hidden = {resource.uri for resource in own}
+    # Ours comes last, and hides an agent's of the same address.
+    return [
+        *(
+            entry.resource
+            for entry in endpoint.catalog.resources()
+            if entry.resource.uri not in hidden and _stands(request, entry) is not Standing.HIDDEN
+        ),
+        *(
+            entry.resource
+            for entry in await endpoint.catalog.resources_of(_question(request))
+            if entry.resource.uri not in hidden and _stands(request, entry) is not Standing.HIDDEN
+        ),
+        *own,
+    ]
+
+
+def visible_templates(request: Request) -> Sequence[ResourceTemplate]:
+    return [
+        entry.template
+        for entry in request.endpoint.catalog.templates()
+        if _stands(request, entry) is not Standing.HIDDEN
+    ]
+
+
+def readable(request: Request, uri: str) -> bool:
+    """Whether the caller may read it, as far as can be said without reading it."""
+    if _own(request, uri) is not None:
+        return True
+    found = _find(request.endpoint, uri)
+    return found is not None and _stands(request, found[0]) is _ALLOWED
+
+
+async def read_resource(request: Request) -> ReadResourceResult | InputRequiredResult:
+    params = cast("ReadResourceParams", request.route.params)
+
+    async def read(line: Outlet, resumed: object) -> ReadResourceResult:
+        return ReadResourceResult(await _read(request, params.uri, line, resumed))
+
+    return await resumable(request, params, {"uri": params.uri}, read)
+
+
+async def subscribe(request: Request) -> EmptyResult:
+    uri = cast("UriParams", request.route.params).uri
+    if not readable(request, uri):
+        raise UnknownResource(uri)
+    if request.session is not None:
+        request.session.watch(uri)
+        follow(request.endpoint, uri)
+        await request.session.shared()
+    return EmptyResult()
+
+
+def follow(endpoint: Endpoint, uri: str) -> None:
+    """Whoever has it is told that somebody listens for its changes."""
+    found = _find(endpoint, uri)
+    if found is not None and isinstance(found[0].backend, Following):
+        found[0].backend.follow(uri)
+
+
+async def unsubscribe(request: Request) -> EmptyResult:
+    if request.session is not None:
+        request.session.unwatch(cast("UriParams", request.route.params).uri)
+        await request.session.shared()
+    return EmptyResult()
+
+
+async def _read(request: Request, uri: str, line: Outlet, resumed: object) -> Sequence[ResourceContents]:
+    me = _own(request, uri)
+    if me is not None:
+
+        async def tell(_outlet: Outlet) -> tuple[Sequence[ResourceContents], str]:
+            return (await me.read(uri, request.principal),), "ok"
+
+        return await perform(request, uri, MY_TERMS, _ALLOWED, tell, line)
+    found = _find(request.endpoint, uri) or await _find_personal(request, uri)
+    if found is None or (standing := _stands(request, found[0])) is Standing.HIDDEN:
+        raise UnknownResource(uri)
+    entry, arguments = found
+    template = entry.template.uri_template if isinstance(entry, TemplateEntry) else None
+
+    async def read(outlet: Outlet) -> tuple[Sequence[ResourceContents], str]:
+        question = _question(request, uri, template, arguments, resumed)
+        try:
+            contents = await entry.backend.read(question, outlet)
+        except NoSuchResource as error:
+            raise UnknownResource(uri, str(error)) from error
+        if not contents:
+            # An empty list would say that it is there and has no content.
+            raise UnknownResource(uri)
+        return contents, "ok"
+
+    if (policy := request.endpoint.catalog.policy) is not None:
+        from server.calls.policy_stage import read_through
+
+        return await perform(
+            request, template or uri, entry.terms, standing, read_through(policy, read), line
+        )
+    return await perform(request, template or uri, entry.terms, standing, read, line)
+
+
+def _own(request: Request, uri: str) -> Me | None:
+    """What the server itself has under this address, for this caller."""
+    me = request.endpoint.me
+    known = me is not None and me.has(uri) and is_somebody(request.principal)
+    return me if known else None
+
+
+def _find(endpoint: Endpoint, uri: str) -> tuple[ResourceEntry | TemplateEntry, Mapping[str, str]] | None:
+    if len(uri) > LONGEST_ADDRESS:
+        return None
+    catalog = endpoint.catalog
+    entry = catalog.resource(uri)
+    return catalog.fitting(uri) if entry is None else (entry, NO_ARGUMENTS)
+
+
+async def _find_personal(request: Request, uri: str) -> tuple[ResourceEntry, Mapping[str, str]] | None:
+    """Find what exists for this caller alone."""
+    if len(uri) > LONGEST_ADDRESS:
+        return None
+    for entry in await request.endpoint.catalog.resources_of(_question(request)):
+        if entry.resource.uri == uri:
+            return entry, NO_ARGUMENTS
+    return None
+
+
+def _question(
+    request: Request,
+    uri: str = "",
+    template: str | None = None,
+    arguments: Mapping[str, str] = NO_ARGUMENTS,
+    resumed: object = None,
+) -> ResourceRead:
+    return ResourceRead(
+        uri=uri,
+        template=template,
+        arguments=arguments,
+        subject=request.principal.subject,
+        sharer=request.sharer,
+        caller=request.principal,
+        call_id=request.call_id,
+        can=request.can,
+        resumed=resumed,
+        wants_progress=request.wants_progress,
+        log_level=request.log_level(),
+        came=request.route.came,
+        origin=request,
+    )
+
+
+def _stands(request: Request, entry: ResourceEntry | TemplateEntry) -> Standing:
+    return request.endpoint.rights.standing(request.principal, entry)

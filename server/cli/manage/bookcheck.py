@@ -1,0 +1,187 @@
+"""Whether the books are right, asked of the running server or looked up in a file: what `ostiary verify` and `ostiary ledger check` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from server.cli import local, terminal
+
+if TYPE_CHECKING:
+    from server.store.jobs import Position
+    from server.store.transactions import Transactions
+
+TROUBLE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "altered": "movement {seq} is not as it was written",
+        "missing": "movement {seq} is missing",
+        "added": "movement {seq} was put in by somebody else",
+        "cut off": "movement {seq} was written once, and the ledger ends before it: its end was cut off, or the database was swapped for an"
+        " older copy",
+        "another": "movement {seq} is another than the one that was written once: the end of the ledger was exchanged, or the database",
+        "record altered": "the record of where the ledger ends was altered, removed or put back to an older one, by movement {seq} at the"
+        " latest",
+        "no record": "the record of where the ledger ends was removed, by movement {seq} at the latest",
+    }
+)
+# Of what is wrong with balances, what is told; the number of the rest is.
+TOLD: Final = 10
+HEAD_DIGITS: Final = 16
+COMPARE: Final = "compare with a back-up: ostiary verify --file BACKUP"
+WHAT_NOW: Final = f'{COMPARE}; once it is known what it was: ostiary verify --acknowledge "WHY"'
+
+
+def of_server(
+    expected: tuple[int, str] | None = None, *, data_dir: str | None, config: str | None
+) -> dict[str, Any]:
+    """All of it, piece by piece."""
+    at: dict[str, Any] | None = None
+    whole = _nothing()
+    while True:
+        arguments = {"at": at, "expect": None if expected is None else expected[0]}
+        piece = local.ask("ledger.check", arguments, data_dir=data_dir, config=config)
+        _add(whole, piece)
+        at = piece["at"]
+        if at is None:
+            return told(whole, expected)
+
+
+def of_server_or_file(*, data_dir: str | None, config: str | None) -> dict[str, Any]:
+    """Check the books of the server; where none runs, those in its database. Raises `CliError`."""
+    from server.cli.manage import unserved_store
+
+    try:
+        return of_server(data_dir=data_dir, config=config)
+    except local.NoServer:
+        with unserved_store.own(data_dir=data_dir, config=config) as store:
+            return of_database(store.transactions, store.ledger_key, store.ledger_heads, None)
+
+
+def of_database(
+    transactions: Transactions,
+    key: bytes,
+    heads: Callable[[], tuple[Position, ...]],
+    expected: tuple[int, str] | None,
+) -> dict[str, Any]:
+    """Of one that no server is asked about. Raises `StoreError`."""
+    from msgspec.structs import asdict
+
+    from server.admin.audit_commands import lacking
+    from server.admin.ledger_commands import add, mac_of
+    from server.payments.seller.book_checks import BooksAt, BooksPiece
+    from server.payments.seller.ledger import Books
+    from server.store import acknowledged_breaks as noted
+    from server.store.audit_head import HeadLost
+    from server.store.jobs import StoreDb
+    from server.store.ledger_chain import LedgerChain
+    from server.store.transactions import PendingJob
+
+    chain, books = LedgerChain(key), Books(key)
+    whole, at = _nothing(), None
+    try:
+        known = heads()
+    except HeadLost as problem:
+        known = ()
+        whole["head_lost"] = str(problem)
+
+    def job(db: StoreDb, at: BooksAt | None) -> BooksPiece:
+        piece = books.check(db, at)
+        broken = lacking(db, chain, [known]) if piece.head is not None else None
+        if expected is not None:
+            whole["expected"] = mac_of(db, expected[0])
+        whole["acknowledged"] = noted.told(chain.acknowledged(db))
+        add(whole, piece)
+        if broken is not None:
+            whole["broken"] = asdict(broken)
+        return piece
+
+    while True:
+        work = PendingJob(lambda db, at=at: job(db, at))
+        transactions.run_read(work)
+        at = work.result().at
+        if at is None:
+            return told(whole, expected)
+
+
+def acknowledged(told: Mapping[str, Any], called: str) -> str:
+    """What somebody knew, and when, in a line."""
+    from auth.audit.audit_actors import shown_actor
+
+    when = datetime.fromtimestamp(told["at"] / 1000).astimezone().strftime("%Y-%m-%d %H:%M")
+    return (
+        f"acknowledged: what was not as it was written up to {called} {told['up_to']}, noticed and acknowledged by"
+        f" {terminal.clean(shown_actor(told['by']))} on {when}: {terminal.clean(told['note'])}"
+    )
+
+
+def told(whole: Mapping[str, Any], expected: tuple[int, str] | None) -> dict[str, Any]:
+    problem = _problem(whole, expected)
+    head = whole["head"]
+    return {
+        "sound": problem is None,
+        "movements": whole["movements"],
+        "accounts": whole["accounts"],
+        "head": None if head is None or whole["broken"] else f"{head['seq']}:{head['mac']}",
+        "head_lost": whole["head_lost"] or None,
+        "broken": whole["broken"],
+        "findings": list(whole["findings"]),
+        "acknowledged": whole["acknowledged"],
+        "problem": problem,
+    }
+
+
+def tell(result: Mapping[str, Any], speak: Callable[[str], None]) -> None:
+    """For people. What is wrong comes as an error."""
+    if result["problem"] is not None:
+        for finding in result["findings"][:TOLD]:
+            terminal.say(f"  {terminal.clean(finding)}")
+        if len(result["findings"]) > TOLD:
+            terminal.say(f"  and {len(result['findings']) - TOLD} more")
+        chained = result["broken"] is not None
+        terminal.error(f"the ledger: {result['problem']}", hint=WHAT_NOW if chained else COMPARE)
+        return
+    movements, accounts = result["movements"], result["accounts"]
+    speak(
+        f"ledger: sound, {movements} movement{'' if movements == 1 else 's'},"
+        f" {accounts} balance{'' if accounts == 1 else 's'}"
+    )
+    if result["acknowledged"] is not None:
+        speak(acknowledged(result["acknowledged"], "movement"))
+    if result["head"] is not None:
+        seq, _, mac = result["head"].partition(":")
+        speak(f"ledger head:  {seq}:{mac[:HEAD_DIGITS]}")
+    if result["head_lost"]:
+        terminal.say(
+            f"there was no head outside the database to compare the ledger with: {result['head_lost']}"
+        )
+
+
+def _problem(whole: Mapping[str, Any], expected: tuple[int, str] | None) -> str | None:
+    if whole["broken"] is not None:
+        return TROUBLE[whole["broken"]["what"]].format(**whole["broken"])
+    if whole["findings"]:
+        count = len(whole["findings"])
+        return f"{count} balance{' is' if count == 1 else 's are'} not what the movements come to"
+    if expected is None:
+        return None
+    seq, mac = expected
+    if whole["expected"] is None:
+        return f"movement {seq} was written once, and is not there"
+    return None if whole["expected"].startswith(mac) else f"movement {seq} is another than the one expected"
+
+
+def _nothing() -> dict[str, Any]:
+    return {
+        "movements": 0, "accounts": 0, "findings": [], "broken": None, "head": None, "head_lost": "", "expected": None,
+        "acknowledged": None,
+    }  # fmt: skip
+
+
+def _add(whole: dict[str, Any], piece: Mapping[str, Any]) -> None:
+    for name in ("movements", "accounts", "findings"):
+        whole[name] += piece[name]
+    for name in ("broken", "head", "head_lost", "expected"):
+        whole[name] = piece[name] or whole[name]
+    whole["acknowledged"] = piece.get("acknowledged")  # of which an older server says nothing

@@ -1,0 +1,296 @@
+"""`ostiary upstream`: the MCP servers that this one stands in front of. What each offers, what of it was accepted, and logging in there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from server.cli import local, terminal
+from server.cli.terminal import clean, paint, say
+
+if TYPE_CHECKING:
+    from server.client.token_file import StoredLogin
+
+
+@click.group(help="See, accept and log in to the MCP servers behind this one.")
+def command() -> None: ...
+
+
+@command.command("list", help="List the upstreams, and what of them waits to be accepted.")
+@local.which_server
+@terminal.json_option
+def list_upstreams(data_dir: str | None, config: str | None, as_json: bool) -> None:
+    found = local.ask("upstreams", data_dir=data_dir, config=config)
+    if as_json:
+        terminal.out_json(found)
+        return
+    if not found:
+        say("this server has no upstream")
+        terminal.say_hint('an agent of kind = "mcp" in its settings has one')
+        return
+    for each in found:
+        _show(each)
+    if waiting := [each["upstream"] for each in found if each["waiting_count"]]:
+        terminal.say_hint(f"ostiary upstream accept {quote(waiting[0])}")
+
+
+def _show(upstream: Mapping[str, Any]) -> None:
+    name = paint(clean(upstream["upstream"]), "bold", sys.stdout)
+    terminal.out(f"{name}  {clean(upstream['what'])}")
+    terminal.out(f"    {_offered(upstream)}; trust = {upstream['trust']}")
+    terminal.out(f"    {_as_whom(upstream)}")
+    if (trouble := upstream["trouble"]) is not None:
+        marked = paint(clean(terminal.as_started(trouble["words"])), "yellow", sys.stdout)
+        terminal.out(f"    {marked} (since {local.ago(trouble['since'])})")
+    for each in upstream["waiting"]:
+        sign = paint("changed" if each["changed"] else "new", "yellow", sys.stdout)
+        terminal.out(f"      {sign}  {each['kind']} {clean(each['name'])}, {local.ago(each['since'])}")
+    if (more := upstream["waiting_count"] - len(upstream["waiting"])) > 0:
+        terminal.out(f"      and {more} more")
+
+
+def _offered(upstream: Mapping[str, Any]) -> str:
+    if upstream["seen_at"] is None:
+        return "not reached yet"
+    if upstream["trust"] == "always":
+        return "offers what it likes"
+    tools, waiting = upstream["tools"], upstream["waiting_count"]
+    said = f"{tools} tool{'' if tools == 1 else 's'}, {upstream['accepted']} definitions accepted"
+    if waiting:
+        said += f", {waiting} waiting"
+    return said + (f", {upstream['gone']} not offered any more" if upstream["gone"] else "")
+
+
+def _as_whom(upstream: Mapping[str, Any]) -> str:
+    if upstream["identity"] == "nobody":
+        return "called without credentials"
+    if upstream["identity"] != "login":
+        return f"called as its settings say: {clean(upstream['identity'])}"
+    if upstream["login"] is None:
+        return "called without a login"
+    return f"called with the login of {local.ago(upstream['login']['since'])}, by {clean(upstream['login']['by'])}"
+
+
+@command.command("diff", help="Show what of the upstream NAME waits to be accepted, line by line.")
+@click.argument("name")
+@click.argument("tools", nargs=-1, metavar="[TOOL]…")
+@click.option("--whole", is_flag=True, help="show what is the same, too")
+@local.which_server
+@terminal.json_option
+def show_difference(
+    name: str,
+    tools: tuple[str, ...],
+    whole: bool,
+    data_dir: str | None,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    waiting = _waiting(name, tools, data_dir, config)
+    if as_json:
+        terminal.out_json(waiting)
+    elif not waiting:
+        say("everything it offers was accepted")
+    for each in [] if as_json else waiting:
+        for line in _drawn(each, whole=whole, stream_out=True):
+            terminal.out(line)
+
+
+@command.command("accept", help="Look at what the upstream NAME offers, and accept it.")
+@click.argument("name")
+@click.argument("tools", nargs=-1, metavar="[TOOL]…")
+@click.option("--all", "everything", is_flag=True, help="all that waits; the same as naming none")
+@click.option("--yes", is_flag=True, help="accept without being asked")
+@local.which_server
+@terminal.json_option
+def accept(
+    name: str,
+    tools: tuple[str, ...],
+    everything: bool,
+    yes: bool,
+    data_dir: str | None,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    """What is shown is what is accepted: if the upstream says something else by then, nothing is."""
+    from server.agents.mcp.trust.definitions import is_whole
+
+    if everything and tools:
+        raise terminal.Misuse("--all accepts everything: leave it out, or the names")
+    waiting = _waiting(name, tools, data_dir, config)
+    if not waiting:
+        if as_json:
+            terminal.out_json({"upstream": name, "accepted": [], "waiting": 0})
+        else:
+            say("everything it offers was accepted")
+        return
+    acceptable = [each for each in waiting if is_whole(each["new"])]
+    if not as_json or not yes:
+        for each in waiting:
+            for line in _drawn(each, whole=False, stream_out=False):
+                say(line)
+        changed = sum(bool(each["old"]) for each in acceptable)
+        say(f"{len(acceptable)} to accept, {changed} of them changed since they were accepted last")
+    if not acceptable:
+        raise terminal.CliError(
+            "nothing was accepted: what waits is too large to be shown whole",
+            hint='leave it out: tools = ["!NAME"] of the upstream',
+        )
+    upstream, seal = waiting[0]["upstream"], waiting[0]["seal"]
+    question = f"may {clean(upstream)} say this to those who call it?"
+    if not terminal.agreed(question, yes=yes):
+        say("nothing was accepted")
+        raise click.exceptions.Exit(terminal.EXIT_FAILED)
+    arguments = {"upstream": upstream, "tools": list(tools) or None, "seal": seal}
+    done = local.ask("upstreams.accept", arguments, data_dir=data_dir, config=config)
+    if as_json:
+        terminal.out_json(done)
+        return
+    count = len(done["accepted"])
+    terminal.out(f"accepted: {count} definition{'' if count == 1 else 's'} of {clean(done['upstream'])}")
+
+
+@command.command(
+    "forget", help="Take acceptance back: what is forgotten is not offered until it is accepted again."
+)
+@click.argument("name")
+@click.argument("tools", nargs=-1, metavar="[TOOL]…")
+@click.option("--all", "everything", is_flag=True, help="all that was accepted of it")
+@local.which_server
+@terminal.json_option
+def forget(
+    name: str,
+    tools: tuple[str, ...],
+    everything: bool,
+    data_dir: str | None,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    if everything == bool(tools):
+        raise terminal.Misuse("name what is to be forgotten, or --all of it")
+    arguments = {"upstream": name, "tools": list(tools) or None}
+    done = local.ask("upstreams.forget", arguments, data_dir=data_dir, config=config)
+    if as_json:
+        terminal.out_json(done)
+        return
+    count = len(done["forgotten"])
+    terminal.out(f"forgotten: {count} definition{'' if count == 1 else 's'} of {clean(done['upstream'])}")
+
+
+@command.command("login", help="Log in to the upstream NAME, for this server to call it with.")
+@click.argument("name")
+@click.option("--device", "way", flag_value="device", help="show a code, even where a browser would do")
+@click.option("--browser", "way", flag_value="browser", help="log in through a browser on this machine")
+@click.option(
+    "--no-browser", is_flag=True, help="as --browser, but open none: print the link, take the answer"
+)
+@click.option("--scope", metavar="SCOPES", help="ask for these scopes only, separated by spaces")
+@click.option("--client-id", metavar="ID", help="log in as a client that was registered by hand")
+@click.option("--client-secret", metavar="REF", help="its secret: env:NAME, file:/path or ask")
+@click.option(
+    "--port", type=int, metavar="PORT", help="the port of its redirect address, if it is a fixed one"
+)
+@local.which_server
+@terminal.json_option
+def log_in(
+    name: str,
+    way: str | None,
+    no_browser: bool,
+    scope: str | None,
+    client_id: str | None,
+    client_secret: str | None,
+    port: int | None,
+    data_dir: str | None,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    """The server keeps the login, sealed, and refreshes it; nothing of it stays with whoever typed this."""
+    from server.agents.mcp.trust.login_rows import handed_over
+    from server.cli.use.login import asked
+
+    place = local.ask("upstreams.place", {"upstream": name}, data_dir=data_dir, config=config)
+    wish = asked(
+        way, no_browser=no_browser, scope=scope, client_id=client_id, client_secret=client_secret, port=port
+    )
+    login = _obtain(place["url"], wish, opens=not no_browser)
+    arguments = {"upstream": place["upstream"], "login": handed_over(login)}
+    done = local.ask("upstreams.login", arguments, data_dir=data_dir, config=config)
+    if as_json:
+        terminal.out_json(done)
+    else:
+        terminal.out(f"logged in: {clean(done['upstream'])}")
+
+
+def _obtain(url: str, wish: Any, *, opens: bool) -> StoredLogin:
+    from server.cli.browser import would_be_seen
+    from server.cli.use import target
+    from server.cli.use.login_screen import LoginScreen
+    from server.client.address import is_loopback
+    from server.client.http_exchange import open_client
+    from server.client.signing_in import obtain
+
+    seen = opens and would_be_seen(os.environ, sys.platform)
+    screen = LoginScreen(local=is_loopback(url), opens=seen)
+
+    async def main() -> StoredLogin:
+        async with open_client(url) as client:
+            return await obtain(client, target.token_file(), url, screen=screen, wish=wish)
+
+    try:
+        return terminal.run_async(main)
+    finally:
+        screen.clear()
+
+
+@command.command("logout", help="Forget the login at the upstream NAME.")
+@click.argument("name")
+@local.which_server
+@terminal.json_option
+def log_out(name: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
+    done = local.ask("upstreams.logout", {"upstream": name}, data_dir=data_dir, config=config)
+    if as_json:
+        terminal.out_json(done)
+    else:
+        terminal.out(f"logged out: {clean(done['upstream'])}")
+
+
+def _waiting(
+    name: str, tools: Sequence[str], data_dir: str | None, config: str | None
+) -> list[dict[str, Any]]:
+    """All of it, from one moment: each page says what the whole comes to. Raises `CliError` if that changed between two pages."""
+    arguments = {"upstream": name, "tools": list(tools) or None}
+    waiting: list[dict[str, Any]] = local.ask("upstreams.diff", arguments, data_dir=data_dir, config=config)
+    if len({each["seal"] for each in waiting}) > 1:
+        raise terminal.CliError("what it offers changed while it was read", hint="look again")
+    return waiting
+
+
+def _drawn(waiting: Mapping[str, Any], *, whole: bool, stream_out: bool) -> list[str]:
+    """A heading, and the lines; everything that steers a terminal is shown as what it is."""
+    from server.agents.mcp.trust.definition_differences import difference, near_changes, shown
+    from server.agents.mcp.trust.definitions import MAX_KEPT, is_whole
+
+    stream = sys.stdout if stream_out else sys.stderr
+    new = not waiting["old"]
+    since = "new" if new else f"changed; accepted {local.ago(waiting['accepted_at'])}"
+    drawn = [paint(f"{waiting['kind']} {shown(waiting['name'])}", "bold", stream) + f"  ({since})"]
+    lines = difference(waiting["old"], waiting["new"])
+    colours = {"-": "red", "+": "green"}
+    for line in lines if whole or new else near_changes(lines):
+        if line is None:
+            drawn.append(paint("  …", "dim", stream))
+            continue
+        text = f"{line.sign} {shown(line.text)}"
+        drawn.append(paint(text, colours[line.sign], stream) if line.sign in colours else text)
+    words = None
+    if not is_whole(waiting["new"]):
+        words = "its end is not shown, so it cannot be accepted and is not offered"
+    elif not is_whole(waiting["old"]):
+        words = "of what was accepted the end is not compared"
+    if words is not None:
+        drawn.append(paint(f"  larger than {MAX_KEPT // 1024} KiB: {words}", "yellow", stream))
+    return [*drawn, ""]

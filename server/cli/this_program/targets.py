@@ -1,0 +1,173 @@
+"""What `ostiary serve TARGET` serves without any settings: one server, with what TARGET is as its only agent."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from shlex import quote
+from shutil import which
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from server.cli import terminal
+
+if TYPE_CHECKING:
+    from server.settings.setting_shapes import ServerConfig
+
+# As much of an agent's own rules as clients are told at once.
+INSTRUCTIONS: Final = 8_000
+TITLE: Final = 100
+# How much of a Python file is looked at for what it imports, and the libraries with which MCP servers are made.
+LOOKED_AT: Final = 1024 * 1024
+IMPORTED: Final = re.compile(rb"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
+OTHERS: Final = frozenset({b"mcp", b"fastmcp"})
+JAVASCRIPT: Final = frozenset({".js", ".mjs", ".cjs"})
+
+
+class Target(NamedTuple):
+    server: ServerConfig
+    line: str = ""  # for people and programs that look for it on stderr
+    max_body_kib: int | None = None  # where more has to fit into a line than usual
+
+
+def what_to_serve(
+    target: str | None, upstream: str | None, command: tuple[str, ...], variables: tuple[str, ...]
+) -> Target | None:
+    """What the command line alone says; None where that is for the settings to say. Raises `CliError`."""
+    if variables and not command:
+        raise terminal.Misuse("--env goes with a command", hint="ostiary serve --env API_KEY -- COMMAND …")
+    said = [
+        name
+        for name, given in (("TARGET", target), ("--upstream", upstream), ("a command", command))
+        if given
+    ]
+    if len(said) > 1:
+        raise terminal.Misuse(
+            f"{' and '.join(said)} are {'two' if len(said) == 2 else 'three'} servers",
+            hint="several are for ostiary.toml",
+        )
+    if target is not None:
+        return _target_of(target)
+    return _behind(upstream, command, variables) if said else None
+
+
+def _behind(upstream: str | None, command: tuple[str, ...], variables: tuple[str, ...]) -> Target:
+    from server.agents.mcp.mcp_settings import McpConfig, problems
+    from server.settings.setting_shapes import ServerConfig
+
+    if command and which(command[0]) is None:
+        raise terminal.Misuse(
+            f"there is no program {terminal.clean(command[0])}",
+            hint="give its path, if it is not in one of the folders of your PATH",
+        )
+    # Whoever named it here means it: it is believed what it says first.
+    agent = McpConfig(url=upstream or "", command=command, env=variables, trust="first-use")
+    if found := problems(agent):
+        key, what = found[0]
+        named = {"url": "--upstream", "env": "--env"}.get(key, "the command")
+        raise terminal.Misuse(f"{named} {what}")
+    return Target(ServerConfig(name="main", agents=(agent,)))
+
+
+def _target_of(written: str) -> Target:
+    path = Path(written)
+    if path.suffix.lower() == ".py":
+        return _python(path)
+    if path.suffix.lower() == ".3md" or path.is_dir():
+        return _skills(written)
+    if path.suffix.lower() == ".json":
+        return _mock(path)
+    raise terminal.Misuse(f"{written} is nothing that can be served by itself", hint=_what_was_meant(path))
+
+
+def _what_was_meant(path: Path) -> str:
+    """For somebody who left out a word."""
+    written = str(path)
+    if written.startswith(("http:/", "https:/")):
+        return f"ostiary serve --upstream {quote(written.replace(':/', '://', 1))}"
+    if path.suffix in JAVASCRIPT:
+        return f"ostiary serve -- node {quote(written)}"
+    if which(written) is not None:
+        return f"ostiary serve -- {quote(written)} …"
+    return "a Python file, a .3md document, a folder of SKILL.md files, or a mock (.json); a program comes after --"
+
+
+def _skills(written: str) -> Target:
+    from server.agents.skills.skills_agent import LINE_KIB, SkillsConfig
+    from server.agents.skills.skills_source import CannotOpenSkills, open_skills
+    from server.settings.setting_shapes import ServerConfig
+
+    try:
+        opened = open_skills(Path(written))
+    except CannotOpenSkills as problem:
+        raise terminal.CliError(str(problem), hint=f"ostiary skills check {quote(written)}") from None
+    book = opened.book
+    server = ServerConfig(
+        name="main",
+        title=book.name[:TITLE],
+        instructions=book.identity[:INSTRUCTIONS],
+        agents=(SkillsConfig(path=str(opened.path)),),
+    )
+    line = f"[agent-3md mcp] {book.name}: {len(book.skills)} skills from {opened.path}"
+    return Target(server, line, LINE_KIB)
+
+
+def _python(path: Path) -> Target:
+    from server.settings.setting_shapes import ServerConfig
+    from server.settings.settings_reader import agent_shape
+
+    if not path.expanduser().is_file():
+        raise terminal.CliError(
+            f"there is no file {path}", hint="`ostiary serve` by itself serves a demo agent"
+        )
+    if _serves_by_itself(path.expanduser()):
+        raise terminal.Misuse(
+            f"{path} is an MCP server already", hint=f"ostiary serve -- python3 {quote(str(path))}"
+        )
+    agent = agent_shape("python")(file=str(path.expanduser().absolute()))
+    return Target(ServerConfig(name="main", title=path.stem[:TITLE], agents=(agent,)))
+
+
+def _serves_by_itself(path: Path) -> bool:
+    """Whether it is made with somebody else's library for servers, and has nothing of ours."""
+    try:
+        with path.open("rb") as file:
+            modules = set(IMPORTED.findall(file.read(LOOKED_AT)))
+    except OSError:
+        return False
+    return b"ostiary" not in modules and not modules.isdisjoint(OTHERS)
+
+
+def _mock(path: Path) -> Target:
+    from server.agents.mock.mock_agent import MockConfig
+    from server.settings.setting_shapes import ServerConfig
+
+    file = path.expanduser().absolute()
+    name = _read_mock(file).name
+    return Target(ServerConfig(name="main", title=name[:TITLE], agents=(MockConfig(file=str(file)),)))
+
+
+def mocked(server: ServerConfig, files: tuple[str, ...]) -> ServerConfig:
+    """With the tools that these mocks have switched to them. Raises `CliError`."""
+    from msgspec.structs import replace
+
+    from server.settings.policy_settings import ToolConfig
+
+    tools = dict(server.tools)
+    for file in files:
+        path = Path(file).expanduser().absolute()
+        for tool in _read_mock(path).tools:
+            if tool.enabled:
+                tools[tool.name] = replace(tools.get(tool.name, ToolConfig()), mock=str(path))
+    return replace(server, tools=tools)
+
+
+def _read_mock(path: Path) -> Any:
+    from server.agents.mock.mock_document import BadMock, read_mock
+
+    try:
+        return read_mock(path)
+    except BadMock as problem:
+        hint = "ostiary import URL --out FILE makes a mock of a server that runs"
+        if "`openapi`" in str(problem) or "`swagger`" in str(problem):
+            hint = 'an OpenAPI document is served by kind = "openapi" in ostiary.toml'
+        raise terminal.CliError(str(problem), hint=hint) from None

@@ -1,0 +1,114 @@
+"""What every command that talks to a server needs first: the address that was meant, the token file, an MCP client."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import PurePath
+from shlex import quote
+from typing import Final
+
+from server.cli import terminal
+from server.client.access_token import Access
+from server.client.address import Address, complete, same_place
+from server.client.client_errors import ScopeNeeded
+from server.client.http_exchange import open_client
+from server.client.json_rpc import RemoteEndpoint
+from server.client.mcp_client import McpClient
+from server.client.named_servers import Places
+from server.client.seller_terms import NamelessEntry
+from server.client.token_file import TokenFile, token_directory
+
+# What `serve` takes in place of a URL.
+FILES: Final = frozenset({".py", ".json", ".3md", ".toml"})
+
+
+def address_of(typed: str) -> Address:
+    """The address that was meant, or that has this name; where something was added to what was typed, that is said."""
+    _question(typed)
+    return told(meant(typed))
+
+
+def logged_in_address(typed: str) -> Address:
+    """Like `address_of`, but where the login is kept under another name of this machine, that name is used.
+
+    Nothing is sent anywhere but to the very address that was logged in to.
+    """
+    _question(typed)
+    address = meant(typed)
+    logins = [login.url for login in token_file().all()]
+    others = [url for url in logins if same_place(url, address.url)]
+    if address.url not in logins and len(others) == 1:
+        address = Address(url=others[0], completed=True)
+    return told(address)
+
+
+def _question(typed: str) -> None:
+    """Tell whoever mistyped a name given here, or named a file, that it is taken for a host."""
+    if "://" not in typed and PurePath(typed).suffix.lower() in FILES:
+        terminal.say_hint(f"{typed} is taken for a host, not for a file: what is wanted here is a URL")
+    names = places().all()
+    if not typed.isidentifier() or typed in names:
+        return
+    from difflib import get_close_matches
+
+    if near := get_close_matches(typed, names, n=1):
+        terminal.say_hint(f"{typed} is taken for a host; did you mean {near[0]}?")
+
+
+def token_file() -> TokenFile:
+    return TokenFile(token_directory(os.environ))
+
+
+def places() -> Places:
+    return Places(token_directory(os.environ))
+
+
+def meant(typed: str) -> Address:
+    """What `address_of` finds, without a word."""
+    named = places().get(typed)
+    return complete(typed) if named is None else Address(url=named, completed=True)
+
+
+def told(address: Address) -> Address:
+    """The address, once people know that more is meant than they typed."""
+    # Only to people: what a script typed is in the script.
+    if address.completed and terminal.is_terminal(sys.stderr):
+        terminal.say(terminal.paint(f"using {address.url}", "dim", sys.stderr))
+    return address
+
+
+def _with_what_is_held(needed: ScopeNeeded, url: str) -> ScopeNeeded:
+    """A new login replaces the one before: it has to ask for what that one had as well."""
+    login = token_file().get(url)
+    if login is None or not needed.scope:
+        return needed
+    union = " ".join(dict.fromkeys([*login.scope.split(), *needed.scope.split()]))
+    return ScopeNeeded(
+        str(needed), hint=f"ostiary login {quote(url)} --scope {quote(union)}", scope=needed.scope
+    )
+
+
+async def sells_to_all(url: str) -> bool:
+    """Whether the server at `url` says that whoever pays needs no login."""
+    async with open_client(url) as client:
+        return await NamelessEntry(client, url).take()
+
+
+@asynccontextmanager
+async def connected(url: str, *, pays: bool = False) -> AsyncGenerator[McpClient, None]:
+    """An MCP client that has settled how to speak with the server at `url`. `pays`: without a login it comes in as somebody who pays,
+    where such people may."""
+    async with open_client(url) as client:
+        access = Access(token_file(), url, client=client)
+        nameless = NamelessEntry(client, url) if pays else None
+        mcp = McpClient(RemoteEndpoint(client, url, access, nameless=nameless))
+        try:
+            await mcp.connect()
+            yield mcp
+        except ScopeNeeded as needed:
+            raise _with_what_is_held(needed, url) from None
+        finally:
+            await mcp.aclose()

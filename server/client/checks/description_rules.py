@@ -1,0 +1,357 @@
+"""The rules by which the words and schemas of tools are judged. Each is a row with its weight, what it looks at, and how to mend what it finds.
+
+They are of what models and their programs stumble over: a name that an API refuses, an argument nobody explained, an answer of unknown form.
+All of it is advice. Nothing is refused because of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, TypeAlias, cast
+
+import msgspec
+
+from server.client.samples.sample_arguments import declared, mapping, resolved, type_of
+from server.mcp.tool_names import MEND, fault_in_name
+
+# Of a server as a whole: what catalogues of agents ask for.
+SERVER_CHARACTERS: Final = 200
+# Of a tool: a sentence that says what it does and when to use it is longer; some APIs cut what is longer than the second.
+LEAST_CHARACTERS: Final = 40
+MOST_CHARACTERS: Final = 1024
+# From a tool that has more levels models leave some out; from a list of more tools they choose badly.
+MOST_LEVELS: Final = 3
+MOST_TOOLS: Final = 40
+# What is looked at of one tool. A schema may lead back to itself.
+MAX_PROPERTIES: Final = 500
+MAX_LEVELS: Final = 8
+# Named in one finding.
+_NAMED: Final = 4
+
+_WHEN: Final = re.compile(
+    r"\b(use|used|using|when|whenever|before|after|instead|only if|unless|call this|for example|e\.g\.)\b",
+    re.I,
+)
+_CHOICES: Final = re.compile(r"\b(one of|either|allowed values|possible values|must be \S+ or)\b", re.I)
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    tool: str  # empty: of the server as a whole
+    rule: str
+    words: str
+    mend: str
+
+
+class Share(msgspec.Struct, frozen=True):
+    """So many of so many are right. `words` say what is not."""
+
+    right: int
+    of: int
+    words: str
+
+
+class ServerWords(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server says of itself."""
+
+    description: str = ""
+    instructions: str = ""
+
+
+Look: TypeAlias = Callable[[Mapping[str, Any], bool], Share | None]
+LookAtAll: TypeAlias = Callable[[Sequence[Mapping[str, Any]], ServerWords | None], Share | None]
+
+
+class ToolRule(msgspec.Struct, frozen=True):
+    """`look` is given a tool and whether the settings have an example of it; None: there is nothing that it is about."""
+
+    name: str
+    weight: int
+    look: Look
+    mend: str
+
+
+class ServerRule(msgspec.Struct, frozen=True):
+    name: str
+    weight: int
+    look: LookAtAll
+    mend: str
+
+
+class _Property(msgspec.Struct, frozen=True):
+    """One argument, however deep, with the way to it."""
+
+    way: str
+    written: Mapping[str, Any]
+    schema: Mapping[str, Any]
+
+
+# ── the name and the words ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _name(tool: Mapping[str, Any], _: bool) -> Share:
+    fault = fault_in_name(str(tool.get("name")))
+    return _all_right() if fault is None else Share(0, 1, fault)
+
+
+def _described(tool: Mapping[str, Any], _: bool) -> Share:
+    return _all_right() if _words_of(tool) else Share(0, 1, "it has no description")
+
+
+def _long_enough(tool: Mapping[str, Any], _: bool) -> Share | None:
+    words = _words_of(tool)
+    if not words:
+        return None
+    if len(words) > MOST_CHARACTERS:
+        return Share(
+            0, 1, f"its description has {len(words)} characters, and some APIs cut it at {MOST_CHARACTERS}"
+        )
+    if len(words) >= LEAST_CHARACTERS:
+        return _all_right()
+    return Share(
+        len(words),
+        LEAST_CHARACTERS,
+        f"its description has {len(words)} characters, which is hardly a sentence",
+    )
+
+
+def _says_when(tool: Mapping[str, Any], _: bool) -> Share | None:
+    words = _words_of(tool)
+    if not words:
+        return None
+    return _all_right() if _WHEN.search(words) else Share(0, 1, "its description does not say when to use it")
+
+
+def _own_words(tool: Mapping[str, Any], _: bool) -> Share | None:
+    words = _words_of(tool)
+    if not words:
+        return None
+    said = set(re.findall(r"[a-z0-9]+", words.lower()))
+    named = set(re.findall(r"[a-z0-9]+", str(tool.get("name")).lower()))
+    return _all_right() if said - named else Share(0, 1, "its description only repeats its name")
+
+
+# ── the arguments ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _typed(tool: Mapping[str, Any], _: bool) -> Share | None:
+    return _of_properties(
+        tool,
+        lambda each: bool(
+            type_of(each.schema) or {"enum", "const", "anyOf", "oneOf", "allOf", "not"} & each.schema.keys()
+        ),
+        "of no type",
+    )
+
+
+def _explained(tool: Mapping[str, Any], _: bool) -> Share | None:
+    return _of_properties(
+        tool,
+        lambda each: any(
+            isinstance(where.get("description"), str) and where["description"].strip()
+            for where in (each.written, each.schema)
+        ),
+        "without a description",
+    )
+
+
+def _bounded(tool: Mapping[str, Any], _: bool) -> Share | None:
+    return _of_properties(tool, _has_bounds, "without bounds")
+
+
+def _has_bounds(each: _Property) -> bool:
+    schema = each.schema
+    keys = schema.keys()
+    match type_of(schema):
+        case "string":
+            return bool({"enum", "const", "maxLength", "format", "pattern"} & keys)
+        case "integer" | "number":
+            return bool({"enum", "const"} & keys) or (
+                bool({"minimum", "exclusiveMinimum"} & keys) and bool({"maximum", "exclusiveMaximum"} & keys)
+            )
+        case "array":
+            return "maxItems" in keys
+        case _:
+            return True
+
+
+def _enumerated(tool: Mapping[str, Any], _: bool) -> Share | None:
+    def named(each: _Property) -> bool:
+        said = each.written.get("description") or each.schema.get("description")
+        free = (
+            type_of(each.schema) == "string"
+            and not {"enum", "const", "pattern", "oneOf"} & each.schema.keys()
+        )
+        return not (free and isinstance(said, str) and _CHOICES.search(said))
+
+    return _of_properties(tool, named, "whose description lists values that its schema does not")
+
+
+def _closed(tool: Mapping[str, Any], _: bool) -> Share:
+    schema = mapping(tool.get("inputSchema"))
+    if schema.get("additionalProperties") is False or schema.get("unevaluatedProperties") is False:
+        return _all_right()
+    return Share(0, 1, "it takes arguments that it does not know, so that a misspelt one is lost")
+
+
+def _shallow(tool: Mapping[str, Any], _: bool) -> Share | None:
+    deepest = max((each.way.count(".") + 1 for each in _properties(tool)), default=0)
+    if not deepest:
+        return None
+    return (
+        _all_right()
+        if deepest <= MOST_LEVELS
+        else Share(0, 1, f"its arguments are {deepest} levels deep, and models lose their way in so many")
+    )
+
+
+def _exemplified(tool: Mapping[str, Any], in_settings: bool) -> Share | None:
+    if in_settings or declared(mapping(tool.get("inputSchema"))):
+        return _all_right()
+    properties = list(_properties(tool))
+    if not properties:
+        return None
+    if all("examples" in each.schema or "examples" in each.written for each in properties):
+        return _all_right()
+    return Share(0, 1, "it has no example")
+
+
+# ── what it does, and what it answers ────────────────────────────────────────────────────────────────────────────────
+
+
+def _annotated(tool: Mapping[str, Any], _: bool) -> Share:
+    hints = mapping(tool.get("annotations"))
+    if isinstance(hints.get("readOnlyHint"), bool) or isinstance(hints.get("destructiveHint"), bool):
+        return _all_right()
+    return Share(0, 1, "it does not say whether it only reads, so programs must suppose the worst")
+
+
+def _titled(tool: Mapping[str, Any], _: bool) -> Share:
+    title = tool.get("title") or mapping(tool.get("annotations")).get("title")
+    return (
+        _all_right()
+        if isinstance(title, str) and title.strip()
+        else Share(0, 1, "it has no title for people")
+    )
+
+
+def _promises(tool: Mapping[str, Any], _: bool) -> Share:
+    if mapping(tool.get("outputSchema")):
+        return _all_right()
+    return Share(0, 1, "it has no outputSchema, so that programs cannot know the form of its answer")
+
+
+def _promises_in_words(tool: Mapping[str, Any], _: bool) -> Share | None:
+    schema = mapping(tool.get("outputSchema"))
+    found = list(islice(_walk(schema, schema, "", 0), MAX_PROPERTIES))
+    lacking = [
+        each.way
+        for each in found
+        if not each.written.get("description") and not each.schema.get("description")
+    ]
+    return _share(found, lacking, "of its answer", "without a description")
+
+
+# ── the server ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _introduced(_: Sequence[Mapping[str, Any]], words: ServerWords | None) -> Share | None:
+    if words is None:
+        return None
+    said = len(words.description.strip()) + len(words.instructions.strip())
+    if said >= SERVER_CHARACTERS:
+        return _all_right()
+    what = f"the server says {said} characters of itself" if said else "the server says nothing of itself"
+    return Share(said, SERVER_CHARACTERS, what)
+
+
+def _few_enough(tools: Sequence[Mapping[str, Any]], _: ServerWords | None) -> Share | None:
+    if not tools:
+        return None
+    if len(tools) <= MOST_TOOLS:
+        return _all_right()
+    return Share(
+        0, 1, f"the server has {len(tools)} tools, and models choose badly among more than {MOST_TOOLS}"
+    )
+
+
+def _told_apart(tools: Sequence[Mapping[str, Any]], _: ServerWords | None) -> Share | None:
+    by_words: dict[str, list[str]] = {}
+    for tool in tools:
+        if words := _words_of(tool):
+            by_words.setdefault(words, []).append(str(tool.get("name")))
+    alike = [name for names in by_words.values() if len(names) > 1 for name in names]
+    if len(tools) < 2:
+        return None
+    return _share(list(tools), alike, "of its tools", "described in the words of another")
+
+
+# ── ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _all_right() -> Share:
+    return Share(1, 1, "")
+
+
+def _words_of(tool: Mapping[str, Any]) -> str:
+    words = tool.get("description")
+    return words.strip() if isinstance(words, str) else ""
+
+
+def _of_properties(tool: Mapping[str, Any], right: Callable[[_Property], bool], what: str) -> Share | None:
+    found = list(_properties(tool))
+    return _share(found, [each.way for each in found if not right(each)], "of its arguments", what)
+
+
+def _share(found: Sequence[object], lacking: Sequence[str], of: str, what: str) -> Share | None:
+    if not found:
+        return None
+    more = f" and {len(lacking) - _NAMED} more" if len(lacking) > _NAMED else ""
+    verb = "is" if len(lacking) == 1 else "are"
+    words = f"{len(lacking)} {of} {verb} {what}: {', '.join(lacking[:_NAMED])}{more}"
+    return Share(len(found) - len(lacking), len(found), words)
+
+
+def _properties(tool: Mapping[str, Any]) -> Iterator[_Property]:
+    schema = mapping(tool.get("inputSchema"))
+    return islice(_walk(schema, schema, "", 0), MAX_PROPERTIES)
+
+
+def _walk(schema: Mapping[str, Any], root: Mapping[str, Any], way: str, level: int) -> Iterator[_Property]:
+    if level >= MAX_LEVELS:
+        return
+    for name, written in mapping(schema.get("properties")).items():
+        inner = resolved(written, root)
+        here = f"{way}.{name}" if way else name
+        yield _Property(here, mapping(written), inner)
+        yield from _walk(inner, root, here, level + 1)
+        items = inner.get("items")
+        if isinstance(items, dict):
+            yield from _walk(resolved(cast("Any", items), root), root, here, level + 1)
+
+
+RULES: Final[Sequence[ToolRule]] = (
+    ToolRule("name", 10, _name, MEND),
+    ToolRule("description", 20, _described, "say what it does, and when to use it"),
+    ToolRule("description-length", 10, _long_enough, "say in one to five sentences what it does, and what it answers"),
+    ToolRule("description-when", 5, _says_when, "add a sentence that begins with “Use this when”"),
+    ToolRule("description-own", 5, _own_words, "say what a reader of the name alone does not know"),
+    ToolRule("argument-types", 10, _typed, "give each property a type"),
+    ToolRule("argument-descriptions", 15, _explained, "give each property a description: its meaning, its unit, its form"),
+    ToolRule("argument-bounds", 5, _bounded, "give numbers a minimum and a maximum, texts a maxLength, lists a maxItems"),
+    ToolRule("argument-enums", 5, _enumerated, "list the values in an enum"),
+    ToolRule("arguments-closed", 5, _closed, "write additionalProperties = false into its inputSchema"),
+    ToolRule("argument-levels", 5, _shallow, "take fewer levels, or several tools in its place"),
+    ToolRule("example", 5, _exemplified, "write one into its inputSchema's examples, or into the settings"),
+    ToolRule("annotations", 10, _annotated, "set readOnlyHint or destructiveHint"),
+    ToolRule("title", 2, _titled, "give it a title"),
+    ToolRule("output-schema", 8, _promises, "describe the answer in an outputSchema"),
+    ToolRule("output-descriptions", 5, _promises_in_words, "give each property of its outputSchema a description"),
+)  # fmt: skip
+
+SERVER_RULES: Final[Sequence[ServerRule]] = (
+    ServerRule("server-description", 10, _introduced, f"say in {SERVER_CHARACTERS} characters or more what it is for, in description or instructions"),
+    ServerRule("tool-count", 5, _few_enough, "offer fewer at once: expose, groups, or several servers"),
+    ServerRule("tools-told-apart", 5, _told_apart, "say of each what the others do not do"),
+)  # fmt: skip

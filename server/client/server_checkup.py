@@ -1,0 +1,297 @@
+"""What a client sees of a server, one step after the other, each with what was found and what to do about it.
+
+A step that rests on a failed one is left out, not guessed. Nothing is changed at the server: no code is asked for, nobody
+is registered, and a login is refreshed only where using it would refresh it. The questions are chosen so that an ostiary
+writes nothing of them into its audit trail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from shlex import quote
+from typing import Any, Final, TypeAlias
+
+import httpx2
+
+from server.client import browser_login, loopback
+from server.client.access_token import Access, wall_clock
+from server.client.browser_login import METHOD
+from server.client.challenge import Challenge
+from server.client.check_step import CheckStep, names_step
+from server.client.client_errors import BadAnswer, ClientError, LoginError, NotLoggedIn, ServerBusy
+from server.client.client_identity import ClientIdentity
+from server.client.discovery import (
+    NoDocument,
+    OpenServer,
+    Place,
+    discover_as_of_old,
+    find_challenge,
+    find_resource,
+    find_server,
+    login_scope,
+    wanted_scope,
+)
+from server.client.http_exchange import exchange, open_client, peek
+from server.client.json_rpc import RemoteEndpoint
+from server.client.mcp_client import McpClient
+from server.client.public_address import address_steps
+from server.client.registration import recall
+from server.client.seller_terms import NamelessEntry, Seller, find_seller
+from server.client.token_file import TokenFile
+from server.client.token_requests import read_refusal
+from server.mcp.tool_names import refused_names
+
+# No client id, and a parameter twice (RFC 6749 §3.2): every living endpoint refuses it in OAuth's own form, whatever it
+# looks at first, and none makes a code of it.
+REFUSABLE: Final = b"scope=mcp&scope=mcp"
+# Where nobody listens: nothing is sent there without a person who says yes.
+NOWHERE: Final = f"http://{loopback.HOST}:1{loopback.PATH}"
+
+
+# What there is to say of a server besides, given its tools as they are listed; None: they could not be.
+LookFurther: TypeAlias = Callable[
+    [httpx2.AsyncClient, Seller, Sequence[Mapping[str, Any]] | None], Awaitable[Sequence[CheckStep]]
+]
+
+
+async def examine(
+    url: str,
+    file: TokenFile,
+    *,
+    transport: httpx2.AsyncBaseTransport | None = None,
+    further: LookFurther | None = None,
+) -> AsyncGenerator[CheckStep, None]:
+    """The steps for the server at `url`, as they are done. `further` is for what it sells."""
+    async with open_client(url, transport=transport) as client:
+        if transport is not None:
+            yield CheckStep(name="connection", state="ok", detail="")
+        else:
+            async with aclosing(address_steps(client, url)) as steps:
+                async for step in steps:
+                    yield step
+                    # What cannot be reached, or is somebody else, is asked nothing.
+                    if (
+                        step.state == "failed"
+                        and step.name in ("connection", "certificate")
+                        and not step.goes_on
+                    ):
+                        return
+        login_offered = True
+        try:
+            async for step in _discovery(client, file, url):
+                yield step
+        except OpenServer as error:
+            login_offered = False
+            yield CheckStep(name="challenge", state="skipped", detail=str(error))
+        except _Broken as broken:
+            yield broken.step
+            return
+        access, enters = Access(file, url, client=client), True
+        if login_offered:
+            step = await _login(access)
+            yield step
+            enters = step.state == "ok"
+        seller = Seller()
+        if further is not None:
+            try:
+                seller = await find_seller(client, url)
+            except ClientError as error:
+                yield _failed("prices", error)
+                return
+        tools: list[dict[str, Any]] | None = None
+        if enters or (seller.nameless and await access.stored() is None):
+            step, tools = await _tools(
+                client, url, access, NamelessEntry(client, url) if seller.nameless else None
+            )
+            yield step
+        # Where nothing more is known of the server than anybody is told.
+        if further is not None and tools and (refused := refused_names(str(tool["name"]) for tool in tools)):
+            yield names_step(refused)
+        for step in () if further is None else await further(client, seller, tools):
+            yield step
+
+
+class _Broken(Exception):
+    def __init__(self, step: CheckStep) -> None:
+        super().__init__(step.detail)
+        self.step = step
+
+
+def _failed(name: str, error: ClientError) -> CheckStep:
+    return CheckStep(name=name, state="failed", detail=str(error), hint=error.hint)
+
+
+async def _discovery(
+    client: httpx2.AsyncClient, file: TokenFile, url: str
+) -> AsyncGenerator[CheckStep, None]:
+    try:
+        challenge = await find_challenge(client, url)
+    except OpenServer:
+        raise
+    except ClientError as error:
+        raise _Broken(_failed("challenge", error)) from None
+    if challenge.resource_metadata is None:
+        yield CheckStep(
+            name="challenge",
+            state="failed",
+            detail="401 without resource_metadata: many clients do not find the login",
+            hint="the server's WWW-Authenticate should name its resource metadata (RFC 9728 §5.1)",
+        )
+    else:
+        yield CheckStep(name="challenge", state="ok", detail="401, and says where the metadata is")
+    try:
+        resource = await find_resource(client, url, challenge)
+    except NoDocument as missing:
+        place = await _place_as_of_old(client, url, challenge, missing)
+        yield CheckStep(
+            name="resource",
+            state="failed",
+            detail="no resource metadata, as before 2025-06-18: newer clients do not find the login",
+            hint="the server should publish its resource metadata (RFC 9728 §3)",
+        )
+    except ClientError as error:
+        raise _Broken(_failed("resource", error)) from None
+    else:
+        scope = wanted_scope(challenge, resource)
+        scopes = f", scope {scope}" if scope else ""
+        yield CheckStep(name="resource", state="ok", detail=f"{resource.resource}{scopes}")
+        try:
+            server = await find_server(client, url, resource.authorization_server)
+        except ClientError as error:
+            raise _Broken(_failed("issuer", error)) from None
+        place = Place(url=url, resource=resource.resource, scope=login_scope(scope, server), server=server)
+    yield CheckStep(name="issuer", state="ok", detail=place.server.issuer)
+    if not place.server.device_login and not place.server.browser_login:
+        yield CheckStep(
+            name="device login",
+            state="failed",
+            detail="the authorization server offers neither codes nor a login in a browser",
+            hint="`ostiary login` needs one of the two; this is the server's to put right",
+        )
+        return
+    yield await _device_login(client, place)
+    yield await _browser_login(client, file, place)
+
+
+async def _place_as_of_old(
+    client: httpx2.AsyncClient, url: str, challenge: Challenge, missing: NoDocument
+) -> Place:
+    try:
+        return await discover_as_of_old(client, url, challenge, missing)
+    except NoDocument:
+        raise _Broken(_failed("resource", missing)) from None
+    except ClientError as error:
+        raise _Broken(_failed("issuer", error)) from None
+
+
+async def _device_login(client: httpx2.AsyncClient, place: Place) -> CheckStep:
+    name, endpoint = "device login", place.server.device_authorization_endpoint
+    if endpoint is None or not place.server.device_login:
+        return CheckStep(name=name, state="skipped", detail="not offered; the way in is a browser")
+    headers = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
+    try:
+        answer = await exchange(client, "POST", endpoint, content=REFUSABLE, headers=headers)
+        if answer.status == 200:
+            raise BadAnswer("the device endpoint hands out codes to nobody in particular")
+        read_refusal(answer, endpoint)
+    except ServerBusy:
+        return CheckStep(name=name, state="ok", detail="offered, and busy just now")
+    except ClientError as error:
+        return _failed(name, error)
+    return CheckStep(name=name, state="ok", detail="offered, and the endpoint answers")
+
+
+async def _browser_login(client: httpx2.AsyncClient, file: TokenFile, place: Place) -> CheckStep:
+    """What `ostiary login --browser` needs, up to the page that a person would see."""
+    name, server = "browser login", place.server
+    endpoint = server.authorization_endpoint
+    if endpoint is None or not server.browser_login:
+        return CheckStep(name=name, state="skipped", detail="not offered; the way in is a code")
+    if METHOD not in server.challenge_methods:
+        return CheckStep(
+            name=name,
+            state="failed",
+            detail=f"offered, but not protected (PKCE with {METHOD})",
+            hint="the server's metadata should list it in code_challenge_methods_supported; clients refuse without",
+        )
+    try:
+        status = (await peek(client, "GET", _page(place), headers={"Accept": "text/html"})).status
+    except ClientError as error:
+        return _failed(name, error)
+    if status in (429, 503):
+        return CheckStep(name=name, state="ok", detail="offered, and busy just now")
+    if (server.built_in_client is not None and status >= 400) or status in (404, 405, 410) or status >= 500:
+        return CheckStep(
+            name=name,
+            state="failed",
+            detail=f"offered, but its page answers with status {status}",
+            hint=f"look at it in a browser: {endpoint}",
+        )
+    return await _introduction(file, place)
+
+
+def _page(place: Place) -> str:
+    """Where the browser would be sent. Without a client id of ours there, the bare endpoint: it says no, but it answers."""
+    server = place.server
+    if server.built_in_client is None:
+        return server.authorization_endpoint or ""
+    identity = ClientIdentity(client_id=server.built_in_client)
+    return browser_login.begin(place, identity, redirect_uri=NOWHERE, scope=place.scope).link
+
+
+async def _introduction(file: TokenFile, place: Place) -> CheckStep:
+    """How a program becomes known there, this one and others."""
+    name, server = "browser login", place.server
+    found = {
+        "registration": server.registration_endpoint is not None,
+        "documents": server.documents,
+        "iss": server.names_itself,
+    }
+    offered = ", ".join(["offered with PKCE", *(each for each, there in found.items() if there)])
+    try:
+        await recall(file, place, "browser", given=None, now=wall_clock())
+    except LoginError:
+        return CheckStep(
+            name=name,
+            state="skipped",
+            detail=f"{offered}; programs in a terminal cannot register themselves",
+            hint=f"register a client there by hand, then: ostiary login {quote(place.url)} --client-id ID",
+        )
+    hint = (
+        None
+        if server.names_itself
+        else "its answers do not name it (RFC 9207): a mix-up of servers goes unseen"
+    )
+    return CheckStep(name=name, state="ok", detail=offered, hint=hint)
+
+
+async def _login(access: Access) -> CheckStep:
+    try:
+        if await access.stored() is None:
+            error = await access.not_logged_in()
+            return CheckStep(name="login", state="skipped", detail="not logged in from here", hint=error.hint)
+        login = await access.login()
+    except NotLoggedIn as error:
+        return CheckStep(name="login", state="failed", detail=str(error), hint=error.hint)
+    except ClientError as error:
+        return _failed("login", error)
+    return CheckStep(name="login", state="ok", detail=f"a token is stored, scope {login.scope or 'not said'}")
+
+
+async def _tools(
+    client: httpx2.AsyncClient, url: str, access: Access, nameless: NamelessEntry | None
+) -> tuple[CheckStep, list[dict[str, Any]] | None]:
+    mcp = McpClient(RemoteEndpoint(client, url, access, nameless=nameless))
+    try:
+        server = await mcp.connect()
+        tools = await mcp.tools()
+    except ClientError as error:
+        return _failed("tools", error), None
+    finally:
+        await mcp.aclose()
+    speaker = f"{server.name} {server.server_version}".strip() or "the server"
+    count = f"{len(tools)} tool{'' if len(tools) == 1 else 's'}"
+    to_all = " for whoever pays, without a login" if mcp.nameless else ""
+    detail = f"{count}{to_all} from {speaker}, MCP {server.version}"
+    return CheckStep(name="tools", state="ok", detail=detail), tools

@@ -1,0 +1,111 @@
+"""The questions of a server to whoever calls its tool (MCP 2026-07-28: basic/patterns/mrtr, client/elicitation): reading
+`inputRequests`, and what an answer looks like. Nothing is shown or asked here; the fields of a form are in typed_forms.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast
+from urllib.parse import urlsplit
+
+import msgspec
+
+from server.client.client_errors import BadAnswer
+from server.client.server_info import ServerInfo
+from server.client.typed_forms import FormField, read_form
+
+Mode = Literal["form", "url"]
+
+# A tool that asks more often, or more at once, asks for ever.
+MAX_ROUNDS: Final = 32
+MAX_QUESTIONS: Final = 32
+MAX_KEY: Final = 128
+MAX_URL: Final = 4096
+
+DECLINED: Final[Mapping[str, Any]] = {"action": "decline"}
+
+
+class FormQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    message: str
+    fields: list[FormField]
+
+
+class PageQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    message: str
+    url: str  # http or https, printable ASCII without blanks, no credentials
+    host: str
+
+
+Question: TypeAlias = FormQuestion | PageQuestion
+
+
+class Answerer(Protocol):
+    """Who answers. Only what `modes` has is declared to the server; a question of another kind never gets here."""
+
+    @property
+    def modes(self) -> frozenset[Mode]: ...
+
+    async def __call__(
+        self, server: ServerInfo, questions: Mapping[str, Question], /
+    ) -> Mapping[str, Mapping[str, Any]]:
+        """An `ElicitResult` for every key. May take as long as a person takes, and may raise."""
+        ...
+
+
+def accepted(content: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """An answer; a page that was opened has no content."""
+    return {"action": "accept"} if content is None else {"action": "accept", "content": dict(content)}
+
+
+def capabilities(answerer: Answerer | None) -> dict[str, Any]:
+    """`ClientCapabilities`: what can be answered now, and nothing else."""
+    if answerer is None or not answerer.modes:
+        return {}
+    return {"elicitation": {mode: {} for mode in sorted(answerer.modes)}}
+
+
+def read_questions(requests: Any, modes: frozenset[Mode]) -> dict[str, Question]:
+    """What `inputRequests` asks. Raises `BadAnswer` for what was not offered, and for what cannot be shown."""
+    if not isinstance(requests, dict):
+        raise BadAnswer("the server has questions that are none")
+    found = cast("dict[str, Any]", requests)
+    if len(found) > MAX_QUESTIONS or any(len(key) > MAX_KEY for key in found):
+        raise BadAnswer(f"the server asks more than {MAX_QUESTIONS} questions at once")
+    return {key: _question(_mapping(request), modes) for key, request in found.items()}
+
+
+def _question(request: Mapping[str, Any], modes: frozenset[Mode]) -> Question:
+    method, params = request.get("method"), _mapping(request.get("params"))
+    mode = params.get("mode", "form")
+    if method != "elicitation/create" or mode not in modes:
+        asked = "a page to be opened" if method == "elicitation/create" else str(method)[:60]
+        raise BadAnswer(f"the server asks for {asked}, which was not offered to it")
+    message = params.get("message")
+    text = message if isinstance(message, str) else ""
+    if mode == "form":
+        return FormQuestion(message=text, fields=read_form(params.get("requestedSchema")))
+    url = params.get("url")
+    host = _host(url) if isinstance(url, str) else None
+    if not isinstance(url, str) or host is None:
+        raise BadAnswer("the server wants a page opened whose address is no plain http or https URL")
+    return PageQuestion(message=text, url=url, host=host)
+
+
+def _host(url: str) -> str | None:
+    """Where a page is, if its address may be shown as one that leads there."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return None
+    # A name before the @ reads like a host, and browsers take a backslash for a slash.
+    good = len(url) <= MAX_URL and url.isascii() and url.isprintable() and not set(url) & {" ", "\\"}
+    return (
+        parts.netloc
+        if good and host and parts.scheme in ("http", "https") and "@" not in parts.netloc
+        else None
+    )
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}

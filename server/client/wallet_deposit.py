@@ -1,0 +1,169 @@
+"""Putting money on a balance: one payment to `POST /SERVER/deposit`, and, for somebody without a login, the token that it buys.
+
+A payment that was sent and has no answer is shown again by the next deposit of as much (server/payments/buyer). So nothing counts as answered
+before it is kept here: the token first, and then the payment is closed. Loaded only by whoever pays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import httpx2
+import msgspec
+
+from server.client.access_token import Access, wall_clock
+from server.client.client_errors import BadAnswer, ClientError, NotLoggedIn
+from server.client.client_identity import NONE, ClientIdentity
+from server.client.device_login import login_from, remember
+from server.client.discovery import Place
+from server.client.http_exchange import HttpAnswer, exchange, host_of
+from server.client.proof_key import headers_of, only_wants_nonce
+from server.client.token_file import TokenFile
+from server.client.token_requests import read_tokens
+from server.payments.buyer.payer import PaidCall
+from server.settings.secret_reference import Secret
+
+# As long as a server may take that waits for its facilitator, and that one for its chain.
+ANSWER_SECONDS: Final = 180.0
+# Unpaid and paid, each perhaps with a renewed token and with another nonce.
+TRIES: Final = 6
+SHOWN_AGAIN: Final = "make the same deposit again: it shows the same payment, and pays no second time"
+WORD_CHARACTERS: Final = 200
+WORDS_CHARACTERS: Final = 500
+
+# Puts what an answer holds where it survives.
+Keep = Callable[[HttpAnswer, Mapping[str, Any]], Awaitable[None]]
+
+
+class DepositMade(msgspec.Struct, frozen=True, kw_only=True):
+    """In the server's words."""
+
+    deposited: str
+    balance: str
+    wallet: str
+    payment: str
+    network: str
+    transaction: str
+    brought_token: bool
+    replayed: bool  # this payment had been deposited before
+    message: str = ""
+
+
+async def make_deposit(
+    client: httpx2.AsyncClient,
+    address: str,
+    amount: str,
+    *,
+    paid: PaidCall,
+    access: Access,
+    keep: Keep | None,
+) -> DepositMade:
+    """Raises `CannotPay` and `ClientError`s; the same deposit made again then shows the same payment, if one was signed. `address` is where
+    deposits are made, `access` the login at their server. `keep` None: a token that comes along is not wanted."""
+    await paid.begin()
+    try:
+        return await _settled(client, address, amount, paid, access, keep)
+    except ClientError as error:
+        if paid.paying and error.hint is None:
+            error.hint = SHOWN_AGAIN
+        raise
+
+
+async def keep_bought_token(
+    client: httpx2.AsyncClient, file: TokenFile, place: Place, answer: HttpAnswer, told: Mapping[str, Any]
+) -> None:
+    """As a login at `place` is kept. The answer names its client; where tokens are refreshed was found out before anything was paid."""
+    named, endpoint = told.get("client_id"), place.server.token_endpoint
+    if not isinstance(named, str) or not 0 < len(named) <= WORD_CHARACTERS or not named.isprintable():
+        raise BadAnswer(f"{host_of(endpoint)} does not say whose its token is")
+    login = login_from(
+        place,
+        read_tokens(answer, endpoint),
+        asked_scope="",
+        now=wall_clock(),
+        identity=ClientIdentity(client_id=named, method=NONE),
+    )
+    await remember(client, file, login)
+
+
+async def _settled(
+    client: httpx2.AsyncClient, address: str, amount: str, paid: PaidCall, access: Access, keep: Keep | None
+) -> DepositMade:
+    body = msgspec.json.encode({"amount": amount})
+    token = await access.token()
+    renewed = False
+    for _ in range(TRIES):
+        answer = await _ask(client, address, body, token, paid)
+        if answer.status == 401:
+            if only_wants_nonce(token, address, answer.headers):
+                continue
+            if token is None or renewed:
+                raise await _not_let_in(address, access, shown=token is not None)
+            token, renewed = await access.renew(token), True
+            continue
+        told = answer.json_object() or {}
+        made = _read(told, answer) if answer.status == 200 else None
+        if answer.status == 200 and made is None:
+            raise BadAnswer(f"{host_of(address)} does not say what became of the deposit", hint=SHOWN_AGAIN)
+        if made is not None and made.brought_token and keep is not None:
+            await keep(answer, told)
+        if await paid.again_over_http(answer.status, partial(_header, answer), answer.body):
+            continue
+        if made is None:
+            raise _refused(address, answer, told)
+        return made
+    raise BadAnswer(f"{host_of(address)} does not come to the end of a deposit")
+
+
+async def _ask(
+    client: httpx2.AsyncClient, address: str, body: bytes, token: Secret | None, paid: PaidCall
+) -> HttpAnswer:
+    headers = {
+        "Content-Type": "application/json",
+        "Accept": "application/json",
+        **headers_of(token, "POST", address),
+        **dict(paid.headers),
+    }
+    return await exchange(client, "POST", address, headers=headers, content=body, seconds=ANSWER_SECONDS)
+
+
+def _header(answer: HttpAnswer, name: str) -> str:
+    return answer.headers.get(name, "")
+
+
+def _read(told: Mapping[str, Any], answer: HttpAnswer) -> DepositMade | None:
+    def word(name: str, limit: int = WORD_CHARACTERS) -> str:
+        value = told.get(name)
+        return value[:limit] if isinstance(value, str) else ""
+
+    if not word("deposited") or not word("balance"):
+        return None
+    return DepositMade(
+        deposited=word("deposited"),
+        balance=word("balance"),
+        wallet=word("wallet"),
+        payment=word("payment"),
+        network=word("network"),
+        transaction=word("transaction"),
+        brought_token="access_token" in told,
+        replayed="x-x402-idempotent" in answer.headers,
+        message=word("message", WORDS_CHARACTERS),
+    )
+
+
+async def _not_let_in(address: str, access: Access, *, shown: bool) -> NotLoggedIn:
+    nobody = await access.not_logged_in()
+    return (
+        NotLoggedIn(f"{host_of(address)} does not accept this login", hint=nobody.hint) if shown else nobody
+    )
+
+
+def _refused(address: str, answer: HttpAnswer, told: Mapping[str, Any]) -> ClientError:
+    """In the server's own words, where it has some."""
+    said: Any = told.get("error_description") or told.get("error")
+    words = said[:WORDS_CHARACTERS] if isinstance(said, str) else ""
+    if answer.status == 404:
+        return BadAnswer(f"{host_of(address)} takes no deposits")
+    return BadAnswer(words or f"{host_of(address)} answers a deposit with status {answer.status}")

@@ -1,0 +1,25 @@
+"""Signing in with name and passphrase, and signing out."""
+
+from __future__ import annotations
+
+from quart import Blueprint, Response
+
+from auth.pages import sign_in_page
+from server.console.pages.door_routes import show
+
+sign_in = Blueprint("sign_in", __name__)
+
+
+@sign_in.get("/signin")
+async def show_sign_in() -> Response:
+    return await show(sign_in_page.show)
+
+
+@sign_in.post("/signin")
+async def enter() -> Response:
+    return await show(sign_in_page.sign_in)
+
+
+@sign_in.post("/signout")
+async def sign_out() -> Response:
+    return await show(sign_in_page.sign_out)

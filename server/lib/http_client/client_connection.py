@@ -1,0 +1,172 @@
+"""One HTTP/1.1 connection that we made: a request goes out, its answer comes in, one exchange after the other.
+
+What an answer's head may look like is in response_head.py, chunked bodies in chunked.py, how a connection is made in
+dialing.py, when it is used again in pool.py. There are no cookies, redirects, proxies or caches here to switch off, nothing is
+sent twice, and no timer runs: whoever asks bounds the exchange. Cancelled anywhere, a connection is not `reusable`. RFC 9112.
+"""
+
+from __future__ import annotations
+
+import math
+
+import trio
+
+from server.lib.http_client.chunked import ChunkedContent
+from server.lib.http_client.failures import BrokenOff, FetchFailed, NotHttp, TooLarge
+from server.lib.http_client.response_head import (
+    CHUNKED,
+    HEAD_BYTES,
+    HEAD_END,
+    UNTIL_CLOSE,
+    ResponseHead,
+    read_response_head,
+    refuse_unfinished_head,
+)
+from server.lib.http_client.tls_stream import TlsStream
+from server.lib.http_client.upstream_socket import UpstreamSocket
+
+# The kernel takes this much for an idle connection, whatever the system: nothing has to be read meanwhile.
+AT_ONCE_BYTES = 16 * 1024
+
+
+class UpstreamConnection:
+    """`begin`, then `part` until `complete`. Closed by whoever has it."""
+
+    __slots__ = (
+        "_buffer", "_chunks", "_keep_alive", "_left", "_most", "_sent", "_stream", "complete", "expires_at", "reusable",
+    )  # fmt: skip
+
+    def __init__(self, stream: UpstreamSocket | TlsStream, *, most: float = math.inf) -> None:
+        """`most`: how many bytes may come over it, heads and all."""
+        self._stream = stream
+        self._most = most
+        self._buffer = b""
+        self._chunks = ChunkedContent()
+        self._left = 0  # of the body: bytes, CHUNKED or UNTIL_CLOSE
+        self._keep_alive = False
+        self._sent = True
+        self.complete = True  # the answer was read to its end
+        self.reusable = False  # and both sides know where the next one begins
+        self.expires_at = math.inf  # for the pool
+
+    async def begin(self, request: bytes) -> ResponseHead:
+        """Send the request and return the head of its final answer. Raises `FetchFailed`."""
+        self.complete = self.reusable = self._sent = False
+        if len(request) > AT_ONCE_BYTES:
+            return await self._head_while_sending(request)
+        try:
+            await self._stream.send_all(request)
+            self._sent = True
+        except trio.BrokenResourceError:
+            pass  # it may have answered before it hung up
+        return await self._head()
+
+    async def part(self) -> bytes:
+        """More of the body, b"" at its end. Raises `FetchFailed`."""
+        data, self._buffer = self._buffer, b""
+        while not self.complete:
+            if not data:
+                data = await self._receive()
+            left = self._left
+            if not data:
+                self.complete = True
+            elif left >= 0:
+                if len(data) < left:
+                    self._left = left - len(data)
+                    return data
+                self._end(followed=len(data) > left)
+                return data[:left]
+            elif left == CHUNKED:
+                content, rest, ended = self._chunks.feed(data)
+                if ended:
+                    self._end(followed=bool(rest))
+                if content:
+                    return content
+                data = b""
+            else:
+                return data
+        return b""
+
+    def is_quiet(self) -> bool:
+        """Whether it is there, and nothing has come that nobody asked for."""
+        return self._stream.is_quiet()
+
+    def close(self) -> None:
+        """At once. In the middle of an exchange this is how the other side learns that nobody waits any more."""
+        if self.complete and self._sent:
+            self._stream.say_goodbye()
+        self._stream.close()
+
+    async def _head(self) -> ResponseHead:
+        buffer = await self._receive()
+        passed = searched = 0
+        while True:
+            end = HEAD_END.search(buffer, searched)
+            if end is None:
+                refuse_unfinished_head(buffer)
+                searched = max(0, len(buffer) - 2)
+                buffer += await self._receive()
+                continue
+            size = end.end()
+            passed += size
+            if passed > HEAD_BYTES:
+                raise NotHttp
+            head = read_response_head(buffer[:size])
+            buffer = buffer[size:]
+            if head.status >= 200:
+                break
+            if head.status == 101:  # nobody asked to speak anything else
+                raise NotHttp
+            searched = 0
+        self._left = head.length
+        self._keep_alive = head.keep_alive
+        if head.length == 0:
+            self._end(followed=bool(buffer))
+        else:
+            self._buffer = buffer
+            if head.length == CHUNKED:
+                self._chunks = ChunkedContent()
+        return head
+
+    async def _head_while_sending(self, request: bytes) -> ResponseHead:
+        """§9.5: a refusal may come before all of a long request was sent; the rest is of no use then. Any other answer may have
+        begun early, and still wait for the rest."""
+        head: ResponseHead | None = None
+        failure: FetchFailed | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._send, request)
+            try:
+                head = await self._head()
+            except FetchFailed as problem:  # not out of the nursery, which would make a group of it
+                failure = problem
+            if head is None or head.status >= 400:
+                nursery.cancel_scope.cancel()
+        if head is None:
+            raise failure or BrokenOff
+        return head
+
+    async def _send(self, request: bytes) -> None:
+        try:
+            await self._stream.send_all(request)
+            self._sent = True
+        except trio.BrokenResourceError:
+            pass  # as in `begin`
+
+    async def _receive(self) -> bytes:
+        """More bytes; b"" only where the answer ends with the connection."""
+        try:
+            data = await self._stream.receive_some()
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise BrokenOff from error
+        if not data and self._left != UNTIL_CLOSE:
+            raise BrokenOff
+        self._most -= len(data)
+        if self._most < 0:
+            raise TooLarge("answered with more than anybody needs")
+        return data
+
+    def _end(self, *, followed: bool) -> None:
+        """`followed`: more came than was announced, so nobody knows what the next answer would begin with."""
+        self._left = 0
+        self.complete = True
+        self.reusable = self._keep_alive and self._sent and not followed

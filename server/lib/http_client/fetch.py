@@ -1,0 +1,275 @@
+"""Outgoing HTTP to an address that the configuration names: one request, one answer, every part of it bounded.
+
+No cookies (which would leak from one caller to the next), no redirects, no proxies, no netrc: there is nothing below this that
+knows any (client_connection.py). A call that is cancelled closes its own connection and gives its place back whatever it was doing, the
+TLS handshake included. Nothing is ever sent twice; only a connection that could not be made is tried again. Addresses that a
+stranger names need resolved addresses to be checked first, and are server/run/pinned_fetcher.py's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import trio
+
+from server import __version__
+from server.lib.http_client.client_connection import UpstreamConnection
+from server.lib.http_client.dialing import Dialer
+from server.lib.http_client.failures import DeadlinePassed, FetchFailed, TooLarge
+from server.lib.http_client.pool import SLOT_SECONDS, ConnectionPool
+from server.lib.http_client.response_head import ResponseHead
+from server.lib.http_client.trusted_roots import system_trust, trust_in
+from server.lib.shortened import short_name
+
+USER_AGENT: Final = f"ostiary/{__version__}"
+URL_CHARACTERS: Final = 2048
+
+# An answer to HEAD or CONNECT ends elsewhere.
+_METHODS: Final = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE"))
+_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_TARGET: Final = re.compile(r"/[!-~]*")
+_VALUE: Final = re.compile(r"[!-~]([\t -~]*[!-~])?")
+
+
+def url_problem(url: str) -> str | None:
+    """What keeps `url` from being an address that can be called, or None."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return "is not a URL"
+    if len(url) > URL_CHARACTERS or not url.isascii() or not url.isprintable() or " " in url:
+        return f"must be at most {URL_CHARACTERS} plain ASCII characters without spaces"
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        return "must begin with http:// or https:// and name a host"
+    if "@" in parts.netloc:
+        return "must not hold credentials; send them in a header, as env:NAME or file:/path"
+    if parts.fragment:
+        return "must not have a #fragment"
+    return None
+
+
+def header_line(name: str, value: str) -> bytes:
+    """One line of a request's head. Raises `ValueError` for what would be more, or something else, than that line."""
+    if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+        raise ValueError(f"the header {short_name(name)!r} cannot be sent")
+    return f"{name}: {value}\r\n".encode("ascii")
+
+
+def request_head(method: str, target: str, host: str, headers: Sequence[tuple[str, str]]) -> bytes:
+    """All lines but the last ones, which depend on the body: `with_body` adds those. Raises `ValueError`."""
+    if method not in _METHODS:
+        raise ValueError(f"no request is made with the method {method[:20]!r}")
+    ours = (("Host", host), ("User-Agent", USER_AGENT), ("Accept-Encoding", "identity"))
+    lines = [header_line(name, value) for name, value in (*ours, *headers)]
+    return b"".join([f"{method} {target} HTTP/1.1\r\n".encode("ascii"), *lines])
+
+
+def with_body(head: bytes, body: bytes) -> bytes:
+    return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+
+
+class UpstreamAnswer:
+    """Status and headers have arrived; the body is read on demand, and only up to its limit."""
+
+    __slots__ = ("_head", "_limit", "_seen", "connection", "status")
+
+    def __init__(self, connection: UpstreamConnection, head: ResponseHead, limit: int) -> None:
+        self.status = head.status
+        self.connection = connection  # whose it is, for the fetcher
+        self._head = head
+        self._limit = limit
+        self._seen = 0
+
+    def header(self, name: bytes) -> str:
+        """The value, several joined by commas, or an empty text. `name` is in small letters."""
+        return self._head.value(name)
+
+    @property
+    def media_type(self) -> str:
+        return self.header(b"content-type").partition(";")[0].strip().lower()
+
+    async def chunks(self, limit: int | None = None) -> AsyncGenerator[bytes]:
+        """The body as it arrives. Raises `TooLarge` before more than the limit has been handed on."""
+        most = self._bound(limit)
+        size = 0
+        while part := await self.connection.part():
+            size += len(part)
+            if size > most:
+                raise _too_large(most)
+            yield part
+
+    async def part(self) -> bytes:
+        """The next piece of the body, empty at its end: for whoever may stop anywhere. Raises as `chunks` does."""
+        most = self._bound(None)
+        part = await self.connection.part()
+        self._seen += len(part)
+        if self._seen > most:
+            raise _too_large(most)
+        return part
+
+    async def read(self, limit: int | None = None) -> bytes:
+        most = self._bound(limit)
+        connection = self.connection
+        body = await connection.part()
+        if not connection.complete:
+            parts = [body]
+            size = len(body)
+            while size <= most and (part := await connection.part()):
+                size += len(part)
+                parts.append(part)
+            body = b"".join(parts)
+        if len(body) > most:
+            raise _too_large(most)
+        return body
+
+    async def finish(self, seconds: float) -> None:
+        """Read past what is left, if it comes to its end soon: then the connection can be used again."""
+        if self.connection.complete:
+            return
+        try:
+            with trio.move_on_after(seconds):
+                while await self.connection.part():
+                    pass
+        except FetchFailed:
+            pass
+
+    async def beginning(self, size: int) -> bytes:
+        """At most the first `size` bytes of the body. What it is part of is not worth a failure of its own."""
+        found = bytearray()
+        try:
+            async with aclosing(self.chunks()) as chunks:
+                async for chunk in chunks:
+                    found += chunk
+                    if len(found) >= size:
+                        break
+        except FetchFailed:
+            pass
+        return bytes(found[:size])
+
+    def _bound(self, limit: int | None) -> int:
+        """How much of the body may be read. Raises `FetchFailed` where the head says already that it cannot be."""
+        most = self._limit if limit is None else min(limit, self._limit)
+        # We ask for identity; anything else could unfold into more than was counted.
+        if self._head.encoded:
+            raise FetchFailed("sent a compressed answer that was not asked for")
+        if self._head.length > most:
+            raise _too_large(most)
+        return most
+
+
+class Fetcher:
+    """Calls one URL over a bounded number of kept connections. Close it when the last call has ended."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        connections: int,
+        ca_file: Path | None = None,
+        slot_seconds: float = SLOT_SECONDS,
+    ) -> None:
+        """Raises `ValueError` for a URL or a CA file that cannot be used."""
+        if problem := url_problem(url):
+            raise ValueError(f"the url {problem}")
+        parts = urlsplit(url)
+        self._authority = parts.netloc
+        self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        trust = None
+        if parts.scheme == "https":
+            trust = system_trust() if ca_file is None else trust_in(ca_file)
+        dial = Dialer(parts.hostname or "", parts.port or (80 if trust is None else 443), trust)
+        self._dial = dial
+        self._pool = ConnectionPool(dial, connections=connections, slot_seconds=slot_seconds)
+
+    def __repr__(self) -> str:  # a URL may have a credential in its query
+        return f"<Fetcher with {len(self._pool)} idle connections>"
+
+    def prepare(self, method: str, headers: Sequence[tuple[str, str]], *, target: str | None = None) -> bytes:
+        """The head of a request to this URL, or to another `target` (path and query) at the same place, for `exchange` and
+        `open`; lines may be added to it (`header_line`). Raises `ValueError` for what cannot be sent."""
+        if target is not None and not _TARGET.fullmatch(target):
+            raise ValueError("the address cannot be sent")
+        return request_head(method, self._target if target is None else target, self._authority, headers)
+
+    async def reach(self, *, deadline: float) -> None:
+        """Open a connection, and close it again: nothing is sent. Raises `NotConnected` and `DeadlinePassed`."""
+        with trio.CancelScope(deadline=deadline) as scope:
+            (await self._dial()).close()
+        if scope.cancelled_caught:
+            raise DeadlinePassed
+
+    async def exchange(
+        self, head: bytes, body: bytes, *, deadline: float, limit: int, beginning: int
+    ) -> tuple[int, bytes]:
+        """Status and body of the answer: all of it for a status of 2xx, which may have `limit` bytes, and of any other as much of
+        the first `beginning` bytes as comes. `deadline` is on trio's clock. Raises as `open` does."""
+        with trio.CancelScope(deadline=deadline) as scope:
+            # Where a connection is idle nothing else waits before the request is gone; nobody's request is not sent.
+            await trio.lowlevel.checkpoint_if_cancelled()
+            connection = await self._pool.take()
+            try:
+                answer = UpstreamAnswer(connection, await connection.begin(with_body(head, body)), limit)
+                if 200 <= answer.status < 300:
+                    return answer.status, await answer.read()
+                return answer.status, await answer.beginning(beginning)
+            finally:
+                self._pool.give_back(connection)
+        # Nothing else leaves the block without returning or raising.
+        assert scope.cancelled_caught
+        raise DeadlinePassed
+
+    async def begin(self, head: bytes, body: bytes, *, limit: int) -> UpstreamAnswer:
+        """The answer, until whoever has it gives it to `end`; nothing here bounds how long it takes. Raises as `open` does, and then
+        there is nothing to be ended. For whoever makes so many requests that a block for each costs too much."""
+        await trio.lowlevel.checkpoint_if_cancelled()  # as in `open`
+        connection = await self._pool.take()
+        try:
+            return UpstreamAnswer(connection, await connection.begin(with_body(head, body)), limit)
+        except BaseException:
+            self._pool.give_back(connection)
+            raise
+
+    def end(self, answer: UpstreamAnswer) -> None:
+        """Nobody reads any more of it."""
+        self._pool.give_back(answer.connection)
+
+    @asynccontextmanager
+    async def open(
+        self, head: bytes, body: bytes, *, deadline: float, limit: int
+    ) -> AsyncGenerator[UpstreamAnswer]:
+        """The answer, valid inside the block. `deadline`, on trio's clock, covers the block as well.
+
+        Raises `FetchFailed` and `DeadlinePassed`. Cancelling it closes the connection, which is how the other side
+        learns that nobody waits any more."""
+        with trio.CancelScope(deadline=deadline) as scope:
+            # Where a connection is idle nothing else waits before the request is gone; nobody's request is not sent.
+            await trio.lowlevel.checkpoint_if_cancelled()
+            connection = await self._pool.take()
+            try:
+                yield UpstreamAnswer(connection, await connection.begin(with_body(head, body)), limit)
+            finally:
+                self._pool.give_back(connection)
+        if scope.cancelled_caught:
+            raise DeadlinePassed
+
+    @asynccontextmanager
+    async def send(
+        self, method: str, body: bytes, *, headers: Sequence[tuple[str, str]], deadline: float, limit: int
+    ) -> AsyncGenerator[UpstreamAnswer]:
+        """`open`, for a request that is made once. Raises `ValueError` for headers that cannot be sent."""
+        async with self.open(self.prepare(method, headers), body, deadline=deadline, limit=limit) as answer:
+            yield answer
+
+    async def aclose(self) -> None:
+        """Close what is idle; a connection in use is closed by the call that uses it."""
+        self._pool.close()
+
+
+def _too_large(most: int) -> TooLarge:
+    return TooLarge(f"answered with more than {most // 1024} KiB")

@@ -1,0 +1,300 @@
+"""The end of a priced call: its tool has answered, so the money is taken and the answer may be given; or it has not, and nothing is taken.
+
+with a payment    keep the answer, settle → serve
+on a balance      keep the answer and charge, in one write → serve
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import trio
+
+from server.mcp.result_encoding import ToolResult
+from server.mcp.terms import SIGNED_RECEIPT
+from server.payments.seller import charge_rows, claims, payment_rows, refusals
+from server.payments.seller.charge_rows import KEPT_MS, Charge
+from server.payments.seller.delivery_receipts import Mark
+from server.payments.seller.ledger import Books
+from server.payments.seller.payment_backoff import Penalties
+from server.payments.seller.payment_requirements import Showcase
+from server.payments.seller.payment_rows import PaymentRow
+from server.payments.seller.priced_call import Earlier, PricedCall, Refusal, Served, Started
+from server.payments.seller.receipts import Receipts
+from server.payments.seller.settlement import SENT_MS, Settlements, settlement_of
+from server.payments.seller.signed_terms import OFFER_RECEIPT, SignedTerms
+from server.payments.x402.in_band import RECEIPT_KEY
+from server.store.idempotency.kept_answers import GRACE_MS
+from server.store.idempotency.sealed_answers import MAX_ANSWER_BYTES, AnswerTooLarge, AnswerVault
+from server.store.jobs import Store, StoreBroken, StoreDb, StoreError
+
+# What a settlement may take before whoever waits is told that nobody knows yet; a task can wait for longer.
+SETTLE_SECONDS: Final = 60.0
+PATIENT_SECONDS: Final = 3600.0
+LOOK_SECONDS: Final = 1.0
+
+
+class Finishing:
+    """Of one server."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        books: Books,
+        answers: AnswerVault,
+        settlements: Settlements,
+        receipts: Receipts,
+        showcase: Showcase,
+        penalties: Penalties,
+        clock: Callable[[], int],
+        boot_id: str,
+        terms: SignedTerms | None,
+    ) -> None:
+        self._store = store
+        self._books = books
+        self._answers = answers
+        self._settlements = settlements
+        self._under_way = settlements.under_way
+        self._room = settlements.room
+        self._receipts = receipts
+        self._showcase = showcase
+        self._penalties = penalties
+        self._clock = clock
+        self._boot_id = boot_id
+        self._terms = terms  # signs receipts as x402 has them
+
+    # ── the tool has answered ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def finish(self, started: Started, answer: ToolResult) -> Served | Refusal:
+        """Take the money, and let the answer be given. Raises `StoreUnavailable`; then nothing was taken, or what was taken is
+        found by the next call like this one."""
+        try:
+            sealed = self._answers.seal(started.id, answer)
+        except AnswerTooLarge:
+            await self.interrupt(started)
+            return refusals.answer_too_large(MAX_ANSWER_BYTES, started.id if started.paid else None)
+        except BaseException:
+            await self.interrupt(started)
+            raise
+        self._room.add(started.charge.caller, len(sealed))
+        earlier: Earlier | None = None
+        try:
+            if started.charge.payment_id is not None and not started.paid:
+                refusal = await self.settle(started, sealed)
+                if refusal is not None:
+                    return refusal
+            else:
+                await self._charge_wallet(started, sealed)
+            self._settlements.counts.charge(started.charge.how)
+            meta = self.meta_of(started.charge, started.settlement)
+            earlier = Earlier(
+                charge_id=started.id,
+                answer=answer,
+                keyed=started.charge.keyed,
+                keeps_ms=started.keeps_ms,
+                on_chain=started.charge.payment_id is not None,
+                meta=meta,
+            )
+            return Served(charge_id=started.id, meta=meta)
+        except claims.NotClaimed:
+            # This process was cut off for so long that others have let its calls go: whoever makes the call again is served by any of them.
+            return refusals.not_written()
+        finally:
+            self._under_way.end(started.id, earlier)
+
+    async def _charge_wallet(self, started: Started, sealed: bytes) -> None:
+        now = self._clock()
+        job = partial(
+            claims.finish,
+            charge_id=started.id,
+            owner=self._boot_id,
+            call_id=started.call.call_id,
+            answer=sealed,
+            books=self._books,
+            movement=None
+            if started.paid or not started.charge.amount
+            else claims.charge_of_wallet(started.charge),
+            now=now,
+            expires_at=now + KEPT_MS,
+        )
+        with trio.CancelScope(shield=True):
+            try:
+                await self._store.write(job)
+            except Exception:
+                await self.interrupt(started)
+                raise
+
+    async def settle(self, started: Started, sealed: bytes | None) -> Refusal | None:
+        """None: it is settled. `sealed` None: it is paid before its tool runs, which may run now."""
+        payment_id = started.charge.payment_id
+        assert payment_id is not None
+        row: PaymentRow | None = None
+        with trio.CancelScope(shield=True):
+            until = self._clock() + SENT_MS
+            job = partial(
+                claims.send,
+                charge_id=started.id,
+                payment_id=payment_id,
+                answer=sealed,
+                next_try_at=until,
+            )
+            try:
+                await self._store.write(job)
+            except Exception as problem:
+                await (self.release if sealed is None else self.interrupt)(started)
+                if isinstance(problem, StoreBroken):
+                    # It may have been written. Then nothing was released, and it is sent soon.
+                    self._settlements.not_begun(payment_id, until)
+                raise
+            self._settlements.begin(payment_id, until)
+            await self._under_way.wait(payment_id, within=SETTLE_SECONDS)
+            row = await self._store.read(lambda db: payment_rows.find(db, payment_id))
+        if started.call.patient:
+            row = await self._until_known(payment_id, row)
+        if row is None or row.state == "unknown" or row.state == "settling":
+            return refusals.unknown_outcome(payment_id, self._settlements.ends_at(row))
+        if row.state == "refused":
+            self._penalties.failed(started.call.caller, started.call.address)
+            return refusals.not_settled(row, started.offer)
+        if row.went_through_refused:  # the call is gone since, and its money stands for nothing
+            return refusals.settled_after_refusal(row)
+        started.settlement = settlement_of(row)
+        return None if sealed is not None else await self._take_up(started)
+
+    async def _take_up(self, started: Started) -> Refusal | None:
+        """The money is here: whoever has paid runs it now, unless somebody else who asked for the same does already."""
+        if not await self.take_up(started.charge, started.call):
+            return refusals.in_flight()
+        started.paid = True
+        return None
+
+    async def take_up(self, charge: Charge, call: PricedCall) -> bool:
+        """Run what is owed, for this call: then it is under way here, and whoever asked for it ends it. False: somebody else does, or it
+        was tried often enough. Raises `StoreUnavailable`."""
+        job = partial(charge_rows.take_up, charge_id=charge.id, owner=self._boot_id, call_id=call.call_id)
+        self._under_way.begin(charge.id)
+        taken = False
+        try:
+            await self._settlements.settle_owed()  # how its last run ended may be among it
+            taken = await self._store.write(job)
+        except StoreBroken:
+            # It may have been written, and nobody runs it.
+            self._settlements.later(self.undoing(charge.id, call.call_id, None))
+            raise
+        finally:
+            if not taken:
+                self._under_way.end(charge.id)
+        return taken
+
+    async def _until_known(self, payment_id: str, row: PaymentRow | None) -> PaymentRow | None:
+        """What becomes of it, however long that takes: within reason."""
+        with trio.move_on_after(PATIENT_SECONDS):
+            while row is not None and row.state in ("settling", "unknown"):
+                await trio.sleep(LOOK_SECONDS)
+                row = await self._store.read(lambda db: payment_rows.find(db, payment_id))
+        return row
+
+    def undoing(self, charge_id: str, call_id: str, payment_id: str | None) -> Callable[[StoreDb], object]:
+        """A job for a call that may have been claimed or taken up, and whose tool was not run."""
+        now = self._clock()
+        return partial(
+            claims.release,
+            charge_id=charge_id,
+            owner=self._boot_id,
+            call_id=call_id,
+            payment_id=payment_id,
+            now=now,
+            expires_at=now + KEPT_MS,
+            asked=True,
+        )
+
+    # ── it has not ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def release(self, started: Started, *, asked: bool = False) -> int | None:
+        """Nothing is taken. What was paid beforehand is owed: how often it may be tried again, if that is known. `asked`: the tool
+        has a question first."""
+        now = self._clock()
+        job = partial(
+            claims.release,
+            charge_id=started.id,
+            owner=self._boot_id,
+            call_id=started.call.call_id,
+            payment_id=started.charge.payment_id,
+            now=now,
+            expires_at=now + KEPT_MS,
+            asked=asked,
+        )
+        with trio.CancelScope(shield=True):
+            try:
+                return await self._store.write(job)
+            except StoreError:
+                self._settlements.later(job)
+            finally:
+                self._under_way.end(started.id)
+        return None
+
+    async def interrupt(self, started: Started, failed: ToolResult | None = None) -> int | None:
+        """As `Till.interrupt`."""
+        if started.call.idempotent:
+            return await self.release(started)
+        now, charge = self._clock(), started.charge
+        sealed = None if failed is None or started.paid else self._sealed(started, failed)
+        earlier: Earlier | None = None
+        if charge.keyed and not started.paid:
+            self._room.add(charge.caller, 1 if sealed is None else len(sealed))
+            if failed is not None and sealed is not None:
+                earlier = Earlier(charge_id=started.id, answer=failed, keyed=True)
+        job = partial(
+            claims.interrupt,
+            charge_id=started.id,
+            owner=self._boot_id,
+            call_id=started.call.call_id,
+            payment_id=charge.payment_id,
+            now=now,
+            expires_at=now + KEPT_MS,
+            answer=sealed,
+        )
+        with trio.CancelScope(shield=True):
+            try:
+                return await self._store.write(job)
+            except StoreError:
+                self._settlements.later(job)
+            finally:
+                self._under_way.end(started.id, earlier)
+        return None
+
+    def _sealed(self, started: Started, failed: ToolResult) -> bytes | None:
+        """None: it cannot be kept."""
+        try:
+            return self._answers.seal(started.id, failed)
+        except Exception:  # whatever cannot be written of it, it was made
+            return None
+
+    # ── its answer ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def meta_of(self, charge: Charge, settlement: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """What goes with an answer that was paid for."""
+        receipt = self._receipts.of(charge, settlement, at=self._clock())
+        if settlement is None:
+            return {SIGNED_RECEIPT: receipt}
+        if self._terms is not None:
+            signed = self._terms.receipt(settlement, self._showcase.resource(charge.tool).url)
+            settlement = {**settlement, "extensions": {OFFER_RECEIPT: signed}}
+        return {RECEIPT_KEY: settlement, SIGNED_RECEIPT: receipt}
+
+    def answered(
+        self, charge_id: str, *, keyed: bool, keeps_ms: int, on_chain: bool
+    ) -> Callable[[], None] | None:
+        """As `Till.answered`."""
+        if on_chain and not keyed and keeps_ms < GRACE_MS:
+            self._settlements.mark(Mark(charge_id=charge_id, keyed=False, keeps_ms=GRACE_MS))
+            return lambda: self._settlements.mark(Mark(charge_id=charge_id, keyed=False, keeps_ms=keeps_ms))
+        self._settlements.mark(Mark(charge_id=charge_id, keyed=keyed, keeps_ms=keeps_ms))
+        return None
+
+    def interruption_told(self, charge_id: str) -> None:
+        """As `Till.interruption_told`."""
+        self._settlements.mark(Mark(charge_id=charge_id, keyed=True, keeps_ms=0, interrupted=True))

@@ -1,0 +1,212 @@
+"""Calls that were made before: what the charge that stands for them comes to, and whose an authorization is that was shown before.
+
+Whoever comes second waits for the first, is given its answer, or is told what is wrong; a call that was paid beforehand and not served is
+taken up again. Nothing is charged a second time, or run: what was interrupted only if that does no harm, or its caller was told and it is paid,
+or by the task that it is, which goes on after a restart.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import trio
+
+from server.payments.seller import charge_rows, payment_rows, refusals
+from server.payments.seller.charge_rows import Charge
+from server.payments.seller.finish_charge import PATIENT_SECONDS, SETTLE_SECONDS, Finishing
+from server.payments.seller.new_rows import Drafts, payer_of
+from server.payments.seller.offers import Offer
+from server.payments.seller.payment_requirements import Showcase
+from server.payments.seller.payment_rows import PaymentRow
+from server.payments.seller.priced_call import Earlier, PricedCall, Refusal, Started
+from server.payments.seller.settlement import Settlements, settlement_of
+from server.payments.x402.payment_payload import Payment
+from server.store.idempotency.kept_answers import GRACE_MS
+from server.store.idempotency.sealed_answers import AnswerVault
+from server.store.jobs import Store
+
+# Whoever waits for somebody else's call is told so before its own time is over.
+MARGIN_SECONDS: Final = 2.0
+# How often it is looked for whether another process has come to an end with a call.
+LOOK_SECONDS: Final = 0.25
+# Of a failure, which nobody paid for.
+NO_META: Final[Mapping[str, Any]] = {}
+
+
+class Repeats:
+    """Of one server."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        answers: AnswerVault,
+        settlements: Settlements,
+        showcase: Showcase,
+        drafts: Drafts,
+        finishing: Finishing,
+        clock: Callable[[], int],
+        boot_id: str,
+    ) -> None:
+        self._store = store
+        self._answers = answers
+        self._settlements = settlements
+        self._under_way = settlements.under_way
+        self._showcase = showcase
+        self._drafts = drafts
+        self._finishing = finishing
+        self._clock = clock
+        self._boot_id = boot_id
+
+    # ── by the call ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def of_charge(
+        self, charge: Charge, call: PricedCall, offer: Offer
+    ) -> Started | Earlier | Refusal | None:
+        """What the charge that stands for this call comes to. None: it stands no more, so claim again."""
+        if charge.fingerprint != call.fingerprint:
+            return refusals.other_call_of_key()
+        limit = PATIENT_SECONDS if call.patient else max(call.deadline_seconds - MARGIN_SECONDS, 1.0)
+        if charge.state in ("running", "settling"):
+            return await self._of_running(charge, limit)
+        if charge.state == "owed":
+            return await self._of_owed(charge, call, offer, limit)
+        if charge.state == "interrupted":
+            return await self._of_interrupted(charge, call)
+        kept_of_it = await self._store.read(lambda db: charge_rows.find_with_answer(db, charge.id))
+        if kept_of_it is None:
+            return None
+        stored, sealed = kept_of_it
+        if sealed is None:
+            return refusals.answer_gone() if stored.paid else await self._of_interrupted(stored, call)
+        try:
+            answer = self._answers.open(charge.id, sealed)
+        except ValueError:  # msgspec's is one
+            return refusals.answer_unreadable()
+        meta = self._finishing.meta_of(stored, await self._settlement_of(stored)) if stored.paid else NO_META
+        return Earlier(
+            charge_id=charge.id,
+            answer=answer,
+            keyed=charge.keyed,
+            keeps_ms=offer.dedupe_seconds * 1000,
+            on_chain=charge.payment_id is not None,
+            meta=meta,
+        )
+
+    async def _of_running(self, charge: Charge, limit: float) -> Earlier | Refusal | None:
+        if ended := await self._under_way.wait(charge.id, within=limit):
+            return ended.answer
+        again = await self._store.read(lambda db: charge_rows.find(db, charge.id))
+        if again is not None and again.state == charge.state and again.owner not in (None, self._boot_id):
+            again = await self._ended_elsewhere(charge, limit)
+        if again is None or again.state != charge.state:
+            return None  # it ended between two looks
+        payment_id = charge.payment_id
+        if payment_id is None or charge.state == "running":
+            return refusals.in_flight()
+        if await self._under_way.wait(payment_id, within=limit):
+            return None
+        row = await self._store.read(lambda db: payment_rows.find(db, payment_id))
+        return refusals.unknown_outcome(payment_id, self._settlements.ends_at(row))
+
+    async def _ended_elsewhere(self, charge: Charge, limit: float) -> Charge | None:
+        """The charge when the process that has it in hand has got further with it, or is gone; or after so long."""
+        again: Charge | None = charge
+        with trio.move_on_after(limit):
+            while again is not None and again.state == charge.state and again.owner is not None:
+                await trio.sleep(LOOK_SECONDS)
+                again = await self._store.read(lambda db: charge_rows.find(db, charge.id))
+        return again
+
+    async def _of_owed(
+        self, charge: Charge, call: PricedCall, offer: Offer, limit: float
+    ) -> Started | Earlier | Refusal | None:
+        if ended := await self._under_way.wait(charge.id, within=limit):
+            return ended.answer  # somebody is about to take it up
+        # Once it is taken up nothing is waited for: who has it must end it.
+        told = await self._settlement_of(charge)
+        if await self._finishing.take_up(charge, call):
+            return Started(charge=charge, call=call, offer=offer, paid=True, settlement=told)
+        again = await self._store.read(lambda db: charge_rows.find(db, charge.id))
+        return refusals.tried_often_enough() if again is not None and again.state == "owed" else None
+
+    async def _of_interrupted(self, charge: Charge, call: PricedCall) -> Refusal | None:
+        # A task goes on as the very call that it was: ids of calls are ours, and no caller can bring one.
+        own = call.patient and charge.call_id == call.call_id
+        if not own and not call.idempotent:
+            return refusals.interrupted(charge, await self._settlement_of(charge) if charge.paid else None)
+        await self._store.write(partial(charge_rows.resume, charge_id=charge.id, own=own))
+        return None
+
+    async def _settlement_of(self, charge: Charge) -> Mapping[str, Any] | None:
+        payment_id = charge.payment_id
+        row = (
+            None
+            if payment_id is None
+            else await self._store.read(lambda db: payment_rows.find(db, payment_id))
+        )
+        return None if row is None else settlement_of(row)
+
+    # ── by the payment ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def known(self, payment: Payment, call: PricedCall, offer: Offer) -> PaymentRow | None:
+        """The row of an authorization that was shown for this very call before."""
+        authorization = payment.authorization
+        offered = self._showcase.requirements(offer)
+        asset = next((each.asset for each in offered if each.network == payment.network), None)
+        if payment.accepted is not None:
+            asset = payment.accepted.get("asset")
+        if not isinstance(asset, str):
+            return None
+        job = partial(
+            payment_rows.find_authorization,
+            network=payment.network,
+            asset=asset.lower(),
+            payer=authorization.from_.lower(),
+            nonce=authorization.nonce.lower(),
+        )
+        found = await self._store.read(job)
+        same = (
+            found is not None
+            and hmac.compare_digest(found.proof_hash, payment.proof_hash)
+            and found.fingerprint == call.fingerprint
+        )
+        return found if same else None
+
+    async def of_payment(
+        self, found: PaymentRow, call: PricedCall, offer: Offer, key: str | None
+    ) -> Started | Earlier | Refusal | None:
+        """What the call comes to that this authorization was shown for already. None: look again."""
+        charge = await self._charge_of(found, call, offer, key)
+        return await self.of_charge(charge, call, offer) if isinstance(charge, Charge) else charge
+
+    async def _charge_of(
+        self, found: PaymentRow, call: PricedCall, offer: Offer, key: str | None
+    ) -> Charge | Refusal | None:
+        if found.state == "refused":
+            return refusals.not_settled(found, offer)
+        if found.caller != (call.caller or payer_of(found)) and (call.caller or found.caller):
+            return refusals.payment_used()
+        if found.charge_id is None:
+            if await self._under_way.wait(found.id, within=SETTLE_SECONDS):
+                return None
+            again = await self._store.read(lambda db: payment_rows.find(db, found.id))
+            return refusals.in_flight() if again is not None and again.charge_id is None else None
+        charge_id = found.charge_id
+        charge = await self._store.read(lambda db: charge_rows.find(db, charge_id))
+        if charge is None and found.went_through_refused:
+            return refusals.settled_after_refusal(found)
+        if charge is None:
+            return refusals.payment_used() if found.state in ("settled", "refused") else refusals.in_flight()
+        if charge.caller != payer_of(found):
+            return charge
+        # Who paid is the only thing known of this caller, and a payment can be read on the chain by anybody, as soon as it is sent there.
+        if charge.keyed:
+            return charge if self._drafts.is_key_of(charge, call, key) else refusals.without_its_key()
+        if charge.state != "done":
+            return charge
+        job = partial(charge_rows.is_unanswered, charge_id=charge_id, since=self._clock() - GRACE_MS)
+        return charge if await self._store.read(job) else refusals.payment_used()

@@ -1,0 +1,289 @@
+"""Several processes that serve: what their parent does, which serves nobody itself.
+
+    run > ports and data directory > workers, each with its loop > admin socket, settings, signals
+
+It opens the sockets and holds the data directory, starts the workers, writes their log, takes what somebody at the machine asks to them, and
+tells them to stop. It loads neither pages nor agents nor a database: what it needs of memory comes on top of theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from tempfile import TemporaryFile
+from typing import Any, Final
+
+import msgspec
+import trio
+
+from server import __version__
+from server.admin import control, control_socket
+from server.agents.base.file_watch import changed, look
+from server.calls.servers.cannot_start import CannotStart
+from server.cluster.workers.admin_proxy import AdminDesk
+from server.cluster.workers.settings_said import said_once
+from server.cluster.workers.worker_handover import HandedOver
+from server.cluster.workers.worker_messages import (
+    GATHER,
+    METRICS,
+    READINESS,
+    RELOAD,
+    WORKERS,
+    Gathered,
+    SaidLine,
+)
+from server.cluster.workers.worker_process import Children
+from server.cluster.workers.worker_supervisor import Workers, WorkersCannotStart, WorkerSlot
+from server.lib.log.log_lines import Lines
+from server.lib.log.logger import Logger
+from server.lib.log.prometheus_text import MetricFamily, MetricSample
+from server.run.listening_sockets import BoundPorts, open_ports
+from server.run.orphaned_processes import take_orphans
+from server.run.process_signals import heed_signals
+from server.run.service_supervisor import ENDING_SECONDS, Supervisor, supervisor_of
+from server.run.start_report import StartedServer, StartedWorker, first_of, why_not
+from server.settings.resolved_settings import Resolved
+from server.store.data_directory import DataDirectory, open_home
+from server.store.jobs import CannotOpen
+from server.transport.http.sockets import ListenError
+
+# For all of them together to take new settings; agents are begun anew for that.
+RELOAD_SECONDS: Final = 120.0
+# Less than whoever looks at metrics waits.
+GATHER_SECONDS: Final = 3.0
+
+
+def run_workers(
+    resolved: Resolved,
+    log: Logger,
+    lines: Lines,
+    command: Sequence[str],
+    *,
+    announce: Callable[[StartedServer], None],
+    shows_claim_link: bool,
+    terminal: int = -1,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C, then drain. Raises `CannotStart`. `command` starts this program again, as it was started; `terminal` is
+    the descriptor of the one on which the log is read."""
+    parent = Parent(
+        resolved,
+        log,
+        lines,
+        command,
+        announce=announce,
+        shows_claim_link=shows_claim_link,
+        terminal=terminal,
+    )
+    try:
+        trio.run(parent.serve)
+    except* (CannotStart, CannotOpen, ListenError, control.CommandRefused) as group:
+        raise why_not(group) from first_of(group)
+    except* WorkersCannotStart as group:
+        refusal = first_of(group).refusal
+        raise CannotStart(refusal.problem, refusal.hint, refusal.details, lasting=refusal.lasting) from group
+
+
+class Parent:
+    def __init__(
+        self,
+        resolved: Resolved,
+        log: Logger,
+        lines: Lines,
+        command: Sequence[str],
+        *,
+        announce: Callable[[StartedServer], None],
+        shows_claim_link: bool,
+        terminal: int = -1,
+    ) -> None:
+        self._resolved = resolved
+        self._log = log
+        self._lines = lines
+        self._command = command
+        self._announce = announce
+        self._shows_claim_link = shows_claim_link
+        self._terminal = terminal
+        self._counters = control_socket.ControlCounters()
+        self._settings = -1  # an open file with what stood in theirs
+        self._supervisor: Supervisor = supervisor_of(os.environ)
+
+    async def serve(self) -> None:
+        config, log = self._resolved.config, self._log
+        ports = open_ports(config)
+        # As it was before anybody was told that the server is there.
+        source = self._resolved.source
+        known = look(_followed(source)) if source else {}
+        with open_home(self._resolved.data_dir) as home, TemporaryFile(dir=home.path) as settings:
+            if source is not None:
+                settings.write(source.read_bytes())
+                settings.flush()
+                self._settings = settings.fileno()
+            children = Children(self._command, partial(self._handed, ports, home), self._lines)
+
+            async def gather(body: msgspec.Raw) -> Gathered:
+                return await self._gather(workers, body)
+
+            def replaced(worker: WorkerSlot) -> None:
+                background.start_soon(self._catch_up, workers, worker)
+
+            workers = Workers(
+                self._resolved.workers,
+                children.start,
+                log,
+                clock=_now_millis,
+                answering={GATHER: gather},
+                replaced=replaced,
+            )
+            draining = trio.Event()
+            async with trio.open_nursery() as background:
+
+                def drain() -> None:
+                    draining.set()
+
+                def end() -> None:
+                    background.start_soon(workers.end)
+
+                def reload() -> None:
+                    background.start_soon(partial(self._reload, workers, renew=True))
+
+                background.start_soon(self._supervisor.keep_saying_well, lambda: workers.all_beat)
+                await background.start(partial(heed_signals, drain=drain, end=end, reload=reload))
+                await background.start(take_orphans, lambda: {seen.pid for seen in workers.seen})
+                await background.start(
+                    control_socket.serve_commands,
+                    home.path,
+                    AdminDesk(workers).answer,
+                    log,
+                    self._counters,
+                )
+                async with trio.open_nursery() as serving:
+                    serving.start_soon(self._drain, workers, ports, draining, background)
+                    said = await serving.start(workers.run)
+                    if said is not None:
+                        self._say_ready(said, ports)
+                        if source is not None:
+                            background.start_soon(self._follow_settings, workers, known)
+                    # From here until all have ended.
+                background.cancel_scope.cancel()
+        log.info("server.stopped")
+
+    def _say_ready(self, said: msgspec.Raw, ports: BoundPorts) -> None:
+        found = msgspec.json.decode(said, type=StartedWorker)
+        started = found.started
+        self._announce(started)
+        self._log.info(
+            "server.started",
+            version=__version__,
+            origin=started.origin,
+            listens=found.listens,
+            admin=started.admin_origin,
+            workers=self._resolved.workers,
+        )
+        self._supervisor.ready(f"serving {started.origin} with {self._resolved.workers} processes")
+
+    async def _drain(
+        self, workers: Workers, ports: BoundPorts, draining: trio.Event, background: trio.Nursery
+    ) -> None:
+        await draining.wait()
+        seconds = self._resolved.config.drain_seconds
+        self._log.info("server.draining", seconds=seconds)
+        self._supervisor.stopping(seconds)
+        # Nobody new is let in where nobody will serve them.
+        for sockets in (ports.public, ports.plain, ports.admin):
+            for descriptor in () if sockets is None else sockets.descriptors:
+                os.close(descriptor)
+        workers.drain()
+        background.start_soon(self._end_late, workers, seconds + ENDING_SECONDS)
+
+    async def _end_late(self, workers: Workers, seconds: float) -> None:
+        await trio.sleep(seconds)
+        await workers.end()
+
+    def _handed(self, ports: BoundPorts, home: DataDirectory, number: int, first: bool) -> HandedOver:
+        speaks = first and number == 1
+        return HandedOver(
+            number=number,
+            public=ports.public.descriptors,
+            plain=() if ports.plain is None else ports.plain.descriptors,
+            admin=() if ports.admin is None else ports.admin.descriptors,
+            locks=home.locks,
+            terminal=self._terminal,
+            settings=self._settings,
+            speaks=speaks,
+            shows_claim_link=speaks and self._shows_claim_link,
+        )
+
+    async def _follow_settings(self, workers: Workers, known: Any) -> None:
+        """For all of them: what is wrong with the settings is said once."""
+        assert self._resolved.source is not None
+        while True:
+            await changed(known)
+            # Before they are read: what is written meanwhile is read next.
+            known = look(_followed(self._resolved.source))
+            await self._reload(workers, renew=False)
+
+    async def _catch_up(self, workers: Workers, worker: WorkerSlot) -> None:
+        """One that was started later has begun with the settings that all began with: what of newer ones the others took, it takes now."""
+        answer = await workers.ask(worker, RELOAD, False, seconds=RELOAD_SECONDS)
+        if answer is not None:
+            lines = msgspec.json.decode(answer, type=list[SaidLine])
+            said_once(
+                {worker.number: lines, **{each.number: [] for each in workers.all if each is not worker}},
+                self._log,
+            )
+
+    async def _reload(self, workers: Workers, *, renew: bool) -> None:
+        answers = await workers.ask_all(RELOAD, renew, seconds=RELOAD_SECONDS)
+        said = {
+            number: msgspec.json.decode(answer, type=list[SaidLine]) for number, answer in answers.items()
+        }
+        said_once(said, self._log)
+
+    async def _gather(self, workers: Workers, body: msgspec.Raw) -> Gathered:
+        name = msgspec.json.decode(body, type=str)
+        if name == WORKERS:
+            return Gathered(answers={}, workers=workers.seen)
+        if name not in (METRICS, READINESS):
+            raise ValueError(name)
+        answers = await workers.ask_all(name, None, seconds=GATHER_SECONDS)
+        return Gathered(
+            answers=answers,
+            workers=workers.seen,
+            of_the_parent=self._figures(workers) if name == METRICS else [],
+        )
+
+    def _figures(self, workers: Workers) -> list[MetricFamily]:
+        """What only the parent counts."""
+        return [
+            _figure("ostiary_workers", "gauge", "Processes that serve", [({}, float(len(workers.serving)))]),
+            _figure(
+                "ostiary_worker_restarts_total",
+                "counter",
+                "Times that a process that serves had ended, and was started again",
+                [({"worker": str(seen.worker)}, float(seen.restarts)) for seen in workers.seen],
+            ),
+            _figure(
+                "ostiary_control_accept_errors_total",
+                "counter",
+                "Times that no connection to the admin socket could be accepted",
+                [({}, float(self._counters.accept_errors))],
+            ),
+        ]
+
+
+def _figure(
+    name: str, kind: str, help_text: str, samples: list[tuple[dict[str, str], float]]
+) -> MetricFamily:
+    return MetricFamily(
+        name, kind, help_text, [MetricSample(name, labels, value) for labels, value in samples]
+    )
+
+
+def _followed(file: Any) -> list[str]:
+    """With what it is a link to: a configuration that is put in place from elsewhere is exchanged there."""
+    return sorted({str(file), str(file.resolve())})
+
+
+def _now_millis() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,234 @@
+"""Files of the server's own that the settings name: programs that the server starts may not open them, or not change them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+
+from server.lib import paths
+from server.settings.resolved_settings import Resolved
+from server.settings.rule_settings import programs_of
+from server.settings.setting_shapes import ServerConfig
+from server.settings.settings_reader import kind_of
+
+_FILE: Final = "file:"
+_SCRIPTS: Final = frozenset({".py", ".js", ".mjs", ".cjs", ".ts", ".sh", ".rb", ".pl", ".php", ".jar"})
+# Of whoever uses the terminal as this user: logins, names of servers, a wallet; and what a unit of systemd passes on.
+_OF_THE_TERMINAL: Final = ("tokens.json", "servers.json", "wallet.json", "wallet.key", "environment")
+
+
+class KeptPaths(msgspec.Struct, frozen=True):
+    """What programs may not open, and what they may read and not change. More may come; some may not exist."""
+
+    closed: set[Path] = msgspec.field(default_factory=set[Path])
+    read_only: set[Path] = msgspec.field(default_factory=set[Path])
+
+    def update(self, newer: KeptPaths) -> None:
+        self.closed.update(newer.closed)
+        self.read_only.update(newer.read_only)
+
+
+def kept_out_paths(resolved: Resolved) -> KeptPaths:
+    """Return the paths of data, keys, settings, secrets and the admin socket, and those of what the server runs and reads for its owner."""
+    return KeptPaths(_closed_paths(resolved), _read_only_paths(resolved))
+
+
+def _closed_paths(resolved: Resolved) -> set[Path]:
+    config = resolved.config
+    found = {resolved.data_dir, paths.control_folder(resolved.data_dir)}
+    found |= {each for each in (resolved.backup_dir, resolved.source) if each is not None}
+    if config.tls_key:
+        found.add(Path(config.tls_key).expanduser())
+    if config.key_file and not config.key_file.startswith(("env:", _FILE)):
+        found.add(Path(config.key_file).expanduser())
+    found |= {home / name for home in _terminal_homes() for name in _OF_THE_TERMINAL}
+    written = [
+        config,
+        resolved.servers,
+        resolved.upstreams,
+        resolved.payments,
+        resolved.acme,
+        resolved.telemetry,
+    ]
+    found |= {Path(name).expanduser() for name in _references(msgspec.to_builtins(written, enc_hook=str))}
+    return {each.absolute() for each in found}
+
+
+def _read_only_paths(resolved: Resolved) -> set[Path]:
+    """Whoever changes one of these decides instead of the owner, or in the server itself: hooks and what they run, agents that run inside, mocks,
+    skills, descriptions of APIs. Agents that are programs keep their own files in their folders, and may."""
+    found = {
+        Path(each).expanduser()
+        for each in (resolved.config.tls_certificate, resolved.config.store_ca)
+        if each
+    }
+    for server in resolved.servers:
+        found |= {Path(tool.mock).expanduser() for tool in server.tools.values() if tool.mock}
+        inside = [agent for agent in server.agents if not _is_program(agent)]
+        for agent in (*inside, *programs_of(server.hooks)):
+            names = [getattr(agent, name, "") for name in ("file", "path", "document")]
+            found |= {Path(name).expanduser() for name in names if name and "://" not in name}
+            folder = _runs_in(agent)
+            found |= {folder / name for name in _code_of(getattr(agent, "run", ()), folder)}
+    return {each.absolute() for each in found}
+
+
+def _code_of(words: Sequence[str], folder: Path) -> Iterator[Path]:
+    """Yield the program, if it is named by a path, and a script that an interpreter is given. What the system has installed is the system's."""
+    for place, word in enumerate(words):
+        path = Path(word).expanduser()
+        code = "/" in word if place == 0 else path.suffix in _SCRIPTS
+        if (
+            code
+            and "{" not in word
+            and not (folder / path).is_relative_to("/usr")
+            and (folder / path).is_file()
+        ):
+            yield path
+
+
+def _terminal_homes() -> set[Path]:
+    chosen = os.environ.get("OSTIARY_CONFIG_HOME", "")
+    return {paths.config_home(), *([Path(chosen)] if os.path.isabs(chosen) else [])}
+
+
+def _references(written: object) -> Iterator[str]:
+    """Yield the files that are referred to. A header may name its scheme before the reference."""
+    if isinstance(written, str):
+        reference = written if written.startswith(_FILE) else written.rpartition(" ")[2]
+        if reference.startswith(_FILE) and len(reference) > len(_FILE):
+            yield reference.removeprefix(_FILE)
+    elif isinstance(written, Mapping):
+        for each in cast("Mapping[str, Any]", written).values():
+            yield from _references(each)
+    elif isinstance(written, list | tuple):
+        for each in cast("list[Any]", written):
+            yield from _references(each)
+
+
+class ProgramNotice(msgspec.Struct, frozen=True, kw_only=True):
+    """What an owner should know of the programs that the settings start: a sentence, and what to do."""
+
+    words: str
+    hint: str
+    grave: bool = False  # programs can open what they should not
+
+
+def program_notices(resolved: Resolved) -> list[ProgramNotice]:
+    """Return what cannot be kept from programs here, and what they cannot do because of what is kept from them."""
+    shared = _shared_notices(resolved)
+    started = [agent for server in resolved.servers for agent in _started(server)]
+    if not started:
+        return shared
+    from server.lib.landlock import ForbiddenPaths, landlock_abi
+
+    if not landlock_abi():
+        return [
+            *shared,
+            ProgramNotice(
+                words="this system has no Landlock: programs that the server starts can open its data directory, keys and settings",
+                hint="start only programs that you trust, or run the server and them as different users",
+                grave=True,
+            ),
+        ]
+    found = shared
+    if loose := sorted({_named(agent) for agent in started if getattr(agent, "unconfined", False)}):
+        found.append(
+            ProgramNotice(
+                words=f"unconfined programs can open the server's data directory, keys and settings: {', '.join(loose)}",
+                hint="leave out unconfined for what is not your own",
+                grave=True,
+            )
+        )
+    kept = kept_out_paths(resolved)
+    forbidden = ForbiddenPaths(kept.closed, kept.read_only)
+    folders = {
+        folder for agent in started if not getattr(agent, "unconfined", False) for folder in _folders(agent)
+    }
+    working = {
+        os.path.realpath(_runs_in(agent)) for agent in started if not getattr(agent, "unconfined", False)
+    }
+    closed = forbidden.folders
+    if folders and forbidden.holds(home := os.path.realpath(Path.home())):
+        found.append(
+            ProgramNotice(
+                words=f"programs may not open their home {home}, which the server keeps for itself",
+                hint="give them another: HOME in the environment that their settings name",
+                grave=True,
+            )
+        )
+    for folder in sorted(folders):
+        if forbidden.holds(folder):
+            found.append(
+                ProgramNotice(
+                    words=f"programs may not open {folder}, which the server keeps for itself, and one is meant to run there",
+                    hint="move the agent, or the data directory, to a folder of its own",
+                    grave=True,
+                )
+            )
+        elif folder in working and folder in closed and folder != "/":
+            found.append(
+                ProgramNotice(
+                    words=f"programs can make nothing new in {folder} itself, where there is something that the server keeps for itself or lets nobody change; in folders below they can",
+                    hint="let the agent write in a folder below",
+                )
+            )
+    return found
+
+
+def _shared_notices(resolved: Resolved) -> list[ProgramNotice]:
+    """Name the upstreams in whose one process or connection several people would meet."""
+    shared = sorted(
+        {
+            str(getattr(agent, "what", ""))
+            for server in resolved.servers
+            if not (resolved.loopback and resolved.open_to_all(server))
+            for agent in server.agents
+            if kind_of(agent) == "mcp"
+            and getattr(agent, "share", "") == "all"
+            and not getattr(agent, "url", "")
+        }
+    )
+    if not shared:
+        return []
+    return [
+        ProgramNotice(
+            words=f"all who call share what {', '.join(shared)} keeps in memory, and may meet each other's there",
+            hint='share = "caller" in its settings gives each of them a process or connection of their own',
+        )
+    ]
+
+
+def _started(server: ServerConfig) -> Iterator[msgspec.Struct]:
+    """Yield the agents and hooks of a server for which programs are started."""
+    yield from filter(_is_program, server.agents)
+    yield from programs_of(server.hooks)
+
+
+def _is_program(agent: msgspec.Struct) -> bool:
+    kind = kind_of(agent)
+    return (
+        kind in ("command", "agent")
+        or (kind == "python" and not getattr(agent, "in_process", False))
+        or (kind == "mcp" and bool(getattr(agent, "command", ())))
+    )
+
+
+def _named(agent: msgspec.Struct) -> str:
+    names = (getattr(agent, name, "") for name in ("file", "module", "id"))
+    return next((name for name in names if name), kind_of(agent))
+
+
+def _folders(agent: msgspec.Struct) -> Iterator[str]:
+    """Yield where its program runs, and where its file lies."""
+    if file := getattr(agent, "file", ""):
+        yield os.path.realpath(Path(file).expanduser().parent)
+    yield os.path.realpath(_runs_in(agent))
+
+
+def _runs_in(agent: msgspec.Struct) -> Path:
+    return Path(getattr(agent, "cwd", "") or getattr(agent, "working_dir", "") or ".").expanduser()

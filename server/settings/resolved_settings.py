@@ -1,0 +1,474 @@
+"""What the settings come to on this machine: directories, names, networks, certificates. Read once; `serve` and `doctor` share it.
+
+Like `config.load` it reports every problem at once. Nothing is created or opened for good here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import ssl
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from auth.values.scopes import Vocabulary
+from server.lib import paths
+from server.settings.acme_settings import AcmeConfig, acme_faults
+from server.settings.limit_settings import LimitsConfig
+from server.settings.money_settings import PaymentsConfig, PlanConfig
+from server.settings.policy_settings import vocabulary
+from server.settings.provider_settings import UpstreamConfig
+from server.settings.secret_reference import without_credentials
+from server.settings.setting_shapes import Config, ServerConfig
+from server.settings.settings_reader import ConfigInvalid, LoadedSettings, SettingsProblem
+from server.settings.store_reference import store_fault
+from server.settings.telemetry_settings import TelemetryConfig, telemetry_faults
+
+LOOPBACK_NAMES: Final = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+# A name as callers send it in Host: one that is written otherwise would never match, and lock everybody out.
+_AUTHORITY: Final = re.compile(r"(?:[0-9a-z._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+_ORIGIN: Final = re.compile(rf"https?://{_AUTHORITY.pattern}")
+_HOST: Final = re.compile(r"\*|[0-9A-Za-z._-]+|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]?")
+# RFC 9116 §2.5.3: an address as a URI, of the web only https. What has a blank in it would end the line.
+_CONTACT: Final = re.compile(r"mailto:[!-~]+@[!-~]+|https://[!-~]+|tel:\+[0-9][0-9.-]+")
+MOST_WORKERS: Final = 64
+_DEFAULT_PORTS: Final = MappingProxyType({"http": 80, "https": 443})
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    config: Config
+    servers: tuple[ServerConfig, ...]
+    source: Path | None
+    data_dir: Path
+    loopback: bool  # every name we answer to is a loopback name
+    issuer: str  # canonical; "" means: http on loopback with the port we get
+    trusted_proxies: tuple[Network, ...]
+    paths: Mapping[
+        str, str
+    ]  # server name → path of its MCP endpoint; the first is at /mcp, unless it has one of its own
+    aliases: Mapping[str, str] = MappingProxyType({})  # further path → server name
+    scopes: Vocabulary = msgspec.field(default_factory=Vocabulary)
+    upstreams: tuple[UpstreamConfig, ...] = ()
+    backup_dir: Path | None = None  # None: in the data directory
+    payments: PaymentsConfig | None = None
+    plans: tuple[PlanConfig, ...] = ()
+    limits: LimitsConfig = LimitsConfig()
+    acme: AcmeConfig = AcmeConfig()
+    telemetry: TelemetryConfig | None = None
+    program: str = "ostiary"  # how it is typed on this machine, wherever one stands
+
+    def open_to_all(self, server: ServerConfig) -> bool:
+        """Whether nobody is asked to log in there: as the server says, or else the settings."""
+        return (server.auth or self.config.auth) == "none"
+
+    @property
+    def needs_login(self) -> bool:
+        """Whether there is a server that somebody must log in to."""
+        return not all(self.open_to_all(server) for server in self.servers)
+
+    @property
+    def workers(self) -> int:
+        """How many processes serve."""
+        return _workers(self.config)
+
+    @property
+    def sells(self) -> bool:
+        """Whether anything could cost something here."""
+        return self.payments is not None or any(
+            server.price is not None
+            or any(tool.price is not None or tool.price_for for tool in server.tools.values())
+            for server in self.servers
+        )
+
+    @property
+    def open_servers(self) -> frozenset[str]:
+        return frozenset(server.name for server in self.servers if self.open_to_all(server))
+
+    def canonical_issuer(self, port: int) -> str:
+        scheme = "https" if self.config.tls_certificate else "http"
+        return self.issuer or f"{scheme}://{_own_name(self.config.host)}:{port}"
+
+
+def _workers(config: Config) -> int:
+    if config.workers != "auto":
+        return config.workers
+    # A file is one process's; and more of them than settings may ask for are of no use.
+    return min(_processors(), MOST_WORKERS) if config.store else 1
+
+
+def _processors() -> int:
+    """That this process may use, as far as the system says."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def data_directory(config: Config) -> Path:
+    return Path(config.data_dir).expanduser() if config.data_dir else paths.data_home()
+
+
+def resolve(loaded: LoadedSettings) -> Resolved:
+    """Raises `ConfigInvalid` with every problem."""
+    resolved, problems = resolve_all(loaded)
+    if problems:
+        raise ConfigInvalid(problems, str(loaded.source) if loaded.source else "the settings")
+    return resolved
+
+
+def resolve_all(loaded: LoadedSettings) -> tuple[Resolved, list[SettingsProblem]]:
+    """What the settings come to, and what is wrong with that: where there is anything, nobody may be served by it."""
+    config, problems = _for_its_domain(loaded), list[SettingsProblem]()
+    loopback_socket = _is_loopback(config.host)
+    _check_names(loaded.config, problems)
+    issuer = _issuer(config, loopback_socket, problems)
+    if config.auth == "none" and not (loopback_socket and (not issuer or _host_is_loopback(issuer))):
+        problems.append(
+            SettingsProblem(
+                key="auth",
+                what='"none" would let anybody in from the network',
+                instead='"oauth", or host = "127.0.0.1"',
+            )
+        )
+    if config.auth == "none" and config.trusted_proxies:
+        problems.append(
+            SettingsProblem(
+                key="auth",
+                what='"none" would let anybody in whom a proxy passes on',
+                instead='"oauth", or no trusted_proxies',
+            )
+        )
+    if config.registration == "token" and not config.registration_token:
+        problems.append(
+            SettingsProblem(
+                key="registration_token",
+                what='is needed with registration = "token": it is what programs must show',
+                instead='where it is kept, "env:NAME" or "file:/path"',
+            )
+        )
+    elif config.registration_token and not config.registration_token.startswith(("env:", "file:")):
+        problems.append(
+            SettingsProblem(
+                key="registration_token", what="is no reference", instead='"env:NAME" or "file:/path"'
+            )
+        )
+    _check_store(config, problems)
+    _check_streams(config, loaded.servers, problems)
+    _check_tls(config, problems)
+    _check_ports(config, problems)
+    problems.extend(
+        SettingsProblem(key=key, what=what, instead=instead)
+        for key, what, instead in acme_faults(config, loaded.acme)
+    )
+    if loaded.telemetry is not None:
+        problems.extend(
+            SettingsProblem(key=key, what=what, instead=instead)
+            for key, what, instead in telemetry_faults(loaded.telemetry)
+        )
+    networks = _networks(config.trusted_proxies, problems)
+    ways, aliases = _ways(loaded.servers, problems)
+    resolved = Resolved(
+        config=config,
+        servers=loaded.servers,
+        source=loaded.source,
+        data_dir=data_directory(config),
+        backup_dir=Path(config.backup_dir).expanduser() if config.backup_dir else None,
+        loopback=loopback_socket and (not issuer or _host_is_loopback(issuer)),
+        issuer=issuer,
+        trusted_proxies=networks,
+        paths=ways,
+        aliases=aliases,
+        scopes=vocabulary(loaded.scopes, loaded.servers),
+        upstreams=loaded.upstreams,
+        payments=loaded.payments,
+        plans=loaded.plans,
+        limits=loaded.limits,
+        acme=loaded.acme,
+        telemetry=loaded.telemetry,
+    )
+    return resolved, problems
+
+
+def _check_store(config: Config, problems: list[SettingsProblem]) -> None:
+    if (wrong := store_fault(config.store, os.environ)) is not None:
+        problems.append(SettingsProblem(key="store", what=wrong.what, instead=wrong.instead))
+    if not config.store and config.workers not in (1, "auto"):
+        problems.append(
+            SettingsProblem(
+                key="workers",
+                what=f"{config.workers} processes cannot share a database that is a file: what one writes, the others would not hear of",
+                instead="1, or with `store` a PostgreSQL database (docs/scale.md)",
+            )
+        )
+    if config.store_ca:
+        try:
+            ssl.create_default_context(cafile=Path(config.store_ca).expanduser())
+        except OSError as error:  # of TLS as well
+            why = error.strerror if not isinstance(error, ssl.SSLError) else "there is no certificate in it"
+            problems.append(
+                SettingsProblem(
+                    key="store_ca",
+                    what=f'"{config.store_ca}" cannot be used: {why}',
+                    instead="the path of a file in PEM with certificates of authorities",
+                )
+            )
+    if config.store and config.backup_hours:
+        problems.append(
+            SettingsProblem(
+                key="backup_hours",
+                what="is for a database in a file, and `store` leads to another",
+                instead="0, and the database's own back-ups (pg_basebackup, pg_dump)",
+            )
+        )
+
+
+def _check_streams(config: Config, servers: Sequence[ServerConfig], problems: list[SettingsProblem]) -> None:
+    """A stream of the transport of 2024-11-05 is known to the one process that has it, and what is posted to it may reach any."""
+    count = _workers(config)
+    if config.store and count > 1:
+        problems.extend(
+            SettingsProblem(
+                key=f"server[{place}].compat.sse",
+                what=f"keeps each stream in one process, and {count} processes serve: its POSTs would reach the wrong one",
+                instead="false, or workers = 1",
+            )
+            for place, server in enumerate(servers, 1)
+            if server.compat.sse
+        )
+
+
+def _for_its_domain(loaded: LoadedSettings) -> Config:
+    """Names that certificates are got for say where to listen, unless the settings do."""
+    config = loaded.config
+    if not config.domain:
+        return config
+    port = config.issuer.rpartition(":")[2].removesuffix("/")
+    suffix = f":{port}" if port.isdecimal() else ""
+    return msgspec.structs.replace(
+        config,
+        host=config.host if "host" in loaded.written else "*",
+        port=config.port if "port" in loaded.written else 443,
+        allowed_hosts=(*config.allowed_hosts, *(name + suffix for name in config.domain)),
+    )
+
+
+def _ways(
+    servers: Sequence[ServerConfig], problems: list[SettingsProblem]
+) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Where each server is, and which other paths lead there."""
+    ways = {
+        server.name: server.path or ("/mcp" if position == 0 else f"/{server.name}/mcp")
+        for position, server in enumerate(servers)
+    }
+    aliases: dict[str, str] = {}
+    taken: dict[str, str] = {}
+    for place, server in enumerate(servers, 1):
+        for key, path in (("path", ways[server.name]), *(("aliases", alias) for alias in server.aliases)):
+            if path in taken:
+                what = f'"{path}" leads to {taken[path]} already'
+                problems.append(
+                    SettingsProblem(key=f"server[{place}].{key}", what=what, instead="a path of its own")
+                )
+            taken.setdefault(path, server.name)
+        aliases |= dict.fromkeys(server.aliases, server.name)
+    return MappingProxyType(ways), MappingProxyType(aliases)
+
+
+def _issuer(config: Config, loopback_socket: bool, problems: list[SettingsProblem]) -> str:
+    written = config.issuer
+    if not written and config.domain:
+        return f"https://{config.domain[0]}"
+    if not written:
+        if not loopback_socket and _is_host(config.host):
+            problems.append(
+                SettingsProblem(
+                    key="issuer",
+                    what=f"is needed when listening on {config.host}, because callers must know one address",
+                    instead='the public address, e.g. "https://agent.example.org"',
+                )
+            )
+        return ""
+    try:
+        parts = urlsplit(written)
+        sound = (
+            parts.scheme in ("http", "https")
+            and parts.hostname
+            and parts.port != 0
+            and _AUTHORITY.fullmatch(parts.netloc)
+        )
+    except ValueError:
+        problems.append(
+            SettingsProblem(
+                key="issuer",
+                what=f'"{without_credentials(written)}" is not an address',
+                instead='e.g. "https://agent.example.org"',
+            )
+        )
+        return ""
+    bare = f"{parts.scheme}://{parts.netloc}"
+    if not sound or written.removesuffix("/") != bare:
+        excess = (
+            "is more than scheme and host in lower case"
+            if parts.scheme in ("http", "https")
+            else "does not begin with https:// or http://"
+        )
+        problems.append(
+            SettingsProblem(
+                key="issuer",
+                what=f'"{without_credentials(written)}" {excess}',
+                instead='e.g. "https://agent.example.org" (and a name of other letters as xn--…)',
+            )
+        )
+        return ""
+    # Clients drop it from what was typed, and then refuse metadata in which it stands.
+    if parts.port == _DEFAULT_PORTS[parts.scheme]:
+        problems.append(
+            SettingsProblem(
+                key="issuer",
+                what=f'"{written}" names the port that {parts.scheme} has anyway',
+                instead=f'"{parts.scheme}://{parts.netloc.rpartition(":")[0]}"',
+            )
+        )
+        return ""
+    if parts.scheme == "http" and not _host_is_loopback(bare) and not config.allow_insecure_http:
+        problems.append(
+            SettingsProblem(
+                key="issuer",
+                what=f'"{written}" would send tokens over the network unencrypted',
+                instead="an https address, or allow_insecure_http = true in a network that you trust",
+            )
+        )
+    return bare
+
+
+def _check_tls(config: Config, problems: list[SettingsProblem]) -> None:
+    if not config.tls_certificate and not config.tls_key:
+        return
+    if not config.tls_certificate or not config.tls_key:
+        problems.append(
+            SettingsProblem(
+                key="tls_certificate", what="and tls_key belong together", instead="both, or neither"
+            )
+        )
+        return
+    files = {"tls_certificate": config.tls_certificate, "tls_key": config.tls_key}
+    before = len(problems)
+    for key, file in files.items():
+        try:
+            Path(file).expanduser().read_bytes()
+        except OSError as error:
+            problems.append(
+                SettingsProblem(
+                    key=key,
+                    what=f'"{file}" cannot be used: {error.strerror}',
+                    instead="the path of a PEM file that this user may read",
+                )
+            )
+    if len(problems) > before:
+        return
+    try:
+        # A password argument is always given: without one OpenSSL would ask for it on the terminal, and wait.
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+            *(Path(file).expanduser() for file in files.values()), password=""
+        )
+    except OSError:
+        problems.append(
+            SettingsProblem(
+                key="tls_certificate",
+                what="and tls_key cannot be used: they are not a certificate and its key",
+                instead="paths of a matching PEM pair, the key without a passphrase",
+            )
+        )
+
+
+def _check_ports(config: Config, problems: list[SettingsProblem]) -> None:
+    seen = {config.port: "port"} if config.port > 0 else {}
+    for key, port in (("admin_port", config.admin_port), ("http_port", config.http_port)):
+        if port > 0 and port in seen:
+            what = f"{port} is what {seen[port]} has already"
+            problems.append(SettingsProblem(key=key, what=what, instead="a port of its own"))
+        seen.setdefault(port, key)
+
+
+def _check_names(config: Config, problems: list[SettingsProblem]) -> None:
+    if not _is_host(config.host):
+        problems.append(
+            SettingsProblem(
+                key="host",
+                what=f'"{config.host}" is not an address to listen on',
+                instead='one without a port, e.g. "127.0.0.1"; `port` is a setting of its own',
+            )
+        )
+    problems.extend(
+        SettingsProblem(
+            key="allowed_hosts", what=f'"{name}" is not a host name', instead='e.g. "agent.example.org"'
+        )
+        for name in config.allowed_hosts
+        if not _AUTHORITY.fullmatch(name.lower())
+    )
+    problems.extend(
+        SettingsProblem(
+            key="allowed_origins",
+            what=f'"{origin}" is not a web origin',
+            instead='e.g. "https://app.example.org", without a path, or "*"',
+        )
+        for origin in config.allowed_origins
+        if origin != "*" and not _ORIGIN.fullmatch(origin.lower())
+    )
+    problems.extend(
+        SettingsProblem(
+            key="security_contact",
+            what=f'"{contact}" is no address that can be written to',
+            instead='e.g. "mailto:security@example.org", "https://example.org/report" or "tel:+1-201-555-0123"',
+        )
+        for contact in config.security_contact
+        if not _CONTACT.fullmatch(contact)
+    )
+
+
+def _is_host(host: str) -> bool:
+    if _HOST.fullmatch(host) is None:
+        return False
+    if ":" not in host:
+        return True
+    try:
+        ipaddress.IPv6Address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _own_name(host: str) -> str:
+    """How this machine's callers reach a loopback socket without an issuer. The usual names stand for each other."""
+    return "127.0.0.1" if host.lower() in LOOPBACK_NAMES else host
+
+
+def _networks(written: tuple[str, ...], problems: list[SettingsProblem]) -> tuple[Network, ...]:
+    found = list[Network]()
+    for text in written:
+        try:
+            found.append(ipaddress.ip_network(text))
+        except ValueError:
+            problems.append(
+                SettingsProblem(
+                    key="trusted_proxies", what=f'"{text}" is not a network', instead='e.g. "10.0.0.0/8"'
+                )
+            )
+    return tuple(found)
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower() in LOOPBACK_NAMES:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _host_is_loopback(url: str) -> bool:
+    return _is_loopback(urlsplit(url).hostname or "")

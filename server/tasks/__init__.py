@@ -1,1 +1,0 @@
-"""Work that outlives a request: engine.py is the whole of it for callers, desk.py where one sees to its own."""

@@ -1,0 +1,185 @@
+"""One request of ours at an upstream: what is told and asked about it waits for whoever follows it, and how much of that."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+import trio.testing
+from msgspec import Raw
+
+from server.agents.base.backend import AgentRequest, CannotAsk, LogMessage, Progress, Question
+from server.agents.mcp.upstream_calls import (
+    NEWS_BYTES,
+    NEWS_WAITING,
+    QUESTIONS_OPEN,
+    UpstreamCall,
+    UpstreamQuestion,
+)
+from server.agents.mcp.upstream_messages import UpstreamRefusal
+
+CALLER = AgentRequest(subject="alice", sharer="laptop", call_id="1")
+QUESTION = Question(method="roots/list", params={})
+RESULT = Raw(b"{}")
+
+
+def call() -> UpstreamCall:
+    return UpstreamCall(1, CALLER)
+
+
+def step(done: float) -> Progress:
+    return Progress(progress=done)
+
+
+def told(running: UpstreamCall) -> list[float]:
+    return [event.progress for event in running.taken() if isinstance(event, Progress)]
+
+
+def test_it_knows_whose_it_is() -> None:
+    assert (call().subject, call().asker) == ("alice", "alice laptop")
+    ours = UpstreamCall(1, None)
+    assert (ours.subject, ours.asker) == (None, None)
+
+
+def test_news_that_nobody_takes_are_the_newest_so_many() -> None:
+    running = call()
+    for number in range(NEWS_WAITING + 2):
+        running.tell(step(number), 1)
+    assert told(running) == [*range(2, NEWS_WAITING + 2)]
+    assert told(running) == []
+
+
+def test_news_that_nobody_takes_weigh_no_more_than_may_wait() -> None:
+    running = call()
+    running.tell(step(1), NEWS_BYTES + 1)
+    assert told(running) == []
+    running.tell(step(2), NEWS_BYTES)
+    assert told(running) == [2]
+    for number in (3, 4, 5):
+        running.tell(step(number), NEWS_BYTES // 2)
+    assert told(running) == [4, 5]
+    for number, size in ((6, NEWS_BYTES // 2), (7, NEWS_BYTES // 2), (8, NEWS_BYTES)):
+        running.tell(step(number), size)
+    assert told(running) == [8]
+
+
+async def test_what_was_followed_weighs_nothing_any_more() -> None:
+    running = call()
+    running.tell(step(1), NEWS_BYTES)
+    assert await running.next() == step(1)
+    running.tell(step(2), 1)
+    running.tell(step(3), NEWS_BYTES - 1)
+    assert told(running) == [2, 3]
+
+
+async def test_what_is_dropped_is_the_oldest_that_is_told_and_never_a_question() -> None:
+    running = call()
+    assert running.ask("q", QUESTION)
+    running.tell(step(1), NEWS_BYTES - 1)
+    running.tell(LogMessage(level="info", data=2), 2)
+    asked = await running.next()
+    assert isinstance(asked, UpstreamQuestion)
+    assert await running.next() == LogMessage(level="info", data=2)
+
+
+def test_questions_alone_drop_nothing() -> None:
+    running = call()
+    running.tell(step(1), NEWS_BYTES)
+    running.put_again()
+    for number in range(QUESTIONS_OPEN):
+        assert running.ask(number, QUESTION)
+    assert told(running) == [1]
+    assert len(running.questions()) == QUESTIONS_OPEN
+
+
+def test_what_was_told_is_taken_and_what_is_asked_stays() -> None:
+    running = call()
+    running.tell(step(1), NEWS_BYTES)
+    assert running.ask("q", QUESTION)
+    assert told(running) == [1]
+    running.tell(step(2), NEWS_BYTES)
+    assert told(running) == [2]
+    assert [each.id for each in running.questions()] == ["q"]
+
+
+def test_so_many_questions_are_open_and_each_once() -> None:
+    running = call()
+    assert [running.ask(number, QUESTION) for number in range(QUESTIONS_OPEN + 1)] == [
+        *[True] * QUESTIONS_OPEN,
+        False,
+    ]
+    running.withdrawn(0)
+    running.withdrawn("never asked")
+    assert not running.ask(1, QUESTION)
+    assert running.ask("one more", QUESTION)
+
+
+def test_each_question_has_a_name_of_its_own() -> None:
+    running = call()
+    running.ask("a", QUESTION)
+    running.withdrawn("a")
+    running.ask("a", QUESTION)
+    running.ask("b", QUESTION)
+    assert [each.key for each in running.questions()] == ["upstream-1", "upstream-2", "upstream-3"]
+
+
+def test_questions_are_given_once_and_put_again_to_whoever_comes_back() -> None:
+    running = call()
+    running.ask("a", QUESTION)
+    running.tell(step(1), 1)
+    running.ask("b", QUESTION)
+    assert [each.id for each in running.questions()] == ["a", "b"]
+    assert running.questions() == []
+    running.withdrawn("a")
+    running.put_again()
+    running.put_again()
+    assert [each.id for each in running.questions()] == ["b"]
+    assert told(running) == [1]
+
+
+async def test_it_ends_once_and_nothing_is_heard_after() -> None:
+    running = call()
+    running.end(RESULT)
+    running.end(UpstreamRefusal(1, "late"))
+    running.tell(step(1), 1)
+    assert not running.ask("q", QUESTION)
+    assert told(running) == []
+    ended = await running.next()
+    assert running.outcome == RESULT
+    assert running.result(ended) == RESULT  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("refused", [None, CannotAsk("no", {})])
+async def test_an_error_after_nobody_could_be_asked_is_that(refused: CannotAsk | None) -> None:
+    running = call()
+    running.refused = refused
+    failure = UpstreamRefusal(1, "no")
+    running.end(failure)
+    ended = await running.next()
+    with pytest.raises(CannotAsk if refused else UpstreamRefusal):
+        running.result(ended)  # pyright: ignore[reportArgumentType]
+
+
+async def test_whoever_follows_is_woken_once_and_may_leave() -> None:
+    running = call()
+    heard: list[object] = []
+
+    async def follow() -> None:
+        heard.append(await running.next())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(follow)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    running.tell(step(1), 1)
+    assert heard == []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(follow)
+        await trio.testing.wait_all_tasks_blocked()
+    assert heard == [step(1)]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(follow)
+        await trio.testing.wait_all_tasks_blocked()
+        running.tell(step(2), 1)
+        running.tell(step(3), 1)
+    assert heard == [step(1), step(2)]
+    assert told(running) == [3]

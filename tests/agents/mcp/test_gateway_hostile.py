@@ -1,0 +1,282 @@
+"""Upstreams that hang, flood, lie and talk nonsense: each is its own trouble, and nobody else's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from upstreams import Caller, Double, Turn, gate, over_http, over_tcp, soon, text, tool, words
+
+from server.agents.base.backend import BackendError, Progress
+from server.agents.mcp import line_streams, message_channel, offer_lists, upstream_keeper
+
+Peer = Callable[[trio.SocketStream], Awaitable[None]]
+
+
+@asynccontextmanager
+async def someone(peer: Peer) -> AsyncGenerator[str]:
+    """At host:port, whoever connects meets `peer`."""
+
+    async def serve(stream: trio.SocketStream) -> None:
+        try:
+            async with stream:
+                await peer(stream)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(lambda **more: trio.serve_tcp(serve, 0, host="127.0.0.1", **more))
+        yield f"127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+        nursery.cancel_scope.cancel()
+
+
+def trouble_of(door: Any) -> str:
+    trouble = door.backend.trouble()
+    assert trouble is not None
+    return trouble.words
+
+
+async def test_one_that_never_says_anything_is_given_up_and_the_others_work() -> None:
+    async def silent(stream: trio.SocketStream) -> None:
+        await trio.sleep_forever()
+
+    async with (
+        someone(silent) as tcp,
+        over_tcp(Double()) as good,
+        gate(tcp=tcp, start_seconds=1, era="handshake") as bad_door,
+        gate(tcp=good) as good_door,
+    ):
+        await soon(lambda: "did not answer within 1 s" in trouble_of(bad_door))
+        assert await good_door.say("hello") == "hello"
+
+
+async def test_one_that_is_not_waited_for_holds_up_no_start() -> None:
+    async def silent(stream: trio.SocketStream) -> None:
+        await trio.sleep_forever()
+
+    async with someone(silent) as tcp:
+        with trio.fail_after(60):
+            async with gate(tcp=tcp, connect="lazy") as door:
+                assert trouble_of(door) == "is not connected yet"
+
+
+async def test_a_call_that_hangs_holds_up_no_other() -> None:
+    async def hang(turn: Turn) -> Any:
+        await trio.sleep_forever()
+
+    double = Double()
+    double.handlers["hang"] = hang
+    double.lists["tools"].append(tool("hang"))
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door, trio.open_nursery() as nursery:
+        nursery.start_soon(door.call, "hang")
+        await soon(lambda: double.of("tools/call"))
+        assert await door.say("hello") == "hello"
+        nursery.cancel_scope.cancel()
+
+
+async def test_lines_that_are_no_messages_are_passed_over() -> None:
+    async def noisy(turn: Turn) -> Any:
+        for nonsense in (
+            {},
+            {"id": 99, "result": {}},
+            {"id": [1], "method": "x"},
+            {"jsonrpc": "2.0", "id": "1"},
+        ):
+            await turn.say(nonsense)
+        return text("through it all")
+
+    double = Double(handlers={"noisy": noisy}, lists={"tools": [tool("noisy")]})
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+        assert words(await door.call("noisy")) == "through it all"
+
+
+async def test_one_that_says_nothing_but_nonsense_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_channel, "GARBAGE_LINES", 100)
+
+    async def babble(stream: trio.SocketStream) -> None:
+        while True:
+            await stream.send_all(b"la la la\n" * 50)
+
+    async with someone(babble) as tcp, gate(tcp=tcp) as door:
+        assert trouble_of(door).startswith("says what is no message")
+
+
+async def test_a_message_without_end_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_streams, "MESSAGE_BYTES", 100_000)
+
+    async def flood(stream: trio.SocketStream) -> None:
+        while True:
+            await stream.send_all(b"x" * 10_000)
+
+    async with someone(flood) as tcp, gate(tcp=tcp) as door:
+        assert trouble_of(door).startswith("said more than")
+
+
+async def test_answers_to_what_was_never_asked_are_nobodys() -> None:
+    async def lie(turn: Turn) -> Any:
+        for number in (turn.id + 1, str(turn.id), -1):
+            await turn.say({"jsonrpc": "2.0", "id": number, "result": text("wrong")})
+        return text("right")
+
+    double = Double(handlers={"lie": lie}, lists={"tools": [tool("lie")]})
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+        assert words(await door.call("lie")) == "right"
+
+
+async def test_a_flood_of_progress_keeps_the_newest_and_little_of_it() -> None:
+    async def flood(turn: Turn) -> Any:
+        for number in range(5000):
+            await turn.progress(number)
+        return text("done")
+
+    class Slow(Caller):
+        async def emit(self, event: Any) -> None:
+            await trio.sleep(0.001)
+            self.events.append(event)
+
+    double = Double(handlers={"flood": flood}, lists={"tools": [tool("flood")]})
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+        caller = Slow()
+        assert words(await door.call("flood", caller, wants_progress=True)) == "done"
+        assert len(caller.events) < 5000
+        last = caller.events[-1]
+        assert isinstance(last, Progress)
+        assert last.progress == 4999
+
+
+async def test_progress_with_somebody_elses_token_is_not_theirs() -> None:
+    async def lie(turn: Turn) -> Any:
+        await turn.tell("notifications/progress", progressToken=turn.id + 1, progress=1)
+        await turn.tell("notifications/progress", progressToken="x", progress=1)
+        return text("done")
+
+    double = Double(handlers={"lie": lie}, lists={"tools": [tool("lie")]})
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+        caller = Caller()
+        await door.call("lie", caller, wants_progress=True)
+        assert caller.events == []
+
+
+async def test_a_flood_of_changes_is_read_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream_keeper, "RELIST_SECONDS", 3600.0)
+    double = Double(capabilities={"tools": {"listChanged": True}})
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+        for _ in range(2000):
+            await double.listeners[0]({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        assert await door.say("hello") == "hello"
+        assert len(double.of("tools/list")) <= 3
+
+
+async def test_a_list_without_end_is_given_up() -> None:
+    async def endless(turn: Turn) -> Any:
+        return {"tools": [tool("say")], "nextCursor": "again"}
+
+    double = Double(handlers={"tools/list": endless})
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+        assert trouble_of(door) == "never comes to the end of tools/list"
+
+
+async def test_more_tools_than_anybody_reads_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offer_lists, "ENTRIES", 10)
+    double = Double(lists={"tools": [tool(f"t{number}") for number in range(11)]})
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+        assert "more than 10 entries" in trouble_of(door)
+
+
+async def test_what_cannot_be_offered_is_left_out_and_the_rest_is_offered() -> None:
+    bad = [
+        tool("say"),
+        tool("say"),
+        {"name": "no schema"},
+        {"name": "loose", "inputSchema": {}},
+        {"name": "broken", "inputSchema": {"type": "object", "properties": {"a": {"type": "banana"}}}},
+        {"name": "far", "inputSchema": {"type": "object", "$ref": "https://example.com/schema"}},
+        {"name": "a/b", "inputSchema": {"type": "object"}},
+        tool("wordy", description="x" * 100_000),
+        tool("priced", _meta={"io.ostiary/price": "$5", "io.ostiary/tier": "read", "mine": 1}),
+        17,
+    ]
+    async with over_tcp(Double(lists={"tools": bad})) as tcp, gate(tcp=tcp) as door:
+        offered = {each.name: each for each in door.backend.tools()}
+        assert list(offered) == ["say", "loose", "wordy", "priced"]
+        assert len(str(offered["wordy"].description)) == offer_lists.DESCRIPTION_CHARACTERS
+        assert offered["priced"].meta == {"mine": 1}
+        (told,) = door.log.of("upstream.left_out")
+        assert told["count"] == 5
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"content": "words"},
+        {"content": [{"type": "text"}]},
+        {"content": [{"type": "hologram", "data": "x"}]},
+        {"content": [], "isError": "perhaps"},
+    ],
+)
+async def test_a_result_that_is_none_is_said_so(result: dict[str, Any]) -> None:
+    async def lie(turn: Turn) -> Any:
+        return result
+
+    double = Double(handlers={"lie": lie}, lists={"tools": [tool("lie")]})
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+        with pytest.raises(BackendError, match="the upstream gave a result that is none"):
+            await door.call("lie")
+
+
+async def test_a_resource_that_is_said_to_change_all_the_time_costs_a_word_each() -> None:
+    double = Double(capabilities={"tools": {}, "resources": {"subscribe": True}})
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+        for uri in ("note://1", "x" * 5000, 7):
+            message = {"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}}
+            await double.listeners[0](message)
+        assert await door.say("hello") == "hello"
+        assert door.updated == ["note://1"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (b"SSH-2.0-OpenSSH\r\n", "did not answer in HTTP"),
+        (
+            b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi",
+            "something that is no answer",
+        ),
+        (
+            b"HTTP/1.1 302 Found\r\nConnection: close\r\nLocation: http://127.0.0.1/\r\nContent-Length: 0\r\n\r\n",
+            "redirects",
+        ),
+        (b"HTTP/1.1 503 Busy\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", "is busy"),
+    ],
+)
+async def test_whatever_answers_over_http_and_is_no_mcp_is_said_so(raw: bytes, reason: str) -> None:
+    async def other(stream: trio.SocketStream) -> None:
+        await stream.receive_some(65536)
+        await stream.send_all(raw)
+
+    async with someone(other) as tcp, gate(url=f"http://{tcp}/mcp") as door:
+        assert reason in trouble_of(door)
+
+
+async def test_an_endless_event_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    from server.agents.mcp import http_answers
+
+    monkeypatch.setattr(http_answers, "MESSAGE_BYTES", 100_000)
+    double = Double(era="stateless")
+    async with over_http(double, sse=True) as url, gate(url=url) as door:
+
+        async def flood(turn: Turn) -> Any:
+            return text("x" * 200_000)
+
+        double.handlers["say"] = flood
+        with pytest.raises(BackendError, match="in one message"):
+            await door.say("hello")
+
+
+async def test_two_that_are_down_are_two_troubles() -> None:
+    async with gate(tcp="127.0.0.1:9") as one, gate(url="http://127.0.0.1:9/mcp") as other:
+        assert trouble_of(one).endswith("nobody answers there")
+        assert trouble_of(other) == "cannot be reached: connection refused"

@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+import pytest
+from task_fakes import EPOCH
+
+from server.store.inline_store import InlineStore, open_inline_store
+
+
+@pytest.fixture
+async def store() -> AsyncGenerator[InlineStore]:
+    async with open_inline_store(clock=lambda: EPOCH) as opened:
+        yield opened
