@@ -358,7 +358,7 @@ SECTIONS: Final[Mapping[str, tuple[Requirement, ...]]] = MappingProxyType({
     "authorization": (
         _R("auth.every-request",        BOTH,   WEB,   "every request of any verb needs its token", "2026-07-28 basic/authorization, Token Requirements"),
         _R("auth.challenge",            BOTH,   WEB,   "without a good token 401, with a challenge that leads to the metadata; an error in it only if one was sent", "2026-07-28 basic/authorization, Authorization Server Location"),
-        _R("auth.endpoints.server_metadata",             BOTH,   WEB,   "the resource's metadata names it as it was typed, with its authorization server", "2026-07-28 basic/authorization; RFC 9728"),
+        _R("auth.metadata",             BOTH,   WEB,   "the resource's metadata names it as it was typed, with its authorization server", "2026-07-28 basic/authorization; RFC 9728"),
         _R("auth.audience",             BOTH,   WEB,   "a token for another resource, of another issuer, or out of time is refused", "2026-07-28 basic/authorization, Token Handling"),
         _R("auth.no-query",             BOTH,   WEB,   "a token in the query is not looked at", "2026-07-28 basic/authorization, Token Requirements"),
         _R("auth.scopes",               BOTH,   WEB,   "403 names all scopes that are needed, in one challenge", "2026-07-28 basic/authorization, Scope Challenge Handling"),

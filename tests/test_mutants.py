@@ -167,7 +167,7 @@ def test_the_nearest_tests_come_first_and_those_on_postgresql_where_it_is_about_
         "tests/street/test_strolls.py": "from server.shop.prices_of_old import discount\n",
         "tests/interaction/test_calls.py": "",
     }.items():
-        (checkout / name).parent.mkdir(exist_ok=True)
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         (checkout / name).write_text(text, "utf-8")
     stages, stage = programs.nearest.stages, programs.nearest.Stage
     others = ["tests/shop/test_opening.py", "tests/shop/test_postgres_shop.py"]

@@ -68,7 +68,7 @@ def headings_in(file: Path) -> list[tuple[str, ...]]:
 
 
 def test_every_table_has_its_headings_in_the_one_style() -> None:
-    drawn = {file.stem: headings for file in sorted(CLI.glob("*.py")) if (headings := headings_in(file))}
+    drawn = {file.stem: headings for file in sorted(CLI.rglob("*.py")) if (headings := headings_in(file))}
     assert {name: sorted(each) for name, each in drawn.items()} == {
         name: sorted(each) for name, each in TABLES.items()
     }

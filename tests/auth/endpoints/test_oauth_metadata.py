@@ -100,7 +100,7 @@ async def test_what_a_server_says_of_itself_besides_is_in_its_own_document_alone
             assert json.loads(reply.body).get("ostiary_deposit_endpoint") == told
 
 
-@pytest.mark.requirement("auth.endpoints.server_metadata")
+@pytest.mark.requirement("auth.metadata")
 @pytest.mark.parametrize(
     ("path", "resource"),
     [
