@@ -117,7 +117,7 @@ def _short(name: str) -> str:
     return name.removeprefix(f"{ROOT}/").rpartition("site-packages/")[2]
 
 
-class Talk:
+class NodeConversation:
     """One kept-alive connection."""
 
     def __init__(self, port: int) -> None:

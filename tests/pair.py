@@ -297,7 +297,7 @@ async def next_message(exchange: Exchange) -> Any:
 
 
 @dataclass(kw_only=True)
-class Talk:
+class NodeConversation:
     """A client in its session."""
 
     pair: Pair
@@ -353,7 +353,7 @@ async def talk(
     capabilities: Any = None,
     initialized: bool = True,
     **headers: str,
-) -> Talk:
+) -> NodeConversation:
     """Begin a session."""
     own = _names(headers)
     params = {
@@ -365,7 +365,7 @@ async def talk(
     welcome = await pair.request(body=body, headers=sent | own)
     assert welcome.status == 200, welcome.body
     own |= {"mcp-session-id": welcome.headers["mcp-session-id"], "mcp-protocol-version": version}
-    made = Talk(pair=pair, headers=own, welcome=welcome)
+    made = NodeConversation(pair=pair, headers=own, welcome=welcome)
     if initialized:
         assert (await made.note("notifications/initialized")).status == 202
     return made

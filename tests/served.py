@@ -14,7 +14,7 @@ import trio
 from auth.tokens.presented_credentials import Presentation
 from auth.values.identity_model import Principal
 from server.transport.admission.bearer_check import EntryRefusal
-from server.transport.http.disconnect_watch import Companion
+from server.transport.http.disconnect_watch import DisconnectWatch
 from server.transport.http.handler import Address, Pairs, Resolve
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -70,11 +70,11 @@ class AsgiCycle:
     def abandon(self) -> None:
         self.running.cancel()
 
-    def attend(self, companion: Companion) -> None:
+    def attend(self, companion: DisconnectWatch) -> None:
         companion.prepare()
         self._nursery.start_soon(companion.run)
 
-    async def part(self, companion: Companion) -> None:
+    async def part(self, companion: DisconnectWatch) -> None:
         await companion.dismiss()
 
     def at_drain(self, end: Callable[[], None]) -> None:

@@ -58,7 +58,7 @@ WALLET: Final = 310
 _CHAIN: Final = re.compile(r"eip155:[1-9][0-9]{0,14}")
 
 
-class LedgerAdmin(msgspec.Struct, frozen=True, kw_only=True):
+class LedgerCommands(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     clock: Callable[[], Millis]
     subkey: Callable[[str], bytes]

@@ -17,7 +17,7 @@ from server.lib.shortened import short_name
 from server.store.jobs import Store
 
 if TYPE_CHECKING:
-    from server.agents.mcp.trust.upstream_registry import KnownUpstream, TrustDesk
+    from server.agents.mcp.trust.upstream_registry import KnownUpstream, UpstreamRegistry
 
 # Each may hold two texts of 64 KiB, which grow when they are written as JSON once more.
 DIFF_PAGE: Final = 16
@@ -29,7 +29,7 @@ LIST: Final = "ostiary upstream list shows them"
 
 class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
-    find_desk: Callable[[], TrustDesk | None]  # None: this server has no upstream now
+    find_desk: Callable[[], UpstreamRegistry | None]  # None: this server has no upstream now
     accepting: JobStore | None = (
         None  # by which what is accepted is written, where that is not the desk's own
     )
@@ -135,7 +135,7 @@ class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
         return {"upstream": str(upstream.key)}
 
     @property
-    def _desk(self) -> TrustDesk:
+    def _desk(self) -> UpstreamRegistry:
         desk = self.find_desk()
         if desk is None or not desk.known:
             raise CommandRefused("this server has no upstream", 'an agent of kind = "mcp" has one')

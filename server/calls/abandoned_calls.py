@@ -19,7 +19,7 @@ from server.calls.request import Request
 from server.calls.rights.standing import Standing
 from server.mcp.method_params import CallToolParams
 from server.mcp.result_encoding import ToolResult
-from server.store.idempotency.abandoned_answers import MOST, MOST_OF_CALLER, AdriftCall, forget
+from server.store.idempotency.abandoned_answers import MOST, MOST_OF_CALLER, AbandonedCall, forget
 from server.store.idempotency.call_fingerprint import NotComparable, canonical
 from server.store.idempotency.call_keys import REPLAYED
 from server.store.idempotency.idempotent_calls import MARGIN_SECONDS
@@ -35,7 +35,7 @@ def set_adrift(request: Request) -> None:
     caller = request.principal.key()
     if len(adrift) >= MOST or sum(one.caller == caller for one in adrift.values()) >= MOST_OF_CALLER:
         return
-    call = adrift[name] = request.adrift = AdriftCall(caller)
+    call = adrift[name] = request.adrift = AbandonedCall(caller)
     request.endpoint.log.info(
         "tool.adrift", tool=request.tool and request.tool.tool.name, request=request.call_id
     )

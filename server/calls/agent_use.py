@@ -25,7 +25,7 @@ from server.agents.base.backend import (
     Replaced,
     Unreached,
 )
-from server.agents.base.outlets import Nobody, Unhurried
+from server.agents.base.outlets import DeadlinePausingOutlet, NullOutlet
 from server.calls.failure_reasons import reason_of
 from server.calls.request import Request
 from server.calls.rights.standing import Standing, insufficient
@@ -55,7 +55,7 @@ Run: TypeAlias = Callable[[Outlet], Awaitable[tuple[T, str]]]
 _WELL: Final = frozenset({"ok", "asked", "replayed", "cancelled"})
 
 # The line of what runs for a caller who hears nothing before the answer.
-MUTE: Final[Outlet] = Nobody("the caller cannot be asked anything during this call")
+MUTE: Final[Outlet] = NullOutlet("the caller cannot be asked anything during this call")
 
 
 async def perform(
@@ -74,7 +74,7 @@ async def perform(
             said = answer
             return answer
         with trio.CancelScope(deadline=trio.current_time() + terms.deadline_seconds) as scope:
-            answer, outcome = await run(Unhurried(outlet, scope))
+            answer, outcome = await run(DeadlinePausingOutlet(outlet, scope))
             said = answer
             return answer
         raise AgentTooSlow(name, terms.deadline_seconds)

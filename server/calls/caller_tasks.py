@@ -27,7 +27,7 @@ from server.mcp.method_params import CallToolParams
 from server.mcp.task_faces import REQUIRED_CAPABILITY, Place, Snapshot, extension, place_of, related
 
 
-class Desk:
+class CallerTasks:
     """Methods raise `UnknownTask`, also for what is somebody else's, and for what came of a tool that this caller may not
     call: one person's logins with one program share their tasks, but not what they may."""
 

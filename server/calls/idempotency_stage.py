@@ -36,12 +36,12 @@ from server.store.idempotency.idempotent_calls import (
     NO_ROOM,
     OTHER_CALL,
     UNREADABLE,
-    CallKeeper,
+    IdempotentBegun,
+    IdempotentCall,
+    IdempotentCalls,
     KeptAnswer,
     KeptFailure,
     NotMadeAgain,
-    OnceBegun,
-    OnceCall,
 )
 from server.store.jobs import StoreError
 
@@ -83,7 +83,7 @@ async def call_once(request: Request, tool: ToolEntry, call: Call) -> CallResult
     return await _made(request, keeper, begun, call)
 
 
-async def _begin(request: Request, tool: ToolEntry) -> OnceBegun | KeptAnswer | ToolResult | None:
+async def _begin(request: Request, tool: ToolEntry) -> IdempotentBegun | KeptAnswer | ToolResult | None:
     """None: there is nothing to compare it with, so it is made like any other."""
     key = key_of(request)
     if key is not None and not is_key(key):
@@ -93,7 +93,7 @@ async def _begin(request: Request, tool: ToolEntry) -> OnceBegun | KeptAnswer | 
     params: CallToolParams = request.route.params  # type: ignore[assignment]
     arguments = params.arguments if request.unhooked is None else request.unhooked
     terms = tool.terms
-    call = OnceCall(
+    call = IdempotentCall(
         server=request.endpoint.name,
         tool=tool.tool.name,
         caller=request.principal.key(request.address),
@@ -121,7 +121,7 @@ async def _begin(request: Request, tool: ToolEntry) -> OnceBegun | KeptAnswer | 
 
 
 async def _made(
-    request: Request, keeper: CallKeeper, begun: OnceBegun, call: Callable[[Request], Awaitable[R]]
+    request: Request, keeper: IdempotentCalls, begun: IdempotentBegun, call: Callable[[Request], Awaitable[R]]
 ) -> R:
     try:
         result = await call(request)
@@ -142,7 +142,7 @@ async def _made(
     return result
 
 
-def _kept(request: Request, result: CallResult, begun: OnceBegun) -> KeptAnswer | None:
+def _kept(request: Request, result: CallResult, begun: IdempotentBegun) -> KeptAnswer | None:
     """None: it was not made, or has not come to its end; or it failed, and nobody gave it a key."""
     if isinstance(result, RawResult):
         return KeptAnswer(raw=result)
@@ -214,7 +214,7 @@ async def free_of_charge(
     return await _made(request, _keeper(request), begun, call), outcome
 
 
-def _keeper(request: Request) -> CallKeeper:
+def _keeper(request: Request) -> IdempotentCalls:
     keeper = request.endpoint.keeper
     assert keeper is not None
     return keeper()

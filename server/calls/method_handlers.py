@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import UNSET
 
 from server.calls import list_methods, task_methods
-from server.calls.caller_tasks import Desk
+from server.calls.caller_tasks import CallerTasks
 from server.calls.prompt_methods import complete, get_prompt
 from server.calls.request import Outcome, Request
 from server.calls.resource_methods import read_resource, subscribe, unsubscribe
@@ -23,9 +23,9 @@ from server.store.jobs import StoreUnavailable
 Handler: TypeAlias = Callable[[Request], Awaitable[Result]]
 
 
-def _at_desk(do: Callable[[Any, Desk], Awaitable[Result]]) -> Handler:
+def _at_desk(do: Callable[[Any, CallerTasks], Awaitable[Result]]) -> Handler:
     async def handle(request: Request) -> Result:
-        return await do(request.route.params, Desk(request))
+        return await do(request.route.params, CallerTasks(request))
 
     return handle
 

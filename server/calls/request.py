@@ -30,7 +30,7 @@ from server.store.limits.endpoint_gate import sharer_of
 if TYPE_CHECKING:
     from server.lib.tracing.trace_spans import Span
     from server.payments.seller.priced_call import HeaderSettlement, PaidInVain, Unpaid
-    from server.store.idempotency.abandoned_answers import AdriftCall
+    from server.store.idempotency.abandoned_answers import AbandonedCall
 
 NO_ABILITIES: Final[frozenset[str]] = frozenset()
 
@@ -80,7 +80,7 @@ class Request(msgspec.Struct, kw_only=True):
     repeats: bool = False  # it may have been made before, and then its answer is given again
     once: bool = False  # it has a key, or its tool has `dedupe`
     answer: Any = None  # its result, once there is one, should its client be gone by then
-    adrift: AdriftCall | None = None  # its client has left without the answer
+    adrift: AbandonedCall | None = None  # its client has left without the answer
     reached: bool = False  # its agent was asked, so it may have done something
     counted: bool = False  # by the bounds of its tool
     retry_after: int | None = None  # seconds, if it was not made because it came too soon

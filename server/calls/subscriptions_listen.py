@@ -14,7 +14,7 @@ import trio
 from msgspec import UNSET
 
 from server.calls.caller_outlet import KEEP_ALIVE_SECONDS
-from server.calls.caller_tasks import Desk
+from server.calls.caller_tasks import CallerTasks
 from server.calls.request import Request
 from server.calls.resource_methods import follow, readable
 from server.calls.sessions.subscriptions import (
@@ -42,7 +42,7 @@ async def listen(request: Request) -> ListenResult:
     moment the client has read it is not lost."""
     asked = cast("ListenParams", request.route.params).notifications
     check_bounds(asked)
-    desk = Desk(request)
+    desk = CallerTasks(request)
     task_ids = None
     if asked.task_ids is not UNSET and desk.face is not None:
         task_ids = await desk.own(asked.task_ids)
@@ -63,7 +63,7 @@ async def listen(request: Request) -> ListenResult:
 
 
 async def tell_changes(
-    request: Request, subscription: Subscription, desk: Desk, meta: Mapping[str, Any]
+    request: Request, subscription: Subscription, desk: CallerTasks, meta: Mapping[str, Any]
 ) -> None:
     due_at = trio.current_time() + KEEP_ALIVE_SECONDS
     while True:
@@ -86,7 +86,7 @@ async def tell_changes(
             await request.line.send(encode_notification(method, {**about, "_meta": meta}))
 
 
-async def _worded(topic: Topic, desk: Desk) -> tuple[str, Mapping[str, Any]] | None:
+async def _worded(topic: Topic, desk: CallerTasks) -> tuple[str, Mapping[str, Any]] | None:
     """The notification, method and parameters. None: a task that is forgotten."""
     kind, _, name = topic.partition(" ")
     if not name:

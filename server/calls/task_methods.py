@@ -17,7 +17,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, Final
 
-from server.calls.caller_tasks import Desk
+from server.calls.caller_tasks import CallerTasks
 from server.mcp import task_faces
 from server.mcp.call_questions import problem
 from server.mcp.errors import (
@@ -49,7 +49,7 @@ BY_CLIENT: Final = "cancelled by the client"
 BY_HOST: Final = "cancelled by host"  # the third face's word for it, which programs compare
 
 
-async def get_task(params: TaskParams, desk: Desk) -> RawResult:
+async def get_task(params: TaskParams, desk: CallerTasks) -> RawResult:
     match _face(desk, "tasks/get", Face.EXTENSION, Face.CORE, Face.WASMAGENT):
         case Face.EXTENSION:
             return RawResult(task_faces.extension(await desk.get(params.named)))
@@ -59,14 +59,14 @@ async def get_task(params: TaskParams, desk: Desk) -> RawResult:
             return RawResult(task_faces.wasmagent(await _wasmagent_task(desk, wasmagent_id(params))))
 
 
-async def update_task(params: TaskUpdateParams, desk: Desk) -> EmptyResult:
+async def update_task(params: TaskUpdateParams, desk: CallerTasks) -> EmptyResult:
     """Acknowledged, whatever of it was of use: the next tasks/get tells."""
     _face(desk, "tasks/update", Face.EXTENSION)
     await desk.answer(params.task_id, params.input_responses)
     return EmptyResult()
 
 
-async def cancel_task(params: TaskParams, desk: Desk) -> EmptyResult | RawResult:
+async def cancel_task(params: TaskParams, desk: CallerTasks) -> EmptyResult | RawResult:
     match _face(desk, "tasks/cancel", Face.EXTENSION, Face.CORE, Face.WASMAGENT):
         case Face.EXTENSION:
             with suppress(TaskOver):  # cancelling is idempotent, and may come too late
@@ -83,7 +83,7 @@ async def cancel_task(params: TaskParams, desk: Desk) -> EmptyResult | RawResult
             return RawResult({"id": task.id, "state": task_faces.wasmagent_state(task)})
 
 
-async def list_tasks(params: TaskListParams, desk: Desk) -> RawResult:
+async def list_tasks(params: TaskListParams, desk: CallerTasks) -> RawResult:
     face = _face(desk, "tasks/list", Face.CORE, Face.WASMAGENT)
     if not desk.lists:
         raise MethodNotFound("tasks/list")
@@ -97,7 +97,7 @@ async def list_tasks(params: TaskListParams, desk: Desk) -> RawResult:
     return RawResult(fields)
 
 
-async def task_result(params: TaskParams, desk: Desk) -> ToolResult:
+async def task_result(params: TaskParams, desk: CallerTasks) -> ToolResult:
     """Until it is over. Whoever waits here is whom the task's questions go to."""
     _face(desk, "tasks/result", Face.CORE)
     task_id, asked = params.named, frozenset[str]()
@@ -110,7 +110,7 @@ async def task_result(params: TaskParams, desk: Desk) -> ToolResult:
     return task_faces.core_result(task)
 
 
-async def create_task(params: TaskCreateParams, desk: Desk) -> RawResult:
+async def create_task(params: TaskCreateParams, desk: CallerTasks) -> RawResult:
     _face(desk, "tasks/create", Face.WASMAGENT)
     try:
         task = await desk.start(params.name, params.arguments or {})
@@ -119,7 +119,7 @@ async def create_task(params: TaskCreateParams, desk: Desk) -> RawResult:
     return RawResult({"id": task.id, "state": "pending"})
 
 
-async def respond_to_task(params: TaskRespondParams, desk: Desk) -> RawResult:
+async def respond_to_task(params: TaskRespondParams, desk: CallerTasks) -> RawResult:
     _face(desk, "tasks/respond", Face.WASMAGENT)
     task = await _wasmagent_task(desk, params.id)
     if (asked := task_faces.first_question(task)) is None:
@@ -132,14 +132,14 @@ async def respond_to_task(params: TaskRespondParams, desk: Desk) -> RawResult:
     return RawResult({"id": task.id, "state": task_faces.wasmagent_state(task)})
 
 
-async def _wasmagent_task(desk: Desk, task_id: str) -> Snapshot:
+async def _wasmagent_task(desk: CallerTasks, task_id: str) -> Snapshot:
     try:
         return await desk.get(task_id)
     except UnknownTask as error:
         raise WasmTaskNotFound(str(error)) from error
 
 
-def _face(desk: Desk, method: str, *having: Face) -> Face:
+def _face(desk: CallerTasks, method: str, *having: Face) -> Face:
     if (face := desk.face) is None or face not in having:
         raise MethodNotFound(method)
     if face is Face.EXTENSION and not desk.declared:

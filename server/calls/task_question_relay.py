@@ -67,7 +67,7 @@ async def put(
     return answers
 
 
-class Courier:
+class TaskQuestionRelay:
     """For one task, from its making."""
 
     def __init__(self, engine: Tasks, owner: Owner, session: Session, task: Snapshot) -> None:

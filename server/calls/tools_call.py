@@ -18,7 +18,7 @@ from msgspec import UNSET
 from auth.values.identity_model import PrincipalKind
 from server.agents.base.backend import BackendError, Busy, Foreign, Outlet, ToolCall, ToolCrashed
 from server.agents.base.catalog import ToolEntry
-from server.agents.base.outlets import Withheld
+from server.agents.base.outlets import HeldOutlet
 from server.calls.agent_use import perform
 from server.calls.caller_outlet import CallerLine
 from server.calls.charge_before_task import brought_by, charge_ahead, let_go_ahead, told_of_payment
@@ -26,7 +26,7 @@ from server.calls.question_routes import resumable
 from server.calls.request import Inner, Request
 from server.calls.rights.standing import Standing, insufficient
 from server.calls.servers.endpoint import Endpoint, TaskRules
-from server.calls.task_question_relay import Courier
+from server.calls.task_question_relay import TaskQuestionRelay
 from server.calls.tasks.task_order import TaskOrder, Who, owner_of
 from server.calls.tasks.task_outlet import TaskAttempt
 from server.mcp.errors import (
@@ -311,7 +311,7 @@ async def _run_priced(
 
     def run(withheld: bool) -> Awaitable[tuple[ToolResult, str]]:
         answer = _run if tool.policy is None else _run_overseen
-        return answer(request, tool, resumed, Withheld(outlet) if withheld else outlet)
+        return answer(request, tool, resumed, HeldOutlet(outlet) if withheld else outlet)
 
     return await charged(request, tool, till, arguments, run)
 
@@ -475,7 +475,7 @@ async def _order_at_once(
         raise
     if face is Face.CORE and request.session is not None and request.can:
         owner = owner_of(request.principal, request.endpoint.name)
-        rules.couriers.start(Courier(rules.engine, owner, request.session, task).run)
+        rules.couriers.start(TaskQuestionRelay(rules.engine, owner, request.session, task).run)
     return created(face, task)
 
 

@@ -29,13 +29,13 @@ from server.agents.base.catalog import Catalog
 from server.lib.counted import counted
 from server.lib.money.amounts import BadAmount, Micros, parse, shown
 from server.payments.seller import spending_caps, vouchers, wallets
-from server.payments.seller.balance_view import FreeLeft, HeldPlan, Holdings, Shift, holdings
+from server.payments.seller.balance_view import BalanceView, FreeLeft, HeldPlan, Shift, holdings
 from server.payments.seller.claims import Rules
 from server.payments.seller.ledger import Books
 from server.payments.seller.offers import CURRENCY, PricedTool
 from server.payments.seller.plan_grants import DAY, PlanNotGranted, grant_plan
 from server.payments.seller.price_tags import words_of_prices
-from server.payments.seller.revenue import Takings, Unsettled
+from server.payments.seller.revenue import Revenue, Unsettled
 from server.payments.seller.spending_caps import CapStanding
 from server.payments.seller.vouchers import NotRedeemed
 from server.store.jobs import Store, StoreDb
@@ -65,11 +65,11 @@ _KINDS: Final[Mapping[str, str]] = {
 }
 
 
-class TillCashier:
+class AccountMoney:
     """`catalogs`: by server, filled in when they are open."""
 
     def __init__(
-        self, *, rules: Rules, books: Books, store: Store, catalogs: Mapping[str, Catalog], takings: Takings
+        self, *, rules: Rules, books: Books, store: Store, catalogs: Mapping[str, Catalog], takings: Revenue
     ) -> None:
         self._rules = rules
         self._books = books
@@ -321,7 +321,7 @@ def _signed(amount: Micros, currency: str) -> str:
     return f"+{shown(amount, currency)}" if amount > 0 else shown(amount, currency)
 
 
-def _told(found: Holdings) -> dict[str, Any]:
+def _told(found: BalanceView) -> dict[str, Any]:
     plans = [each.plan for each in found.plans]
     quota: dict[str, Any] = {}
     for plan in plans:

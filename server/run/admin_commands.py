@@ -16,7 +16,7 @@ from server.admin.call_record_commands import CallsAdmin
 from server.admin.certificate_commands import CertificateAdmin
 from server.admin.command_table import Admin
 from server.admin.control import Handler
-from server.admin.ledger_commands import LedgerAdmin
+from server.admin.ledger_commands import LedgerCommands
 from server.admin.plan_commands import PlanAdmin
 from server.admin.rights_check import RightsAdmin
 from server.admin.token_key_commands import KeysAdmin
@@ -182,7 +182,7 @@ def commands_of(
             **PlanAdmin(
                 store=services.store, clock=now_millis, plans=Plans(services.resolved.plans).rules
             ).commands(),
-            **LedgerAdmin(
+            **LedgerCommands(
                 store=services.store,
                 clock=now_millis,
                 subkey=services.identity.parts.subkey,

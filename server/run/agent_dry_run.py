@@ -20,7 +20,7 @@ from server.calls.servers.agent_factory import Subkey, agent_name, make_source
 from server.calls.servers.agent_lineup import Lineup, RunningAgents
 from server.calls.servers.policy_opening import PolicyMaker
 from server.calls.servers.server_opening import kept_out_of, now_millis, offering_of, prices_of, subkeys
-from server.calls.servers.upstream_registry_place import DeskPlace
+from server.calls.servers.upstream_registry_place import UpstreamRegistryPlace
 from server.lib.log.logger import Logger
 from server.mcp.tool_names import refused_names
 from server.settings.private_paths import kept_out_paths
@@ -34,7 +34,7 @@ from server.store.jobs import Store
 from server.store.keyfile import MasterKey
 
 if TYPE_CHECKING:
-    from server.agents.mcp.trust.upstream_registry import TrustDesk
+    from server.agents.mcp.trust.upstream_registry import UpstreamRegistry
 
 # For all agents together. An upstream is given less, so that it is heard why it did not answer.
 TRY_SECONDS: Final = 30.0
@@ -56,7 +56,7 @@ class TriedAgent(msgspec.Struct, frozen=True, kw_only=True):
     words: str = ""
 
 
-class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
+class AgentDryRun(msgspec.Struct, frozen=True, kw_only=True):
     agents: Sequence[TriedAgent]
     problems: Sequence[str]  # with what the agents of a server offer together
     refused_names: Sequence[str] = ()  # of tools, by hosts
@@ -76,7 +76,7 @@ class SilentLog:
     def exception(self, event: str, **fields: object) -> None: ...
 
 
-async def rehearse(resolved: Resolved, log: Logger | None = None) -> Rehearsal:
+async def rehearse(resolved: Resolved, log: Logger | None = None) -> AgentDryRun:
     """Takes `TRY_SECONDS` at most, and what closing takes. Nothing of the agents is left when it returns, also by cancellation."""
     log = log or SilentLog()
     subkey = subkeys(MasterKey(secrets.token_hex(6), secrets.token_bytes(32)))
@@ -87,7 +87,7 @@ async def rehearse(resolved: Resolved, log: Logger | None = None) -> Rehearsal:
                 async with trio.open_nursery() as trying:
                     for stage in stages:
                         trying.start_soon(stage.run, trying)
-            return Rehearsal(
+            return AgentDryRun(
                 agents=[agent for stage in stages for agent in stage.outcomes()],
                 problems=[problem for stage in stages for problem in stage.problems()],
                 refused_names=[name for stage in stages for name in stage.refused_names],
@@ -120,7 +120,7 @@ class _Stage:
         self._background = background
         self._agents: Sequence[msgspec.Struct] = (*agents, *programs_of(server.hooks))
         self._kept_out = kept_out_of(kept_out_paths(resolved))
-        self._trust = DeskPlace(self._make_desk)
+        self._trust = UpstreamRegistryPlace(self._make_desk)
         self._tried: dict[int, TriedAgent] = {}
         self.refused_names: Sequence[str] = ()  # known with `problems`
         self._running: dict[int, tuple[RunningAgents, Lineup]] = {}
@@ -225,7 +225,7 @@ class _Stage:
             for each in known
         )
 
-    def _make_desk(self) -> TrustDesk:
+    def _make_desk(self) -> UpstreamRegistry:
         from server.agents.mcp.trust.upstream_opening import open_desk
 
         return open_desk(self._store, self._subkey, self._log, None, clock=now_millis)

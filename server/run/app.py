@@ -59,7 +59,7 @@ from server.store.clock_doubt import ClockDoubt
 from server.store.data_directory import DataDirectory
 from server.store.jobs import CannotOpen, StoreError
 from server.store.maintenance import keep_sweeping
-from server.store.reserve_file import Ballast
+from server.store.reserve_file import ReserveFile
 from server.store.retention import Retention
 from server.transport.admission.key_usage import keep_noting
 from server.transport.http import listen
@@ -163,7 +163,7 @@ async def serve(
         if not config.store:
             _warn_of_missing_database(home, log)
             certificate = certificate or await of_an_authority(resolved, home.path, log)
-        ballast = Ballast(home.ballast)
+        ballast = ReserveFile(home.ballast)
         async with open_place(resolved, home, ballast) as store:
             store_watch.tell_of_damage(store, log)
             await may_serve(config, home, store)

@@ -22,7 +22,7 @@ from server import __version__
 from server.admin import control, control_socket
 from server.agents.base.file_watch import changed, look
 from server.calls.servers.cannot_start import CannotStart
-from server.cluster.workers.admin_proxy import AdminDesk
+from server.cluster.workers.admin_proxy import AdminProxy
 from server.cluster.workers.settings_said import said_once
 from server.cluster.workers.worker_handover import HandedOver
 from server.cluster.workers.worker_messages import (
@@ -153,7 +153,7 @@ class Parent:
                 await background.start(
                     control_socket.serve_commands,
                     home.path,
-                    AdminDesk(workers).answer,
+                    AdminProxy(workers).answer,
                     log,
                     self._counters,
                 )

@@ -18,7 +18,7 @@ from server.lib.log.metrics import Metrics
 from server.lib.shortened import short_reason
 from server.run.node_membership import Membership
 from server.store.jobs import Store, StoreDb, StoreError
-from server.store.node_messages.node_messages import KEY_PURPOSE, Letters
+from server.store.node_messages.node_messages import KEY_PURPOSE, NodeMessages
 
 # That this node came or goes: whoever hears of it looks who is there, and does not wait until it is time to.
 NODES: Final = "nodes"
@@ -26,7 +26,7 @@ NODES: Final = "nodes"
 LOOK_SECONDS: Final = 2.0
 
 
-class Correspondence:
+class NodeMessageLoop:
     """`run` is for the whole life of the process."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Correspondence:
         self._others = self._ids()
         self._log = log
         self._wake = trio.Event()
-        self.letters: Final = Letters(
+        self.letters: Final = NodeMessages(
             store,
             node=membership.node.boot_id,
             key=subkey(KEY_PURPOSE),

@@ -266,7 +266,7 @@ def _deposit_desks(services: Services, endpoints: Mapping[str, McpEndpoint]) -> 
     if make is None:
         return {}
     from auth.grant_types.purchased_logins import NotForSale, issue_tokens
-    from server.transport.http.deposit_endpoint import DepositDesk
+    from server.transport.http.deposit_endpoint import DepositEndpoint
 
     parts = services.identity.parts
 
@@ -281,9 +281,9 @@ def _deposit_desks(services: Services, endpoints: Mapping[str, McpEndpoint]) -> 
             services.log.warning("token.not_sold", server=server, payment=payment_id)
             return None
 
-    def desk(name: str, endpoint: McpEndpoint) -> DepositDesk:
+    def desk(name: str, endpoint: McpEndpoint) -> DepositEndpoint:
         sells_tokens = _sells_tokens(services, name)
-        return DepositDesk(
+        return DepositEndpoint(
             make(services.servers.settings[name]), endpoint.threshold, issue if sells_tokens else None
         )
 

@@ -26,11 +26,11 @@ from server.payments.seller.deposits import Deposits
 from server.payments.seller.ledger import Books
 from server.payments.seller.offers import CURRENCY
 from server.payments.seller.payment_counts import TillCounts
-from server.payments.seller.payment_requirements import Showcase
+from server.payments.seller.payment_requirements import PaymentOffers
 from server.payments.seller.plans import Plans
 from server.payments.seller.quotes import Quotes
 from server.payments.seller.receipts import Receipts
-from server.payments.seller.revenue import Takings
+from server.payments.seller.revenue import Revenue
 from server.payments.seller.settlement import Settlements
 from server.payments.seller.signed_terms import SignedTerms
 from server.payments.seller.spending_caps import CapRules
@@ -38,7 +38,7 @@ from server.payments.seller.till import Till
 from server.payments.x402.chain_client import Chain
 from server.payments.x402.facilitator_client import FacilitatorAccess
 from server.payments.x402.facilitators import Facilitators
-from server.run.account_money import TillCashier
+from server.run.account_money import AccountMoney
 from server.settings.money_settings import FacilitatorConfig, PaymentsConfig
 from server.settings.resolved_settings import Resolved
 from server.settings.sale_settings import AcceptedAsset, accepted_assets, network_named
@@ -106,15 +106,15 @@ class Money(msgspec.Struct, frozen=True, kw_only=True):
 
 def open_cashier(
     resolved: Resolved, store: Store, subkey: Subkey, catalogs: Mapping[str, Catalog]
-) -> TillCashier:
+) -> AccountMoney:
     """`catalogs`: by server; it may be filled in later."""
     payments = resolved.payments or _NO_PAYMENTS
-    return TillCashier(
+    return AccountMoney(
         rules=Rules(plans=Plans(resolved.plans), caps=CapRules.of(payments.caps), balances=payments.wallets),
         books=Books(subkey(LEDGER_PURPOSE)),
         store=store,
         catalogs=catalogs,
-        takings=Takings(store),
+        takings=Revenue(store),
     )
 
 
@@ -158,8 +158,8 @@ def open_money(
     terms = SignedTerms(issuer=issuer, key=signing_key, clock=now_millis)
     assets = accepted_assets(payments)
 
-    def showcase(settings: ServerConfig, below: str) -> Showcase:
-        return Showcase(
+    def showcase(settings: ServerConfig, below: str) -> PaymentOffers:
+        return PaymentOffers(
             server=settings.name,
             base=f"{issuer}/{settings.name}/{below}",
             title=settings.title or settings.name,

@@ -42,7 +42,7 @@ from server.calls.servers.endpoint import Endpoint
 from server.calls.servers.me_resource import Me, TellsMoney
 from server.calls.servers.server_opening import CannotStart, OpenServers, now_millis, open_servers, subkeys
 from server.calls.servers.shown_servers import ShownServers
-from server.calls.sessions.background_tasks import Crew
+from server.calls.sessions.background_tasks import BackgroundTasks
 from server.calls.tasks.task_engine import Tasks
 from server.calls.tools_call import carry_out
 from server.client.address import may_follow
@@ -77,8 +77,8 @@ if TYPE_CHECKING:
     from auth.tokens.accepted_credentials import AcceptedCredentials
     from server.agents.mcp.trust.own_tokens import TokenIssuer
     from server.agents.mcp.trust.person_connections import PersonConnections
-    from server.run.account_money import TillCashier
-    from server.run.node_message_loop import Correspondence
+    from server.run.account_money import AccountMoney
+    from server.run.node_message_loop import NodeMessageLoop
     from server.run.sellers import Money
     from server.telemetry.telemetry_start import Telemetry
 
@@ -93,7 +93,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     identity: Identity
     servers: OpenServers
-    crew: Crew
+    crew: BackgroundTasks
     loads: Loads
     limits: ProcessLimits
     probe: StoreProbe
@@ -102,9 +102,9 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     calls: CallBook
     membership: Membership
     money: Money | None = None  # where something costs money
-    cashier: TillCashier | None = None  # the same
+    cashier: AccountMoney | None = None  # the same
     telemetry: Telemetry | None = None  # where traces and metrics are sent
-    correspondence: Correspondence | None = None  # where others may use the same database
+    correspondence: NodeMessageLoop | None = None  # where others may use the same database
     backups: BackupOutcome = msgspec.field(default_factory=BackupOutcome)  # written by who makes them
 
     @property
@@ -304,7 +304,7 @@ async def build(
         store=store,
         identity=identity,
         servers=servers,
-        crew=Crew(log),
+        crew=BackgroundTasks(log),
         loads=loads,
         limits=limits,
         probe=StoreProbe(store, clock=now_millis),
@@ -326,13 +326,13 @@ def _tell_desk(servers: OpenServers, changes: Sequence[Change]) -> None:
 
 def _correspondence(
     store: Store, membership: Membership, subkey: Subkey, log: Logger, metrics: Metrics
-) -> Correspondence | None:
+) -> NodeMessageLoop | None:
     """None where nobody else can be there, and then nothing of it is loaded."""
     if membership.alone:
         return None
-    from server.run.node_message_loop import Correspondence
+    from server.run.node_message_loop import NodeMessageLoop
 
-    return Correspondence(store, membership, subkey, log, metrics)
+    return NodeMessageLoop(store, membership, subkey, log, metrics)
 
 
 def _telemetry(resolved: Resolved, metrics: Metrics, log: Logger, worker: int) -> Telemetry | None:
@@ -397,7 +397,7 @@ def _money(
 
 def _cashier(
     resolved: Resolved, store: Store, subkey: Subkey, catalogs: Mapping[str, Catalog]
-) -> TillCashier | None:
+) -> AccountMoney | None:
     """`catalogs` is filled in once they are open: whoever shows prices does so later."""
     if not resolved.sells:
         return None
@@ -432,7 +432,7 @@ def _issuer(identity: Identity) -> TokenIssuer:
     )
 
 
-def _has(cashier: TillCashier | None, server: str) -> TellsMoney | None:
+def _has(cashier: AccountMoney | None, server: str) -> TellsMoney | None:
     if cashier is None:
         return None
     return lambda db, principal: cashier.mine(db, principal, server, now_millis())

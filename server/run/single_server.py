@@ -45,11 +45,11 @@ CLOSING_SECONDS: Final = 1.0
 # Makes the conversation of one client. The text makes the ids of its calls different from those of every other.
 MakeConversation: TypeAlias = Callable[[str], PipeConversation]
 # Talks with whoever there is to talk with, until the event is set, or sets it itself.
-Talk: TypeAlias = Callable[[MakeConversation, trio.Event], Awaitable[None]]
+NodeConversation: TypeAlias = Callable[[MakeConversation, trio.Event], Awaitable[None]]
 
 
 def run_alone(
-    resolved: Resolved, log: Logger, talk: Talk, *, server: ServerConfig, principal: Principal
+    resolved: Resolved, log: Logger, talk: NodeConversation, *, server: ServerConfig, principal: Principal
 ) -> None:
     """Serve until `talk` is over, SIGTERM or Ctrl-C. Everybody is `principal`. Raises `CannotStart`, and `OSError`."""
     try:
@@ -63,7 +63,7 @@ def run_alone(
 
 
 async def serve_alone(
-    resolved: Resolved, log: Logger, talk: Talk, *, server: ServerConfig, principal: Principal
+    resolved: Resolved, log: Logger, talk: NodeConversation, *, server: ServerConfig, principal: Principal
 ) -> None:
     stopping = trio.Event()
     key = MasterKey(secrets.token_hex(6), secrets.token_bytes(32))

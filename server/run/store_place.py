@@ -20,13 +20,13 @@ from server.store import meta_rows, move_marks
 from server.store.backup import RestoreRefused, fingerprint_of
 from server.store.data_directory import DataDirectory
 from server.store.jobs import CannotOpen, Store, StoreError
-from server.store.reserve_file import Ballast
+from server.store.reserve_file import ReserveFile
 from server.store.sqlite import open_store
 from server.store.threaded_store import StoreLimits, ThreadedStore
 
 
 def open_place(
-    resolved: Resolved, home: DataDirectory, ballast: Ballast
+    resolved: Resolved, home: DataDirectory, ballast: ReserveFile
 ) -> AbstractAsyncContextManager[ThreadedStore]:
     """Raises `CannotOpen`."""
     config = resolved.config

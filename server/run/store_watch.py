@@ -16,7 +16,7 @@ from server.lib.log.logger import Logger
 from server.lib.log.metrics import Metrics
 from server.store import soundness
 from server.store.jobs import DiskFull, StoreDamaged, StoreError
-from server.store.reserve_file import BALLAST_BYTES, Ballast
+from server.store.reserve_file import BALLAST_BYTES, ReserveFile
 from server.store.store_probe import ReportingStore, StoreProbe
 
 # What was lent is mostly taken back at once; the rest when there is room again.
@@ -95,7 +95,7 @@ async def keep_telling_of_slowness(store: ReportingStore, log: Logger) -> None:
         slow = bool(words)
 
 
-async def keep_ballast(ballast: Ballast, log: Logger) -> None:
+async def keep_ballast(ballast: ReserveFile, log: Logger) -> None:
     """Until cancelled: hold room for the day when there is none, and say once when that is not to be had."""
     whole = True
     while True:

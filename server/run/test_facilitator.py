@@ -25,7 +25,7 @@ from server.lib.log.logger import Logger
 from server.lib.money.amounts import Micros
 from server.payments.test_facilitator.cheques import MOST_BYTES
 from server.payments.test_facilitator.coins import Coins, CoinState
-from server.payments.test_facilitator.endpoints import DeskReply, FacilitatorDesk, in_json
+from server.payments.test_facilitator.endpoints import EndpointReply, FacilitatorEndpoints, in_json
 from server.payments.test_facilitator.routes import FOR_TESTS, FacilitatorFront
 from server.payments.test_facilitator.state_file import StateFile, StateUnusable
 from server.payments.test_facilitator.switches import Switch, Switches
@@ -146,7 +146,7 @@ async def serve_facilitator(
     with contextlib.ExitStack() as held:
         state = held.enter_context(file.held()) if file else CoinState()
         coins = Coins(settings.networks, settings.each, state)
-        desk = FacilitatorDesk(
+        desk = FacilitatorEndpoints(
             coins, Switches(settings.verify, settings.settle), clock=clock, log=log, file=file
         )
         await desk.save()  # or it would be found out at the first payment that there cannot be such a file
@@ -171,7 +171,7 @@ async def serve_facilitator(
         await desk.save()
 
 
-def resolver(desk: FacilitatorDesk, settings: FacilitatorSettings) -> Resolve:
+def resolver(desk: FacilitatorEndpoints, settings: FacilitatorSettings) -> Resolve:
     front = FacilitatorFront(desk)
 
     def resolve(scope: Scope) -> FacilitatorHandler:
@@ -188,7 +188,7 @@ async def _stop_on_signals(draining: trio.Event, *, task_status: trio.TaskStatus
             return
 
 
-async def _tell(cycle: Cycle, reply: DeskReply, *more: tuple[bytes, bytes]) -> None:
+async def _tell(cycle: Cycle, reply: EndpointReply, *more: tuple[bytes, bytes]) -> None:
     headers: Pairs = ((b"content-type", reply.content_type), (b"cache-control", b"no-store"), *more)
     if reply.allow:
         headers = (*headers, (b"allow", ", ".join(reply.allow).encode()))

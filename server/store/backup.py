@@ -24,7 +24,7 @@ from server.store.job_connection import Facade
 from server.store.jobs import BEGINNING, CannotOpen, Position, StoreDamaged, StoreError
 from server.store.ledger_chain import LedgerChain
 from server.store.migrate import OLDEST_SCHEMA, oldest_served, refuse_newer, schema_version
-from server.store.restore_exclusions import EntryRights, KeptOut, keep_out, standing_in
+from server.store.restore_exclusions import EntryRights, RestoreExclusions, keep_out, standing_in
 from server.store.row_seals import Seal
 from server.store.soundness import was_copied_by_hand
 from server.store.sqlite_connect import APPLICATION_ID, connect_reader
@@ -56,7 +56,7 @@ class RestoreRefused(StoreError):
 
 class RestoredBackup(msgspec.Struct, frozen=True, kw_only=True):
     aside: Path | None  # where the old database was put, if there was one
-    kept_out: KeptOut
+    kept_out: RestoreExclusions
     schema: int  # of the copy
 
 
@@ -180,7 +180,7 @@ def _bring_in(
     standing: EntryRights | None,
     seal: Seal,
     now: int,
-) -> tuple[KeptOut, int]:
+) -> tuple[RestoreExclusions, int]:
     if not copy.is_file():
         raise RestoreRefused(f"there is no file {copy}")
     with closing(connect_reader(copy)) as source:
@@ -221,7 +221,9 @@ def _bring_in(
     return kept_out, schema
 
 
-def _write_down(incoming: Path, chain: AuditChain, kept_out: KeptOut, *, by: str, now: int) -> Position:
+def _write_down(
+    incoming: Path, chain: AuditChain, kept_out: RestoreExclusions, *, by: str, now: int
+) -> Position:
     """The new head."""
     reason = "; ".join(filter(None, ("from a back-up", str(kept_out))))
     entry = AuditEntry(now, "store.restored", by, None, None, None, None, "ok", reason)

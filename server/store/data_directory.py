@@ -19,7 +19,7 @@ import msgspec
 
 from server.lib.own_files import make_directory, open_lock_file, open_to_others
 from server.store.jobs import CannotOpen
-from server.store.reserve_file import Ballast
+from server.store.reserve_file import ReserveFile
 from server.store.sqlite_connect import hint_for
 
 # SQLite's log is shared memory and byte-range locks, which these do not keep between machines (or not at all).
@@ -102,7 +102,7 @@ def open_home(path: Path) -> Generator[DataDirectory]:
     """
     with ExitStack() as held:
         home = _hold(path, held)
-        Ballast(home.ballast).make_room_for_start()
+        ReserveFile(home.ballast).make_room_for_start()
         make_private_directory(home.backups)
         clear_what_was_cut_off(home)
         yield home

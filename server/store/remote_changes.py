@@ -39,7 +39,7 @@ class TellingStore(Protocol):
     def give_in(self, error: BaseException) -> None: ...
 
 
-class Others:
+class RemoteChanges:
     def __init__(self, feed: ChangeFeed) -> None:
         self.listeners: list[OnTrust] = []
         self.on_letters: list[Callable[[], None]] = []

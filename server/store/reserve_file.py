@@ -23,7 +23,7 @@ START_BYTES: Final = 256 * 1024
 _PIECE_BYTES: Final = 32 * 1024
 
 
-class Ballast:
+class ReserveFile:
     """May be used from any thread. An error of the disk is never raised: then there is less of it, or none."""
 
     def __init__(self, path: Path) -> None:

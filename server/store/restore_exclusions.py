@@ -29,7 +29,7 @@ _USERS: Final = ("unclaimed", "invited", "enabled", "disabled", "locked")
 _CLIENTS: Final = ("enabled", "disabled")
 
 
-class KeptOut(msgspec.Struct, frozen=True, kw_only=True):
+class RestoreExclusions(msgspec.Struct, frozen=True, kw_only=True):
     """What was done to the copy."""
 
     api_keys: int = 0  # revoked
@@ -75,7 +75,7 @@ def standing_in(database: Path, fingerprint: str) -> EntryRights | None:
 
 def keep_out(
     connection: sqlite3.Connection, now_standing: EntryRights | None, *, seal: Seal, now: int
-) -> KeptOut:
+) -> RestoreExclusions:
     """Change the copy, which `connection` may write; the caller commits."""
     is_sealed = any(row[1] == "seal" for row in connection.execute("PRAGMA table_info(users)"))
     # A copy of an older schema is sealed when somebody has looked at it.
@@ -102,8 +102,8 @@ def keep_out(
         if table in tables:
             connection.execute(f"DELETE FROM {table}")
     if now_standing is None:
-        return KeptOut(api_keys=revoked)
-    return KeptOut(
+        return RestoreExclusions(api_keys=revoked)
+    return RestoreExclusions(
         api_keys=revoked,
         users=_users(connection, seals, now_standing.users, forgets_passkeys="passkeys" in tables),
         clients=_clients(connection, seals, now_standing.clients),

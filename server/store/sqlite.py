@@ -9,7 +9,7 @@ from pathlib import Path
 import trio
 
 from server.store.migrate import Migration, migrate, packaged_migrations
-from server.store.reserve_file import Ballast
+from server.store.reserve_file import ReserveFile
 from server.store.soundness import check_before_serving
 from server.store.sqlite_connect import connect_reader, connect_writer, opening
 from server.store.threaded_store import DEFAULT_LIMITS, StoreLimits, ThreadedStore, serving
@@ -24,7 +24,7 @@ async def open_store(
     backups: Path,
     migrations: Sequence[Migration] | None = None,
     limits: StoreLimits = DEFAULT_LIMITS,
-    ballast: Ballast | None = None,
+    ballast: ReserveFile | None = None,
 ) -> AsyncGenerator[ThreadedStore]:
     """Open and migrate the database at `path`; on leaving, finish what was accepted and end the threads.
 
@@ -42,7 +42,7 @@ def _open(
     backups: Path,
     migrations: Sequence[Migration] | None,
     limits: StoreLimits,
-    ballast: Ballast | None,
+    ballast: ReserveFile | None,
 ) -> tuple[Transactions, list[Transactions]]:
     with ExitStack() as undo:
         writer = connect_writer(path)

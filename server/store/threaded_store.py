@@ -40,7 +40,7 @@ from server.store.store_health import SLOW_SERVER, STUCK_SERVER, StoreHealth, St
 from server.store.transactions import JOB_SECONDS, PendingJob, Transactions
 
 if TYPE_CHECKING:
-    from server.store.remote_changes import Others
+    from server.store.remote_changes import RemoteChanges
 
 
 class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,7 +182,7 @@ class ThreadedStore:
         clock: Callable[[], int],
         limits: StoreLimits,
         stop: trio.CancelScope,
-        others: Others | None = None,
+        others: RemoteChanges | None = None,
     ) -> None:
         self._clock = clock
         self._others = others
@@ -346,7 +346,7 @@ class ThreadedStore:
                 with trio.CancelScope() as self._napping:
                     await trio.sleep(seconds if oldest is None else oldest + seconds - now)
 
-    async def _watch_reads(self, others: Others) -> None:
+    async def _watch_reads(self, others: RemoteChanges) -> None:
         """The same for reads, where a network is between, and while it is silent. A file answers, or says why not."""
         with self._watching_reads:
             while True:
@@ -463,7 +463,7 @@ async def serving(
     *,
     clock: Callable[[], int],
     limits: StoreLimits = DEFAULT_LIMITS,
-    others: Others | None = None,
+    others: RemoteChanges | None = None,
 ) -> AsyncGenerator[ThreadedStore]:
     """A store on these; on leaving, finish what was accepted, end the threads and close the connections.
 

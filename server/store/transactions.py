@@ -34,7 +34,7 @@ from server.store.jobs import (
     Wake,
 )
 from server.store.ledger_chain import LedgerChain
-from server.store.reserve_file import Ballast
+from server.store.reserve_file import ReserveFile
 from server.store.row_seals import Seal
 from server.store.sqlite_engine import SQLITE
 from server.store.store_engine import CommitInDoubt, EngineConnection, StoreEngine
@@ -93,7 +93,7 @@ class Transactions:
         connection: EngineConnection,
         *,
         job_seconds: float,
-        ballast: Ballast | None = None,
+        ballast: ReserveFile | None = None,
         engine: StoreEngine = SQLITE,
     ) -> None:
         self._connection = connection

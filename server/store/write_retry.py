@@ -33,7 +33,7 @@ class _Attempt:
         self.problem: StoreUnavailable | None = None
 
 
-class Arrears:
+class WriteRetry:
     def __init__(self, store: Store, log: ArrearsLog, event: str) -> None:
         """`event`: what the log says of a job that can never be done."""
         self._store = store

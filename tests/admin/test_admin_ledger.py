@@ -11,7 +11,7 @@ import pytest
 from auth.values.identity_model import Principal, PrincipalKind
 from server.admin import ledger_commands as admin_ledger
 from server.admin.control import CommandRefused, Handler, ListPage
-from server.admin.ledger_commands import LedgerAdmin
+from server.admin.ledger_commands import LedgerCommands
 from server.admin.voucher_commands import VoucherAdmin
 from server.payments.seller import statements, wallets
 from server.payments.seller.ledger import (
@@ -54,7 +54,7 @@ async def table(heads: Heads | None = None) -> AsyncGenerator[tuple[Any, Mapping
         yield (
             store,
             {
-                **LedgerAdmin(
+                **LedgerCommands(
                     store=store,
                     clock=identity.parts.clock,
                     subkey=subkey,

@@ -12,7 +12,7 @@ from server.admin.control import CommandRefused, Handler
 from server.admin.upstream_commands import DIFF_PAGE, UpstreamAdmin
 from server.agents.mcp.trust.definitions import MAX_KEPT, seal_of
 from server.agents.mcp.trust.login_rows import handed_over
-from server.agents.mcp.trust.upstream_registry import KnownUpstream, TrustDesk
+from server.agents.mcp.trust.upstream_registry import KnownUpstream, UpstreamRegistry
 from tests.agents.mcp.trust.test_owner_login import login, owner
 from tests.agents.mcp.trust.trust_fakes import (
     FakeAuthorizationServer,
@@ -25,7 +25,7 @@ from tests.agents.mcp.trust.trust_fakes import (
 )
 
 
-async def table(house: House) -> tuple[TrustDesk, KnownUpstream, Mapping[str, Handler]]:
+async def table(house: House) -> tuple[UpstreamRegistry, KnownUpstream, Mapping[str, Handler]]:
     desk, known = await house.desk()
     known.login = owner(house, desk, FakeAuthorizationServer(tokens("never")))
     return desk, known, UpstreamAdmin(store=house.store, find_desk=lambda: desk).commands()

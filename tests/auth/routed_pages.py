@@ -14,7 +14,7 @@ from auth.pages.page_visit import Parts
 from auth.values.http_messages import WireReply, WireRequest
 from server.admin.audit_commands import AuditAdmin
 from server.admin.upstream_commands import UpstreamAdmin
-from server.agents.mcp.trust.upstream_registry import TrustDesk
+from server.agents.mcp.trust.upstream_registry import UpstreamRegistry
 from server.console.overview.overview_pages import OverviewPages
 from server.console.overview.overview_values import RunningParts
 from server.console.owner.owner_pages import OwnerPages
@@ -36,7 +36,7 @@ def site_for(
     log: Any = None,
     needs_login: bool = True,
     running: RunningParts = NOTHING_RUNS,
-    find_desk: Callable[[], TrustDesk | None] = lambda: None,
+    find_desk: Callable[[], UpstreamRegistry | None] = lambda: None,
 ) -> PublicSite:
     """`running`: what the Overview knows of the server."""
     return make_site(
@@ -47,7 +47,7 @@ def site_for(
     )
 
 
-def owner_pages(parts: Parts, find_desk: Callable[[], TrustDesk | None]) -> OwnerPages:
+def owner_pages(parts: Parts, find_desk: Callable[[], UpstreamRegistry | None]) -> OwnerPages:
     store = cast("Any", parts.store)
     audit = AuditAdmin(
         store=store,
@@ -76,7 +76,7 @@ class RoutedPages:
         self._site: PublicSite | None = None
         self._parts: Parts | None = None
         self.running = NOTHING_RUNS  # settled before the first page
-        self.desk: TrustDesk | None = None  # where there are upstreams
+        self.desk: UpstreamRegistry | None = None  # where there are upstreams
 
     async def answer(self, request: WireRequest, parts: Parts) -> WireReply | None:
         """The page for a request, by its route; None where none leads to one."""

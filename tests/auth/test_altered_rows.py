@@ -524,7 +524,7 @@ def unsealed_writes(source: str) -> list[str]:
         for line in joined.split("\n")
         for match in STATEMENT.finditer(line)
         if match[1] == "INSERT INTO"
-        or ("sealed.WIPED" not in line and columns[match[2]] & set(SETTING.findall(match[3] or "")))
+        or ("sealed_rows.WIPED" not in line and columns[match[2]] & set(SETTING.findall(match[3] or "")))
     ]
 
 

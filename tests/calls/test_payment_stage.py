@@ -13,7 +13,7 @@ import trio.testing
 
 from auth.values.identity_model import ANONYMOUS, STRANGER, Principal, PrincipalKind
 from server.agents.base.backend import BackendError, LogMessage, Paused, Progress
-from server.agents.base.outlets import Nobody, Withheld
+from server.agents.base.outlets import HeldOutlet, NullOutlet
 from server.calls.charge_before_task import let_go_of
 from server.calls.payment_from_request import version_in_header
 from server.calls.payment_stage import (
@@ -56,7 +56,7 @@ def _tool(*, as_agent_says: bool = False) -> Any:
 TOOL: Any = _tool()
 
 
-class Heard(Nobody):
+class Heard(NullOutlet):
     def __init__(self) -> None:
         super().__init__("nobody")
         self.events: list[Progress | LogMessage] = []
@@ -221,7 +221,7 @@ async def test_whoever_paid_beforehand_is_told_that_it_is_not_lost_when_the_tool
 @pytest.mark.parametrize("joins", [False, True])
 async def test_progress_is_heard_without_its_words_and_logs_not_at_all(joins: bool) -> None:
     heard = Heard()
-    outlet = Withheld(heard)
+    outlet = HeldOutlet(heard)
     await outlet.emit(Progress(progress=1, total=3, message="the answer is 42", joins=joins))
     await outlet.emit(LogMessage(level="info", data="the answer is 42"))
     assert heard.events == [Progress(progress=1, total=3)]

@@ -17,7 +17,7 @@ from server.client import server_checkup
 from server.client.check_step import CheckStep
 from server.cluster.postgres.postgres_look import DatabaseSeen, DatabaseServer, TablesSeen
 from server.console.overview.nodes_seen import standings, with_note
-from server.run.agent_dry_run import Rehearsal, TriedAgent
+from server.run.agent_dry_run import AgentDryRun, TriedAgent
 from server.run.timed_backups import BackupOutcome
 from server.store.node_rows import MemberNode, NodeSaid, NodeSeen
 from tests.cli.test_doctor_money import ASSET, TOOL
@@ -228,10 +228,10 @@ def _without_server(made_up: MadeUpMachine, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def _agents_tried(made_up: MadeUpMachine, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [Rehearsal(agents=[each], problems=[]) for each in TRIED]
+    found = [AgentDryRun(agents=[each], problems=[]) for each in TRIED]
     well = replace(TRIED[0], outcome="well")
-    found.append(Rehearsal(agents=[well, well], problems=[], refused_names=["main: a b"]))
-    found.append(Rehearsal(agents=[well], problems=["two agents offer the tool a"]))
+    found.append(AgentDryRun(agents=[well, well], problems=[], refused_names=["main: a b"]))
+    found.append(AgentDryRun(agents=[well], problems=["two agents offer the tool a"]))
     for each in found:
         steps = partial(doctor_agents.rehearsed_steps, each, settings="ostiary.toml")
         monkeypatch.setattr(doctor_agents, "tried_steps", lambda _, steps=steps: steps())

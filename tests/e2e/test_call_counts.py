@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import pytest
 
 from server.admin import control
-from tests.call_counts import WARM, Calls, Counted, Talk, counting, tool_call
+from tests.call_counts import WARM, Calls, Counted, NodeConversation, counting, tool_call
 
 DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code"
 CLIENT = "ostiary-cli"
@@ -59,7 +59,7 @@ def held(server: Counted, exchange: Callable[[], object], ceiling: int, *, warm:
     assert 10 < found.total <= ceiling, found.table(shown=80)
 
 
-def called(talk: Talk, request: bytes) -> Callable[[], None]:
+def called(talk: NodeConversation, request: bytes) -> Callable[[], None]:
     def exchange() -> None:
         status, body = talk.exchange(request)
         assert status == 200, body
@@ -68,7 +68,7 @@ def called(talk: Talk, request: bytes) -> Callable[[], None]:
     return exchange
 
 
-def post(talk: Talk, port: int, path: str, form: dict[str, str]) -> dict[str, str]:
+def post(talk: NodeConversation, port: int, path: str, form: dict[str, str]) -> dict[str, str]:
     body = urlencode(form).encode()
     head = (
         f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
@@ -79,7 +79,7 @@ def post(talk: Talk, port: int, path: str, form: dict[str, str]) -> dict[str, st
     return json.loads(answer)
 
 
-def log_in(talk: Talk, port: int, data: Path) -> dict[str, str]:
+def log_in(talk: NodeConversation, port: int, data: Path) -> dict[str, str]:
     codes = post(talk, port, "/device_authorization", {"client_id": CLIENT})
     found = control.ask(data, "find", {"code": codes["user_code"]})
     control.ask(data, "approve", {"id": found.result["id"]})
@@ -168,12 +168,12 @@ def configured(folder: Path, agent: str) -> list[str]:
 
 
 def test_the_demos_echo_costs_few_calls(tmp_path: Path) -> None:
-    with counting(tmp_path, ["--auth", "none"]) as server, closing(Talk(server.port)) as talk:
+    with counting(tmp_path, ["--auth", "none"]) as server, closing(NodeConversation(server.port)) as talk:
         held(server, called(talk, tool_call(server.port, "echo", {"text": "hello"})), DEMO)
 
 
 def test_a_login_adds_little_to_a_call_and_a_refresh_stays_small(tmp_path: Path) -> None:
-    with counting(tmp_path, []) as server, closing(Talk(server.port)) as talk:
+    with counting(tmp_path, []) as server, closing(NodeConversation(server.port)) as talk:
         tokens = log_in(talk, server.port, tmp_path / "data")
         request = tool_call(server.port, "echo", {"text": "hello"}, token=tokens["access_token"])
         held(server, called(talk, request), BEARER)
@@ -193,7 +193,10 @@ def test_a_login_adds_little_also_where_every_caller_is_counted(tmp_path: Path) 
     settings = tmp_path / "ostiary.toml"
     limits = '[limits]\nloopback = true\naddress = "1000000/s"\ncaller = "1000000/s"'
     settings.write_text(f'{limits}\n[[server]]\n[[server.agent]]\nkind = "demo"\n', "utf-8")
-    with counting(tmp_path, ["--config", str(settings)]) as server, closing(Talk(server.port)) as talk:
+    with (
+        counting(tmp_path, ["--config", str(settings)]) as server,
+        closing(NodeConversation(server.port)) as talk,
+    ):
         tokens = log_in(talk, server.port, tmp_path / "data")
         request = tool_call(server.port, "echo", {"text": "hello"}, token=tokens["access_token"])
         held(server, called(talk, request), BEARER)
@@ -203,7 +206,7 @@ def test_a_tool_of_a_python_file_costs_little_more_than_the_way_to_its_process(t
     (tmp_path / "tools.py").write_text(TOOLS, "utf-8")
     with (
         counting(tmp_path, configured(tmp_path, 'kind = "python"\nfile = "tools.py"')) as server,
-        closing(Talk(server.port)) as talk,
+        closing(NodeConversation(server.port)) as talk,
     ):
         held(server, called(talk, tool_call(server.port, "echo", {"text": "hello"})), PYTHON_FILE)
 
@@ -211,7 +214,10 @@ def test_a_tool_of_a_python_file_costs_little_more_than_the_way_to_its_process(t
 def test_a_chat_upstream_costs_little_more_than_the_way_to_it(tmp_path: Path) -> None:
     with upstream() as port:
         agent = f'kind = "chat"\nagent = "a"\nurl = "http://127.0.0.1:{port}/chat"'
-        with counting(tmp_path, configured(tmp_path, agent)) as server, closing(Talk(server.port)) as talk:
+        with (
+            counting(tmp_path, configured(tmp_path, agent)) as server,
+            closing(NodeConversation(server.port)) as talk,
+        ):
             request = tool_call(server.port, "chat_with_agent", {"message": "hello"})
             held(server, called(talk, request), CHAT)
 
@@ -224,7 +230,10 @@ def test_an_mcp_upstream_over_http_costs_little_more_than_the_way_to_it(
 ) -> None:
     with upstream(mcp_of(era)) as port:
         agent = f'kind = "mcp"\nurl = "http://127.0.0.1:{port}/mcp"\ntrust = "always"'
-        with counting(tmp_path, configured(tmp_path, agent)) as server, closing(Talk(server.port)) as talk:
+        with (
+            counting(tmp_path, configured(tmp_path, agent)) as server,
+            closing(NodeConversation(server.port)) as talk,
+        ):
             held(server, called(talk, tool_call(server.port, "echo", {"text": "hello"})), ceiling)
 
 
@@ -232,7 +241,10 @@ def test_an_mcp_upstream_that_is_a_command_costs_little_more_than_the_way_to_it(
     (tmp_path / "child.py").write_text(CHILD, "utf-8")
     command = json.dumps([sys.executable, str(tmp_path / "child.py")])
     agent = f'kind = "mcp"\ncommand = {command}\ntrust = "always"'
-    with counting(tmp_path, configured(tmp_path, agent)) as server, closing(Talk(server.port)) as talk:
+    with (
+        counting(tmp_path, configured(tmp_path, agent)) as server,
+        closing(NodeConversation(server.port)) as talk,
+    ):
         held(server, called(talk, tool_call(server.port, "echo", {"text": "hello"})), GATEWAY_COMMAND)
 
 
@@ -249,7 +261,7 @@ def test_a_call_that_touches_no_row_costs_as_much_on_a_database_that_others_use(
     for name, arguments in (("file", []), ("postgres", ["--store", f"file:{address}"])):
         folder = tmp_path / name
         folder.mkdir()
-        with counting(folder, arguments) as server, closing(Talk(server.port)) as talk:
+        with counting(folder, arguments) as server, closing(NodeConversation(server.port)) as talk:
             tokens = log_in(talk, server.port, folder / "data")
             request = tool_call(server.port, "echo", {"text": "hello"}, token=tokens["access_token"])
             found.append(server.calls(called(talk, request)))
@@ -265,7 +277,7 @@ def test_a_call_that_touches_no_row_costs_as_much_on_a_database_that_others_use(
 
 def test_what_is_counted_is_there(tmp_path: Path) -> None:
     """A ceiling holds nothing if nothing is counted under it."""
-    with counting(tmp_path, ["--auth", "none"]) as server, closing(Talk(server.port)) as talk:
+    with counting(tmp_path, ["--auth", "none"]) as server, closing(NodeConversation(server.port)) as talk:
         found = server.calls(called(talk, tool_call(server.port, "echo", {"text": "hello"})))
         assert 20 < found.trio < 40
         assert any("server/calls/agent_use.py" in name for name in found.by_function)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from programs import SOURCE, WAIT_SECONDS, Program
 
-from tests.call_counts import Talk, tool_call
+from tests.call_counts import NodeConversation, tool_call
 
 CALLS = 2000  # their lines are several times what a pipe holds
 PATIENT = ("--drain-seconds", "600")  # far longer than anybody waits here
@@ -47,7 +47,7 @@ def test_a_log_that_nobody_reads_holds_up_no_call_and_no_stop(home: Path, style:
         assert found is not None
         port = int(found[1])
         request = tool_call(port, "echo", {"text": "hello"})
-        with closing(Talk(port)) as talk:
+        with closing(NodeConversation(port)) as talk:
             for _ in range(CALLS):
                 assert talk.exchange(request)[0] == 200
         process.send_signal(signal.SIGTERM)

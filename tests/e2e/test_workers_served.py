@@ -20,7 +20,7 @@ from programs import SOURCE, WAIT_SECONDS, Background, House, Program, Server, u
 from prometheus_client.parser import text_string_to_metric_families
 from walk import blocks
 
-from tests.call_counts import Talk, tool_call
+from tests.call_counts import NodeConversation, tool_call
 from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.slow
@@ -87,7 +87,7 @@ def lives(pid: int) -> bool:
 def called(port: int, text: str, *, token: str | None = None) -> str:
     """What a new connection gets for one call, or how it broke."""
     try:
-        with closing(Talk(port)) as talk:
+        with closing(NodeConversation(port)) as talk:
             status, body = talk.exchange(tool_call(port, "echo", {"text": text}, token=token))
     except (OSError, AssertionError) as error:  # the latter: it was closed
         return f"broke: {error}"
@@ -117,7 +117,7 @@ class Calls:
 
     def _call(self, port: int, mark: str) -> None:
         try:
-            with closing(Talk(port)) as talk:
+            with closing(NodeConversation(port)) as talk:
                 request = tool_call(port, "wait", {"mark": mark, "go": str(self._go)})
                 self.results.append(talk.exchange(request)[1].decode())
         except (OSError, AssertionError):

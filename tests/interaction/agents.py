@@ -20,7 +20,7 @@ from server.calls.rights.standing import Rights
 from server.calls.servers.change_news import ChangesElsewhere
 from server.calls.servers.endpoint import Endpoint, TaskRules
 from server.calls.servers.me_resource import Me
-from server.calls.sessions.background_tasks import Crew
+from server.calls.sessions.background_tasks import BackgroundTasks
 from server.calls.sessions.sessions import Sessions
 from server.calls.sessions.subscriptions import Subscriptions
 from server.mcp.cursors import Cursors
@@ -29,7 +29,7 @@ from server.mcp.result_encoding import ServerIdentity, ToolResult
 from server.mcp.stateless_rounds import Rounds
 from server.mcp.terms import CallTerms
 from server.store.call_records.call_book import CallBook
-from server.store.idempotency.idempotent_calls import CallKeeper
+from server.store.idempotency.idempotent_calls import IdempotentCalls
 from server.store.limits.endpoint_gate import ServerLimits
 from server.transport.admission.bearer_check import EntryRefusal
 from server.transport.http.allowed_hosts import ForeignRequest, OwnRequest
@@ -108,7 +108,7 @@ def house(
     refuses_invalid: bool = False,
     limits: ServerLimits | None = None,
     calls: CallBook | None = None,
-    keeper: CallKeeper | None = None,
+    keeper: IdempotentCalls | None = None,
     governing: CatalogPolicy | None = None,
     elsewhere: ChangesElsewhere | None = None,
 ) -> House:
@@ -181,7 +181,7 @@ def house(
         max_body_bytes=max_body_bytes,
         gate=None if limits is None else limits.gate,
     )
-    mcp = McpEndpoint(endpoint, threshold, Crew(log))
+    mcp = McpEndpoint(endpoint, threshold, BackgroundTasks(log))
     made = House(tokens, catalog, measured, lines, subscriptions, endpoint, mcp, Pair(app=asgi(mcp.resolve)))
     return made
 

@@ -16,7 +16,7 @@ from server.calls.sessions.sessions import Sessions
 from server.mcp.call_questions import Question
 from server.mcp.result_encoding import ToolResult
 from tests.interaction.agents import House, house, says
-from tests.pair import Pair, Talk
+from tests.pair import NodeConversation, Pair
 
 PROGRESS: dict[str, Any] = {"_meta": {"progressToken": "p-1"}}
 ASKED = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
@@ -31,7 +31,7 @@ class Living:
     def pair(self) -> Pair:
         return self.house.pair
 
-    def session(self, talk: Talk) -> Session:
+    def session(self, talk: NodeConversation) -> Session:
         """The server's side of a conversation."""
         return self.sessions._all[talk.id]
 

@@ -12,7 +12,7 @@ import structlog
 import trio
 
 from server.calls.servers.endpoint import Endpoint, TaskRules
-from server.calls.sessions.background_tasks import Crew
+from server.calls.sessions.background_tasks import BackgroundTasks
 from server.calls.tasks.task_engine import Tasks, TaskTerms
 from server.calls.tools_call import carry_out
 from server.store.inline_store import open_inline_store
@@ -35,7 +35,7 @@ async def engine(
             tell(task_id)
 
     log = structlog.wrap_logger(structlog.PrintLogger(StringIO()))
-    couriers = Crew(log)
+    couriers = BackgroundTasks(log)
     async with open_inline_store(clock=lambda: NOW) as store, trio.open_nursery() as nursery:
         nursery.start_soon(couriers.run)
         kept = Tasks(

@@ -14,7 +14,7 @@ from test_repeated_calls import BEARER, TOKENS, Sender, ask, keeping, lost, para
 
 from server.agents.base.backend import Outlet, ToolCall
 from server.agents.base.catalog import Source
-from server.agents.base.outlets import Nobody
+from server.agents.base.outlets import NullOutlet
 from server.calls.servers.endpoint import Endpoint
 from server.calls.tasks.task_engine import Tasks
 from server.calls.tasks.task_order import TaskOrder, Who
@@ -180,7 +180,7 @@ async def test_a_confirmed_task_that_is_run_again_after_a_stop_is_still_confirme
         )
 
         async def run(order: TaskOrder) -> ToolResult:
-            ended = await carry_out({"main": made.endpoint}, order, Nobody("nobody"))
+            ended = await carry_out({"main": made.endpoint}, order, NullOutlet("nobody"))
             assert isinstance(ended, TaskCompleted)
             return ended.result
 

@@ -28,7 +28,7 @@ from server.mcp.call_questions import Question
 from server.mcp.messages import Tool, ToolExecution
 from server.mcp.result_encoding import ToolResult
 from server.mcp.terms import CallTerms
-from server.store.idempotency.idempotent_calls import CallKeeper
+from server.store.idempotency.idempotent_calls import IdempotentCalls
 from server.store.idempotency.sealed_answers import AnswerVault
 from server.store.inline_store import open_inline_store
 from server.store.limits.tool_limits import BoundRules
@@ -73,9 +73,9 @@ class Sender:
 
 
 @asynccontextmanager
-async def keeping() -> AsyncGenerator[CallKeeper]:
+async def keeping() -> AsyncGenerator[IdempotentCalls]:
     async with open_inline_store(clock=lambda: NOW) as store:
-        yield CallKeeper(
+        yield IdempotentCalls(
             store=store,
             vault=AnswerVault(bytes(32), secrets.token_bytes),
             key=bytes(32),

@@ -18,7 +18,7 @@ from server.calls.sessions.sessions import Sessions
 from server.store.inline_store import InlineStore, open_inline_store
 from tests.interaction.agents import USER, agent
 from tests.interaction.session_house import PROGRESS, Living, Steps, asks, living
-from tests.pair import ACCEPT_BOTH, Talk, messages, next_frame, next_message, talk
+from tests.pair import ACCEPT_BOTH, NodeConversation, messages, next_frame, next_message, talk
 
 OTHER = Principal(kind=PrincipalKind.USER, subject="user-2", client_id="client-1")
 TOKENS = {"a": USER, "b": OTHER}
@@ -50,8 +50,8 @@ async def restarts() -> AsyncGenerator[Restarts]:
         yield Restarts(store)
 
 
-def moved(one: Talk, to: Living) -> Talk:
-    return Talk(pair=to.pair, headers=one.headers, welcome=one.welcome, _asked=one._asked)
+def moved(one: NodeConversation, to: Living) -> NodeConversation:
+    return NodeConversation(pair=to.pair, headers=one.headers, welcome=one.welcome, _asked=one._asked)
 
 
 @pytest.mark.requirement("session.resumed")
@@ -85,7 +85,7 @@ async def test_half_an_hour_of_silence_is_not_felt(autojump_clock: trio.testing.
 
 
 async def test_whatever_comes_first_takes_a_session_up_again() -> None:
-    first: list[Callable[[Talk], Any]] = [
+    first: list[Callable[[NodeConversation], Any]] = [
         lambda one: one.ask("tools/list"),
         lambda one: one.note("notifications/initialized"),
         lambda one: one.say({"jsonrpc": "2.0", "id": "server-1", "result": {}}),

@@ -60,7 +60,7 @@ def task(task_id: str = "t1", **changed: Any) -> Snapshot:
 DONE = {"state": "completed", "ending": TaskCompleted(ToolResult(content=[TextContent(text="hi")]))}
 
 
-class Desk:
+class CallerTasks:
     def __init__(self, face: Face, *found: Snapshot, declared: bool = True) -> None:
         self.face: Face | None = face
         self.lists = True
@@ -140,7 +140,7 @@ METHODS: dict[str, tuple[Ask, set[Face]]] = {
 @pytest.mark.parametrize("method", METHODS)
 async def test_each_face_has_its_methods_and_no_others(method: str, face: Face) -> None:
     ask, faces = METHODS[method]
-    desk: Any = Desk(face, task(state="input_required", questions={"q": FORM}))
+    desk: Any = CallerTasks(face, task(state="input_required", questions={"q": FORM}))
     if face in faces:
         assert await ask(desk) is not None
     else:
@@ -150,14 +150,14 @@ async def test_each_face_has_its_methods_and_no_others(method: str, face: Face) 
 
 @pytest.mark.parametrize("method", METHODS)
 async def test_where_there_are_no_tasks_there_is_no_method_of_theirs(method: str) -> None:
-    desk: Any = Desk(Face.CORE, task())
+    desk: Any = CallerTasks(Face.CORE, task())
     desk.face = None
     with pytest.raises(MethodNotFound):
         await METHODS[method][0](desk)
 
 
 async def test_callers_who_cannot_be_told_from_one_another_have_no_list() -> None:
-    desk: Any = Desk(Face.CORE, task())
+    desk: Any = CallerTasks(Face.CORE, task())
     desk.lists = False
     with pytest.raises(MethodNotFound):
         await METHODS["list"][0](desk)
@@ -166,7 +166,7 @@ async def test_callers_who_cannot_be_told_from_one_another_have_no_list() -> Non
 @pytest.mark.parametrize("method", ["get", "update", "cancel"])
 async def test_without_the_extension_on_the_request_nothing_of_it_is_answered(method: str) -> None:
     with pytest.raises(MissingCapability):
-        await METHODS[method][0](Desk(Face.EXTENSION, task(), declared=False))
+        await METHODS[method][0](CallerTasks(Face.EXTENSION, task(), declared=False))
 
 
 @pytest.mark.parametrize("method", ["list", "result", "create", "respond"])
@@ -174,7 +174,7 @@ async def test_what_the_extension_does_not_have_is_not_found_rather_than_missing
     method: str,
 ) -> None:
     with pytest.raises(MethodNotFound):
-        await METHODS[method][0](Desk(Face.EXTENSION, task(), declared=False))
+        await METHODS[method][0](CallerTasks(Face.EXTENSION, task(), declared=False))
 
 
 @pytest.mark.parametrize(
@@ -195,11 +195,11 @@ async def test_a_task_that_is_not_there_is_refused_in_the_words_of_the_face(
     method: str, face: Face, error: type[McpError]
 ) -> None:
     with pytest.raises(error):
-        await METHODS[method][0](Desk(face))
+        await METHODS[method][0](CallerTasks(face))
 
 
 async def test_updating_and_cancelling_are_acknowledged_and_nothing_more() -> None:
-    desk: Any = Desk(Face.EXTENSION, task(state="input_required", questions={"q": FORM}))
+    desk: Any = CallerTasks(Face.EXTENSION, task(state="input_required", questions={"q": FORM}))
     given = {"q": {"action": "decline"}, "unknown": 1}
     assert (
         await handlers.update_task(TaskUpdateParams(task_id="t1", input_responses=given), desk)
@@ -212,14 +212,14 @@ async def test_updating_and_cancelling_are_acknowledged_and_nothing_more() -> No
 
 
 async def test_cancelling_a_core_task_shows_it_cancelled_and_only_once() -> None:
-    desk: Any = Desk(Face.CORE, task())
+    desk: Any = CallerTasks(Face.CORE, task())
     assert (await handlers.cancel_task(NAMED, desk)) == RawResult(task_faces.core(desk.tasks["t1"]))
     with pytest.raises(TaskOver):
         await handlers.cancel_task(NAMED, desk)
 
 
 async def test_the_result_of_a_core_task_comes_after_its_questions_were_put_on_the_same_stream() -> None:
-    desk: Any = Desk(Face.CORE, task(state="input_required", questions={"q": FORM}))
+    desk: Any = CallerTasks(Face.CORE, task(state="input_required", questions={"q": FORM}))
     found = await handlers.task_result(NAMED, desk)
     assert found.meta == {"io.modelcontextprotocol/related-task": {"taskId": "t1"}}
     assert desk.asked == [("t1", {"q": FORM})]
@@ -228,7 +228,9 @@ async def test_the_result_of_a_core_task_comes_after_its_questions_were_put_on_t
 
 
 async def test_a_list_has_pages_that_lead_through_all_of_it() -> None:
-    desk: Any = Desk(Face.CORE, *(task(f"t{number}", created_at=number) for number in range(2 * PAGE + 1)))
+    desk: Any = CallerTasks(
+        Face.CORE, *(task(f"t{number}", created_at=number) for number in range(2 * PAGE + 1))
+    )
     seen: list[str] = []
     cursor: str | None = None
     while True:
@@ -243,7 +245,7 @@ async def test_a_list_has_pages_that_lead_through_all_of_it() -> None:
 
 
 async def test_the_dialect_creates_with_an_id_and_a_state_of_its_own() -> None:
-    desk: Any = Desk(Face.WASMAGENT)
+    desk: Any = CallerTasks(Face.WASMAGENT)
     made = await handlers.create_task(TaskCreateParams(name="slow", arguments={"x": 1}), desk)
     assert made.fields == {"id": "t9", "state": "pending"}
     assert desk.did == [("start", "slow", {"x": 1})]
@@ -252,7 +254,7 @@ async def test_the_dialect_creates_with_an_id_and_a_state_of_its_own() -> None:
 
 
 async def test_the_dialect_takes_one_answer_and_refuses_one_that_nobody_asked_for() -> None:
-    desk: Any = Desk(Face.WASMAGENT, task(state="input_required", questions={"q": FORM}))
+    desk: Any = CallerTasks(Face.WASMAGENT, task(state="input_required", questions={"q": FORM}))
     with pytest.raises(BadParams):
         await handlers.respond_to_task(TaskRespondParams(id="t1", response="many"), desk)
     assert (await handlers.respond_to_task(RESPOND, desk)).fields == {"id": "t1", "state": "running"}
@@ -262,7 +264,7 @@ async def test_the_dialect_takes_one_answer_and_refuses_one_that_nobody_asked_fo
 
 
 async def test_the_dialect_cancels_by_failing_and_says_so_again_when_asked_again() -> None:
-    desk: Any = Desk(Face.WASMAGENT, task())
+    desk: Any = CallerTasks(Face.WASMAGENT, task())
     for _ in range(2):
         assert (await handlers.cancel_task(OURS, desk)) == RawResult({"id": "t1", "state": "failed"})
     record = (await handlers.get_task(OURS, desk)).fields
@@ -271,6 +273,6 @@ async def test_the_dialect_cancels_by_failing_and_says_so_again_when_asked_again
 
 async def test_an_id_that_is_missing_or_empty_is_named_as_the_face_names_it() -> None:
     with pytest.raises(BadParams, match="taskId"):
-        await handlers.get_task(OURS, cast("Any", Desk(Face.CORE)))
+        await handlers.get_task(OURS, cast("Any", CallerTasks(Face.CORE)))
     with pytest.raises(BadParams, match="'id'"):
-        await handlers.get_task(TaskParams(id=""), cast("Any", Desk(Face.WASMAGENT)))
+        await handlers.get_task(TaskParams(id=""), cast("Any", CallerTasks(Face.WASMAGENT)))

@@ -10,7 +10,7 @@ from typing import Any
 import trio
 
 from tests.interaction.clients import Asked, Client, Next
-from tests.pair import Exchange, Talk, encode, next_message, patience
+from tests.pair import Exchange, NodeConversation, encode, next_message, patience
 
 
 class _WebAsked(Asked):
@@ -44,7 +44,7 @@ class _WebAsked(Asked):
 
 
 class WebClient(Client):
-    talk: Talk | None = None
+    talk: NodeConversation | None = None
 
     @asynccontextmanager
     async def begins(

@@ -17,7 +17,7 @@ from server.agents.base.catalog import Source
 from server.mcp.messages import Tool
 from server.mcp.result_encoding import ToolResult
 from server.run import agent_dry_run
-from server.run.agent_dry_run import NO_LOGIN, TRY_SECONDS, Rehearsal, rehearse
+from server.run.agent_dry_run import NO_LOGIN, TRY_SECONDS, AgentDryRun, rehearse
 from server.run.whole_settings import read_whole
 from server.settings.resolved_settings import Resolved
 
@@ -33,7 +33,7 @@ def written(folder: Path, *agents: str) -> Resolved:
     return read_whole(file, {}, {"data_dir": str(folder / "data")})
 
 
-def told(found: Rehearsal) -> list[tuple[str, str, str]]:
+def told(found: AgentDryRun) -> list[tuple[str, str, str]]:
     return [(each.name, each.outcome, each.words) for each in found.agents]
 
 

@@ -12,7 +12,7 @@ from auth.values.identity_model import STRANGER, Principal, PrincipalKind
 from server.payments.seller import plan_grants, revenue, spending_caps, usage_meters, vouchers, wallets
 from server.payments.seller.ledger import GRANTED, revenue_account
 from server.payments.seller.plans import trial_subject
-from server.payments.seller.revenue import Takings
+from server.payments.seller.revenue import Revenue
 from server.payments.seller.vouchers import VoucherOrder
 from server.store.jobs import StoreDb
 from tests.payments.seller.books_fakes import ANN, BOOKS, NOW, AnyStore, balances, do, moved
@@ -235,7 +235,7 @@ async def test_takings_are_added_up_by_day_month_and_tool_and_go_on_where_they_e
     await store.write(partial(given, amount=1_000_000))
     for number, at in enumerate((NOW - 40 * DAY, NOW - DAY, NOW - DAY, NOW)):
         await store.write(partial(called, number=number, at=at))
-    counted = Takings(store)
+    counted = Revenue(store)
     first = await counted.look(NOW)
     assert (first.today, first.month) == (CENT, 3 * CENT)
     await store.write(partial(called, number=7, tool="render", amount=5 * CENT))
@@ -249,7 +249,7 @@ async def test_takings_are_added_up_by_day_month_and_tool_and_go_on_where_they_e
         refers=5,
     )
     await store.write(lambda db: BOOKS.post(db, back, NOW))
-    for looked in (await counted.look(NOW), await Takings(store).look(NOW)):
+    for looked in (await counted.look(NOW), await Revenue(store).look(NOW)):
         assert (looked.today, looked.month) == (5 * CENT, 7 * CENT)
         assert [(each.tool, each.today, each.month, each.ever) for each in looked.tools] == [
             ("agent/render", 5 * CENT, 5 * CENT, 5 * CENT),
@@ -260,7 +260,7 @@ async def test_takings_are_added_up_by_day_month_and_tool_and_go_on_where_they_e
 async def test_the_next_month_begins_with_nothing(store: AnyStore) -> None:
     await store.write(partial(given, amount=1_000_000))
     await store.write(partial(called, number=1))
-    counted = Takings(store)
+    counted = Revenue(store)
     assert (await counted.look(NOW)).month == CENT
     later = await counted.look(NOW + 40 * DAY)
     assert (later.today, later.month, later.tools[0].ever) == (0, 0, CENT)
@@ -273,7 +273,7 @@ async def test_a_month_begins_with_its_first_moment_and_what_was_before_is_not_a
     await store.write(partial(given, amount=1_000_000))
     await store.write(partial(called, number=1, at=begins - 1))
     await store.write(partial(called, number=2, at=begins))
-    counted = Takings(store)
+    counted = Revenue(store)
     found = await counted.look(begins)
     assert (found.today, found.month, found.tools[0].ever) == (CENT, CENT, 2 * CENT)
     assert {day for _, day in counted._sums} == {begins // DAY}
@@ -287,7 +287,7 @@ async def test_payments_without_an_outcome_are_counted_with_the_oldest(store: An
     )
     for number, state in enumerate(("settling", "unknown", "settled", "refused")):
         await store.write(do(sql, f"pay_{number}", str(number), state, NOW - number))
-    found = (await Takings(store).look(NOW)).unsettled
+    found = (await Revenue(store).look(NOW)).unsettled
     assert (found.count, found.unknown, found.oldest_at) == (2, 1, NOW - 1)
     told = await a_cashier(store, BOOKS).taken(NOW)
     assert told.trouble == "2 payments are not settled yet; of 1 nobody knows yet what became"

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 from server.cluster.postgres.postgres import open_inline_postgres_store
 from server.lib.log.metrics import Metrics
 from server.run.node_membership import Membership, this_node
-from server.run.node_message_loop import Correspondence
+from server.run.node_message_loop import NodeMessageLoop
 from server.store.inline_store import InlineStore
 from server.store.jobs import JobTooSlow, StoreDb
 from server.store.node_messages import node_message_rows
-from server.store.node_messages.node_messages import Letter
+from server.store.node_messages.node_messages import NodeMessage
 from server.store.node_rows import NodeSaid
 from tests.store.node_messages.neighbours import KEY, NOW
 
@@ -62,16 +62,16 @@ class LivingNode:
         self.membership.on_loss.append(lambda: self.lost.append("loss"))
         self._store = store
         self._log = log
-        self.talks: Correspondence | None = None
+        self.talks: NodeMessageLoop | None = None
 
     @property
     def knows(self) -> list[str]:
         return [other.boot_id for other in self.membership.others]
 
     @asynccontextmanager
-    async def living(self) -> AsyncGenerator[Correspondence]:
+    async def living(self) -> AsyncGenerator[NodeMessageLoop]:
         await self.membership.enter()
-        talks = Correspondence(
+        talks = NodeMessageLoop(
             self._store, self.membership, lambda _: KEY, self._log, Metrics("1")  # pyright: ignore[reportArgumentType]
         )  # fmt: skip
         async with trio.open_nursery() as nursery:
@@ -112,7 +112,7 @@ async def test_whoever_is_new_is_told_at_once_what_the_others_have_to_say(
         await trio.testing.wait_all_tasks_blocked()
         async with b.living() as other:
 
-            def hear(letter: Letter) -> None:
+            def hear(letter: NodeMessage) -> None:
                 heard.append(letter.topic)
 
             other.letters.hear("watches", hear)

@@ -15,7 +15,7 @@ from auth.values.identity_model import PrincipalKind
 from server.agents.base.catalog import Catalog, Source
 from server.mcp.messages import Tool
 from server.payments.seller.offers import PricedTool
-from server.payments.seller.payment_requirements import Showcase
+from server.payments.seller.payment_requirements import PaymentOffers
 from server.payments.seller.priced_call import Refusal, Unpaid
 from server.payments.seller.tool_prices import Prices
 from server.payments.x402.facilitator_client import SupportedKind
@@ -60,7 +60,7 @@ class Shop:
     def poster(self, price: PricedTool, kind: PrincipalKind, text: str = "") -> Unpaid | None:
         offer = price.static(kind)
         assert self.resolved.payments is not None
-        showcase = Showcase(
+        showcase = PaymentOffers(
             server="main",
             base="https://shop.example/main/call/",
             title="Shop",

@@ -16,7 +16,7 @@ from pathlib import Path
 import trio
 
 from server.store.jobs import DiskFull, StoreDb
-from server.store.reserve_file import Ballast
+from server.store.reserve_file import ReserveFile
 from server.store.sqlite import open_store
 from server.store.threaded_store import ThreadedStore
 from tests.killed_child import say
@@ -78,7 +78,7 @@ def end(db: StoreDb, key: str) -> None:
     put(db, key)
 
 
-class LiftedLimit(Ballast):
+class LiftedLimit(ReserveFile):
     """The log may grow only while this is lent."""
 
     def __init__(self, path: Path, log: Path) -> None:

@@ -12,7 +12,7 @@ from store_engines import NOW, SQLITE_ENGINES, AnyStore, Open
 from auth.values.database import AuditEntry
 from server.admin.audit_commands import AuditAdmin
 from server.admin.control import CommandRefused
-from server.admin.ledger_commands import LedgerAdmin
+from server.admin.ledger_commands import LedgerCommands
 from server.cluster.postgres.postgres import open_inline_postgres_store
 from server.store import keyfile, meta_rows
 from server.store.acknowledged_breaks import MOST_GAPS
@@ -71,8 +71,8 @@ def trail(store: AnyStore, heads: Sequence[Position] = ()) -> AuditAdmin:
     )
 
 
-def ledger(store: AnyStore) -> LedgerAdmin:
-    return LedgerAdmin(
+def ledger(store: AnyStore) -> LedgerCommands:
+    return LedgerCommands(
         store=store,
         clock=lambda: NOW,
         subkey=lambda _: LEDGER_KEY,

@@ -23,7 +23,7 @@ from server.store import change_feed, meta_rows
 from server.store.change_feed import CONFIRMED_SECONDS, Confirmation, News, look
 from server.store.inline_store import open_inline_store
 from server.store.jobs import Change, StoreBroken, StoreDb
-from server.store.remote_changes import Others
+from server.store.remote_changes import RemoteChanges
 from server.store.store_engine import CommitInDoubt
 from server.store.threaded_store import ThreadedStore
 
@@ -298,7 +298,7 @@ def changes(*numbers: int) -> list[Change]:
 
 async def test_what_was_committed_here_is_told_once_whichever_way_comes_first() -> None:
     feed, store = Silent(), Listening()
-    others = Others(feed)  # pyright: ignore[reportArgumentType]
+    others = RemoteChanges(feed)  # pyright: ignore[reportArgumentType]
     others.start(store, lambda function, *arguments: function(*arguments))
 
     def hear(*numbers: int) -> None:

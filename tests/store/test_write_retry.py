@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from server.store.jobs import JobTooSlow, StatementFailed, StoreUnavailable
-from server.store.write_retry import AGAIN_SECONDS, MOST_SLOW, Arrears
+from server.store.write_retry import AGAIN_SECONDS, MOST_SLOW, WriteRetry
 
 
 class Slow:
@@ -38,7 +38,7 @@ class Place:
     def __init__(self) -> None:
         self.store, self.log = Slow(), StringIO()
         store: Any = self.store
-        self.arrears = Arrears(store, structlog.wrap_logger(structlog.PrintLogger(self.log)), "x.dropped")
+        self.arrears = WriteRetry(store, structlog.wrap_logger(structlog.PrintLogger(self.log)), "x.dropped")
 
     def owe(self, *names: str) -> None:
         for name in names:

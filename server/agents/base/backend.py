@@ -279,7 +279,7 @@ class LibraryBackend(Protocol):
 
 
 @runtime_checkable
-class Furnished(Protocol):
+class DeclaresFeatures(Protocol):
     """A library that will never have all that one could have, so that the rest need not be declared."""
 
     @property
@@ -308,7 +308,7 @@ class Pricing(Protocol):
 
 
 @runtime_checkable
-class Paced(Protocol):
+class HasDeadlines(Protocol):
     """A back-end that says itself how long a call of a tool may take."""
 
     def deadline(self, tool: str) -> float | None:
@@ -317,7 +317,7 @@ class Paced(Protocol):
 
 
 @runtime_checkable
-class Lenient(Protocol):
+class CoercesArguments(Protocol):
     """A back-end whose author lets a tool take a text for the number, or the like, that it says."""
 
     def coerces(self, tool: str) -> bool: ...
@@ -343,7 +343,7 @@ class Watched(Protocol):
 
 
 @runtime_checkable
-class InTheWay(Protocol):
+class ExplainsRefusals(Protocol):
     """What stands in front of the tools of others. While it is out of order their calls are refused, and the words end with these."""
 
     @property
@@ -419,7 +419,7 @@ class Following(Protocol):
 
 
 @runtime_checkable
-class Costless(Protocol):
+class HasFreeTools(Protocol):
     """A back-end of the server's own, whose tools cost nothing whatever the others do."""
 
     @property
@@ -427,7 +427,7 @@ class Costless(Protocol):
 
 
 @runtime_checkable
-class Engaged(Protocol):
+class TellsWhenBusy(Protocol):
     """A back-end that knows whether anything of it is still under way."""
 
     @property
@@ -435,7 +435,7 @@ class Engaged(Protocol):
 
 
 @runtime_checkable
-class Distant(Protocol):
+class TellsStartupError(Protocol):
     """A back-end that offers what somebody else has, and is made whether that one is there or not."""
 
     def absent(self) -> str | None:
@@ -453,7 +453,7 @@ class Instructing(Protocol):
 
 
 @runtime_checkable
-class Introducing(Protocol):
+class TellsServerInfo(Protocol):
     """A back-end that clients know by a name of its own: where it is all that a server has, they are told that one."""
 
     def introduction(self) -> tuple[str, str]:

@@ -17,15 +17,15 @@ import trio
 from server.agents.base.backend import (
     AgentRequest,
     Backend,
-    Costless,
+    CoercesArguments,
+    DeclaresFeatures,
     Elsewhere,
+    ExplainsRefusals,
     Foreign,
-    Furnished,
-    InTheWay,
-    Lenient,
+    HasDeadlines,
+    HasFreeTools,
     LibraryBackend,
     Neighbour,
-    Paced,
     PersonalLibrary,
     Pricing,
     Reachable,
@@ -334,7 +334,7 @@ class Catalog:
                 tools=tuple(
                     name for name, entry in self._lists.tools.items() if entry.backend is source.backend
                 ),
-                refusal=source.backend.refusal if isinstance(source.backend, InTheWay) else "",
+                refusal=source.backend.refusal if isinstance(source.backend, ExplainsRefusals) else "",
             )
             for source in self._sources
             if isinstance(source.backend, Watched) and (trouble := source.backend.trouble()) is not None
@@ -438,7 +438,7 @@ def _lists(
                 bound = own if rules is None else rules.terms(tool, own)
                 price = (
                     None
-                    if prices is None or isinstance(backend, Costless)
+                    if prices is None or isinstance(backend, HasFreeTools)
                     else prices.price(
                         tool, backend.price_functions if isinstance(backend, Pricing) else frozenset()
                     )
@@ -518,7 +518,7 @@ def _may_answer(backend: object, owner: Source | None) -> bool:
 def _furnished(backend: Backend) -> frozenset[str]:
     if not isinstance(backend, LibraryBackend):
         return frozenset()
-    return backend.furnished if isinstance(backend, Furnished) else LIBRARY
+    return backend.furnished if isinstance(backend, DeclaresFeatures) else LIBRARY
 
 
 def _reserved(sources: Sequence[Source]) -> dict[tuple[str, str], str]:
@@ -554,10 +554,10 @@ def _priceless(tool: Tool) -> Tool:
 
 def _terms_of(tool: Tool, source: Source) -> CallTerms:
     terms = source.tool_terms.get(tool.name, source.terms)
-    seconds = source.backend.deadline(tool.name) if isinstance(source.backend, Paced) else None
+    seconds = source.backend.deadline(tool.name) if isinstance(source.backend, HasDeadlines) else None
     if seconds is not None:
         terms = msgspec.structs.replace(terms, deadline_seconds=seconds)
-    if isinstance(source.backend, Lenient) and source.backend.coerces(tool.name):
+    if isinstance(source.backend, CoercesArguments) and source.backend.coerces(tool.name):
         terms = msgspec.structs.replace(terms, coerces=True)
     return terms
 

@@ -12,7 +12,7 @@ from server.agents.base.backend import CannotAsk, LogMessage, Outlet, Progress
 from server.mcp.call_questions import Question
 
 
-class Unhurried:
+class DeadlinePausingOutlet:
     """The caller's, except that the call's deadline stands still while the caller is asked: a person takes their time, and it
     is not the agent's. How long an answer may take is for the caller's own outlet to say."""
 
@@ -47,7 +47,7 @@ class Unhurried:
         await self._outlet.close_stream()
 
 
-class Withheld:
+class HeldOutlet:
     """The caller's, except that it hears nothing of what the answer will be: how far the work is, and what it is asked. For calls that
     are paid for when they are done, because whoever has heard enough could leave without paying."""
 
@@ -71,7 +71,7 @@ class Withheld:
         await self._outlet.close_stream()
 
 
-class Nobody:
+class NullOutlet:
     """Behind this one nobody hears or answers anything. `why` tells whoever asks."""
 
     def __init__(self, why: str) -> None:

@@ -133,7 +133,7 @@ class _Command:
 
 
 class CommandBackend:
-    """A `Backend`, `Paced` and `Watched`."""
+    """A `Backend`, `HasDeadlines` and `Watched`."""
 
     def __init__(
         self, config: CommandConfig, *, environment: Mapping[str, str], name: str, log: Logger

@@ -14,7 +14,7 @@ from msgspec import Meta, Raw
 from server.agents.base.agent_turns import SharedPlaces
 from server.agents.base.backend import BackendError, Outlet, ToolCall, Trouble
 from server.agents.command.agent_program import EnvironmentSetting, FolderSetting, Programs, program_problems
-from server.agents.command.program_call import AgentTalk
+from server.agents.command.program_call import ProgramCall
 from server.agents.command.program_tool import MOST_TOOLS, ToolSettings, describe, tool_faults, tools_problems
 from server.agents.command.resource_limits import ProcessBounds
 from server.agents.python.call_endings import tool_answer
@@ -70,7 +70,7 @@ def problems(config: AgentConfig) -> list[tuple[str, str]]:
 
 
 class AgentBackend:
-    """A `Backend`, `Paced` and `Watched`."""
+    """A `Backend`, `HasDeadlines` and `Watched`."""
 
     def __init__(
         self, config: AgentConfig, *, environment: Mapping[str, str], name: str, log: Logger
@@ -103,7 +103,7 @@ class AgentBackend:
             raise BackendError(f"there is no tool {call.tool}")
         start = partial(self._programs.start, self._words, listens=True)
         async with self._places.taken(call.sharer, unhurried=call.unhurried) as turn:
-            talk = AgentTalk(
+            talk = ProgramCall(
                 call,
                 outlet,
                 self._programs,

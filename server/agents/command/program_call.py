@@ -65,7 +65,7 @@ TEXT_FORM: Final[Mapping[str, Any]] = {
 Start: TypeAlias = Callable[[], Child]
 
 
-class AgentTalk:
+class ProgramCall:
     """`run` once. What outlives one process of the call is kept here."""
 
     def __init__(
@@ -114,7 +114,7 @@ class AgentTalk:
 class _Run:
     """One process of it."""
 
-    def __init__(self, talk: AgentTalk, child: Child) -> None:
+    def __init__(self, talk: ProgramCall, child: Child) -> None:
         self._talk = talk
         self._child = child
         # Whoever no longer listens is told nothing.

@@ -48,7 +48,7 @@ _LISTS: Final = frozenset(
 )
 
 
-class Hearing:
+class IncomingMessages:
     """Of one link. `take` is given whose stream it came on; nothing here waits."""
 
     def __init__(

@@ -14,7 +14,7 @@ import trio
 from msgspec import Raw
 
 from server.agents.base.backend import AgentRequest, BackendError, LogLevel, Outlet
-from server.agents.base.outlets import Nobody
+from server.agents.base.outlets import NullOutlet
 from server.agents.mcp.agreement import (
     Agreement,
     discover_params,
@@ -25,7 +25,7 @@ from server.agents.mcp.agreement import (
     read_initialized,
 )
 from server.agents.mcp.following import follow
-from server.agents.mcp.incoming_messages import Hearing, cancelled_params, lower
+from server.agents.mcp.incoming_messages import IncomingMessages, cancelled_params, lower
 from server.agents.mcp.line_streams import MessageStream
 from server.agents.mcp.offer_lists import read_resources
 from server.agents.mcp.upstream_calls import UpstreamCall
@@ -54,7 +54,7 @@ RESOURCES_FOLLOWED: Final = 256
 # Lines that are no messages: programs print, and one that prints without end is not listened to.
 GARBAGE_LINES: Final = 10_000
 
-_NOBODY: Final = Nobody("nobody can be asked for this")
+_NOBODY: Final = NullOutlet("nobody can be asked for this")
 
 
 class ChannelLink:
@@ -80,7 +80,7 @@ class ChannelLink:
         self._log = log
         self._numbers = itertools.count(1)
         self._running: dict[int, UpstreamCall] = {}
-        self._hearing = Hearing(self._running, tells, questions=questions, name=name, log=log)
+        self._hearing = IncomingMessages(self._running, tells, questions=questions, name=name, log=log)
         self._level: LogLevel | None = None
         self._garbage = 0
         self._followed: dict[str, None] = {}

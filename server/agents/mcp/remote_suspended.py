@@ -35,8 +35,8 @@ from server.agents.mcp.upstream_link import Link
 from server.agents.mcp.upstream_messages import UpstreamRefusal
 from server.lib.log.logger import Logger
 from server.mcp.call_questions import Question
-from server.store.node_messages.node_conversations import Talk, Talks
-from server.store.node_messages.node_messages import MAX_BODY, Letter, Letters
+from server.store.node_messages.node_conversations import NodeConversation, NodeConversations
+from server.store.node_messages.node_messages import MAX_BODY, NodeMessage, NodeMessages
 
 TAKE: Final = "parked"
 SAID: Final = "parked-said"
@@ -63,7 +63,7 @@ class _Told(msgspec.Struct, tag="told"):
     event: Progress | LogMessage
 
 
-class _ParkedAgain(msgspec.Struct, tag="parked"):
+class _SuspendedAgain(msgspec.Struct, tag="parked"):
     pass
 
 
@@ -104,7 +104,7 @@ class _Leaves(msgspec.Struct, tag="leaves"):
 _Said: TypeAlias = (
     _Asked
     | _Told
-    | _ParkedAgain
+    | _SuspendedAgain
     | _Result
     | _Refused
     | _Failed
@@ -119,7 +119,7 @@ _decode: Final = msgspec.json.Decoder(_Said).decode
 _decode_take: Final = msgspec.json.Decoder(_Take).decode
 
 
-class ParkingPlace(Protocol):
+class SuspendingPlace(Protocol):
     """What is asked of suspended_requests.py."""
 
     def take_up(self, ticket: str, subject: str) -> tuple[Link, UpstreamCall]:
@@ -129,14 +129,14 @@ class ParkingPlace(Protocol):
     def put_back(self, ticket: str, link: Link, running: UpstreamCall) -> None: ...
 
 
-class ParkedElsewhere:
+class RemoteSuspended:
     """Of one process. `run` follows what waits here for callers who came to other nodes."""
 
-    def __init__(self, letters: Letters, log: Logger) -> None:
+    def __init__(self, letters: NodeMessages, log: Logger) -> None:
         self._letters = letters
         self._log = log
-        self._here: dict[str, ParkingPlace] = {}  # by the topics of tickets
-        self._talks = Talks[_Said](letters, SAID, _decode, unread=_UNREAD)
+        self._here: dict[str, SuspendingPlace] = {}  # by the topics of tickets
+        self._talks = NodeConversations[_Said](letters, SAID, _decode, unread=_UNREAD)
         self._taken, self._takes = trio.open_memory_channel[tuple[_Take, str]](FOLLOWED)
         letters.hear(TAKE, self._hear_take, lambda topic: topic.startswith(letters.node))
 
@@ -150,7 +150,7 @@ class ParkedElsewhere:
         """Whether the call waits at another node, which lives."""
         return self._letters.is_alive(ticket.partition(".")[0])
 
-    def keep(self, ticket: str, place: ParkingPlace) -> None:
+    def keep(self, ticket: str, place: SuspendingPlace) -> None:
         self._here[_topic(ticket)] = place
 
     def drop(self, ticket: str) -> None:
@@ -173,9 +173,9 @@ class ParkedElsewhere:
                             _say(talk, await _ask(outlet, event), subject)
                         case _Told():
                             await outlet.emit(event.event)
-                        case None | _ParkedAgain() | _Result() | _Refused() | _Failed():
+                        case None | _SuspendedAgain() | _Result() | _Refused() | _Failed():
                             over = True
-                            if isinstance(event, _ParkedAgain):
+                            if isinstance(event, _SuspendedAgain):
                                 await outlet.checkpoint({TICKET_KEY: ticket})
                             return _ended(event)
                         case _:
@@ -191,7 +191,7 @@ class ParkedElsewhere:
             async for take, node in self._takes:
                 nursery.start_soon(self._follow, take, node)
 
-    def _hear_take(self, letter: Letter) -> None:
+    def _hear_take(self, letter: NodeMessage) -> None:
         try:
             self._taken.send_nowait((_decode_take(letter.body), letter.node))
         except trio.WouldBlock:
@@ -211,7 +211,7 @@ class ParkedElsewhere:
             try:
                 running.put_again()
                 ended = await self._followed(link, running, line, talk)
-                if isinstance(ended, _ParkedAgain):
+                if isinstance(ended, _SuspendedAgain):
                     place.put_back(take.ticket, link, running)
                     parked = True
                 if ended is not None:
@@ -222,7 +222,7 @@ class ParkedElsewhere:
         return None
 
     async def _followed(
-        self, link: Link, running: UpstreamCall, line: _FarOutlet, talk: Talk[_Said]
+        self, link: Link, running: UpstreamCall, line: _FarOutlet, talk: NodeConversation[_Said]
     ) -> _Said | None:
         """How it ended. None: nobody is there any more who wants to know."""
         ended: list[_Said] = []
@@ -238,7 +238,7 @@ class ParkedElsewhere:
                 ended.append(_Result(await link.follow(running, line)))
             except Paused:
                 # It may have ended in the same moment.
-                ended.append(_ParkedAgain() if running.outcome is None else _Failed(GONE))
+                ended.append(_SuspendedAgain() if running.outcome is None else _Failed(GONE))
             except UpstreamRefusal as refusal:
                 data = None if refusal.data is None else dict(refusal.data)
                 ended.append(_Refused(refusal.code, str(refusal), data))
@@ -303,7 +303,7 @@ class _FarOutlet:
         """There is none here."""
 
 
-def _say(talk: Talk[_Said], said: _Said, subject: str) -> None:
+def _say(talk: NodeConversation[_Said], said: _Said, subject: str) -> None:
     body = _encode(said)
     if len(body) > MAX_BODY:
         match said:
@@ -325,11 +325,11 @@ async def _ask(outlet: Outlet, asked: _Asked) -> _Reply:
     return _Answered(asked.number, {key: dict(answer) for key, answer in answers.items()})
 
 
-def _ended(event: _ParkedAgain | _Result | _Refused | _Failed | None) -> Raw:
+def _ended(event: _SuspendedAgain | _Result | _Refused | _Failed | None) -> Raw:
     match event:
         case _Result():
             return event.result
-        case _ParkedAgain():
+        case _SuspendedAgain():
             raise Paused
         case _Refused():
             raise UpstreamRefusal(event.code, event.text, event.data)

@@ -38,7 +38,7 @@ from server.agents.mcp.http_wire import (
     refusal_in,
     status_problem,
 )
-from server.agents.mcp.incoming_messages import Hearing, cancelled_params, lower
+from server.agents.mcp.incoming_messages import IncomingMessages, cancelled_params, lower
 from server.agents.mcp.offer_lists import read_resources
 from server.agents.mcp.upstream_calls import UpstreamCall
 from server.agents.mcp.upstream_link import NO_HEADERS, UpstreamTells
@@ -94,7 +94,7 @@ class HttpLink:
         self._numbers = itertools.count(1)
         self._running: dict[int, UpstreamCall] = {}
         self._scopes: dict[int, trio.CancelScope] = {}
-        self._hearing = Hearing(self._running, tells, questions=questions, name=name, log=log)
+        self._hearing = IncomingMessages(self._running, tells, questions=questions, name=name, log=log)
         self._sessions = HttpSessions(
             wire,
             questions=questions,

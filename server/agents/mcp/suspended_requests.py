@@ -18,7 +18,7 @@ from server.agents.mcp.upstream_calls import GONE, UpstreamCall
 from server.agents.mcp.upstream_link import Link
 
 if TYPE_CHECKING:
-    from server.agents.mcp.remote_suspended import ParkedElsewhere
+    from server.agents.mcp.remote_suspended import RemoteSuspended
 
 # As long as a client's sealed state is good for (mcp/stateless_rounds.py).
 PARKED_SECONDS: Final = 30 * 60.0
@@ -27,25 +27,25 @@ PARKED_BY_ONE: Final = 16
 SWEEP_SECONDS: Final = 30.0
 
 
-class _Parked(msgspec.Struct):
+class _Suspended(msgspec.Struct):
     link: Link
     running: UpstreamCall
     until: float
 
 
-class Parking:
+class SuspendedRequests:
     """`run` is for one task."""
 
     def __init__(
         self,
         ticket: Callable[[], str] = lambda: secrets.token_urlsafe(18),
         *,
-        elsewhere: ParkedElsewhere | None = None,
+        elsewhere: RemoteSuspended | None = None,
     ) -> None:
         """`elsewhere`: calls wait at other nodes as well, and callers who come there come back to those that wait here."""
         self._ticket = ticket
         self._elsewhere = elsewhere
-        self._parked: dict[str, _Parked] = {}
+        self._parked: dict[str, _Suspended] = {}
 
     def __len__(self) -> int:
         return len(self._parked)
@@ -62,11 +62,11 @@ class Parking:
         return ticket
 
     def put_back(self, ticket: str, link: Link, running: UpstreamCall) -> None:
-        self._parked[ticket] = _Parked(link, running, trio.current_time() + PARKED_SECONDS)
+        self._parked[ticket] = _Suspended(link, running, trio.current_time() + PARKED_SECONDS)
         if self._elsewhere is not None:
             self._elsewhere.keep(ticket, self)
 
-    def at_another_node(self, ticket: str) -> ParkedElsewhere | None:
+    def at_another_node(self, ticket: str) -> RemoteSuspended | None:
         """Who goes on with the call there, if that is where it waits."""
         elsewhere = self._elsewhere
         return None if ticket in self._parked or elsewhere is None or not elsewhere.has(ticket) else elsewhere

@@ -26,7 +26,7 @@ from server.agents.base.backend import (
     Unreached,
     Watched,
 )
-from server.agents.base.outlets import Nobody
+from server.agents.base.outlets import NullOutlet
 from server.agents.mcp import upstream_results
 from server.agents.mcp.asked_prices import UPSTREAM_PRICE, MarkUp, most_for, read_mark_up
 from server.agents.mcp.forwarded_meta import CarriedMeta
@@ -54,7 +54,7 @@ from server.payments.buyer.outlays import GivenReceipt
 
 if TYPE_CHECKING:
     from server.agents.mcp.buying import Buyer
-    from server.agents.mcp.remote_suspended import ParkedElsewhere
+    from server.agents.mcp.remote_suspended import RemoteSuspended
 
 FOLLOWED_WAITING: Final = 64
 GIVEN_UP_WAITING: Final = 256
@@ -64,14 +64,14 @@ ACCOUNT: Final = "io.ostiary/account"  # the key of our own question, which no u
 NO_META: Final[Mapping[str, Any]] = MappingProxyType({})
 NO_FUNCTIONS: Final = frozenset[str]()
 PRICE_FUNCTIONS: Final = frozenset({UPSTREAM_PRICE})
-NOBODY: Final = Nobody("nobody can be asked what a call costs them")
+NOBODY: Final = NullOutlet("nobody can be asked what a call costs them")
 
 TellReceipt: TypeAlias = Callable[[GivenReceipt], Awaitable[None]]
 MakeBuyer: TypeAlias = Callable[[str, Callable[[], None]], "Buyer"]
 
 
 class McpBackend:
-    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `Distant`, `Engaged`, `Foreign`, `Withholding`, `Instructing`, `Elsewhere`, `Following`, `Neighbour` and `PersonalLibrary`: it offers
+    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `TellsStartupError`, `TellsWhenBusy`, `Foreign`, `Withholding`, `Instructing`, `Elsewhere`, `Following`, `Neighbour` and `PersonalLibrary`: it offers
     nothing until its upstream is there."""
 
     def __init__(
@@ -85,7 +85,7 @@ class McpBackend:
         log: Logger,
         buying: MakeBuyer | None = None,
         tell_receipt: TellReceipt | None = None,
-        parked: ParkedElsewhere | None = None,
+        parked: RemoteSuspended | None = None,
     ) -> None:
         """`environment` is what a child process gets to see, `name` is for the log. `buying`: who pays for its calls, given where they are
         made and whom to tell that its prices have risen. `tell_receipt`: the books, of what it took for a call. `parked`: callers may come back to another node. Raises `ValueError` for settings that turn out not to work."""

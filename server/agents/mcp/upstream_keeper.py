@@ -27,7 +27,7 @@ from server.agents.mcp.offer_guard import OfferGuard, UpstreamLists
 from server.agents.mcp.offer_lists import read_lists
 from server.agents.mcp.offered_names import NO_NAMED_LISTS, NamedLists, chosen
 from server.agents.mcp.streamable_http import HttpLink
-from server.agents.mcp.suspended_requests import Parking
+from server.agents.mcp.suspended_requests import SuspendedRequests
 from server.agents.mcp.upstream_credentials import Credential
 from server.agents.mcp.upstream_link import Link, UpstreamTells
 from server.agents.mcp.upstream_messages import (
@@ -40,7 +40,7 @@ from server.agents.mcp.upstream_messages import (
 from server.lib.log.logger import Logger
 
 if TYPE_CHECKING:
-    from server.agents.mcp.remote_suspended import ParkedElsewhere
+    from server.agents.mcp.remote_suspended import RemoteSuspended
 
 FIRST_DELAY_SECONDS: Final = 0.5
 LONGEST_DELAY_SECONDS: Final = 30.0
@@ -70,13 +70,13 @@ class Upstream:
         name: str,
         log: Logger,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-        parked: ParkedElsewhere | None = None,
+        parked: RemoteSuspended | None = None,
     ) -> None:
         """Raises `ValueError` for settings that turn out not to work."""
         if config.working_dir and not Path(config.working_dir).expanduser().is_dir():
             raise ValueError(f"there is no directory {config.working_dir}")
         self.lists = NO_NAMED_LISTS
-        self.parking: Final = Parking(elsewhere=parked)
+        self.parking: Final = SuspendedRequests(elsewhere=parked)
         self.followed: dict[str, None] = {}  # resources that somebody listens for
         self._config = config
         self._credential = credential

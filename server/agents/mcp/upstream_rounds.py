@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Raw
 
 from server.agents.base.backend import AgentRequest, BackendError, Outlet, Paused
-from server.agents.mcp.suspended_requests import Parking
+from server.agents.mcp.suspended_requests import SuspendedRequests
 from server.agents.mcp.upstream_calls import TICKET_KEY
 from server.agents.mcp.upstream_link import NO_HEADERS, Link
 from server.agents.mcp.upstream_messages import EMPTY, UpstreamFailure, UpstreamRefusal, members
@@ -78,7 +78,7 @@ async def use(
     call: AgentRequest,
     outlet: Outlet,
     *,
-    parking: Parking,
+    parking: SuspendedRequests,
     questions: Collection[str],
     headers: Mapping[str, str] = NO_HEADERS,
     tasks: bool = False,
@@ -106,7 +106,7 @@ async def _waiting(
     params: Mapping[str, Any],
     call: AgentRequest,
     outlet: Outlet,
-    parking: Parking,
+    parking: SuspendedRequests,
     headers: Mapping[str, str],
     tasks: bool,
 ) -> Raw:

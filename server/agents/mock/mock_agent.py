@@ -55,7 +55,7 @@ class MockConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class MockBackend:
-    """A `Backend`, a `LibraryBackend`, `Furnished` with what the document has, and `Introducing` by its name."""
+    """A `Backend`, a `LibraryBackend`, `DeclaresFeatures` with what the document has, and `TellsServerInfo` by its name."""
 
     def __init__(self, document: MockDocument) -> None:
         """Of a document that was checked."""

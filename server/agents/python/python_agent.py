@@ -28,7 +28,7 @@ from server.agents.base.backend import (
     Trouble,
 )
 from server.agents.base.child_process import start_child
-from server.agents.base.outlets import Nobody
+from server.agents.base.outlets import NullOutlet
 from server.agents.python import agent_lines, call_endings
 from server.agents.python.agent_process import Peer
 from server.agents.python.find_interpreter import find_interpreter
@@ -59,7 +59,7 @@ def tags_of(offered: Tool | Resource | ResourceTemplate | Prompt) -> frozenset[s
 
 
 class PythonBackend:
-    """A `Backend`, a `Library`, `Paced`, `Lenient`, `Pricing`, `Watched` and `Active`: it offers nothing until it runs."""
+    """A `Backend`, a `Library`, `HasDeadlines`, `CoercesArguments`, `Pricing`, `Watched` and `Active`: it offers nothing until it runs."""
 
     def __init__(
         self,
@@ -174,7 +174,9 @@ class PythonBackend:
         )
         return call_endings.completion(
             (
-                await self._carry_out(make, Nobody("nobody can be asked for the sake of a completion"), asked)
+                await self._carry_out(
+                    make, NullOutlet("nobody can be asked for the sake of a completion"), asked
+                )
             ).result
         )
 
@@ -190,7 +192,7 @@ class PythonBackend:
             tool=asked.tool,
             arguments=asked.arguments,
         )
-        nobody = Nobody("nobody can be asked for the sake of a price")
+        nobody = NullOutlet("nobody can be asked for the sake of a price")
         return call_endings.said_price((await self._carry_out(make, nobody, asked)).result)
 
     def trouble(self) -> Trouble | None:

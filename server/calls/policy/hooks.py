@@ -20,7 +20,7 @@ from msgspec import UNSET, Raw, UnsetType
 from server.agents.base.agent_faults import TroubleWatch
 from server.agents.base.agent_turns import SharedPlaces
 from server.agents.base.backend import Announce, Backend, BackendError, Outlet, ToolCall, Trouble
-from server.agents.base.outlets import Nobody
+from server.agents.base.outlets import NullOutlet
 from server.agents.python.call_endings import tool_answer
 from server.lib.counted import counted
 from server.lib.log.logger import Logger
@@ -38,7 +38,7 @@ OUT_OF_ORDER: Final = (
     "something that the owner of this server has put in front of its tools is out of order. The owner is told; calling again helps"
     " once that is mended."
 )
-_NOBODY: Final = Nobody("a hook can ask nobody")
+_NOBODY: Final = NullOutlet("a hook can ask nobody")
 
 
 class HookFailed(Exception):
@@ -143,7 +143,7 @@ def open_hook(program: HookProgram, *, environment: Mapping[str, str], name: str
 
 
 class PythonHooks:
-    """A `HookRunner`, `Active`, `Watched`, `InTheWay` and `Engaged`: the functions of a Python file."""
+    """A `HookRunner`, `Active`, `Watched`, `ExplainsRefusals` and `TellsWhenBusy`: the functions of a Python file."""
 
     refusal = OUT_OF_ORDER
 
@@ -209,7 +209,7 @@ class PythonHooks:
 
 
 class CommandHooks:
-    """A `HookRunner`, `Watched` and `InTheWay`: a program that is started for each call."""
+    """A `HookRunner`, `Watched` and `ExplainsRefusals`: a program that is started for each call."""
 
     refusal = OUT_OF_ORDER
 

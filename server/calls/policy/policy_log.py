@@ -41,7 +41,7 @@ What: TypeAlias = Literal[
 _WELL: Final = frozenset({"accepted", "hook_changed", "hook_substituted", "confirmed", "redacted"})
 
 
-class PolicyDesk:
+class PolicyLog:
     """`store` keeps budgets and what was confirmed; `audits`: it has a trail as well."""
 
     def __init__(

@@ -11,7 +11,7 @@ import msgspec
 from server.calls.policy.confirmation_questions import FINGERPRINT_CHARACTERS
 from server.calls.policy.confirmed_calls import ConfirmedTool, Previews
 from server.calls.policy.hooks import Hook, HookRunner
-from server.calls.policy.policy_log import PolicyDesk
+from server.calls.policy.policy_log import PolicyLog
 from server.calls.policy.redaction import Redactor
 from server.calls.policy.rule_decisions import PolicyRule, names
 from server.mcp.messages import Tool
@@ -25,7 +25,7 @@ class ServerPolicy:
     """Raises `ValueError` for a hook that is not there, and `BadCondition` and `BadPattern`, which the settings have been asked about
     before."""
 
-    def __init__(self, settings: ServerConfig, desk: PolicyDesk, runners: Sequence[HookRunner] = ()) -> None:
+    def __init__(self, settings: ServerConfig, desk: PolicyLog, runners: Sequence[HookRunner] = ()) -> None:
         """`runners` run what the settings have of hooks, in the order of `programs_of`."""
         self.server: Final = settings.name
         self.mode: Final[PolicyMode] = settings.policy_mode

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from auth.values import scopes
 from auth.values.identity_model import Principal, PrincipalKind
 from server.agents.base.catalog import AnyEntry, ToolEntry
-from server.calls.rights.visitors import VISITOR, VisitorTools
+from server.calls.rights.visitors import VISITOR, AnonymousTools
 from server.mcp.errors import InsufficientScope
 from server.mcp.terms import CallTerms
 from server.settings.tool_selection import Selections
@@ -31,7 +31,7 @@ class Rights:
     """Who may know of what at one server, and use it."""
 
     def __init__(
-        self, policy: Policy | None = None, *, bounds_all: bool = True, visitors: VisitorTools | None = None
+        self, policy: Policy | None = None, *, bounds_all: bool = True, visitors: AnonymousTools | None = None
     ) -> None:
         """`policy` None hides nothing. `bounds_all`: it bounds also callers who have no selection of their own. `visitors`: what those
         may use who have not logged in; None: there are none."""
@@ -90,7 +90,7 @@ def insufficient(principal: Principal, terms: CallTerms) -> InsufficientScope:
     return InsufficientScope(principal.scopes | missing, missing)
 
 
-def rights_of(selections: Selections, visitors: VisitorTools | None = None) -> Rights:
+def rights_of(selections: Selections, visitors: AnonymousTools | None = None) -> Rights:
     """What a caller's selection, or else the server's, leaves out is hidden."""
     return Rights(selecting(selections), bounds_all=selections.selects, visitors=visitors)
 

@@ -17,7 +17,7 @@ VISITOR: Final = Principal(kind=PrincipalKind.ANONYMOUS, subject="visitor", reac
 _OF_TIERS: Final = frozenset({SCOPES["read"], SCOPES["write"]})
 
 
-class VisitorTools(msgspec.Struct, frozen=True):
+class AnonymousTools(msgspec.Struct, frozen=True):
     """`names`: tools that are named in full. `patterns` have a `*` for any letters, and so cover tools that nobody has thought of: they
     mean those alone that only read. What moves money, costs something, or needs a scope of the installation's own is for no visitor."""
 
@@ -35,12 +35,12 @@ class VisitorTools(msgspec.Struct, frozen=True):
         return terms.tier == "read" and any(fnmatchcase(name, pattern) for pattern in self.patterns)
 
 
-def visitor_tools(written: Sequence[str]) -> VisitorTools | None:
+def visitor_tools(written: Sequence[str]) -> AnonymousTools | None:
     """None: visitors are asked to log in first."""
     if not written:
         return None
     patterns = tuple(word for word in written if "*" in word)
-    return VisitorTools(frozenset(written).difference(patterns), patterns)
+    return AnonymousTools(frozenset(written).difference(patterns), patterns)
 
 
 def is_visitor(principal: Principal) -> bool:

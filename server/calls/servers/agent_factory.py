@@ -15,7 +15,7 @@ from auth.values import scopes
 from server.agents.base.backend import Backend
 from server.agents.base.catalog import Source
 from server.agents.base.demo_agent import DEMO_TERMS, Demo, DemoConfig
-from server.calls.servers.upstream_registry_place import DeskPlace
+from server.calls.servers.upstream_registry_place import UpstreamRegistryPlace
 from server.lib.log.logger import Logger
 from server.mcp.terms import CallTerms
 from server.settings.rule_settings import HookProgram
@@ -26,7 +26,7 @@ from server.settings.settings_reader import kind_of
 if TYPE_CHECKING:
     from server.agents.base.agent_wallet import PayConfig
     from server.agents.chat.shared_memory import SharedMemory
-    from server.agents.mcp.remote_suspended import ParkedElsewhere
+    from server.agents.mcp.remote_suspended import RemoteSuspended
     from server.agents.mcp.upstream_agent import MakeBuyer, TellReceipt
     from server.lib.landlock import ForbiddenPaths
     from server.payments.buyer.outlays import GivenReceipt
@@ -51,8 +51,8 @@ def make_source(
     log: Logger,
     data_dir: Path,
     kept_out: MakeForbiddenPaths | None,
-    trust: DeskPlace | None = None,
-    parked: Callable[[], ParkedElsewhere] | None = None,
+    trust: UpstreamRegistryPlace | None = None,
+    parked: Callable[[], RemoteSuspended] | None = None,
     conversations: Callable[[], SharedMemory] | None = None,
 ) -> Source:
     """`data_dir` is where what an agent was paid is kept; `kept_out`: what its programs may not open; `trust`: where what is known of upstreams is; `parked` and `conversations`:
@@ -111,8 +111,8 @@ def _source(
     data_dir: Path,
     kept_out: MakeForbiddenPaths | None,
     server: str,
-    trust: DeskPlace | None,
-    parked: Callable[[], ParkedElsewhere] | None,
+    trust: UpstreamRegistryPlace | None,
+    parked: Callable[[], RemoteSuspended] | None,
     conversations: Callable[[], SharedMemory] | None,
 ) -> Source:
     """`name` is for the log of the agent's own."""
@@ -219,7 +219,7 @@ def _tell_receipt(purchases: Callable[[], PurchaseBook]) -> TellReceipt:
     return tell
 
 
-def _purchases(trust: DeskPlace, subkey: Subkey, server: str, log: Logger) -> PurchaseBook:
+def _purchases(trust: UpstreamRegistryPlace, subkey: Subkey, server: str, log: Logger) -> PurchaseBook:
     from server.payments.seller.ledger import Books
     from server.payments.seller.purchases import PurchaseBook
     from server.store.ledger_chain import KEY_PURPOSE

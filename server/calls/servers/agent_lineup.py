@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import trio
 
-from server.agents.base.backend import Active, Announce, BackendError, Engaged, Paced
+from server.agents.base.backend import Active, Announce, BackendError, HasDeadlines, TellsWhenBusy
 from server.agents.base.catalog import CLOSE_SECONDS, Source
 from server.lib.log.logger import Logger
 
@@ -115,7 +115,7 @@ class RunningAgents:
         try:
             with trio.move_on_after(_longest_call(agent.source)):
                 # Asked, and not told: that costs the calls nothing.
-                while not isinstance(backend, Engaged) or backend.busy:  # noqa: ASYNC110
+                while not isinstance(backend, TellsWhenBusy) or backend.busy:  # noqa: ASYNC110
                     await trio.sleep(LOOK_SECONDS)
         finally:
             with trio.CancelScope(shield=True):
@@ -144,7 +144,7 @@ def _longest_call(source: Source) -> float:
     own = source.backend
     paced = (
         [seconds for tool in own.tools() if (seconds := own.deadline(tool.name)) is not None]
-        if isinstance(own, Paced)
+        if isinstance(own, HasDeadlines)
         else []
     )
     return max(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from server.store.node_messages.node_messages import Letter, Letters
+from server.store.node_messages.node_messages import NodeMessage, NodeMessages
 
 LIST: Final = "list"
 RESOURCE: Final = "resource"
@@ -24,7 +24,7 @@ class TellsOfChanges(Protocol):
 class ChangesElsewhere:
     """Of one server."""
 
-    def __init__(self, letters: Letters, server: str) -> None:
+    def __init__(self, letters: NodeMessages, server: str) -> None:
         self._letters = letters
         self._server = server
 
@@ -35,13 +35,13 @@ class ChangesElsewhere:
         self._letters.send_soon(RESOURCE, self._server, uri.encode())
 
 
-def hear_changes(letters: Letters, endpoints: Mapping[str, TellsOfChanges]) -> None:
+def hear_changes(letters: NodeMessages, endpoints: Mapping[str, TellsOfChanges]) -> None:
     """For all servers of a process. Where there was more than could be read, everybody is told to look again."""
 
-    def hear_list(letter: Letter) -> None:
+    def hear_list(letter: NodeMessage) -> None:
         endpoints[letter.topic].tell_list(letter.body.decode())
 
-    def hear_resource(letter: Letter) -> None:
+    def hear_resource(letter: NodeMessage) -> None:
         endpoints[letter.topic].tell_resource(letter.body.decode())
 
     def missed() -> None:

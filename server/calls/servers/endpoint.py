@@ -13,7 +13,7 @@ from server.agents.base.catalog import Catalog, CatalogError
 from server.calls.rights.standing import Rights
 from server.calls.rights.step_ups import StepUps
 from server.calls.servers.me_resource import Me
-from server.calls.sessions.background_tasks import Crew
+from server.calls.sessions.background_tasks import BackgroundTasks
 from server.calls.sessions.sessions import Sessions
 from server.calls.sessions.subscriptions import Subscriptions, resource_topic, task_topic
 from server.calls.tasks.task_engine import Tasks
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from server.calls.servers.change_news import ChangesElsewhere
     from server.lib.tracing.request_tracing import Tracing
     from server.payments.seller.till import Till
-    from server.store.idempotency.abandoned_answers import AdriftCall
-    from server.store.idempotency.idempotent_calls import CallKeeper
+    from server.store.idempotency.abandoned_answers import AbandonedCall
+    from server.store.idempotency.idempotent_calls import IdempotentCalls
     from server.store.limits.endpoint_gate import ServerLimits
 
 # What a session of the handshake era is told by name; tasks are polled there.
@@ -40,7 +40,7 @@ LISTS: Final = ("tools", "prompts", "resources")
 Measure: TypeAlias = Callable[[str, str, float], None]  # tool or method, outcome, seconds
 
 
-def _nothing_adrift() -> dict[bytes, AdriftCall]:
+def _nothing_adrift() -> dict[bytes, AbandonedCall]:
     return {}
 
 
@@ -50,7 +50,7 @@ class TaskRules:
 
     engine: Tasks
     # Bring questions to those who do not fetch them; nobody waits for them when the server stops.
-    couriers: Crew
+    couriers: BackgroundTasks
     ttl_ms: int  # unless the caller asks for less
     wasmagent: bool = False  # the handshake era has them in the dialect of `compat.tasks`
     sync_timeout_seconds: float = 0
@@ -79,9 +79,9 @@ class Endpoint:
     calls: CallBook | None = None  # where each call is written down, where that is done
     me: Me | None = None  # what callers with a login or a key are told of themselves, where there are any
     # By what makes them the same call: those that run on without their client (server/calls/abandoned_calls.py).
-    adrift: dict[bytes, AdriftCall] = field(default_factory=_nothing_adrift, repr=False)
+    adrift: dict[bytes, AbandonedCall] = field(default_factory=_nothing_adrift, repr=False)
     # Of calls that are made once although they cost nothing; it is made when the first comes.
-    keeper: Callable[[], CallKeeper] | None = None
+    keeper: Callable[[], IdempotentCalls] | None = None
     limits: ServerLimits | None = None  # what bounds its callers; None: nothing does
     # Wrong arguments are a protocol error, as they were before 2025-11-25, instead of a result to learn from.
     refuses_invalid: bool = False

@@ -34,7 +34,7 @@ _SENTENCE: Final = re.compile(r".*?[.!?](?=\s|$)", re.DOTALL)
 
 
 class GettingStarted:
-    """Implements `Backend`, and `Costless`."""
+    """Implements `Backend`, and `HasFreeTools`."""
 
     costless: Final = True
 

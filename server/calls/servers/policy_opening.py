@@ -14,7 +14,7 @@ from server.store.jobs import Store
 
 if TYPE_CHECKING:
     from server.calls.policy.hooks import HookRunner
-    from server.calls.policy.policy_log import PolicyDesk
+    from server.calls.policy.policy_log import PolicyLog
     from server.calls.policy.tool_policy import ServerPolicy
 
 
@@ -29,17 +29,17 @@ class PolicyMaker:
         self._log = log
         self._clock = clock
         self._audits = audits
-        self._desk: PolicyDesk | None = None
+        self._desk: PolicyLog | None = None
 
     def make(self, settings: ServerConfig, hooks: Sequence[Backend] = ()) -> ServerPolicy | None:
         """`hooks` run what the settings have of them, in their order. None: nothing stands there. Raises `ValueError`."""
         if not settings.governed:
             return None
-        from server.calls.policy.policy_log import PolicyDesk
+        from server.calls.policy.policy_log import PolicyLog
         from server.calls.policy.tool_policy import ServerPolicy
 
         if self._desk is None:
-            self._desk = PolicyDesk(
+            self._desk = PolicyLog(
                 self._store,
                 key=self._subkey("previews"),
                 clock=self._clock,

@@ -46,7 +46,7 @@ LONGEST_ADDRESS: Final = 8192
 
 
 class ResourceReader:
-    """Implements `Backend`, and `Costless`."""
+    """Implements `Backend`, and `HasFreeTools`."""
 
     costless: Final = True
 

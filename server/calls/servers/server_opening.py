@@ -17,7 +17,14 @@ import trio
 
 from auth.values.identity_model import Millis
 from server import __version__
-from server.agents.base.backend import Announce, BackendError, Distant, Instructing, Introducing, Outlet
+from server.agents.base.backend import (
+    Announce,
+    BackendError,
+    Instructing,
+    Outlet,
+    TellsServerInfo,
+    TellsStartupError,
+)
 from server.agents.base.catalog import Catalog, CatalogError, Source, ToolPrices
 from server.calls.rights.standing import Rights, rights_of
 from server.calls.rights.tiers import ServerRules
@@ -28,8 +35,8 @@ from server.calls.servers.cannot_start import CannotStart
 from server.calls.servers.endpoint import Endpoint, Measure, TaskRules
 from server.calls.servers.me_resource import Me
 from server.calls.servers.policy_opening import PolicyMaker
-from server.calls.servers.upstream_registry_place import DeskPlace
-from server.calls.sessions.background_tasks import Crew
+from server.calls.servers.upstream_registry_place import UpstreamRegistryPlace
+from server.calls.sessions.background_tasks import BackgroundTasks
 from server.calls.sessions.ended_sessions import EndedSessions
 from server.calls.sessions.session_ids import SessionIds
 from server.calls.sessions.sessions import MAX_OVERALL as MOST_SESSIONS
@@ -61,19 +68,19 @@ from server.store.keyfile import MasterKey
 
 if TYPE_CHECKING:
     from server.agents.chat.shared_memory import SharedMemory
-    from server.agents.mcp.remote_suspended import ParkedElsewhere
+    from server.agents.mcp.remote_suspended import RemoteSuspended
     from server.agents.mcp.trust.own_tokens import TokenIssuer
     from server.agents.mcp.trust.person_connections import PersonConnections
-    from server.agents.mcp.trust.upstream_registry import TrustDesk
+    from server.agents.mcp.trust.upstream_registry import UpstreamRegistry
     from server.calls.servers.change_news import ChangesElsewhere
     from server.calls.sessions.shared_sessions import SharedSessions
     from server.lib.landlock import ForbiddenPaths
     from server.lib.tracing.request_tracing import Tracing
     from server.payments.seller.till import Till
-    from server.store.idempotency.idempotent_calls import CallKeeper
+    from server.store.idempotency.idempotent_calls import IdempotentCalls
     from server.store.limits.endpoint_gate import ServerLimits
-    from server.store.node_messages.node_messages import Letters
-    from server.store.write_retry import Arrears
+    from server.store.node_messages.node_messages import NodeMessages
+    from server.store.write_retry import WriteRetry
 
 # Subkeys carry an id, so that one purpose can be given a new key one day while the old one still reads.
 SUBKEY_ID: Final = 1
@@ -117,7 +124,7 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
     log: Logger
     tasks: Tasks
     boot_id: str
-    trust: DeskPlace
+    trust: UpstreamRegistryPlace
     limits: Callable[[ServerConfig], ServerLimits | None]
     kept_paths: KeptPaths
 
@@ -210,7 +217,7 @@ async def open_servers(
     tracing: Tracing | None = None,
     clients: int = 0,
     boot_id: str = "",
-    letters: Letters | None = None,
+    letters: NodeMessages | None = None,
 ) -> OpenServers:
     """Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
     that name; `kept_paths` are what programs may not open, and may grow; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server; `issuer` makes tokens of ours
@@ -316,7 +323,7 @@ def kept_out_of(paths: KeptPaths) -> MakeForbiddenPaths:
 
 
 def _shared(
-    letters: Letters,
+    letters: NodeMessages,
     ended: EndedSessions,
     endpoints: Mapping[str, Endpoint],
     store: Store,
@@ -340,10 +347,10 @@ def _shared(
     )
 
 
-def _parked(letters: Letters, background: trio.Nursery, log: Logger) -> ParkedElsewhere:
-    from server.agents.mcp.remote_suspended import ParkedElsewhere
+def _parked(letters: NodeMessages, background: trio.Nursery, log: Logger) -> RemoteSuspended:
+    from server.agents.mcp.remote_suspended import RemoteSuspended
 
-    parked = ParkedElsewhere(letters, log)
+    parked = RemoteSuspended(letters, log)
     background.start_soon(parked.run)
     return parked
 
@@ -356,7 +363,7 @@ def _open_conversations(store: Store, subkey: Subkey, log: Logger) -> SharedMemo
     return SharedMemory(store, vault, key=subkey("conversation-names"), clock=now_millis, log=log)
 
 
-def _elsewhere(letters: Letters, server: str) -> ChangesElsewhere:
+def _elsewhere(letters: NodeMessages, server: str) -> ChangesElsewhere:
     from server.calls.servers.change_news import ChangesElsewhere
 
     return ChangesElsewhere(letters, server)
@@ -364,11 +371,11 @@ def _elsewhere(letters: Letters, server: str) -> ChangesElsewhere:
 
 def _open_keeper(
     store: Store, subkey: Subkey, boot_id: str, log: Logger, background: trio.Nursery
-) -> CallKeeper:
-    from server.store.idempotency.idempotent_calls import CallKeeper
+) -> IdempotentCalls:
+    from server.store.idempotency.idempotent_calls import IdempotentCalls
     from server.store.idempotency.sealed_answers import AnswerVault
 
-    keeper = CallKeeper(
+    keeper = IdempotentCalls(
         store=store,
         vault=AnswerVault(subkey("kept-answers"), secrets.token_bytes),
         key=subkey("kept-calls"),
@@ -389,24 +396,24 @@ def _desk_place(
     connections: PersonConnections | None,
     background: trio.Nursery,
     node: str,
-) -> DeskPlace:
-    def make() -> TrustDesk:
+) -> UpstreamRegistryPlace:
+    def make() -> UpstreamRegistry:
         from server.agents.mcp.trust.upstream_opening import open_desk
 
         desk = open_desk(store, subkey, log, issuer, clock=now_millis, connections=connections, node=node)
         background.start_soon(desk.run)
         return desk
 
-    def purchases() -> Arrears:
+    def purchases() -> WriteRetry:
         from server.payments.seller.purchases import NOT_BOOKED
-        from server.store.write_retry import Arrears
+        from server.store.write_retry import WriteRetry
 
-        arrears = Arrears(store, log, NOT_BOOKED)
+        arrears = WriteRetry(store, log, NOT_BOOKED)
         background.start_soon(arrears.run)
         return arrears
 
     # Over stdio nothing is kept, and there are no books.
-    return DeskPlace(make, None if issuer is None else cache(purchases))
+    return UpstreamRegistryPlace(make, None if issuer is None else cache(purchases))
 
 
 def _take_bounds(served: ServerLimits | None, newer: ServerLimits | None) -> None:
@@ -422,7 +429,7 @@ def _refuse_absent(lineup: Lineup) -> None:
     """Of what is new, what should be there and is not: what serves now is better. Raises `BackendError`."""
     for agent in lineup.fresh:
         backend = agent.source.backend
-        if isinstance(backend, Distant) and (why := backend.absent()) is not None:
+        if isinstance(backend, TellsStartupError) and (why := backend.absent()) is not None:
             raise BackendError(f"{agent.source.name}: {why}")
 
 
@@ -441,14 +448,14 @@ async def open_endpoint(
     payments: PaymentsConfig | None = None,
     till: Till | None = None,
     limits: ServerLimits | None = None,
-    trust: DeskPlace | None = None,
+    trust: UpstreamRegistryPlace | None = None,
     calls: CallBook | None = None,
-    keeper: Callable[[], CallKeeper] | None = None,
+    keeper: Callable[[], IdempotentCalls] | None = None,
     policies: PolicyMaker | None = None,
     tracing: Tracing | None = None,
     clients: int = 0,
-    letters: Letters | None = None,
-    parked: Callable[[], ParkedElsewhere] | None = None,
+    letters: NodeMessages | None = None,
+    parked: Callable[[], RemoteSuspended] | None = None,
     conversations: Callable[[], SharedMemory] | None = None,
 ) -> tuple[Endpoint, RunningAgents]:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises what `open_offering` raises."""
@@ -494,7 +501,7 @@ async def open_endpoint(
             count=len(in_vain),
             hint=f"write {PAYMENTS} into ostiary.toml",
         )
-    compat, couriers = settings.compat, Crew(log)
+    compat, couriers = settings.compat, BackgroundTasks(log)
     nursery.start_soon(couriers.run)
     endpoint = Endpoint(
         name=settings.name,
@@ -664,7 +671,7 @@ def _further(sources: Sequence[Source]) -> Callable[[], str]:
 def _implementation(settings: ServerConfig, sources: Sequence[Source]) -> Implementation:
     unset = msgspec.UNSET
     name, version = "ostiary", __version__
-    if len(sources) == 1 and isinstance(only := sources[0].backend, Introducing):
+    if len(sources) == 1 and isinstance(only := sources[0].backend, TellsServerInfo):
         own, its = only.introduction()
         name, version = own or name, its or version
     return Implementation(

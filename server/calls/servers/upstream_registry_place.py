@@ -10,15 +10,17 @@ from server.settings.setting_shapes import ServerConfig
 from server.settings.settings_reader import kind_of
 
 if TYPE_CHECKING:
-    from server.agents.mcp.trust.upstream_registry import TrustDesk
-    from server.store.write_retry import Arrears
+    from server.agents.mcp.trust.upstream_registry import UpstreamRegistry
+    from server.store.write_retry import WriteRetry
 
 
-class DeskPlace:
-    def __init__(self, make: Callable[[], TrustDesk], purchases: Callable[[], Arrears] | None = None) -> None:
+class UpstreamRegistryPlace:
+    def __init__(
+        self, make: Callable[[], UpstreamRegistry], purchases: Callable[[], WriteRetry] | None = None
+    ) -> None:
         """`make`: open it, and have it do its work for as long as the server runs; `purchases`: the same of those that could not be
         booked. None: no books are kept."""
-        self.desk: TrustDesk | None = None
+        self.desk: UpstreamRegistry | None = None
         self.purchases = purchases
         self._make = make
 

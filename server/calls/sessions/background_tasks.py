@@ -17,7 +17,7 @@ from server.mcp.loads import Load
 Job: TypeAlias = Callable[[], Awaitable[None]]
 
 
-class Crew:
+class BackgroundTasks:
     """`start` may be called before `run` is; what is started is run once that is."""
 
     def __init__(self, log: Logger) -> None:

@@ -24,8 +24,8 @@ from server.calls.sessions.ended_sessions import topic_of
 from server.calls.sessions.event_log import Event, EventStream, StreamNotKnown, StreamReader
 from server.calls.sessions.session import Session
 from server.lib.log.logger import Logger
-from server.store.node_messages.node_conversations import Talk, Talks
-from server.store.node_messages.node_messages import MAX_BODY, Letter, Letters
+from server.store.node_messages.node_conversations import NodeConversation, NodeConversations
+from server.store.node_messages.node_messages import MAX_BODY, NodeMessage, NodeMessages
 
 WANTED: Final = "stream"
 SAID: Final = "stream-said"
@@ -74,7 +74,7 @@ _decode_wanted: Final = msgspec.json.Decoder(_Wanted).decode
 class FarReader:
     """Read like a `StreamReader`."""
 
-    def __init__(self, talk: Talk[_Said]) -> None:
+    def __init__(self, talk: NodeConversation[_Said]) -> None:
         self.left = False
         self.at_end = False
         self._talk = talk
@@ -104,12 +104,12 @@ class FarReader:
 class FarStreams:
     """Of one process. `run` reads for other nodes what is here."""
 
-    def __init__(self, letters: Letters, find: Callable[[str], Session | None], log: Logger) -> None:
+    def __init__(self, letters: NodeMessages, find: Callable[[str], Session | None], log: Logger) -> None:
         """`find`: the session of that topic, if it is here."""
         self._letters = letters
         self._find = find
         self._log = log
-        self._talks = Talks[_Said](letters, SAID, _decode, unread=_UNREAD)
+        self._talks = NodeConversations[_Said](letters, SAID, _decode, unread=_UNREAD)
         self._wanted, self._wants = trio.open_memory_channel[tuple[Session, EventStream, int, str, str]](
             FOLLOWED
         )
@@ -130,7 +130,7 @@ class FarStreams:
                 if reader is not None and not reader.at_end:
                     talk.say(_encode(_Leaves()))
 
-    async def _is_found(self, talk: Talk[_Said], session: Session, event_id: str) -> bool:
+    async def _is_found(self, talk: NodeConversation[_Said], session: Session, event_id: str) -> bool:
         """Whether some node has it. Raises `StreamNotKnown`."""
         if self._letters.alone:
             return False
@@ -156,7 +156,7 @@ class FarStreams:
             raise StreamNotKnown
         return found[0]
 
-    def _hear_not_here(self, letter: Letter) -> None:
+    def _hear_not_here(self, letter: NodeMessage) -> None:
         self._denials[letter.topic].add(letter.node)
 
     # ── where the stream is ──────────────────────────────────────────────────────────────────────────────────────────
@@ -166,7 +166,7 @@ class FarStreams:
             async for session, stream, after, talk, node in self._wants:
                 nursery.start_soon(self._pass_on, session, stream, after, talk, node)
 
-    def _hear_wanted(self, letter: Letter) -> None:
+    def _hear_wanted(self, letter: NodeMessage) -> None:
         session, wanted = self._find(letter.topic), _decode_wanted(letter.body)
         found = None if session is None else session.log.find_here(wanted.event_id)
         if session is None or found is None:
@@ -213,7 +213,7 @@ class _Denials:
         self._nodes.add(node)
         self._more.set()
 
-    async def wait_for_all(self, letters: Letters) -> None:
+    async def wait_for_all(self, letters: NodeMessages) -> None:
         while letters.others - self._nodes:
             self._more = trio.Event()
             with trio.move_on_after(_LOOK_SECONDS):

@@ -30,7 +30,7 @@ from server.lib.sealing import NotSealedHere, Sealer
 from server.lib.shortened import short_reason
 from server.mcp.messages import RequestId, ResponseMessage
 from server.store.jobs import Store, StoreError
-from server.store.node_messages.node_messages import MAX_BODY, Letter, Letters
+from server.store.node_messages.node_messages import MAX_BODY, NodeMessage, NodeMessages
 
 KEY_PURPOSE: Final = "shared-sessions"
 ABOUT: Final = "session"
@@ -113,7 +113,7 @@ class _Expected:
     __slots__ = ("letters", "requests")
 
     def __init__(self) -> None:
-        self.letters: list[Letter] = []
+        self.letters: list[NodeMessage] = []
         self.requests = 0  # that wait for it
 
 
@@ -122,7 +122,7 @@ class SharedSessions:
 
     def __init__(
         self,
-        letters: Letters,
+        letters: NodeMessages,
         ended: EndedSessions,
         store: Store,
         *,
@@ -252,7 +252,7 @@ class SharedSessions:
 
     # ── what they tell ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _hear(self, letter: Letter) -> None:
+    def _hear(self, letter: NodeMessage) -> None:
         found = self._here.get(letter.topic)
         if found is None:
             expected = self._expected.get(letter.topic)
@@ -285,7 +285,7 @@ class SharedSessions:
         elif session.unsolicited.attended:  # else it is for another node
             session.unsolicited.append(message)
 
-    def _hear_end(self, letter: Letter) -> None:
+    def _hear_end(self, letter: NodeMessage) -> None:
         self._ended.know(letter.topic, msgspec.json.decode(letter.body, type=int))
         found = self._here.get(letter.topic)
         if found is not None:

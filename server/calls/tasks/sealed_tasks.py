@@ -35,7 +35,7 @@ from server.store.jobs import (
 )
 from server.store.task_leases import Lease
 from server.store.task_rows import Caps, NewTask, StoredTask, TasksFull
-from server.store.write_retry import Arrears
+from server.store.write_retry import WriteRetry
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
     weight: int  # of what it was given, where that is not small
 
 
-class TaskLedger:
+class SealedTasks:
     def __init__(
         self,
         store: Store,
@@ -87,7 +87,7 @@ class TaskLedger:
         self._entropy = entropy
         self._boot_id = boot_id
         self._log = log
-        self.arrears: Final = Arrears(store, log, "task.not_unmade")
+        self.arrears: Final = WriteRetry(store, log, "task.not_unmade")
         self.clock = clock
         self.terms = terms
 

@@ -21,7 +21,7 @@ import msgspec
 import trio
 
 from server.agents.base.backend import Outlet, Paused
-from server.calls.tasks.sealed_tasks import Orphan, TaskLedger
+from server.calls.tasks.sealed_tasks import Orphan, SealedTasks
 from server.calls.tasks.task_events import Events
 from server.calls.tasks.task_logins import Allowed, LoginChange, everybody
 from server.calls.tasks.task_order import (
@@ -49,7 +49,7 @@ from server.store.task_leases import Lease
 
 if TYPE_CHECKING:
     from server.calls.tasks.task_news import TasksElsewhere
-    from server.store.node_messages.node_messages import Letters
+    from server.store.node_messages.node_messages import NodeMessages
 
 __all__ = [
     "Ending",
@@ -91,12 +91,12 @@ class Tasks:
         let_go: LetGo = nothing_to_let_go,
         terms: TaskTerms | None = None,
         loads: Loads | None = None,
-        letters: Letters | None = None,
+        letters: NodeMessages | None = None,
     ) -> None:
         """`let_go`: of what was begun for an order that is not performed after all. `letters`: for other nodes, where there are any."""
         self._let_go = let_go
         self._loads = loads or Loads()
-        self._ledger = TaskLedger(
+        self._ledger = SealedTasks(
             store,
             key=key,
             entropy=entropy,
@@ -571,7 +571,7 @@ class Tasks:
         self._begin.send_nowait(work)
 
 
-def _elsewhere(letters: Letters, engine: Tasks) -> TasksElsewhere:
+def _elsewhere(letters: NodeMessages, engine: Tasks) -> TasksElsewhere:
     from server.calls.tasks.task_news import TasksElsewhere
 
     return TasksElsewhere(letters, engine)

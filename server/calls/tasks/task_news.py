@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import msgspec
 
 from server.mcp.task_faces import hash_id
-from server.store.node_messages.node_messages import Letter, Letters
+from server.store.node_messages.node_messages import NodeMessage, NodeMessages
 
 CHANGED: Final = "task"
 FETCHED: Final = "task-fetched"
@@ -35,7 +35,7 @@ class TaskHearer(Protocol):
 
 
 class TasksElsewhere:
-    def __init__(self, letters: Letters, hearer: TaskHearer) -> None:
+    def __init__(self, letters: NodeMessages, hearer: TaskHearer) -> None:
         self._letters = letters
         self._hearer = hearer
         letters.hear(CHANGED, self._hear_change)
@@ -57,9 +57,9 @@ class TasksElsewhere:
     def is_alive(self, node: str) -> bool:
         return self._letters.is_alive(node)
 
-    def _hear_change(self, letter: Letter) -> None:
+    def _hear_change(self, letter: NodeMessage) -> None:
         told = _decode(letter.body)
         self._hearer.changed_elsewhere(told.server, told.task_id, over=told.over)
 
-    def _hear_fetch(self, letter: Letter) -> None:
+    def _hear_fetch(self, letter: NodeMessage) -> None:
         self._hearer.fetched_elsewhere(letter.topic, letter.node, _decode_on(letter.body))

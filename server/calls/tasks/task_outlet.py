@@ -14,7 +14,7 @@ import msgspec
 import trio
 
 from server.agents.base.backend import BackendError, CannotAsk, LogMessage, Outlet, Progress
-from server.calls.tasks.sealed_tasks import TaskLedger
+from server.calls.tasks.sealed_tasks import SealedTasks
 from server.calls.tasks.task_events import FLUSH_EVERY, Events
 from server.calls.tasks.task_order import MAX_CHECKPOINT_BYTES, MAX_KEY, MAX_QUESTIONS
 from server.mcp.call_questions import BadQuestion, Question, check_question, missing, problem
@@ -76,7 +76,7 @@ class TaskOutlet:
 
     def __init__(
         self,
-        ledger: TaskLedger,
+        ledger: SealedTasks,
         lease: Lease,
         *,
         can: frozenset[str],

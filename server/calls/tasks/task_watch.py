@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import msgspec
 import trio
 
-from server.calls.tasks.sealed_tasks import Orphan, TaskLedger
+from server.calls.tasks.sealed_tasks import Orphan, SealedTasks
 from server.calls.tasks.task_logins import REVOKED, Allowed, Doubts, LoginChange, touches
 from server.calls.tasks.task_order import Who
 from server.calls.tasks.task_run import TaskRun
@@ -54,7 +54,7 @@ class Engine(Protocol):
 
 
 class TaskWatch:
-    def __init__(self, engine: Engine, ledger: TaskLedger, *, allowed: Allowed, log: Logger) -> None:
+    def __init__(self, engine: Engine, ledger: SealedTasks, *, allowed: Allowed, log: Logger) -> None:
         self._engine = engine
         self._ledger = ledger
         self._allowed = allowed

@@ -10,7 +10,7 @@ from server.cli import terminal
 from server.client.check_step import CheckStep, names_step
 
 if TYPE_CHECKING:
-    from server.run.agent_dry_run import Rehearsal, TriedAgent
+    from server.run.agent_dry_run import AgentDryRun, TriedAgent
     from server.settings.resolved_settings import Resolved
 
 
@@ -37,7 +37,7 @@ def tried_steps(resolved: Resolved) -> list[CheckStep]:
     )
 
 
-def rehearsed_steps(found: Rehearsal, *, settings: str) -> list[CheckStep]:
+def rehearsed_steps(found: AgentDryRun, *, settings: str) -> list[CheckStep]:
     place = f"[[server.agent]] in {settings}"
     steps = [_tried(each, place) for each in found.agents if each.outcome != "well"]
     steps += [

@@ -195,9 +195,9 @@ def ask_or_read(name: str, *, data_dir: str | None, config: str | None) -> list[
 
 
 def _read(store: UnservedStore, name: str) -> list[dict[str, Any]]:
-    from server.admin.ledger_commands import LedgerAdmin
+    from server.admin.ledger_commands import LedgerCommands
 
-    admin = LedgerAdmin(
+    admin = LedgerCommands(
         store=cast("Store", _Snapshots(store.transactions)),
         clock=lambda: int(time.time() * 1000),
         subkey=store.subkey,

@@ -17,7 +17,7 @@ from server.cli.terminal import say
 
 if TYPE_CHECKING:
     from server.client.programs.config_file import Found
-    from server.client.programs.installed_entries import ProgramLedger
+    from server.client.programs.installed_entries import InstalledEntries
     from server.client.programs.program_table import Program
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -65,11 +65,11 @@ def file_of(client: str, *, project: bool) -> tuple[Program, Found]:
     return program, look(Path.cwd() / program.project_file, new_mode=0o644, backups=backups)
 
 
-def ledger() -> ProgramLedger:
-    from server.client.programs.installed_entries import ProgramLedger
+def ledger() -> InstalledEntries:
+    from server.client.programs.installed_entries import InstalledEntries
     from server.client.token_file import token_directory
 
-    return ProgramLedger(token_directory(os.environ))
+    return InstalledEntries(token_directory(os.environ))
 
 
 def this_program() -> list[str]:

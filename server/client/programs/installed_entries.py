@@ -36,7 +36,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
     installed: dict[str, Installed]
 
 
-class ProgramLedger:
+class InstalledEntries:
     def __init__(self, directory: Path) -> None:
         self._file = PrivateFile(directory, "installed.json", kept="records", refused=TokenFileError)
 

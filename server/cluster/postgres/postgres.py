@@ -18,7 +18,7 @@ from server.store.change_feed import ChangeFeed
 from server.store.change_rows import newest_change
 from server.store.inline_store import InlineStore
 from server.store.migrate import Migration, packaged_migrations
-from server.store.remote_changes import Others
+from server.store.remote_changes import RemoteChanges
 from server.store.threaded_store import DEFAULT_LIMITS, StoreLimits, ThreadedStore, serving
 from server.store.transactions import PendingJob, Transactions
 
@@ -38,7 +38,7 @@ async def open_postgres_store(
     """
     access = PostgresAccess(parameters=parameters, job_seconds=limits.job_seconds)
     writer, readers, feed = await trio.to_thread.run_sync(_open, access, clock, migrations, limits)
-    async with serving(writer, readers, clock=clock, limits=limits, others=Others(feed)) as store:
+    async with serving(writer, readers, clock=clock, limits=limits, others=RemoteChanges(feed)) as store:
         if not access.outage.is_durable:
             store.health.warning = NOT_DURABLE
         yield store

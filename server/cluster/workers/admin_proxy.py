@@ -17,7 +17,7 @@ from server.cluster.workers.worker_supervisor import Workers
 ALL_SECONDS: Final = DEADLINE_SECONDS - 1
 
 
-class AdminDesk:
+class AdminProxy:
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
 

@@ -23,7 +23,7 @@ _LENGTH_BYTES: Final = 4
 _NOTHING: Final = msgspec.Raw(b"null")
 
 Answering = Callable[[msgspec.Raw], Awaitable[Any]]
-Hearing = Callable[[msgspec.Raw], None]
+IncomingMessages = Callable[[msgspec.Raw], None]
 
 
 class WorkerMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class WorkerChannel:
         sock: socket.socket,
         *,
         answering: Mapping[str, Answering],
-        hearing: Mapping[str, Hearing],
+        hearing: Mapping[str, IncomingMessages],
         failed: Callable[[str], None],
     ) -> None:
         self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))

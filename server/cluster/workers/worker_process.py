@@ -15,7 +15,7 @@ from contextlib import suppress
 import trio
 
 from server.cluster.workers.one_log import pass_on
-from server.cluster.workers.worker_channel import Answering, Hearing, WorkerChannel
+from server.cluster.workers.worker_channel import Answering, IncomingMessages, WorkerChannel
 from server.cluster.workers.worker_handover import VARIABLE, HandedOver, hand_over
 from server.lib.log.log_lines import Lines
 
@@ -49,7 +49,7 @@ class ChildProcess:
         self,
         *,
         answering: Mapping[str, Answering],
-        hearing: Mapping[str, Hearing],
+        hearing: Mapping[str, IncomingMessages],
         failed: Callable[[str], None],
     ) -> WorkerChannel:
         return WorkerChannel(self._sock, answering=answering, hearing=hearing, failed=failed)

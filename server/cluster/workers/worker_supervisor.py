@@ -17,7 +17,7 @@ import msgspec
 import trio
 
 from server.cluster.workers.restart_pauses import Pauses
-from server.cluster.workers.worker_channel import Answering, ChannelGone, Hearing
+from server.cluster.workers.worker_channel import Answering, ChannelGone, IncomingMessages
 from server.cluster.workers.worker_messages import (
     BEAT,
     BEAT_SECONDS,
@@ -76,7 +76,7 @@ class WorkerProcess(Protocol):
         self,
         *,
         answering: Mapping[str, Answering],
-        hearing: Mapping[str, Hearing],
+        hearing: Mapping[str, IncomingMessages],
         failed: Callable[[str], None],
     ) -> ChannelToWorker: ...
 

@@ -2,7 +2,7 @@
 
 What is shown is what is accepted: the form carries the seal of it, and if the upstream says something else by then, nothing is. What is
 not accepted stays withheld; there is nothing to refuse. Whatever would not be seen is shown as its code. What is too large to be shown
-to its end is not accepted, here as anywhere (`TrustDesk.acceptable`).
+to its end is not accepted, here as anywhere (`UpstreamRegistry.acceptable`).
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Shift(msgspec.Struct, frozen=True, kw_only=True):
     note: str
 
 
-class Holdings(msgspec.Struct, frozen=True, kw_only=True):
+class BalanceView(msgspec.Struct, frozen=True, kw_only=True):
     wallet: str
     currency: str
     balance: Micros
@@ -73,11 +73,11 @@ def holdings(
     tools: Iterable[PricedTool],
     now: Millis,
     shifts: int = MOVEMENTS,
-) -> Holdings:
+) -> BalanceView:
     found = wallets.find(db, wallet)
     ends = {each.plan: each.ends_at for each in active_grants(db, wallet, now)} if rules.plans.rules else {}
     plans = rules.plans.standing(db, wallet, now) if ends else []
-    return Holdings(
+    return BalanceView(
         wallet=wallet,
         currency=CURRENCY if found is None else found.currency,
         balance=0 if found is None else found.balance,

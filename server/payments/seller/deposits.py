@@ -25,8 +25,8 @@ from server.payments.seller.charge_rows import KEPT_MS
 from server.payments.seller.finish_charge import SETTLE_SECONDS as WAIT_SECONDS
 from server.payments.seller.new_rows import ID_BYTES
 from server.payments.seller.offers import CURRENCY, Offer
-from server.payments.seller.payment_backoff import Penalties
-from server.payments.seller.payment_requirements import SETTLE_ROOM_SECONDS, Showcase
+from server.payments.seller.payment_backoff import PaymentBackoff
+from server.payments.seller.payment_requirements import SETTLE_ROOM_SECONDS, PaymentOffers
 from server.payments.seller.payment_rows import PaymentRow
 from server.payments.seller.priced_call import Refusal, Unpaid
 from server.payments.seller.settlement import SENT_MS, Settlements, kept, settlement_of
@@ -73,7 +73,7 @@ class Deposits:
         store: Store,
         answers: AnswerVault,
         settlements: Settlements,
-        showcase: Showcase,
+        showcase: PaymentOffers,
         least: Micros,
         most: Micros,
         key: bytes,
@@ -91,7 +91,7 @@ class Deposits:
         self._settlements = settlements
         self._under_way = settlements.under_way
         self._showcase = showcase
-        self._penalties = Penalties(clock)
+        self._penalties = PaymentBackoff(clock)
         self._key = key
         self._clock = clock
         self._entropy = entropy

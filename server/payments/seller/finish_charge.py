@@ -18,8 +18,8 @@ from server.payments.seller import charge_rows, claims, payment_rows, refusals
 from server.payments.seller.charge_rows import KEPT_MS, Charge
 from server.payments.seller.delivery_receipts import Mark
 from server.payments.seller.ledger import Books
-from server.payments.seller.payment_backoff import Penalties
-from server.payments.seller.payment_requirements import Showcase
+from server.payments.seller.payment_backoff import PaymentBackoff
+from server.payments.seller.payment_requirements import PaymentOffers
 from server.payments.seller.payment_rows import PaymentRow
 from server.payments.seller.priced_call import Earlier, PricedCall, Refusal, Served, Started
 from server.payments.seller.receipts import Receipts
@@ -36,7 +36,7 @@ PATIENT_SECONDS: Final = 3600.0
 LOOK_SECONDS: Final = 1.0
 
 
-class Finishing:
+class FinishCharge:
     """Of one server."""
 
     def __init__(
@@ -47,8 +47,8 @@ class Finishing:
         answers: AnswerVault,
         settlements: Settlements,
         receipts: Receipts,
-        showcase: Showcase,
-        penalties: Penalties,
+        showcase: PaymentOffers,
+        penalties: PaymentBackoff,
         clock: Callable[[], int],
         boot_id: str,
         terms: SignedTerms | None,

@@ -11,7 +11,7 @@ import msgspec
 from server.payments.seller.charge_rows import KEPT_MS, Charge
 from server.payments.seller.claims import NOTHING
 from server.payments.seller.offers import CURRENCY, Offer
-from server.payments.seller.payment_requirements import Showcase
+from server.payments.seller.payment_requirements import PaymentOffers
 from server.payments.seller.payment_rows import PaymentRow
 from server.payments.seller.priced_call import RETRIES, PricedCall
 from server.payments.seller.settlement import kept
@@ -24,14 +24,14 @@ ID_BYTES: Final = 12
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
-class Drafts:
+class NewRows:
     """Of one server."""
 
     def __init__(
         self,
         *,
         server: str,
-        showcase: Showcase,
+        showcase: PaymentOffers,
         answers: AnswerVault,
         key: bytes,
         clock: Callable[[], int],

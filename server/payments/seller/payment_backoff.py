@@ -21,7 +21,7 @@ FORGOTTEN_MS: Final = 3_600_000
 MOST: Final = 10_000
 
 
-class Penalties:
+class PaymentBackoff:
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
         self._failures: OrderedDict[str, tuple[int, int]] = (

@@ -35,7 +35,7 @@ ENOUGH_SECONDS: Final = 20
 QUOTE: Final = "quote"
 
 
-class Showcase:
+class PaymentOffers:
     """Of one server. `assets` in the order in which they are offered; those that nobody is paid with are left out."""
 
     def __init__(

@@ -25,7 +25,7 @@ from server.payments.seller.ledger import Books, BooksError, Movement, chain_acc
 from server.payments.seller.offers import CURRENCY
 from server.payments.seller.receipt_check import BadReceipt, read_receipt
 from server.store.jobs import Store, StoreError
-from server.store.write_retry import Arrears, Job
+from server.store.write_retry import Job, WriteRetry
 
 _COST: Final = "cost:"
 _UPSTREAM: Final = "upstream:"
@@ -102,7 +102,7 @@ class PurchaseBook:
         server: str,
         store: Store,
         books: Books | None,
-        arrears: Arrears | None,
+        arrears: WriteRetry | None,
         *,
         clock: Callable[[], Millis],
         log: Logger,

@@ -16,10 +16,10 @@ import trio
 
 from server.payments.seller import charge_rows, payment_rows, refusals
 from server.payments.seller.charge_rows import Charge
-from server.payments.seller.finish_charge import PATIENT_SECONDS, SETTLE_SECONDS, Finishing
-from server.payments.seller.new_rows import Drafts, payer_of
+from server.payments.seller.finish_charge import PATIENT_SECONDS, SETTLE_SECONDS, FinishCharge
+from server.payments.seller.new_rows import NewRows, payer_of
 from server.payments.seller.offers import Offer
-from server.payments.seller.payment_requirements import Showcase
+from server.payments.seller.payment_requirements import PaymentOffers
 from server.payments.seller.payment_rows import PaymentRow
 from server.payments.seller.priced_call import Earlier, PricedCall, Refusal, Started
 from server.payments.seller.settlement import Settlements, settlement_of
@@ -45,9 +45,9 @@ class Repeats:
         store: Store,
         answers: AnswerVault,
         settlements: Settlements,
-        showcase: Showcase,
-        drafts: Drafts,
-        finishing: Finishing,
+        showcase: PaymentOffers,
+        drafts: NewRows,
+        finishing: FinishCharge,
         clock: Callable[[], int],
         boot_id: str,
     ) -> None:

@@ -35,7 +35,7 @@ _ADDED_UP: Final = (
 )
 
 
-class ToolTakings(msgspec.Struct, frozen=True, kw_only=True):
+class ToolRevenue(msgspec.Struct, frozen=True, kw_only=True):
     tool: str  # server/tool
     today: Micros
     month: Micros
@@ -50,15 +50,15 @@ class Unsettled(msgspec.Struct, frozen=True, kw_only=True):
     oldest_at: Millis | None
 
 
-class TakingsNow(msgspec.Struct, frozen=True, kw_only=True):
+class RevenueNow(msgspec.Struct, frozen=True, kw_only=True):
     today: Micros
     month: Micros
-    tools: tuple[ToolTakings, ...]  # those that earned most this month first
+    tools: tuple[ToolRevenue, ...]  # those that earned most this month first
     more: int
     unsettled: Unsettled
 
 
-class Takings:
+class Revenue:
     """Of an installation. One per process."""
 
     def __init__(self, store: Store) -> None:
@@ -68,7 +68,7 @@ class Takings:
         self._sums: dict[tuple[str, int], Micros] = {}  # by account and day
         self._lock = trio.Lock()
 
-    async def look(self, now: Millis) -> TakingsNow:
+    async def look(self, now: Millis) -> RevenueNow:
         """Raises `StoreUnavailable`."""
         async with self._lock:  # whoever comes meanwhile would add the same up again
             await self._catch_up(now)
@@ -88,7 +88,7 @@ class Takings:
                 key = (row["account"], row["day"])
                 self._sums[key] = self._sums.get(key, 0) + row["amount"]
 
-    def _told(self, db: StoreDb, *, now: Millis, sums: dict[tuple[str, int], Micros]) -> TakingsNow:
+    def _told(self, db: StoreDb, *, now: Millis, sums: dict[tuple[str, int], Micros]) -> RevenueNow:
         today = now // _DAY
         first = next(day for day in range(today, today - 32, -1) if _month_of(day - 1) != _month_of(day))
         of_today: dict[str, Micros] = {}
@@ -100,7 +100,7 @@ class Takings:
                 of_today[account] = of_today.get(account, 0) + amount
         every = statements.accounts(db, of_wallets=False, prefix=_REVENUE, after="", at_most=MOST_ACCOUNTS)
         tools = [
-            ToolTakings(
+            ToolRevenue(
                 tool=each.account.removeprefix(_REVENUE),
                 today=of_today.get(each.account, 0),
                 month=of_month.get(each.account, 0),
@@ -109,7 +109,7 @@ class Takings:
             for each in every
         ]
         tools.sort(key=lambda each: (-each.month, -each.ever, each.tool))
-        return TakingsNow(
+        return RevenueNow(
             today=sum(of_today.values()),
             month=sum(of_month.values()),
             tools=tuple(tools[:TOOLS]),

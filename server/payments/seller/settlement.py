@@ -36,7 +36,7 @@ from server.store.idempotency.kept_answers import AnswerRoom
 from server.store.idempotency.running_calls import UnderWay
 from server.store.idempotency.sealed_answers import AnswerVault
 from server.store.jobs import Store, StoreBroken, StoreError, StoreUnavailable
-from server.store.write_retry import Arrears, Job
+from server.store.write_retry import Job, WriteRetry
 
 # The first look after an answer that did not come.
 FIRST_LOOK_MS: Final = 2_000
@@ -87,7 +87,7 @@ class Settlements:
         self._nursery: trio.Nursery | None = None
         self._counted_again_at = float("-inf")
         self._marks: list[Mark] = []
-        self._arrears = Arrears(store, log, "payment.job_failed")
+        self._arrears = WriteRetry(store, log, "payment.job_failed")
         # The store could not do it now.
         self.later: Final = self._arrears.owe
         self._left = False

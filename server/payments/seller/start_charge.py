@@ -20,12 +20,12 @@ from server.lib.log.logger import Logger
 from server.payments.seller import claims, payment_rows, refusals
 from server.payments.seller.charge_rows import Charge
 from server.payments.seller.claims import NOT_FETCHED, NotClaimed, Rules, Uncovered
-from server.payments.seller.finish_charge import Finishing
+from server.payments.seller.finish_charge import FinishCharge
 from server.payments.seller.ledger import Books
-from server.payments.seller.new_rows import Drafts, payer_of
+from server.payments.seller.new_rows import NewRows, payer_of
 from server.payments.seller.offers import Offer
-from server.payments.seller.payment_backoff import Penalties
-from server.payments.seller.payment_requirements import SETTLE_ROOM_SECONDS, Showcase, quote_in
+from server.payments.seller.payment_backoff import PaymentBackoff
+from server.payments.seller.payment_requirements import SETTLE_ROOM_SECONDS, PaymentOffers, quote_in
 from server.payments.seller.payment_rows import PaymentRow
 from server.payments.seller.priced_call import Earlier, PricedCall, Refusal, Shown, Started
 from server.payments.seller.repeated_charges import Repeats
@@ -39,7 +39,7 @@ from server.store.jobs import Store, StoreBroken, StoreDb, StoreError
 T = TypeVar("T")
 
 
-class Beginning:
+class StartCharge:
     """Of one server."""
 
     def __init__(
@@ -49,12 +49,12 @@ class Beginning:
         store: Store,
         books: Books,
         settlements: Settlements,
-        showcase: Showcase,
+        showcase: PaymentOffers,
         rules: Rules,
-        penalties: Penalties,
-        drafts: Drafts,
+        penalties: PaymentBackoff,
+        drafts: NewRows,
         repeats: Repeats,
-        finishing: Finishing,
+        finishing: FinishCharge,
         clock: Callable[[], int],
         log: Logger,
     ) -> None:
@@ -79,7 +79,7 @@ class Beginning:
             try:
                 return await self._with_payment(call, offer, brought.payment, brought.key)
             except NotClaimed as problem:
-                # As in `Finishing.finish`: others took this process for dead, and let go of what it had begun before anything was sent.
+                # As in `FinishCharge.finish`: others took this process for dead, and let go of what it had begun before anything was sent.
                 self._log.warning("payment.let_go_by_others", server=self._server, reason=str(problem))
                 return refusals.not_written()
         if call.wallet is None:

@@ -20,19 +20,19 @@ from server.lib.log.logger import Logger
 from server.mcp.result_encoding import ToolResult
 from server.payments.seller import refusals
 from server.payments.seller.claims import Rules
-from server.payments.seller.finish_charge import Finishing
+from server.payments.seller.finish_charge import FinishCharge
 from server.payments.seller.ledger import Books
-from server.payments.seller.new_rows import Drafts
+from server.payments.seller.new_rows import NewRows
 from server.payments.seller.offers import KIND_OF, AskAgent, Offer, PricedTool
-from server.payments.seller.payment_backoff import Penalties
-from server.payments.seller.payment_requirements import Showcase, quote_in
+from server.payments.seller.payment_backoff import PaymentBackoff
+from server.payments.seller.payment_requirements import PaymentOffers, quote_in
 from server.payments.seller.priced_call import Earlier, PricedCall, Refusal, Served, Shown, Started, Unpaid
 from server.payments.seller.quotes import BadQuote, Quotes
 from server.payments.seller.receipts import Receipts
 from server.payments.seller.repeated_charges import Repeats
 from server.payments.seller.settlement import Settlements
 from server.payments.seller.signed_terms import SignedTerms
-from server.payments.seller.start_charge import Beginning
+from server.payments.seller.start_charge import StartCharge
 from server.payments.x402.requirements import Requirements
 from server.store.idempotency.call_fingerprint import fingerprint
 from server.store.idempotency.sealed_answers import AnswerVault
@@ -54,7 +54,7 @@ class Till:
         answers: AnswerVault,
         settlements: Settlements,
         receipts: Receipts,
-        showcase: Showcase,
+        showcase: PaymentOffers,
         rules: Rules,
         key: bytes,
         clock: Callable[[], int],
@@ -69,8 +69,8 @@ class Till:
         self._key = key
         self._clock = clock
         self._handed_over: dict[str, tuple[Started, int]] = {}  # and since when
-        penalties = Penalties(clock)
-        drafts = Drafts(
+        penalties = PaymentBackoff(clock)
+        drafts = NewRows(
             server=server,
             showcase=showcase,
             answers=answers,
@@ -79,7 +79,7 @@ class Till:
             entropy=entropy,
             boot_id=boot_id,
         )
-        self._finishing = Finishing(
+        self._finishing = FinishCharge(
             store=store,
             books=books,
             answers=answers,
@@ -101,7 +101,7 @@ class Till:
             clock=clock,
             boot_id=boot_id,
         )
-        self._beginning = Beginning(
+        self._beginning = StartCharge(
             server=server,
             store=store,
             books=books,

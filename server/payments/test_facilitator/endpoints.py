@@ -30,7 +30,7 @@ JSON: Final = b"application/json"
 HTML: Final = b"text/html; charset=utf-8"
 
 
-class DeskReply(msgspec.Struct, frozen=True, kw_only=True):
+class EndpointReply(msgspec.Struct, frozen=True, kw_only=True):
     """`told` False: the connection ends without an answer, at once or, if it `waits`, when the other side gives up. What is to be
     done `afterwards` is done so many seconds after the answer."""
 
@@ -47,15 +47,15 @@ class DeskReply(msgspec.Struct, frozen=True, kw_only=True):
 
 Answer: TypeAlias = dict[str, Any]
 
-CUT: Final = DeskReply(told=False)
-NEVER: Final = DeskReply(told=False, waits=True)
-GARBAGE: Final = DeskReply(
+CUT: Final = EndpointReply(told=False)
+NEVER: Final = EndpointReply(told=False, waits=True)
+GARBAGE: Final = EndpointReply(
     body=b"<html><body>No facilitator should say this.</body></html>\n", content_type=HTML
 )
 
 
-def in_json(value: object, status: int = 200) -> DeskReply:
-    return DeskReply(status=status, body=json.dumps(value, indent=1).encode() + b"\n")
+def in_json(value: object, status: int = 200) -> EndpointReply:
+    return EndpointReply(status=status, body=json.dumps(value, indent=1).encode() + b"\n")
 
 
 FAILED_500: Final = in_json({"error": "the test facilitator was told to fail like this"}, 500)
@@ -64,7 +64,7 @@ FAILED_504: Final = in_json(
 )
 
 
-class FacilitatorDesk:
+class FacilitatorEndpoints:
     def __init__(
         self,
         coins: Coins,
@@ -83,7 +83,7 @@ class FacilitatorDesk:
 
     # ── verify ──
 
-    async def verify(self, body: bytes) -> DeskReply:
+    async def verify(self, body: bytes) -> EndpointReply:
         switch = self.switches.take("verify")
         try:
             cheque = read_cheque(body)
@@ -104,7 +104,7 @@ class FacilitatorDesk:
 
     # ── settle ──
 
-    async def settle(self, body: bytes) -> DeskReply:
+    async def settle(self, body: bytes) -> EndpointReply:
         switch = self.switches.take("settle")
         try:
             cheque = read_cheque(body)
@@ -137,7 +137,7 @@ class FacilitatorDesk:
     async def _settle_late(self, cheque: Cheque, switch: Switch) -> None:
         await self._settle(cheque, switch)
 
-    async def _settle(self, cheque: Cheque, switch: Switch) -> DeskReply:
+    async def _settle(self, cheque: Cheque, switch: Switch) -> EndpointReply:
         try:
             answer = self._settled(cheque, pending=switch.mode == modes.PENDING)
         except CoinsFull:
@@ -210,7 +210,7 @@ def _is_same(cheque: Cheque, seen: SeenAuthorization, network: Network, token: A
     )
 
 
-def _as_told(reply: DeskReply, switch: Switch) -> DeskReply:
+def _as_told(reply: EndpointReply, switch: Switch) -> EndpointReply:
     """What the switch makes of an answer."""
     match switch.mode:
         case modes.HANG:

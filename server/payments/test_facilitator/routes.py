@@ -14,14 +14,14 @@ from server.lib.evm.evm_addresses import BadChainAddress, checksummed, parse_add
 from server.lib.evm.payment_networks import Asset, Network, find_network
 from server.lib.money.amounts import BadAmount, parse, to_atomic
 from server.payments.test_facilitator.coins import CoinsFull, SeenAuthorization
-from server.payments.test_facilitator.endpoints import DeskReply, FacilitatorDesk, in_json
+from server.payments.test_facilitator.endpoints import EndpointReply, FacilitatorEndpoints, in_json
 from server.payments.test_facilitator.fake_chain_node import FACILITATOR, NodeView, answer_rpc
 from server.payments.test_facilitator.switches import MODES, BadSwitch, parse_switch
 
 WARNING: Final = "its coins are worthless, and no real facilitator or chain is ever contacted"
 FOR_TESTS: Final = "/test/"
 
-Answerer: TypeAlias = Callable[[bytes], Awaitable[DeskReply]]
+Answerer: TypeAlias = Callable[[bytes], Awaitable[EndpointReply]]
 
 
 class _NewSwitches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,7 +39,7 @@ class _NewCoins(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class FacilitatorFront:
     """`routes`: by path, then by method."""
 
-    def __init__(self, desk: FacilitatorDesk) -> None:
+    def __init__(self, desk: FacilitatorEndpoints) -> None:
         self._desk = desk
         self._coins = desk.coins
         routes: dict[str, Mapping[str, Answerer]] = {
@@ -56,7 +56,7 @@ class FacilitatorFront:
             routes[f"/rpc/{network.chain_id}"] = {"POST": self._rpc(network)}
         self.routes: Final[Mapping[str, Mapping[str, Answerer]]] = MappingProxyType(routes)
 
-    async def answer(self, method: str, path: str, body: bytes) -> DeskReply:
+    async def answer(self, method: str, path: str, body: bytes) -> EndpointReply:
         route = self.routes.get(path)
         if route is None:
             return in_json({"error": "nothing here", "paths": list(self.routes)}, 404)
@@ -66,7 +66,7 @@ class FacilitatorFront:
             return msgspec.structs.replace(refusal, allow=tuple(route))
         return await answerer(body)
 
-    async def _about(self, body: bytes) -> DeskReply:
+    async def _about(self, body: bytes) -> EndpointReply:
         return in_json(
             {
                 "what": "the test facilitator of Ostiary (x402)",
@@ -85,7 +85,7 @@ class FacilitatorFront:
             }
         )
 
-    async def _supported(self, body: bytes) -> DeskReply:
+    async def _supported(self, body: bytes) -> EndpointReply:
         kinds: list[dict[str, Any]] = []
         for network, _ in self._coins.networks:
             kinds.append({"x402Version": 2, "scheme": "exact", "network": network.caip2})
@@ -96,15 +96,15 @@ class FacilitatorFront:
         )
 
     def _rpc(self, network: Network) -> Answerer:
-        async def answer(body: bytes) -> DeskReply:
+        async def answer(body: bytes) -> EndpointReply:
             node = NodeView(coins=self._coins, network=network, now=self._desk.clock())
-            return DeskReply(body=answer_rpc(node, body))
+            return EndpointReply(body=answer_rpc(node, body))
 
         return answer
 
     # ── for tests ──
 
-    async def _ledger(self, body: bytes) -> DeskReply:
+    async def _ledger(self, body: bytes) -> EndpointReply:
         seen = self._coins.authorizations()
         return in_json(
             {
@@ -121,7 +121,7 @@ class FacilitatorFront:
             }
         )
 
-    async def _put_coins(self, body: bytes) -> DeskReply:
+    async def _put_coins(self, body: bytes) -> EndpointReply:
         try:
             wanted = msgspec.json.decode(body, type=_NewCoins)
             asset = self._asset(wanted.network)
@@ -141,10 +141,10 @@ class FacilitatorFront:
             {"network": asset.network, "asset": asset.address, "address": address, "balance": str(atomic)}
         )
 
-    async def _switches(self, body: bytes) -> DeskReply:
+    async def _switches(self, body: bytes) -> EndpointReply:
         return in_json(self._desk.switches.as_json())
 
-    async def _switch(self, body: bytes) -> DeskReply:
+    async def _switch(self, body: bytes) -> EndpointReply:
         try:
             wanted = msgspec.json.decode(body, type=_NewSwitches)
             named = {"verify": wanted.verify, "settle": wanted.settle}

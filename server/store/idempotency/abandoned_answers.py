@@ -17,7 +17,7 @@ MOST_OF_CALLER: Final = 8
 MOST_BYTES: Final = 1024 * 1024
 
 
-class AdriftCall:
+class AbandonedCall:
     """One call, from when its client was missed. `answer` None once `over`: there is nothing to give."""
 
     __slots__ = ("answer", "caller", "over", "taken", "until")
@@ -42,7 +42,7 @@ class AdriftCall:
         return self.answer is None or self.taken or trio.current_time() >= self.until
 
 
-def forget(adrift: dict[bytes, AdriftCall]) -> None:
+def forget(adrift: dict[bytes, AbandonedCall]) -> None:
     """Those of which there is nothing to give any more."""
     for name in [name for name, call in adrift.items() if call.gone]:
         del adrift[name]

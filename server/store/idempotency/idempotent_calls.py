@@ -24,7 +24,7 @@ from server.store.idempotency.kept_calls import KEPT_CALLS, KEY_KEPT_MS, CallEnd
 from server.store.idempotency.running_calls import UnderWay
 from server.store.idempotency.sealed_answers import MAX_ANSWER_BYTES, AnswerVault
 from server.store.jobs import Store, StoreBroken, StoreDb, StoreError
-from server.store.write_retry import Arrears
+from server.store.write_retry import WriteRetry
 
 # Whoever waits for somebody else's call is told so before its own time is over.
 MARGIN_SECONDS: Final = 2.0
@@ -61,7 +61,7 @@ class KeptAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failure: KeptFailure | None = None
 
 
-class OnceCall(msgspec.Struct, frozen=True, kw_only=True):
+class IdempotentCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call that is to be made once. `caller` is the principal's key; `key` None: it is the same as any with these arguments, for
     `keeps_seconds` after it was answered."""
 
@@ -75,11 +75,11 @@ class OnceCall(msgspec.Struct, frozen=True, kw_only=True):
     wait_seconds: float
 
 
-class OnceBegun(msgspec.Struct, frozen=True):
+class IdempotentBegun(msgspec.Struct, frozen=True):
     """The tool may run. Whoever has it ends it."""
 
     row: KeptCall
-    call: OnceCall
+    call: IdempotentCall
 
 
 class NotMadeAgain(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(KeptAnswer).decode
 
 
-class CallKeeper:
+class IdempotentCalls:
     """Of the whole process. `run` writes what could not be written when it happened."""
 
     def __init__(
@@ -118,10 +118,10 @@ class CallKeeper:
         )
         self._under_way = UnderWay[KeptAnswer]()
         # Ends that could not be written when they happened.
-        self._arrears = Arrears(store, log, "call.not_kept")
+        self._arrears = WriteRetry(store, log, "call.not_kept")
         self.run: Final = self._arrears.run
 
-    async def begin(self, call: OnceCall) -> OnceBegun | KeptAnswer | NotMadeAgain:
+    async def begin(self, call: IdempotentCall) -> IdempotentBegun | KeptAnswer | NotMadeAgain:
         """Raises `NotComparable`, and what the store raises: then nothing was begun."""
         wanted = self._draft(call)
         room = await self._room.is_left(call.caller)
@@ -132,12 +132,12 @@ class CallKeeper:
                     continue
                 return NotMadeAgain(NO_ROOM, 2)
             if found.id == wanted.id:
-                return OnceBegun(wanted, call)
+                return IdempotentBegun(wanted, call)
             earlier = await self._earlier(found, call, wanted.fingerprint)
             if earlier is not None:
                 return earlier
 
-    def _draft(self, call: OnceCall) -> KeptCall:
+    def _draft(self, call: IdempotentCall) -> KeptCall:
         now = self._clock()
         digest = fingerprint(self._key, call.server, call.tool, call.arguments)
         return KeptCall(
@@ -179,8 +179,8 @@ class CallKeeper:
                 self._under_way.end(wanted.id)
 
     async def _earlier(
-        self, found: KeptCall, call: OnceCall, digest: str
-    ) -> OnceBegun | KeptAnswer | NotMadeAgain | None:
+        self, found: KeptCall, call: IdempotentCall, digest: str
+    ) -> IdempotentBegun | KeptAnswer | NotMadeAgain | None:
         """What the call that was made before comes to. None: it stands no more, so claim again."""
         if found.fingerprint != digest:
             return NotMadeAgain(OTHER_CALL)
@@ -218,7 +218,7 @@ class CallKeeper:
         self._log.warning("call.answer_unreadable", reason=why)
         return NotMadeAgain(UNREADABLE)
 
-    async def _elsewhere(self, found: KeptCall, call: OnceCall) -> NotMadeAgain | None:
+    async def _elsewhere(self, found: KeptCall, call: IdempotentCall) -> NotMadeAgain | None:
         """None: it has ended in the other process, or with it."""
         job = partial(kept_calls.find, call_id=found.id, boot_id=self._boot_id)
         with trio.move_on_after(call.wait_seconds):
@@ -229,7 +229,7 @@ class CallKeeper:
                     return None
         return NotMadeAgain(IN_FLIGHT, 2)
 
-    async def _take_up(self, found: KeptCall, call: OnceCall) -> OnceBegun | None:
+    async def _take_up(self, found: KeptCall, call: IdempotentCall) -> IdempotentBegun | None:
         job = partial(
             kept_calls.take_up,
             call_id=found.id,
@@ -249,11 +249,11 @@ class CallKeeper:
         finally:
             if not taken:
                 self._under_way.end(found.id)
-        return OnceBegun(found, call) if taken else None
+        return IdempotentBegun(found, call) if taken else None
 
     # ── it has ended ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def finish(self, begun: OnceBegun, answer: KeptAnswer) -> None:
+    async def finish(self, begun: IdempotentBegun, answer: KeptAnswer) -> None:
         """This is what whoever makes the same call is given from now on."""
         text = _encode(answer)
         sealed = None
@@ -264,11 +264,11 @@ class CallKeeper:
         ended = CallEnding(id=begun.row.id, state="done", answer=sealed, expires_at=self._clock() + kept_ms)
         await self._end(ended, answer)
 
-    async def release(self, begun: OnceBegun) -> None:
+    async def release(self, begun: IdempotentBegun) -> None:
         """The tool did nothing: the same call is a new one."""
         await self._end(CallEnding(id=begun.row.id, state=None), None)
 
-    async def interrupt(self, begun: OnceBegun) -> None:
+    async def interrupt(self, begun: IdempotentBegun) -> None:
         """It was ended from outside, and nobody knows how far it came."""
         if begun.call.idempotent or not begun.row.keyed:
             return await self.release(begun)

@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 
 import trio
 
-from server.store.node_messages.node_messages import Letter, Letters
+from server.store.node_messages.node_messages import NodeMessage, NodeMessages
 
 T = TypeVar("T")
 
@@ -21,40 +21,42 @@ PEER_LOOK_SECONDS: Final = 1.0
 _NAME_BYTES: Final = 18
 
 
-class Talks(Generic[T]):
+class NodeConversations(Generic[T]):
     """Of one process and one kind of letter. What is said is a `T`."""
 
-    def __init__(self, letters: Letters, kind: str, decode: Callable[[bytes], T], *, unread: int) -> None:
+    def __init__(
+        self, letters: NodeMessages, kind: str, decode: Callable[[bytes], T], *, unread: int
+    ) -> None:
         """`unread`: what waits in each for whoever listens. What comes beyond it is lost."""
         self._letters = letters
         self._kind = kind
         self._decode = decode
         self._unread = unread
-        self._open: dict[str, Talk[T]] = {}
+        self._open: dict[str, NodeConversation[T]] = {}
         letters.hear(kind, self._hear, self._open.__contains__)
 
     @contextmanager
-    def begin(self, node: str | None = None) -> Generator[Talk[T]]:
+    def begin(self, node: str | None = None) -> Generator[NodeConversation[T]]:
         """Without a `node`, whoever speaks first is the other one."""
         with self._take_part(secrets.token_urlsafe(_NAME_BYTES), node) as talk:
             yield talk
 
     @contextmanager
-    def join(self, name: str, node: str) -> Generator[Talk[T]]:
+    def join(self, name: str, node: str) -> Generator[NodeConversation[T]]:
         """One that `node` has begun."""
         with self._take_part(name, node) as talk:
             yield talk
 
     @contextmanager
-    def _take_part(self, name: str, node: str | None) -> Generator[Talk[T]]:
+    def _take_part(self, name: str, node: str | None) -> Generator[NodeConversation[T]]:
         hear, said = trio.open_memory_channel[T](self._unread)
-        talk = self._open[name] = Talk(self._letters, self._kind, name, node, hear, said)
+        talk = self._open[name] = NodeConversation(self._letters, self._kind, name, node, hear, said)
         try:
             yield talk
         finally:
             del self._open[name]
 
-    def _hear(self, letter: Letter) -> None:
+    def _hear(self, letter: NodeMessage) -> None:
         talk = self._open[letter.topic]
         if talk.node is None:
             talk.node = letter.node
@@ -62,10 +64,10 @@ class Talks(Generic[T]):
             talk.hear(self._decode(letter.body))
 
 
-class Talk(Generic[T]):
+class NodeConversation(Generic[T]):
     def __init__(
         self,
-        letters: Letters,
+        letters: NodeMessages,
         kind: str,
         name: str,
         node: str | None,

@@ -15,14 +15,14 @@ SMALL_BYTES: Final = 4 * 1024
 PIECE: Final = 500
 
 
-class SealedLetter(msgspec.Struct, frozen=True, kw_only=True):
+class SealedNodeMessage(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     kind: str
     topic: str
     sealed: bytes
 
 
-class LetterRow(msgspec.Struct, frozen=True, kw_only=True):
+class NodeMessageRow(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     node: str
     kind: str
@@ -32,7 +32,7 @@ class LetterRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def put(
     db: StoreDb,
-    letters: Sequence[SealedLetter],
+    letters: Sequence[SealedNodeMessage],
     *,
     node: str,
     now: int,
@@ -62,7 +62,7 @@ def put(
         )
 
 
-def _is_there(db: StoreDb, letter: SealedLetter) -> bool:
+def _is_there(db: StoreDb, letter: SealedNodeMessage) -> bool:
     sql = "SELECT 1 AS one FROM letters WHERE node = ? AND kind = ? AND topic = ? AND sealed = ?"
     return db.fetch_one(sql, letter.node, letter.kind, letter.topic, letter.sealed) is not None
 
@@ -72,7 +72,7 @@ def newest(db: StoreDb) -> int:
     return 0 if row is None else row["seq"] or 0
 
 
-def after(db: StoreDb, seq: int, *, limit: int) -> list[LetterRow]:
+def after(db: StoreDb, seq: int, *, limit: int) -> list[NodeMessageRow]:
     rows = db.fetch_all(
         "SELECT seq, node, kind, topic, CASE WHEN length(sealed) <= ? THEN sealed END AS sealed"
         " FROM letters WHERE seq > ? ORDER BY seq LIMIT ?",
@@ -80,7 +80,7 @@ def after(db: StoreDb, seq: int, *, limit: int) -> list[LetterRow]:
         seq,
         limit,
     )
-    return [LetterRow(**row) for row in rows]
+    return [NodeMessageRow(**row) for row in rows]
 
 
 def whole(db: StoreDb, seq: int) -> bytes | None:

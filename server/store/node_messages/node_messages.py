@@ -26,7 +26,7 @@ from server.lib.sealing import NotSealedHere, Sealer
 from server.lib.shortened import short_reason
 from server.store.jobs import Store, StoreBroken, StoreDb, StoreError
 from server.store.node_messages import node_message_rows as rows
-from server.store.node_messages.node_message_rows import LetterRow, SealedLetter
+from server.store.node_messages.node_message_rows import NodeMessageRow, SealedNodeMessage
 
 KEY_PURPOSE: Final = "letters"
 # An image that a client's model was shown may go along with an answer. What is larger is told in words.
@@ -53,7 +53,7 @@ _WRITTEN_AT_ONCE: Final = 100
 _READ_AT_ONCE: Final = 500
 
 
-class Letter(msgspec.Struct, frozen=True, kw_only=True):
+class NodeMessage(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     topic: str
     body: bytes
@@ -67,7 +67,7 @@ class _Waiting(msgspec.Struct, frozen=True):
     until: float
 
 
-Listener = Callable[[Letter], None]
+Listener = Callable[[NodeMessage], None]
 Concerns = Callable[[str], bool]
 
 
@@ -75,7 +75,7 @@ def _all(_topic: str) -> bool:
     return True
 
 
-class Letters:
+class NodeMessages:
     """Of one process. `run` writes; whoever knows that there may be something new calls `look`."""
 
     def __init__(
@@ -273,7 +273,7 @@ class Letters:
             self._tell_missed()
             self._read_to = newest
 
-    async def _hand_over(self, row: LetterRow) -> None:
+    async def _hand_over(self, row: NodeMessageRow) -> None:
         listeners = [
             listener for listener, concerns in self._listeners.get(row.kind, ()) if concerns(row.topic)
         ]
@@ -286,11 +286,11 @@ class Letters:
         if body is None:
             return
         self.heard += 1
-        letter = Letter(kind=row.kind, topic=row.topic, body=body, node=row.node)
+        letter = NodeMessage(kind=row.kind, topic=row.topic, body=body, node=row.node)
         for listener in listeners:
             self.tell(letter, listener)
 
-    def tell(self, letter: Letter, listener: Listener) -> None:
+    def tell(self, letter: NodeMessage, listener: Listener) -> None:
         """Now, or when whoever put it aside is ready for it. Never fails."""
         try:
             listener(letter)
@@ -299,7 +299,7 @@ class Letters:
         except Exception:  # whatever it is, what others wrote is read on
             self._log.exception("letter.not_heard", kind=letter.kind)
 
-    def _pass_over(self, letter: Letter, problem: Exception) -> None:
+    def _pass_over(self, letter: NodeMessage, problem: Exception) -> None:
         """Said once of each kind: a newer version may write very many of them."""
         if letter.kind not in self._not_understood:
             self._not_understood.add(letter.kind)
@@ -318,11 +318,11 @@ class Letters:
 
     # ── sealed ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _sealed(self, letter: _Waiting) -> SealedLetter:
+    def _sealed(self, letter: _Waiting) -> SealedNodeMessage:
         sealed = self._sealer.seal(letter.body, _bound_to(self.node, letter.kind, letter.topic))
-        return SealedLetter(node=self.node, kind=letter.kind, topic=letter.topic, sealed=sealed)
+        return SealedNodeMessage(node=self.node, kind=letter.kind, topic=letter.topic, sealed=sealed)
 
-    def _opened(self, row: LetterRow, sealed: bytes) -> bytes | None:
+    def _opened(self, row: NodeMessageRow, sealed: bytes) -> bytes | None:
         try:
             return self._sealer.open(sealed, _bound_to(row.node, row.kind, row.topic))
         except NotSealedHere:  # somebody else wrote it, or a node with another key

@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from .disconnect_watch import Companion
+from .disconnect_watch import DisconnectWatch
 from .response import date_line
 from .server_connection import Connection
 from .shared_state import Serving
@@ -28,7 +28,7 @@ class ConnectionPlace(Enum):
     OVER_IP_CAP = auto()
 
 
-class Roster:
+class ConnectionTable:
     """The live connections of one server. All methods but `reap` are synchronous, so counts and members always agree."""
 
     def __init__(self, serving: Serving, *, exempt: Sequence[Network] = ()) -> None:
@@ -107,7 +107,7 @@ class Roster:
                     companion.prepare()
                     companions.start_soon(self._accompany, companion)
 
-    async def _accompany(self, companion: Companion) -> None:
+    async def _accompany(self, companion: DisconnectWatch) -> None:
         """A fault of ours costs the request, not the server."""
         try:
             await companion.run()

@@ -25,7 +25,7 @@ from server.transport.http.entry import ALLOW, Threshold
 from server.transport.http.handler import Scope
 from server.transport.http.mcp_request import RETRY_LATER
 from server.transport.http.payment_required import IDEMPOTENT, receipt_pairs
-from server.transport.http.plain_requests import NOT_STORED, PlainHandler, PlainVisit
+from server.transport.http.plain_requests import NOT_STORED, PlainHandler, PlainRequest
 
 # Makes tokens for whoever paid: the payer, the server, the payment. None: not at the moment.
 IssueTokens: TypeAlias = Callable[[str, str, str, Requester], Awaitable[Mapping[str, Any] | None]]
@@ -40,7 +40,7 @@ TOKEN_GIVEN: Final = (
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class DepositDesk:
+class DepositEndpoint:
     """Of one server."""
 
     def __init__(self, deposits: Deposits, threshold: Threshold, issue: IssueTokens | None) -> None:
@@ -52,7 +52,7 @@ class DepositDesk:
     def resolve(self, scope: Scope) -> PlainHandler:
         return PlainHandler(self._threshold, scope, self._serve)
 
-    async def _serve(self, visit: PlainVisit) -> None:
+    async def _serve(self, visit: PlainRequest) -> None:
         reply, principal = visit.plain, visit.principal
         if visit.head.verb != "POST":
             return await reply.say(405, "invalid_request", 'POST {"amount": "$5"} here', (ALLOW,))
@@ -77,7 +77,7 @@ class DepositDesk:
             return await reply.say(503, "temporarily_unavailable", NOT_WRITTEN, RETRY_LATER)
 
     async def _deposit(
-        self, visit: PlainVisit, amount: Micros, wallet: str | None, caller: str
+        self, visit: PlainRequest, amount: Micros, wallet: str | None, caller: str
     ) -> Deposited | Unpaid:
         if visit.payment is None:
             return self._deposits.challenge(amount)
@@ -96,7 +96,7 @@ class DepositDesk:
         who = Depositor(wallet=wallet, caller=caller, key=key, address=visit.address)
         return await self._deposits.take(amount, payment, who)
 
-    async def _answer(self, visit: PlainVisit, made: Deposited, stranger: bool) -> None:
+    async def _answer(self, visit: PlainRequest, made: Deposited, stranger: bool) -> None:
         told: dict[str, Any] = {
             "deposited": shown(made.amount),
             "balance": shown(made.balance),
@@ -112,7 +112,7 @@ class DepositDesk:
             extra.append(IDEMPOTENT)
         await visit.plain.give(200, _encode(told), (*NOT_STORED, *extra))
 
-    async def _tokens(self, visit: PlainVisit, made: Deposited, issue: IssueTokens) -> Mapping[str, Any]:
+    async def _tokens(self, visit: PlainRequest, made: Deposited, issue: IssueTokens) -> Mapping[str, Any]:
         if not made.known:
             return {"message": TOKEN_GIVEN}
         agent = visit.headers.get(b"user-agent", b"").decode("latin-1")

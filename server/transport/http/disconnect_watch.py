@@ -13,7 +13,7 @@ import trio
 from server.calls.caller_outlet import KEEP_ALIVE_SECONDS
 
 
-class Accompanied(Protocol):
+class WatchedReply(Protocol):
     """The request's side: transport/http/inline_reply.py."""
 
     @property
@@ -32,12 +32,12 @@ class Accompanied(Protocol):
         ...
 
 
-class Companion:
+class DisconnectWatch:
     """`watches`: whether the client is there matters; `pings`: nobody else gives signs of life."""
 
     __slots__ = ("_ended", "_scope", "_side", "pings", "watches")
 
-    def __init__(self, side: Accompanied, *, watches: bool, pings: bool) -> None:
+    def __init__(self, side: WatchedReply, *, watches: bool, pings: bool) -> None:
         self._side = side
         self.watches: Final = watches
         self.pings: Final = pings

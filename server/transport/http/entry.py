@@ -44,7 +44,7 @@ _TOKEN_BYTES: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+.^
 Guard: TypeAlias = Callable[[Scope, Mapping[bytes, bytes]], OwnRequest | ForeignRequest]
 
 
-class Doorkeeper(Protocol):
+class Authenticator(Protocol):
     """Who may come in: server/transport/admission."""
 
     def who_nowait(self, shown: Presentation, /) -> Principal | EntryRefusal | None:
@@ -69,7 +69,7 @@ class Threshold:
         *,
         name: str,
         guard: Guard,
-        doorkeeper: Doorkeeper,
+        doorkeeper: Authenticator,
         log: Logger,
         max_body_bytes: int = MAX_BODY_BYTES,
         loads: Loads | None = None,

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 import trio
 
-from .disconnect_watch import Companion
+from .disconnect_watch import DisconnectWatch
 
 Address: TypeAlias = tuple[str, int]
 Pairs: TypeAlias = tuple[tuple[bytes, bytes], ...]  # header fields
@@ -82,11 +82,11 @@ class Cycle(Protocol):
         """There is nobody to answer: what answers is cancelled, and the connection ends."""
         ...
 
-    def attend(self, companion: Companion) -> None:
+    def attend(self, companion: DisconnectWatch) -> None:
         """It is to go with this request, if that lasts."""
         ...
 
-    async def part(self, companion: Companion) -> None:
+    async def part(self, companion: DisconnectWatch) -> None:
         """The request is over."""
         ...
 

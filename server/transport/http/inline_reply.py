@@ -12,7 +12,7 @@ from typing import TypeVar
 import trio
 
 from server.calls.caller_outlet import Line
-from server.transport.http.disconnect_watch import Companion
+from server.transport.http.disconnect_watch import DisconnectWatch
 from server.transport.http.handler import Cycle
 from server.transport.http.mcp_reply import McpReply
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class ReplyLine:
-    """Implements `Line`, and `Accompanied`: what is said goes to the client at once, and as slowly as it reads. `cancels`: whoever
+    """Implements `Line`, and `WatchedReply`: what is said goes to the client at once, and as slowly as it reads. `cancels`: whoever
     leaves does not want the answer any more; else the work goes on for nobody, and `on_left` hears of it. Cancelled while a client takes its time to read,
     it leaves half a message, and the connection ends with it."""
 
@@ -81,7 +81,7 @@ async def answer_in_place(
     the task that runs this; else `on_left` is called then. `pings`: signs of life are given; else it gives them itself. `last_word`: of a
     server that stops, to whoever still waits."""
     line = ReplyLine(reply, cycle, cancels=cancels, on_left=on_left)
-    companion = Companion(line, watches=cancels or on_left is not None, pings=pings)
+    companion = DisconnectWatch(line, watches=cancels or on_left is not None, pings=pings)
     cycle.last_word = last_word
     cycle.attend(companion)
     try:

@@ -21,7 +21,7 @@ import trio
 from server.lib.log.logger import Logger
 
 from .connection_limits import HttpLimits
-from .connection_table import ConnectionPlace, Network, Roster
+from .connection_table import ConnectionPlace, ConnectionTable, Network
 from .handler import Address, Resolve
 from .response import refusal
 from .server_connection import Connection
@@ -72,7 +72,7 @@ async def serve(
         closing=draining.is_set(),
         counters=settings.counters,
     )
-    roster = Roster(serving, exempt=settings.trusted_proxies)
+    roster = ConnectionTable(serving, exempt=settings.trusted_proxies)
     at_once = _ACCEPTS_OF_ONE_OF_SEVERAL if settings.shared else _ACCEPTS_PER_TURN
     with contextlib.ExitStack() as sockets:
         listeners = open_listeners(settings.binds, backlog=limits.backlog)
@@ -115,7 +115,7 @@ async def _accept(
     listener: socket.socket,
     tls: Secures | None,
     serving: Serving,
-    roster: Roster,
+    roster: ConnectionTable,
     connections: trio.Nursery,
     at_once: int,
 ) -> None:
@@ -149,7 +149,7 @@ def _admit(
     peer: Any,
     tls: Secures | None,
     serving: Serving,
-    roster: Roster,
+    roster: ConnectionTable,
     connections: trio.Nursery,
 ) -> None:
     client = _address(sock.family, peer)

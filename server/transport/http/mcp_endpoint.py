@@ -31,7 +31,7 @@ from server.calls.method_handlers import answer
 from server.calls.request import Outcome, Request
 from server.calls.rights.visitors import VISITOR
 from server.calls.servers.endpoint import Endpoint
-from server.calls.sessions.background_tasks import Crew
+from server.calls.sessions.background_tasks import BackgroundTasks
 from server.calls.sessions.session import Session
 from server.calls.sessions.sessions import caller_of
 from server.mcp.errors import InvalidRequest, SessionNotFound, SessionRequired, TooManySessions
@@ -43,7 +43,7 @@ from server.mcp.versions import Revision
 from server.transport.http.entry import ALLOW, Threshold
 from server.transport.http.handler import Resolve
 from server.transport.http.inline_reply import answer_in_place
-from server.transport.http.mcp_request import CALLER_TOO_OFTEN, McpVisit, leading_to, slow_down
+from server.transport.http.mcp_request import CALLER_TOO_OFTEN, McpRequest, leading_to, slow_down
 from server.transport.http.session_post import answer_in_session
 from server.transport.http.session_stream import end_session, serve_verb
 
@@ -62,7 +62,7 @@ class McpEndpoint:
         self,
         endpoint: Endpoint,
         threshold: Threshold,
-        crew: Crew,
+        crew: BackgroundTasks,
         *,
         sessions_required: bool = False,
         batches_widened: bool = False,
@@ -75,7 +75,7 @@ class McpEndpoint:
         self._batches_widened = batches_widened
         self._alone = Counter[str]()  # requests of each caller that belong to no session
 
-    async def _serve(self, visit: McpVisit) -> None:
+    async def _serve(self, visit: McpRequest) -> None:
         visits = (
             visit.principal.subject == VISITOR.subject and visit.principal.kind is PrincipalKind.ANONYMOUS
         )
@@ -116,7 +116,7 @@ class McpEndpoint:
             hear(session, verdict.message, visit.load)
         return await reply.empty(202)
 
-    async def _other_verb(self, visit: McpVisit) -> None:
+    async def _other_verb(self, visit: McpRequest) -> None:
         """GET, HEAD and DELETE belong to sessions. Where one is named that has ended, the client starts over; where none is
         named there is nothing here, at once: a stream that stays silent costs some clients seconds."""
         sessions, named = self.endpoint.sessions, visit.head.named_session
@@ -133,7 +133,7 @@ class McpEndpoint:
         error = InvalidRequest("POST a JSON-RPC message here")
         return await visit.reply.refuse(error, status=405, extra=(ALLOW,))
 
-    async def _request(self, visit: McpVisit, route: Route, session: Session | None) -> None:
+    async def _request(self, visit: McpRequest, route: Route, session: Session | None) -> None:
         reply, sessions = visit.reply, self.endpoint.sessions
         if route.revision.modern:
             session = None  # a header that means nothing there
@@ -189,7 +189,7 @@ class McpEndpoint:
         )
         return await visit.finish(outcome)
 
-    async def _batch(self, visit: McpVisit, batch: Batch, session: Session | None) -> None:
+    async def _batch(self, visit: McpRequest, batch: Batch, session: Session | None) -> None:
         reply = visit.reply
         agreed = None if session is None else session.revision
         revision = open_batch(batch, visit.headers, agreed, widened=self._batches_widened)
@@ -212,7 +212,7 @@ class McpEndpoint:
 
     async def _run_alone(
         self,
-        visit: McpVisit,
+        visit: McpRequest,
         produce: Callable[[Line], Awaitable[Outcome | None]],
         count: int,
         request_id: RequestId | None = None,
@@ -244,7 +244,7 @@ class McpEndpoint:
         return None
 
     async def _answer_batch(
-        self, visit: McpVisit, batch: Batch, revision: Revision, session: Session | None, line: Line
+        self, visit: McpRequest, batch: Batch, revision: Revision, session: Session | None, line: Line
     ) -> Outcome | None:
         def take(route: Route, place: int) -> Request:
             return self._made(visit, route, f"{visit.request_id}.{place}", session)
@@ -258,7 +258,7 @@ class McpEndpoint:
 
         return await answer_batch(take_batch(batch, revision, hear=listen, take=take), answer_one)
 
-    def _made(self, visit: McpVisit, route: Route, call_id: str, session: Session | None) -> Request:
+    def _made(self, visit: McpRequest, route: Route, call_id: str, session: Session | None) -> Request:
         return make_request(
             self.endpoint,
             visit.principal,
@@ -273,13 +273,13 @@ class McpEndpoint:
             load=visit.load,
         )
 
-    def _found(self, visit: McpVisit) -> Session | None:
+    def _found(self, visit: McpRequest) -> Session | None:
         sessions, named = self.endpoint.sessions, visit.head.named_session
         if sessions is None or named is None:
             return None
         return sessions.find(named, visit.principal, visit.address)
 
-    async def _resumed(self, visit: McpVisit) -> Session | None:
+    async def _resumed(self, visit: McpRequest) -> Session | None:
         """The one that is named, taken up again. Raises `TooManySessions`."""
         sessions, named = self.endpoint.sessions, visit.head.named_session
         if sessions is None or named is None:

@@ -1,4 +1,4 @@
-"""A request at an MCP endpoint: what its head says (`McpHandler`), and one request of somebody who was let in (`McpVisit`).
+"""A request at an MCP endpoint: what its head says (`McpHandler`), and one request of somebody who was let in (`McpRequest`).
 
 What depends on the head alone is found once for all requests that have it; whether their caller may come in is asked each time.
 """
@@ -55,7 +55,7 @@ RETRY_SOON: Final = ((b"retry-after", b"1"),)
 RETRY_LATER: Final = ((b"retry-after", b"%d" % RETRY_AFTER_SECONDS),)
 
 
-class McpVisit:
+class McpRequest:
     """One request, and the way to answer it."""
 
     __slots__ = ("address", "cycle", "head", "headers", "load", "principal", "reply", "request_id")
@@ -165,7 +165,7 @@ def _receipt_pairs(settled: HeaderSettlement) -> Pairs:
     return receipt_pairs(settled.settlement, settled.version)
 
 
-Serve: TypeAlias = Callable[[McpVisit], Awaitable[None]]
+Serve: TypeAlias = Callable[[McpRequest], Awaitable[None]]
 
 
 def leading_to(
@@ -261,7 +261,7 @@ class McpHandler:
                 return await pass_on(reply, who)
             if gate is not None and (site or gate.counts_all) and (seconds := gate.recognise(who, site)):
                 return await slow_down(reply, CALLER_TOO_OFTEN, seconds)
-            visit = McpVisit(self, cycle, reply, who, address)
+            visit = McpRequest(self, cycle, reply, who, address)
             try:
                 return await self._serve(visit)
             finally:
@@ -277,7 +277,7 @@ class McpHandler:
         """402 for a client that knows nothing of MCP's logins: what the tool costs that it would call."""
         storefront = self.threshold.storefront
         assert storefront is not None  # something is sold here
-        visit = McpVisit(self, cycle, reply, STRANGER, address)
+        visit = McpRequest(self, cycle, reply, STRANGER, address)
         try:
             body = await visit.body(cycle.arrived()) if self.verb == "POST" else b""
         finally:

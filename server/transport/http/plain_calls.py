@@ -49,7 +49,7 @@ from server.transport.http.entry import Threshold
 from server.transport.http.handler import Pairs, Scope
 from server.transport.http.inline_reply import answer_in_place
 from server.transport.http.mcp_request import RETRY_LATER, RETRY_SOON, pass_on
-from server.transport.http.plain_requests import NOT_STORED, PRIVATE, PlainHandler, PlainVisit, wrong_verb
+from server.transport.http.plain_requests import NOT_STORED, PRIVATE, PlainHandler, PlainRequest, wrong_verb
 
 # What JSON-RPC says with 200 and a code, HTTP has a status for.
 STATUS: Final[Mapping[type[McpError], int]] = MappingProxyType(
@@ -106,7 +106,7 @@ class ToolCalls:
         tool = scope["path"].removeprefix(self._prefix)
         return PlainHandler(self._threshold, scope, partial(self._serve, tool), tool, visitors=True)
 
-    async def _serve(self, tool: str, visit: PlainVisit) -> None:
+    async def _serve(self, tool: str, visit: PlainRequest) -> None:
         request = self._request(tool, visit, {})
         if request.tool is None:
             if visit.principal.kind is PrincipalKind.PAYER and not visit.principal.identified:
@@ -133,14 +133,14 @@ class ToolCalls:
         )
         return await self._answer(request, visit, result)
 
-    async def _answer_visitor(self, tool: str, visit: PlainVisit) -> None:
+    async def _answer_visitor(self, tool: str, visit: PlainRequest) -> None:
         try:
             await self._serve(tool, visit)
         finally:
             if visit.load is not None:
                 visit.load.let_go()
 
-    def _request(self, tool: str, visit: PlainVisit, arguments: Mapping[str, Any]) -> Request:
+    def _request(self, tool: str, visit: PlainRequest, arguments: Mapping[str, Any]) -> Request:
         params = CallToolParams(name=tool, arguments=dict(arguments))
         request = make_request(
             self._endpoint,
@@ -159,7 +159,7 @@ class ToolCalls:
         return request
 
     async def _answer(
-        self, request: Request, visit: PlainVisit, result: ToolResult | McpError | StoreUnavailable
+        self, request: Request, visit: PlainRequest, result: ToolResult | McpError | StoreUnavailable
     ) -> None:
         """Whatever it is, from then on its caller has been told."""
         lost = request.when_written is not None and visit.cycle.has_left()
@@ -168,7 +168,7 @@ class ToolCalls:
             visit.cycle.when_heard_of(request.when_written())
 
     async def _give(
-        self, request: Request, visit: PlainVisit, result: ToolResult | McpError | StoreUnavailable
+        self, request: Request, visit: PlainRequest, result: ToolResult | McpError | StoreUnavailable
     ) -> None:
         if request.unpaid is not None:
             if request.unpaid.refusal.status == 401:
@@ -205,14 +205,14 @@ class ToolCalls:
         return await visit.plain.give(422 if result.is_error else 200, body, (*kind, *extra))
 
     async def _not_made_again(
-        self, request: Request, visit: PlainVisit, result: ToolResult, reason: str
+        self, request: Request, visit: PlainRequest, result: ToolResult, reason: str
     ) -> None:
         """A repeat, or what cannot be known to be none."""
         seconds = request.retry_after
         later: Pairs = () if seconds is None else ((b"retry-after", b"%d" % seconds),)
         await visit.plain.say(REPEAT_STATUS.get(reason, 409), reason, _text(result), later)
 
-    async def _fail(self, request: Request, visit: PlainVisit, error: McpError) -> None:
+    async def _fail(self, request: Request, visit: PlainRequest, error: McpError) -> None:
         if isinstance(error, InsufficientScope):
             head = visit.head
             refusal = head.threshold.doorkeeper.forbid(error.scopes, error.missing, head.shown(visit.address))

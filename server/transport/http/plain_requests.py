@@ -28,7 +28,7 @@ from server.transport.http.mcp_request import (
     CALLER_TOO_OFTEN,
     RETRY_LATER,
     McpHandler,
-    McpVisit,
+    McpRequest,
     slow_down,
 )
 
@@ -94,7 +94,7 @@ class PlainReply(McpReply):
         await self.finish(status or unpaid.refusal.status, body, (*headers, *extra))
 
 
-class PlainVisit(McpVisit):
+class PlainRequest(McpRequest):
     """One request of somebody who was let in."""
 
     __slots__ = ("idempotency_key", "payment", "payment_version", "plain", "plain_head")
@@ -134,7 +134,7 @@ class PlainVisit(McpVisit):
             return await self.reply.refuse(InvalidRequest("the body is not a JSON object"), status=400)
 
 
-ServePlain: TypeAlias = Callable[[PlainVisit], Awaitable[None]]
+ServePlain: TypeAlias = Callable[[PlainRequest], Awaitable[None]]
 
 
 class PlainHandler(McpHandler):
@@ -176,7 +176,7 @@ class PlainHandler(McpHandler):
                 return await self.turn_away(reply, who)
             if gate is not None and (site or gate.counts_all) and (seconds := gate.recognise(who, site)):
                 return await slow_down(reply, CALLER_TOO_OFTEN, seconds)
-            visit = PlainVisit(self, cycle, reply, who, address)
+            visit = PlainRequest(self, cycle, reply, who, address)
             try:
                 return await self._plain(visit)
             finally:
@@ -188,17 +188,17 @@ class PlainHandler(McpHandler):
             self.threshold.log.exception("http.crashed", request=cycle.request_id)
             return await reply.refuse(InternalError(cycle.request_id), status=500)
 
-    async def as_visitor(self, visit: PlainVisit) -> PlainVisit | None:
+    async def as_visitor(self, visit: PlainRequest) -> PlainRequest | None:
         """The same request of somebody who came in to pay, as that of one who shows nothing. None: nobody comes in like that."""
         shown = replace(self.shown(visit.address), pays=False)
         who = await self.threshold.doorkeeper.authenticate(shown)
         return (
-            PlainVisit(self, visit.cycle, visit.plain, who, visit.address)
+            PlainRequest(self, visit.cycle, visit.plain, who, visit.address)
             if isinstance(who, Principal)
             else None
         )
 
-    async def ask_login(self, visit: PlainVisit) -> None:
+    async def ask_login(self, visit: PlainRequest) -> None:
         """For somebody who came in without a login, and asks for what needs one."""
         shown = replace(self.shown(visit.address), pays=False, visits=False)
         who = await self.threshold.doorkeeper.authenticate(shown)
@@ -224,7 +224,7 @@ class PlainHandler(McpHandler):
         )
 
 
-async def wrong_verb(visit: PlainVisit, thing: str) -> None:
+async def wrong_verb(visit: PlainRequest, thing: str) -> None:
     """Nothing is done; but who looks at what is sold is shown what it costs."""
     storefront = visit.head.threshold.storefront
     poster = None if storefront is None else storefront.poster(thing, visit.principal)
@@ -233,5 +233,5 @@ async def wrong_verb(visit: PlainVisit, thing: str) -> None:
     return await visit.plain.say(405, "invalid_request", "POST a JSON object here", (ALLOW,))
 
 
-async def _no_mcp(_visit: McpVisit) -> None:
+async def _no_mcp(_visit: McpRequest) -> None:
     raise AssertionError("nothing of MCP is served here")

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, cast
 import trio
 
 from .connection_refusals import Disconnected, RequestRefused
-from .disconnect_watch import Companion
+from .disconnect_watch import DisconnectWatch
 from .handler import Address, Handler, Pairs, Scope
 from .request_body import ChunkedBody
 from .request_head import CHUNKED, Head
@@ -209,11 +209,11 @@ class ConnectionCycle:
         """There is nobody to answer: what answers is cancelled, and the connection ends."""
         self._connection.abandon()
 
-    def attend(self, companion: Companion) -> None:
+    def attend(self, companion: DisconnectWatch) -> None:
         """It is to go with this request, if that lasts."""
         self._connection.serving.companions.add(companion)
 
-    async def part(self, companion: Companion) -> None:
+    async def part(self, companion: DisconnectWatch) -> None:
         """The request is over."""
         if companion.started:
             await companion.dismiss()

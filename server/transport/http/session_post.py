@@ -15,12 +15,12 @@ import trio
 
 from server.calls.caller_outlet import KEEP_ALIVE_SECONDS, Line
 from server.calls.request import Outcome
-from server.calls.sessions.background_tasks import Crew
+from server.calls.sessions.background_tasks import BackgroundTasks
 from server.calls.sessions.event_log import Event, EventStream
 from server.calls.sessions.session import EventSource, Session
 from server.mcp.versions import Revision
 from server.transport.http.event_frames import frame
-from server.transport.http.mcp_request import McpVisit
+from server.transport.http.mcp_request import McpRequest
 
 # What a client whose stream was closed on purpose waits before it comes back. Its tool may have given up the connection
 # because it takes long; a second is soon enough for that, and often enough to poll.
@@ -88,7 +88,12 @@ class SessionLine:
 
 
 async def answer_in_session(
-    visit: McpVisit, session: Session, crew: Crew, job: Job, *, on_left: Callable[[], None] | None = None
+    visit: McpRequest,
+    session: Session,
+    crew: BackgroundTasks,
+    job: Job,
+    *,
+    on_left: Callable[[], None] | None = None,
 ) -> None:
     """Have it done, and pass on what it says for as long as the client stays. `on_left`: it did not, and cannot come back for the
     answer."""
@@ -125,7 +130,7 @@ def as_event(event: Event) -> bytes:
 
 
 async def follow(
-    visit: McpVisit,
+    visit: McpRequest,
     reader: EventSource,
     *,
     until_drain: bool = False,
@@ -160,7 +165,7 @@ async def follow(
 
 
 async def _pass_on(
-    visit: McpVisit, reader: EventSource, on_ping: Callable[[], None], framed: Callable[[Event], bytes]
+    visit: McpRequest, reader: EventSource, on_ping: Callable[[], None], framed: Callable[[Event], bytes]
 ) -> Parting:
     reply = visit.reply
     due_at = trio.current_time() + KEEP_ALIVE_SECONDS

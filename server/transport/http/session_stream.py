@@ -15,14 +15,14 @@ from server.mcp.errors import BackendFailed, BadVersionHeader, InvalidRequest, S
 from server.mcp.inbound_messages import VERSION_HEADER
 from server.mcp.versions import REVISIONS
 from server.store.jobs import StoreUnavailable
-from server.transport.http.mcp_request import RETRY_LATER, McpVisit
+from server.transport.http.mcp_request import RETRY_LATER, McpRequest
 from server.transport.http.session_post import Parting, farewell, follow
 
 LAST_EVENT_ID: Final = b"last-event-id"
 _UNKNOWN_VERSION: Final = BadVersionHeader("MCP-Protocol-Version names no version that we know")
 
 
-async def serve_verb(visit: McpVisit, session: Session) -> None:
+async def serve_verb(visit: McpRequest, session: Session) -> None:
     """GET and HEAD."""
     reply = visit.reply
     reply.revision = session.revision
@@ -35,7 +35,7 @@ async def serve_verb(visit: McpVisit, session: Session) -> None:
     return await _listen(visit, session)
 
 
-async def end_session(visit: McpVisit, sessions: Sessions, named: str) -> None:
+async def end_session(visit: McpRequest, sessions: Sessions, named: str) -> None:
     """DELETE, also of a session that is not here any more and would be taken up again."""
     reply = visit.reply
     if not _version_known(visit):
@@ -49,12 +49,12 @@ async def end_session(visit: McpVisit, sessions: Sessions, named: str) -> None:
     return await (reply.empty(204) if ended else reply.refuse(SessionNotFound("unknown session")))
 
 
-def _version_known(visit: McpVisit) -> bool:
+def _version_known(visit: McpRequest) -> bool:
     version = visit.headers.get(VERSION_HEADER)
     return version is None or version.decode("latin-1").strip() in REVISIONS
 
 
-async def _listen(visit: McpVisit, session: Session) -> None:
+async def _listen(visit: McpRequest, session: Session) -> None:
     """For as long as the client stays, or to the end of the stream that it resumes. A client that opens it again has lost
     the one it had: that one ends."""
     stream, after = session.unsolicited, session.unsolicited.handed
@@ -72,7 +72,7 @@ async def _listen(visit: McpVisit, session: Session) -> None:
     return None
 
 
-async def _listen_elsewhere(visit: McpVisit, session: Session, last_id: str) -> None:
+async def _listen_elsewhere(visit: McpRequest, session: Session, last_id: str) -> None:
     """To a stream that another node has, if any does."""
     with session.stream_open():
         try:
@@ -86,7 +86,9 @@ async def _listen_elsewhere(visit: McpVisit, session: Session, last_id: str) -> 
     return await visit.reply.refuse(error)
 
 
-async def _write(visit: McpVisit, session: Session, reader: EventSource, *, until_drain: bool = True) -> None:
+async def _write(
+    visit: McpRequest, session: Session, reader: EventSource, *, until_drain: bool = True
+) -> None:
     try:
         await visit.reply.ping()  # so that the client sees that it is connected
     except OSError:

@@ -14,7 +14,7 @@ import trio
 from server.lib.log.logger import Logger
 
 from .connection_limits import HttpLimits
-from .disconnect_watch import Companion
+from .disconnect_watch import DisconnectWatch
 from .handler import Resolve
 from .request_head import Heads
 from .response import date_line
@@ -53,7 +53,7 @@ class Serving:
     heads: Heads = field(init=False)
     unsent: Unsent = field(init=False)
     # Of requests that wait for what answers them. The reaper starts one when its request has lasted for a tick.
-    companions: set[Companion] = field(default_factory=set[Companion])
+    companions: set[DisconnectWatch] = field(default_factory=set[DisconnectWatch])
     boot_id: str = field(default_factory=lambda: secrets.token_hex(4))
     sequence: Callable[[], int] = field(default_factory=lambda: count(1).__next__)
 

@@ -16,7 +16,7 @@ import trio
 from server.calls.dispatch import begin_session, hear, make_request, run, run_in_session
 from server.calls.request import Request
 from server.calls.servers.endpoint import Endpoint
-from server.calls.sessions.background_tasks import Crew
+from server.calls.sessions.background_tasks import BackgroundTasks
 from server.calls.sessions.event_log import Allowance, Event, EventLog
 from server.calls.sessions.session import Session
 from server.calls.sessions.sessions import Sessions, caller_of
@@ -28,7 +28,7 @@ from server.mcp.result_encoding import encode_error
 from server.mcp.versions import REVISIONS
 from server.transport.http.entry import Threshold
 from server.transport.http.handler import Resolve
-from server.transport.http.mcp_request import McpVisit, leading_to
+from server.transport.http.mcp_request import McpRequest, leading_to
 from server.transport.http.session_post import Parting, follow
 
 OLDEST: Final = REVISIONS["2024-11-05"]
@@ -97,7 +97,9 @@ class _Wire:
 class SseEndpoint:
     """`listening` leads to what answers at `/sse`, `posting` to `/messages` beside it."""
 
-    def __init__(self, endpoint: Endpoint, threshold: Threshold, crew: Crew, *, sessions: Sessions) -> None:
+    def __init__(
+        self, endpoint: Endpoint, threshold: Threshold, crew: BackgroundTasks, *, sessions: Sessions
+    ) -> None:
         self.listening: Final[Resolve] = leading_to(self._listen, threshold, OLDEST)
         self.posting: Final[Resolve] = leading_to(self._post, threshold, OLDEST)
         self._endpoint = endpoint
@@ -109,7 +111,7 @@ class SseEndpoint:
     def count(self) -> int:
         return len(self._wires)
 
-    async def _listen(self, visit: McpVisit) -> None:
+    async def _listen(self, visit: McpRequest) -> None:
         reply = visit.reply
         caller = caller_of(visit.principal, visit.address)
         if visit.head.verb != "GET":
@@ -128,7 +130,7 @@ class SseEndpoint:
             return TooManySubscriptions(f"{MAX_PER_CALLER} streams are open already: close one first")
         return None
 
-    async def _serve(self, visit: McpVisit, wire: _Wire) -> None:
+    async def _serve(self, visit: McpRequest, wire: _Wire) -> None:
         posts = visit.head.path.rstrip("/").removesuffix("/sse") + "/messages"
         visit.reply.opening = b"event: endpoint\ndata: %s?session=%s\n\n" % (posts.encode(), wire.id.encode())
         self._wires[wire.id] = wire
@@ -150,7 +152,7 @@ class SseEndpoint:
                 self._sessions.put_away(wire.session)
             wire.log.close()
 
-    async def _post(self, visit: McpVisit) -> None:
+    async def _post(self, visit: McpRequest) -> None:
         reply = visit.reply
         if visit.head.verb != "POST":
             error = InvalidRequest("POST a JSON-RPC message here")
@@ -184,7 +186,7 @@ class SseEndpoint:
             self._crew.start(partial(self._run, visit, wire, verdict), visit.load)
         return await reply.empty(202)
 
-    async def _initialize(self, visit: McpVisit, wire: _Wire, route: Route) -> None:
+    async def _initialize(self, visit: McpRequest, wire: _Wire, route: Route) -> None:
         if wire.session is not None:
             return self._refuse(wire, InvalidRequest("initialize was answered already"), route.id)
         session, outcome = await begin_session(self._made(visit, route, None), self._sessions, visit.address)
@@ -193,7 +195,7 @@ class SseEndpoint:
         wire.stream.append(outcome.body)
         return None
 
-    async def _run(self, visit: McpVisit, wire: _Wire, route: Route) -> None:
+    async def _run(self, visit: McpRequest, wire: _Wire, route: Route) -> None:
         session = wire.session
         request = self._made(visit, route, session)
         try:
@@ -209,7 +211,7 @@ class SseEndpoint:
         finally:
             wire.ended()
 
-    def _made(self, visit: McpVisit, route: Route, session: Session | None) -> Request:
+    def _made(self, visit: McpRequest, route: Route, session: Session | None) -> Request:
         return make_request(
             self._endpoint,
             visit.principal,

@@ -38,8 +38,8 @@ from server.agents.mcp.agreement import Agreement
 from server.agents.mcp.asked_prices import AskedPrice, asked_price
 from server.agents.mcp.connection_places import giving_way
 from server.agents.mcp.forwarded_meta import CarriedMeta
-from server.agents.mcp.incoming_messages import Hearing, lower
-from server.agents.mcp.suspended_requests import Parking
+from server.agents.mcp.incoming_messages import IncomingMessages, lower
+from server.agents.mcp.suspended_requests import SuspendedRequests
 from server.agents.mcp.upstream_calls import GONE, UpstreamCall
 from server.agents.mcp.upstream_link import Link, UpstreamTells
 from server.agents.mcp.upstream_messages import (
@@ -223,7 +223,7 @@ async def used(*answers: Any, call: AgentRequest = ALICE, caller: Caller | None 
         {"name": "x"},
         call,
         caller or Caller(lambda asked: {key: {"action": "accept"} for key in asked}),
-        parking=Parking(),
+        parking=SuspendedRequests(),
         questions=EVERY_KIND,
     )
 
@@ -270,7 +270,7 @@ async def test_a_key_stands_for_one_question_for_as_long_as_the_call_lasts() -> 
         {"name": "x"},
         ALICE,
         caller,
-        parking=Parking(),
+        parking=SuspendedRequests(),
         questions=EVERY_KIND,
     )
     assert [list(asked) for asked in caller.asked] == [
@@ -345,7 +345,7 @@ async def test_of_many_pages_so_many_are_asked_for_and_one_that_nobody_opened_en
 # ── calls that wait for callers who come back ──
 
 
-async def ticket_refused(place: Parking, call: AgentRequest) -> bool:
+async def ticket_refused(place: SuspendedRequests, call: AgentRequest) -> bool:
     try:
         place.park(link(), UpstreamCall(1, call))
     except BackendError:
@@ -354,7 +354,7 @@ async def ticket_refused(place: Parking, call: AgentRequest) -> bool:
 
 
 async def test_so_many_calls_of_one_caller_wait_and_so_many_of_all() -> None:
-    place = Parking()
+    place = SuspendedRequests()
     for _ in range(suspended_requests.PARKED_BY_ONE):
         assert not await ticket_refused(place, ALICE)
     assert await ticket_refused(place, ALICE)
@@ -365,7 +365,7 @@ async def test_so_many_calls_of_one_caller_wait_and_so_many_of_all() -> None:
 
 
 async def test_a_ticket_opens_once_and_for_its_caller() -> None:
-    place, running = Parking(), UpstreamCall(1, ALICE)
+    place, running = SuspendedRequests(), UpstreamCall(1, ALICE)
     ticket = place.park(link(), running)
     for subject in ("bob", "alice", "alice"):
         if (subject, len(place)) == ("alice", 1):
@@ -378,7 +378,7 @@ async def test_a_ticket_opens_once_and_for_its_caller() -> None:
 
 async def test_a_call_that_nobody_comes_back_to_or_that_has_ended_is_given_up(autojump_clock: object) -> None:
     over = Scripted(iter(()))
-    place = Parking()
+    place = SuspendedRequests()
     waits, ended, late = (UpstreamCall(number, ALICE) for number in range(3))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(place.run)
@@ -450,7 +450,9 @@ class Heard:
         self.alice, self.ours = UpstreamCall(1, ALICE), UpstreamCall(2, None)
         self.running = {1: self.alice, 2: self.ours}
         tells = UpstreamTells(lambda: self.came.append("lists"), self.came.append)
-        self.hearing = Hearing(self.running, tells, questions=EVERY_KIND, name="test", log=Log().logger)
+        self.hearing = IncomingMessages(
+            self.running, tells, questions=EVERY_KIND, name="test", log=Log().logger
+        )
 
     def told(
         self, method: str, running: UpstreamCall | None = None, *, shared: bool = True, **params: Any

@@ -107,12 +107,12 @@ async def test_a_prompt_and_a_resource_are_asked_for_with_the_same() -> None:
         handlers={"resources/read": read, "prompts/get": prompt},
     )
     from server.agents.base.backend import PromptGet, ResourceRead
-    from server.agents.base.outlets import Nobody
+    from server.agents.base.outlets import NullOutlet
 
     who: dict[str, Any] = {"subject": "ada", "call_id": "c", "came": came(META)}
     async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
-        await door.backend.read(ResourceRead(uri="note://1", **who), Nobody("x"))
-        await door.backend.get_prompt(PromptGet(prompt="greet", arguments={}, **who), Nobody("x"))
+        await door.backend.read(ResourceRead(uri="note://1", **who), NullOutlet("x"))
+        await door.backend.get_prompt(PromptGet(prompt="greet", arguments={}, **who), NullOutlet("x"))
     for method in ("resources/read", "prompts/get"):
         assert double.of(method)[0]["params"]["_meta"] == {"traceparent": TRACE, "tracestate": "vendor=1"}
 

@@ -27,7 +27,7 @@ from upstreams import (
 
 from server.agents.base.backend import BackendError, CannotAsk, Paused, Progress
 from server.agents.mcp.message_channel import ChannelLink
-from server.agents.mcp.remote_suspended import ParkedElsewhere
+from server.agents.mcp.remote_suspended import RemoteSuspended
 from server.store.node_messages.node_messages import MAX_BODY
 from tests.store.node_messages.neighbours import Street, street
 
@@ -62,10 +62,10 @@ class Doors:
 async def doors(**handlers: Any) -> AsyncGenerator[Doors]:
     double = Double(handlers=handlers, lists={"tools": [tool(name) for name in handlers]})
     async with street() as of, trio.open_nursery() as nursery:
-        parked: list[ParkedElsewhere] = []
+        parked: list[RemoteSuspended] = []
         for name in (A, B):
             letters = of.letters(name)
-            parked.append(ParkedElsewhere(letters, structlog.get_logger()))
+            parked.append(RemoteSuspended(letters, structlog.get_logger()))
             for task in (letters.run, parked[-1].run):
                 nursery.start_soon(task)
             nursery.start_soon(of.deliver, letters)

@@ -19,7 +19,7 @@ import trio
 from server.agents.base.backend import Announce, LogMessage, Progress, ToolCall
 from server.agents.mcp.mcp_settings import McpConfig, problems
 from server.agents.mcp.offer_guard import OfferGuard, OpenGuard
-from server.agents.mcp.remote_suspended import ParkedElsewhere
+from server.agents.mcp.remote_suspended import RemoteSuspended
 from server.agents.mcp.upstream_agent import MakeBuyer, McpBackend, TellReceipt
 from server.agents.mcp.upstream_credentials import Credential, StaticCredential
 from server.mcp.call_questions import Question
@@ -474,7 +474,7 @@ async def gate(
     guard: OfferGuard | None = None,
     buying: MakeBuyer | None = None,
     tell_receipt: TellReceipt | None = None,
-    parked: ParkedElsewhere | None = None,
+    parked: RemoteSuspended | None = None,
     before: Callable[[Gate], None] = lambda _: None,
     **settings: Any,
 ) -> AsyncGenerator[Gate]:

@@ -14,7 +14,7 @@ import trio
 import trio.testing
 
 from server.agents.base.backend import BackendError, Paused, Progress
-from server.agents.base.outlets import Nobody
+from server.agents.base.outlets import NullOutlet
 from server.agents.python import agent_lines
 from server.agents.python.running_call import JOINED_BYTES, PROGRESS_BYTES, PROGRESS_WAITING, AgentCall
 from server.lib.rates.fair_turns import Turns
@@ -44,7 +44,7 @@ class Following:
 
     async def __call__(self) -> None:
         with self.scope:
-            self.got.append(await self.call.follow(Nobody("nobody is there"), unsent))
+            self.got.append(await self.call.follow(NullOutlet("nobody is there"), unsent))
 
 
 async def test_an_answer_that_comes_just_before_the_cancellation_is_the_answer() -> None:
@@ -125,10 +125,10 @@ async def test_who_is_cancelled_already_has_nothing_run() -> None:
     async with working(Log().logger) as at:
         with trio.CancelScope() as scope:
             scope.cancel()
-            await at.worker.call(MAKE, Nobody("nobody is there"))
+            await at.worker.call(MAKE, NullOutlet("nobody is there"))
         assert scope.cancelled_caught
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(at.worker.call, MAKE, Nobody("nobody is there"))
+            nursery.start_soon(at.worker.call, MAKE, NullOutlet("nobody is there"))
             first = await at.peer.hear()
             assert first["do"] == "call"
             await at.peer.say("final", id=first["id"], result={})
@@ -143,7 +143,7 @@ async def test_an_answer_that_crosses_the_cancellation_frees_the_place_once(tick
         async def call() -> None:
             nonlocal answered
             with scope:
-                await at.worker.call(MAKE, Nobody("nobody is there"))
+                await at.worker.call(MAKE, NullOutlet("nobody is there"))
                 answered += 1
 
         for _ in range(20):  # a place that is lost or won shows in the next round
@@ -165,14 +165,14 @@ async def test_an_answer_that_crosses_the_cancellation_frees_the_place_once(tick
 async def test_an_answer_that_comes_twice_frees_one_place(twice: bool) -> None:
     async with working(Log().logger, calls_at_once=1) as at:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(at.worker.call, MAKE, Nobody("nobody is there"))
+            nursery.start_soon(at.worker.call, MAKE, NullOutlet("nobody is there"))
             number = (await at.peer.hear())["id"]
             for _ in range(1 + twice):
                 await at.peer.say("final", id=number, result={})
             await at.peer.say("error", id=number, kind="failed")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(at.worker.call, MAKE, Nobody("nobody is there"))
-            nursery.start_soon(at.worker.call, MAKE, Nobody("nobody is there"))
+            nursery.start_soon(at.worker.call, MAKE, NullOutlet("nobody is there"))
+            nursery.start_soon(at.worker.call, MAKE, NullOutlet("nobody is there"))
             number = (await at.peer.hear())["id"]
             with trio.move_on_after(0.05) as waiting:
                 await at.peer.hear()
@@ -187,7 +187,7 @@ async def test_a_caller_who_leaves_while_its_line_is_half_written_leaves_a_whole
     async with working(Log().logger) as at:
         at.peer.input.change(room_for=10)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(at.worker.call, MAKE, Nobody("nobody is there"))
+            nursery.start_soon(at.worker.call, MAKE, NullOutlet("nobody is there"))
             await trio.testing.wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
         at.peer.input.change(room_for=PLENTY)
@@ -201,7 +201,7 @@ async def test_a_process_that_ends_with_its_pipe_full_fails_those_who_wait_for_r
 
     async def fails() -> None:
         with pytest.raises(BackendError) as raised:
-            await at.worker.call(MAKE, Nobody("nobody is there"))
+            await at.worker.call(MAKE, NullOutlet("nobody is there"))
         told.append(str(raised.value))
 
     with trio.fail_after(60):
@@ -216,7 +216,7 @@ async def test_a_process_that_ends_with_its_pipe_full_fails_those_who_wait_for_r
 
 
 async def test_a_call_that_ended_before_its_question_was_put_keeps_its_place_for_nobody() -> None:
-    class Never(Nobody):
+    class Never(NullOutlet):
         async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
             raise Paused
 
@@ -238,8 +238,8 @@ async def test_a_call_that_ended_before_its_question_was_put_keeps_its_place_for
                     b'{"event":"final","id":%d,"result":{}}\n' % (number, number)
                 )
         async with trio.open_nursery() as nursery:  # there is one place, not none and not six
-            nursery.start_soon(at.worker.call, MAKE, Nobody("nobody is there"))
-            nursery.start_soon(at.worker.call, MAKE, Nobody("nobody is there"))
+            nursery.start_soon(at.worker.call, MAKE, NullOutlet("nobody is there"))
+            nursery.start_soon(at.worker.call, MAKE, NullOutlet("nobody is there"))
             number = (await at.peer.hear())["id"]
             with trio.move_on_after(0.05) as waiting:
                 await at.peer.hear()

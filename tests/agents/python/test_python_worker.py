@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from server.agents.base.backend import BackendError, Busy, Replaced
-from server.agents.base.outlets import Nobody, Unhurried
+from server.agents.base.outlets import DeadlinePausingOutlet, NullOutlet
 from server.agents.python import agent_lines
 from server.agents.python.agent_process import Worker, WorkerAnswer
 from server.mcp.call_questions import Question
@@ -24,7 +24,7 @@ MAKE = partial(
 
 
 async def call(at: Working) -> agent_lines.Finished:
-    return await at.worker.call(MAKE, Nobody("nobody is there"))
+    return await at.worker.call(MAKE, NullOutlet("nobody is there"))
 
 
 async def fails(at: Working, into: list[str]) -> None:
@@ -197,7 +197,7 @@ async def test_a_task_waits_for_its_turn_as_long_as_it_takes(autojump_clock: tri
     ended: list[agent_lines.Finished] = []
 
     async def task() -> None:
-        ended.append(await at.worker.call(MAKE, Nobody("nobody is there"), unhurried=True))
+        ended.append(await at.worker.call(MAKE, NullOutlet("nobody is there"), unhurried=True))
 
     async with working(Log().logger, calls_at_once=1) as at, trio.open_nursery() as nursery:
         nursery.start_soon(call, at)
@@ -215,7 +215,7 @@ async def test_a_call_leaves_its_place_to_others_while_its_caller_is_asked(
 ) -> None:
     question = {"k": {"method": "roots/list", "params": {}}}
 
-    class Slow(Nobody):
+    class Slow(NullOutlet):
         async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
             await trio.sleep(3600)
             return {"k": {"roots": []}}
@@ -356,7 +356,7 @@ async def test_a_deadline_stands_still_while_the_caller_is_asked(
         return {}
 
     with trio.move_on_after(10) as scope:
-        outlet = Unhurried(Caller(slowly), scope)
+        outlet = DeadlinePausingOutlet(Caller(slowly), scope)
         await trio.sleep(4)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(outlet.ask, {})
@@ -375,7 +375,7 @@ async def test_a_place_that_becomes_free_goes_to_the_caller_who_has_none() -> No
             calls.append((await at.peer.hear())["id"])
 
         def call(sharer: str) -> None:
-            nursery.start_soon(partial(at.worker.call, MAKE, Nobody("nobody is there"), sharer=sharer))
+            nursery.start_soon(partial(at.worker.call, MAKE, NullOutlet("nobody is there"), sharer=sharer))
 
         for _ in range(5):
             call("many")
@@ -399,8 +399,8 @@ async def test_who_has_waited_for_its_turn_long_enough_is_told_that_the_agent_is
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with working(Log().logger, calls_at_once=1) as at, trio.open_nursery() as nursery:
-        nursery.start_soon(at.worker.call, MAKE, Nobody("nobody is there"))
+        nursery.start_soon(at.worker.call, MAKE, NullOutlet("nobody is there"))
         await trio.testing.wait_all_tasks_blocked()
         with pytest.raises(Busy, match="the agent is busy: as many calls as it may run at once are running"):
-            await at.worker.call(MAKE, Nobody("nobody is there"))
+            await at.worker.call(MAKE, NullOutlet("nobody is there"))
         nursery.cancel_scope.cancel()

@@ -15,7 +15,7 @@ import trio
 import trio.testing
 from shelf import AGENT, skill_folder, written
 
-from server.agents.base.backend import Active, Announce, Introducing, LibraryBackend
+from server.agents.base.backend import Active, Announce, LibraryBackend, TellsServerInfo
 from server.agents.base.catalog import Source
 from server.agents.skills.skills_agent import SkillsBackend, SkillsConfig
 from server.lib.log.logger import Logger
@@ -107,7 +107,7 @@ async def test_the_files_of_a_folder_are_resources_and_bytes_are_blobs(tmp_path:
 
 def test_it_is_known_by_the_name_of_its_agent(tmp_path: Path) -> None:
     under_test = backend(written(tmp_path))
-    assert isinstance(under_test, Introducing)
+    assert isinstance(under_test, TellsServerInfo)
     assert isinstance(under_test, Active)
     assert isinstance(under_test, LibraryBackend)
     assert under_test.introduction() == ("agent-3md:kitchen", "0.1.0")

@@ -14,7 +14,7 @@ import trio
 
 from server.agents.base.agent_faults import TroubleWatch
 from server.calls.policy.hooks import HookCaller, HookRunner
-from server.calls.policy.policy_log import PolicyDesk
+from server.calls.policy.policy_log import PolicyLog
 from server.calls.policy.tool_policy import ServerPolicy
 from server.settings.setting_shapes import ServerConfig
 from server.store.inline_store import InlineStore, open_inline_store
@@ -26,7 +26,7 @@ Answers = Callable[[Mapping[str, Any]], Any]
 
 class Governing(msgspec.Struct):
     policy: ServerPolicy
-    desk: PolicyDesk
+    desk: PolicyLog
     store: InlineStore
     now: list[int]
     lines: list[dict[str, Any]]
@@ -51,7 +51,7 @@ async def governing(
     log = structlog.wrap_logger(structlog.PrintLogger(StringIO()), processors=[keep], wrapper_class=None)
     async with open_inline_store(clock=lambda: now[0]) as store:
         store.chain_audit(bytes(32))
-        desk = PolicyDesk(
+        desk = PolicyLog(
             store,
             key=bytes(32),
             clock=lambda: now[0],

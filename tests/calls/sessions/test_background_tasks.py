@@ -9,12 +9,12 @@ import structlog
 import trio
 import trio.testing
 
-from server.calls.sessions.background_tasks import Crew
+from server.calls.sessions.background_tasks import BackgroundTasks
 
 
-def crew() -> tuple[Crew, StringIO]:
+def crew() -> tuple[BackgroundTasks, StringIO]:
     written = StringIO()
-    return Crew(
+    return BackgroundTasks(
         structlog.wrap_logger(
             structlog.PrintLogger(written), processors=[structlog.processors.KeyValueRenderer()]
         )

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from server.admin.control import Command, CommandAnswer
-from server.cluster.workers.admin_proxy import AdminDesk
+from server.cluster.workers.admin_proxy import AdminProxy
 from server.cluster.workers.worker_messages import COMMAND, ForwardedCommand, WorkerSeen
 
 
@@ -45,7 +45,7 @@ def of(result: Any) -> CommandAnswer:
 
 
 async def asked(workers: FakeWorkers, name: str) -> CommandAnswer:
-    desk = AdminDesk(workers)  # type: ignore[arg-type]
+    desk = AdminProxy(workers)  # type: ignore[arg-type]
     with trio.fail_after(60):
         return await desk.answer(Command(name=name), "local:1000")
 

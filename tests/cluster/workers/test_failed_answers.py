@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from server.admin.control import Command
-from server.cluster.workers.worker_channel import Answering, ChannelGone, Hearing, WorkerChannel
+from server.cluster.workers.worker_channel import Answering, ChannelGone, IncomingMessages, WorkerChannel
 from server.cluster.workers.worker_handover import HandedOver
 from server.cluster.workers.worker_messages import (
     COMMAND,
@@ -58,7 +58,7 @@ def channel(
     sock: socket.socket,
     *,
     answering: Mapping[str, Answering] = {},
-    hearing: Mapping[str, Hearing] = {},
+    hearing: Mapping[str, IncomingMessages] = {},
     failed: Callable[[str], None] = breaks,
 ) -> WorkerChannel:
     return WorkerChannel(sock, answering=answering, hearing=hearing, failed=failed)
@@ -118,7 +118,7 @@ class Child:
         self,
         *,
         answering: Mapping[str, Answering],
-        hearing: Mapping[str, Hearing],
+        hearing: Mapping[str, IncomingMessages],
         failed: Callable[[str], None],
     ) -> WorkerChannel:
         return channel(self._sock, answering=answering, hearing=hearing, failed=failed)

@@ -14,7 +14,7 @@ import pytest
 import trio
 import trio.testing
 
-from server.cluster.workers.worker_channel import ChannelGone, Hearing
+from server.cluster.workers.worker_channel import ChannelGone, IncomingMessages
 from server.cluster.workers.worker_messages import (
     BEAT,
     BEAT_SECONDS,
@@ -48,7 +48,7 @@ class FakeWorker:
         self.told: list[str] = []
         self.signals: list[int] = []
         self.hangs = False
-        self.hearing: Mapping[str, Hearing] = {}
+        self.hearing: Mapping[str, IncomingMessages] = {}
         self._code: int | None = None
         self._ended = trio.Event()
 
@@ -89,7 +89,7 @@ class FakeWorker:
             self.end(-number)
 
     def connect(
-        self, *, answering: Any, hearing: Mapping[str, Hearing], failed: Callable[[str], None]
+        self, *, answering: Any, hearing: Mapping[str, IncomingMessages], failed: Callable[[str], None]
     ) -> FakeWorker:
         self.hearing = hearing
         return self

@@ -12,7 +12,7 @@ import pytest
 
 from server.agents.mcp.trust.definitions import MAX_KEPT, seal_of
 from server.agents.mcp.trust.pin_rows import UpstreamKey
-from server.agents.mcp.trust.upstream_registry import KnownUpstream, TrustDesk
+from server.agents.mcp.trust.upstream_registry import KnownUpstream, UpstreamRegistry
 from server.console.owner.upstreams_page import _as_many_as_fit
 from tests.agents.mcp.trust.trust_fakes import (
     FILES,
@@ -37,7 +37,7 @@ LOOK = f"{UPSTREAMS}/look?name=main/files"
 @dataclass
 class Upstreams:
     house: House
-    desk: TrustDesk
+    desk: UpstreamRegistry
     known: KnownUpstream
 
     async def owner(self, path: str = UPSTREAMS, name: str = "alice") -> Browser:
@@ -54,7 +54,7 @@ class Upstreams:
 
 async def a_house(house: House | None = None) -> Upstreams:
     house = household() if house is None else house.owned()
-    desk = TrustDesk(
+    desk = UpstreamRegistry(
         cast("Any", house.store),
         clock=lambda: house.time,
         subkey=house.parts.subkey,

@@ -21,7 +21,7 @@ from server.payments.seller.claims import Rules
 from server.payments.seller.deposits import Deposits
 from server.payments.seller.ledger import GRANTED, Books, Movement
 from server.payments.seller.offers import CURRENCY, Offer
-from server.payments.seller.payment_requirements import Showcase
+from server.payments.seller.payment_requirements import PaymentOffers
 from server.payments.seller.plans import Plans
 from server.payments.seller.priced_call import PricedCall, Refusal, Served, Shown, Started
 from server.payments.seller.quotes import Quotes
@@ -177,8 +177,8 @@ class OpenTill:
             look_seconds=math.inf,  # after the first, it looks when a test says so (`look`)
         )  # fmt: skip
 
-    def showcase(self, below: str) -> Showcase:
-        return Showcase(
+    def showcase(self, below: str) -> PaymentOffers:
+        return PaymentOffers(
             server="main", base=f"https://shop.example/main/{below}", title="Main", assets=accepted_assets(PAYMENTS),
             max_timeout_seconds=120,
         )  # fmt: skip

@@ -11,7 +11,7 @@ import trio.testing
 
 from server.payments.seller.deposits import Deposited, Depositor
 from server.payments.seller.offers import Offer
-from server.payments.seller.payment_requirements import Showcase
+from server.payments.seller.payment_requirements import PaymentOffers
 from server.payments.seller.priced_call import Unpaid
 from server.store.jobs import StoreBroken, StoreUnavailable
 from tests.payments.seller.open_till import ANN, NOT_CERTAIN, REFUSED, WALLET, no_room, open_till
@@ -95,7 +95,7 @@ async def test_where_no_payment_of_that_amount_is_taken_that_is_said_and_none_is
 ) -> None:
     async with open_till() as at:
         deposits, payment = at.deposits(), at.payment(OFFER, below="")
-        monkeypatch.setattr(Showcase, "requirements", lambda *_: [])
+        monkeypatch.setattr(PaymentOffers, "requirements", lambda *_: [])
         for refused in (deposits.challenge(AMOUNT), await deposits.take(AMOUNT, payment, WHO)):
             assert isinstance(refused, Unpaid)
             said = refused.refusal

@@ -16,7 +16,7 @@ from server.payments.buyer.outlays import GivenReceipt, Outlay
 from server.payments.seller.purchases import MOST_TAKEN, NOT_BOOKED, PurchaseBook
 from server.payments.seller.receipts import Receipts
 from server.store.jobs import JobTooSlow, StoreBroken, StoreFull, StoreUnavailable
-from server.store.write_retry import Arrears
+from server.store.write_retry import WriteRetry
 from tests.payments.seller.books_fakes import checked
 from tests.payments.seller.open_till import OpenTill, no_room, open_till
 from tests.payments.seller.test_receipts import ISSUER, a_charge, a_key, opened, receipt
@@ -39,7 +39,7 @@ class Buying:
     def __init__(self, at: OpenTill) -> None:
         store: Any = at.store
         self.at = at
-        self.arrears = Arrears(store, at.log, NOT_BOOKED)
+        self.arrears = WriteRetry(store, at.log, NOT_BOOKED)
         self.book = PurchaseBook("main", store, at.books, self.arrears, clock=lambda: at.now, log=at.log)
 
     async def booked(self) -> list[tuple[str, str, int]]:

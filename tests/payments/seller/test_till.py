@@ -15,7 +15,7 @@ from server.mcp.messages import TextContent
 from server.mcp.result_encoding import ToolResult
 from server.payments.seller import claims, statements
 from server.payments.seller.offers import PricedTool
-from server.payments.seller.payment_requirements import Showcase
+from server.payments.seller.payment_requirements import PaymentOffers
 from server.payments.seller.priced_call import Earlier, Refusal, Served, Shown, Started
 from server.payments.seller.refunds import RefundOrder, refund
 from server.payments.seller.till import Till
@@ -471,7 +471,7 @@ async def test_a_repeat_waits_for_what_is_being_made_as_long_as_its_caller_has(
 async def test_a_balance_that_is_too_low_asks_for_a_payment_where_one_would_do(
     takes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Showcase, "takes_payments", takes)
+    monkeypatch.setattr(PaymentOffers, "takes_payments", takes)
     async with open_till() as at:
         await at.give(9_999)
         refused = await at.pays(a_call(), an_offer())

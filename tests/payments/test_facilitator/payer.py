@@ -14,7 +14,7 @@ from server.lib.evm.eip712 import TokenDomain, TransferWithAuthorization, transf
 from server.lib.evm.payment_networks import Asset, Network, find_network, usual_asset
 from server.lib.evm.secp256k1 import PrivateKey
 from server.payments.test_facilitator.coins import Coins
-from server.payments.test_facilitator.endpoints import FacilitatorDesk
+from server.payments.test_facilitator.endpoints import FacilitatorEndpoints
 from server.payments.test_facilitator.state_file import StateFile
 from server.payments.test_facilitator.switches import Switches
 from server.run.test_facilitator import FacilitatorSettings, resolver
@@ -136,7 +136,7 @@ def body_1(payload: dict[str, Any], amount: int = 10_000, **changed: Any) -> dic
 @dataclass
 class Facilitating:
     server: Running
-    desk: FacilitatorDesk
+    desk: FacilitatorEndpoints
     clock: list[int]
     logged: CapturingLogger
 
@@ -184,7 +184,7 @@ async def facilitating(
     places = [place(name) for name in networks or ("base-sepolia",)]
     coins = coins or Coins(places, EACH)
     log, logged = capturing()
-    desk = FacilitatorDesk(coins, Switches(), clock=lambda: clock[0], log=log, file=file)
+    desk = FacilitatorEndpoints(coins, Switches(), clock=lambda: clock[0], log=log, file=file)
     settings = FacilitatorSettings(host=host, port=0, networks=places, each=EACH)
     async with running(resolve=resolver(desk, settings), bind=bind) as server:
         yield Facilitating(server, desk, clock, logged)

@@ -25,12 +25,12 @@ from server.store.idempotency.idempotent_calls import (
     NO_ROOM,
     OTHER_CALL,
     UNREADABLE,
-    CallKeeper,
+    IdempotentBegun,
+    IdempotentCall,
+    IdempotentCalls,
     KeptAnswer,
     KeptFailure,
     NotMadeAgain,
-    OnceBegun,
-    OnceCall,
 )
 from server.store.idempotency.kept_answers import GRACE_MS, SHARES, AnswerRoom, KeptSum
 from server.store.idempotency.kept_calls import KEPT_CALLS, KEY_KEPT_MS
@@ -48,7 +48,7 @@ def says(text: str) -> KeptAnswer:
     return KeptAnswer(result=ToolResult(content=[TextContent(text=text)]))
 
 
-def a_call(arguments: dict[str, Any] | None = None, **more: Any) -> OnceCall:
+def a_call(arguments: dict[str, Any] | None = None, **more: Any) -> IdempotentCall:
     how: dict[str, Any] = {
         "server": "main",
         "tool": "send",
@@ -58,7 +58,7 @@ def a_call(arguments: dict[str, Any] | None = None, **more: Any) -> OnceCall:
         "idempotent": False,
         "wait_seconds": 5.0,
     }
-    return OnceCall(arguments=arguments or {"to": "bob"}, **(how | more))
+    return IdempotentCall(arguments=arguments or {"to": "bob"}, **(how | more))
 
 
 class Kept:
@@ -86,10 +86,10 @@ class Kept:
     async def read(self, job: Any) -> Any:
         return await self.store.read(job)
 
-    def process(self, **bounds: KeptSum) -> CallKeeper:
+    def process(self, **bounds: KeptSum) -> IdempotentCalls:
         me: Any = self
         room = AnswerRoom(me, lambda: self.now, rows=KEPT_CALLS, **bounds) if bounds else None
-        return CallKeeper(
+        return IdempotentCalls(
             store=me,
             vault=AnswerVault(bytes(32), secrets.token_bytes),
             key=bytes(32),
@@ -112,9 +112,9 @@ async def kept() -> AsyncGenerator[Kept]:
         yield Kept(store)
 
 
-async def begun(keeper: CallKeeper, call: OnceCall) -> OnceBegun:
+async def begun(keeper: IdempotentCalls, call: IdempotentCall) -> IdempotentBegun:
     found = await keeper.begin(call)
-    assert isinstance(found, OnceBegun)
+    assert isinstance(found, IdempotentBegun)
     return found
 
 
@@ -125,7 +125,7 @@ async def test_of_twenty_at_once_with_one_key_one_is_made_and_all_have_its_answe
         async def one() -> None:
             nonlocal made
             found = await keeper.begin(a_call())
-            if isinstance(found, OnceBegun):
+            if isinstance(found, IdempotentBegun):
                 made += 1
                 await trio.testing.wait_all_tasks_blocked()
                 found_answer = says("sent")
@@ -153,7 +153,7 @@ async def test_an_answer_is_given_again_for_a_day_also_by_the_next_process(answe
         at.now += KEY_KEPT_MS - 1
         assert await at.process().begin(a_call()) == answer
         at.now += 1
-        assert isinstance(await at.process().begin(a_call()), OnceBegun)
+        assert isinstance(await at.process().begin(a_call()), IdempotentBegun)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ async def test_a_key_belongs_to_its_caller_its_tool_and_its_arguments() -> None:
             {"key": "k-2"},
         ]
         for other in others:
-            assert isinstance(await keeper.begin(a_call(**other)), OnceBegun)
+            assert isinstance(await keeper.begin(a_call(**other)), IdempotentBegun)
         (row,) = [row for row in await at.rows() if row["state"] == "done"]
         assert b"sent" not in row["answer"], "it is sealed"
 
@@ -203,17 +203,17 @@ async def test_a_call_that_a_killed_process_left_is_not_made_again_unless_that_d
         after = at.process()
         assert await after.begin(a_call()) == NotMadeAgain(INTERRUPTED)
         found = await asked_twice(after, a_call(idempotent=True))
-        assert [type(each) for each in found] == [OnceBegun, KeptAnswer], "taken up by one"
+        assert [type(each) for each in found] == [IdempotentBegun, KeptAnswer], "taken up by one"
 
 
-async def asked_twice(keeper: CallKeeper, call: OnceCall) -> list[object]:
+async def asked_twice(keeper: IdempotentCalls, call: IdempotentCall) -> list[object]:
     """By two at once, of whom the one that makes it is answered."""
     heard: list[object] = []
 
     async def one() -> None:
         found = await keeper.begin(call)
         heard.append(found)
-        if isinstance(found, OnceBegun):
+        if isinstance(found, IdempotentBegun):
             await trio.testing.wait_all_tasks_blocked()
             await keeper.finish(found, says("sent"))
 
@@ -227,7 +227,7 @@ async def test_a_call_without_a_key_that_was_left_is_a_new_one() -> None:
     async with kept() as at:
         call = a_call(key=None, keeps_seconds=60)
         await begun(at.process(), call)
-        assert isinstance(await at.process().begin(call), OnceBegun)
+        assert isinstance(await at.process().begin(call), IdempotentBegun)
 
 
 async def test_what_was_interrupted_here_says_so_and_what_did_nothing_is_forgotten() -> None:
@@ -238,7 +238,7 @@ async def test_what_was_interrupted_here_says_so_and_what_did_nothing_is_forgott
         for end in (keeper.release, keeper.interrupt):
             harmless = a_call(key="k-2", idempotent=True)
             await end(await begun(keeper, harmless))
-        assert isinstance(await keeper.begin(a_call(key="k-2")), OnceBegun)
+        assert isinstance(await keeper.begin(a_call(key="k-2")), IdempotentBegun)
 
 
 async def test_whoever_waited_for_a_call_that_came_to_nothing_makes_it() -> None:
@@ -253,7 +253,7 @@ async def test_whoever_waited_for_a_call_that_came_to_nothing_makes_it() -> None
             nursery.start_soon(again)
             await trio.testing.wait_all_tasks_blocked()
             await keeper.release(first)
-        assert isinstance(second[0], OnceBegun)
+        assert isinstance(second[0], IdempotentBegun)
 
 
 async def test_whoever_waits_too_long_is_told_and_ends_nothing(autojump_clock: object) -> None:
@@ -274,9 +274,11 @@ async def test_without_a_key_an_answer_stands_for_as_long_as_the_tool_says() -> 
         await keeper.finish(await begun(keeper, call), says("sent"))
         at.now += 59_999
         assert await keeper.begin(call) == says("sent")
-        assert isinstance(await keeper.begin(a_call({"to": "eve"}, key=None, keeps_seconds=60)), OnceBegun)
+        assert isinstance(
+            await keeper.begin(a_call({"to": "eve"}, key=None, keeps_seconds=60)), IdempotentBegun
+        )
         at.now += 1
-        assert isinstance(await keeper.begin(call), OnceBegun)
+        assert isinstance(await keeper.begin(call), IdempotentBegun)
 
 
 async def test_an_answer_that_is_too_large_to_be_kept_is_not_run_for_again() -> None:
@@ -367,7 +369,7 @@ async def test_whoever_takes_it_up_after_one_of_whom_nobody_knows_is_not_interru
     async with kept() as at:
         harmless = a_call(idempotent=True)
         await begun(at.process(), harmless)
-        keeper, found = at.process(), list[OnceBegun]()
+        keeper, found = at.process(), list[IdempotentBegun]()
         at.held["claim"] = trio.Event()
 
         async def second() -> None:
@@ -406,7 +408,7 @@ async def test_keys_of_one_caller_make_room_oldest_first_and_never_one_that_runs
             await keeper.finish(await begun(keeper, a_call(key=f"k-{number}")), says(str(number)))
         await begun(keeper, a_call(key="new"))
         assert [row["state"] for row in await at.rows()].count("running") == 2
-        assert isinstance(await keeper.begin(a_call(key="k-0")), OnceBegun), "forgotten"
+        assert isinstance(await keeper.begin(a_call(key="k-0")), IdempotentBegun), "forgotten"
         assert await keeper.begin(a_call(key="k-2")) == says("2")
         await keeper.finish(running, says("ran"))
         assert await keeper.begin(a_call(key="runs")) == says("ran")
@@ -438,11 +440,11 @@ async def test_what_other_processes_keep_is_counted_but_for_a_share_of_the_bound
 ) -> None:
     async with kept() as at:
         keepers = [at.process(of_caller=bound, of_strangers=bound) for _ in range(4)]
-        refused: set[CallKeeper] = set()
+        refused: set[IdempotentCalls] = set()
         for number in range(4 * 256):
             for keeper in keepers:
                 found = await keeper.begin(a_call(key=f"k-{number}-{id(keeper)}", caller=who.format(number)))
-                if isinstance(found, OnceBegun):
+                if isinstance(found, IdempotentBegun):
                     await keeper.finish(found, says("x"))
                 else:
                     assert found == NotMadeAgain(NO_ROOM, 2)

@@ -16,7 +16,7 @@ import trio
 from server.agents.base.catalog import Source
 from server.calls.servers.change_news import ChangesElsewhere, hear_changes
 from server.calls.servers.endpoint import Endpoint, TaskRules
-from server.calls.sessions.background_tasks import Crew
+from server.calls.sessions.background_tasks import BackgroundTasks
 from server.calls.sessions.ended_sessions import EndedSessions
 from server.calls.sessions.session_ids import SessionIds
 from server.calls.sessions.sessions import MAX_PER_CALLER, Sessions
@@ -25,10 +25,10 @@ from server.calls.tasks.task_engine import Tasks, TaskTerms
 from server.calls.tools_call import carry_out
 from server.store.inline_store import InlineStore, open_inline_store
 from server.store.jobs import StoreDb
-from server.store.node_messages.node_messages import Letters
+from server.store.node_messages.node_messages import NodeMessages
 from tests.interaction.agents import House, house
 from tests.interaction.session_house import Living
-from tests.pair import Talk
+from tests.pair import NodeConversation
 
 KEY = bytes(range(32))
 NOW = 1_800_000_000_000
@@ -71,7 +71,7 @@ class Street:
     alive: list[str] = field(default_factory=list)
     lines: list[Any] = field(default_factory=list)
 
-    def letters(self, name: str) -> Letters:
+    def letters(self, name: str) -> NodeMessages:
         """Of a node that lives from now on."""
         self.alive.append(name)
 
@@ -79,7 +79,7 @@ class Street:
             self.lines.append({**event, "level": level})
             raise structlog.DropEvent
 
-        return Letters(
+        return NodeMessages(
             self.store,
             node=name,
             key=KEY,
@@ -89,7 +89,7 @@ class Street:
             log=structlog.wrap_logger(structlog.PrintLogger(StringIO()), processors=[keep]),
         )
 
-    async def deliver(self, letters: Letters) -> None:
+    async def deliver(self, letters: NodeMessages) -> None:
         """As the feed of a store does: woken by what others write."""
         bell = trio.Event()
         self.store.bells.append(bell)
@@ -111,7 +111,7 @@ async def street() -> AsyncGenerator[Street]:
 @dataclass(kw_only=True)
 class Neighbour:
     name: str
-    letters: Letters
+    letters: NodeMessages
     living: Living
     tasks: Tasks
     shared: SharedSessions
@@ -129,9 +129,11 @@ class Neighbour:
     def sessions(self) -> Sessions:
         return self.living.sessions
 
-    def talk(self, one: Talk) -> Talk:
+    def talk(self, one: NodeConversation) -> NodeConversation:
         """The same client, whose requests come here. It numbers them on."""
-        return Talk(pair=self.pair, headers=one.headers, welcome=one.welcome, _asked=one._asked + 1000)
+        return NodeConversation(
+            pair=self.pair, headers=one.headers, welcome=one.welcome, _asked=one._asked + 1000
+        )
 
     def die(self, of: Street) -> None:
         """At once, with all that is in its memory."""
@@ -174,7 +176,7 @@ async def neighbour(
         terms=TaskTerms(),
         letters=letters,
     )
-    couriers = Crew(log)
+    couriers = BackgroundTasks(log)
     rules = TaskRules(engine=tasks, couriers=couriers, ttl_ms=3_600_000)
     made = house(*sources, sessions=sessions, tasks=rules, elsewhere=ChangesElsewhere(letters, "main"), **how)
     endpoints["main"] = made.endpoint

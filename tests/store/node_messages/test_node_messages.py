@@ -13,19 +13,25 @@ import trio.testing
 
 from server.store.jobs import JobTooSlow, StoreBroken, StoreDb, StoreError, StoreUnavailable
 from server.store.node_messages.node_message_rows import SMALL_BYTES
-from server.store.node_messages.node_messages import KEPT_MS, MAX_BODY, SOON_SECONDS, Letter, Letters
+from server.store.node_messages.node_messages import (
+    KEPT_MS,
+    MAX_BODY,
+    SOON_SECONDS,
+    NodeMessage,
+    NodeMessages,
+)
 from tests.store.node_messages.neighbours import NOW, Street, street
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
 
 
 class Heard(list[tuple[str, bytes]]):
-    def __call__(self, letter: Letter) -> None:
+    def __call__(self, letter: NodeMessage) -> None:
         self.append((letter.topic, letter.body))
 
 
 @asynccontextmanager
-async def delivered(of: Street, *several: Letters) -> AsyncGenerator[None]:
+async def delivered(of: Street, *several: NodeMessages) -> AsyncGenerator[None]:
     async with trio.open_nursery() as nursery:
         for letters in several:
             nursery.start_soon(letters.run)
@@ -284,7 +290,7 @@ async def test_a_listener_that_fails_keeps_no_other_from_hearing(
         one, other = of.letters(A), of.letters(B)
         heard = Heard()
 
-        def fails(_letter: Letter) -> None:
+        def fails(_letter: NodeMessage) -> None:
             raise RuntimeError("a fault")
 
         other.hear("word", fails)
@@ -327,7 +333,7 @@ async def test_what_a_newer_version_writes_is_passed_over_and_said_once_of_each_
     decode = msgspec.json.Decoder(Known | AlsoKnown).decode
     numbers: list[int] = []
 
-    def hear(letter: Letter) -> None:
+    def hear(letter: NodeMessage) -> None:
         told = decode(letter.body)
         if isinstance(told, Known):
             numbers.append(told.number)

@@ -19,7 +19,7 @@ from server.store.node_messages.node_messages import MAX_BODY
 from tests.interaction.agents import agent
 from tests.interaction.everything import everything
 from tests.interaction.session_house import PROGRESS, Steps, asks
-from tests.pair import Talk, next_frame, next_message, patience, talk
+from tests.pair import NodeConversation, next_frame, next_message, patience, talk
 from tests.store.node_messages.neighbours import Street, neighbour, two
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
@@ -34,7 +34,7 @@ async def settled() -> None:
 
 
 @asynccontextmanager
-async def asked(one: Talk) -> AsyncGenerator[tuple[Any, Any]]:
+async def asked(one: NodeConversation) -> AsyncGenerator[tuple[Any, Any]]:
     """A call that has asked who its caller is: its stream, and the question."""
     async with one.opens("tools/call", {"name": "asks", "arguments": {}}) as stream:
         with trio.fail_after(patience()):

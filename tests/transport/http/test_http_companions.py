@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from server.calls.caller_outlet import KEEP_ALIVE_SECONDS
 from server.transport.http.asgi import hosting
 from server.transport.http.connection_limits import HttpLimits
-from server.transport.http.disconnect_watch import Companion
+from server.transport.http.disconnect_watch import DisconnectWatch
 from server.transport.http.handler import Cycle, Handler, Scope
 from server.transport.http.inline_reply import ReplyLine
 
@@ -42,7 +42,7 @@ async def test_a_call_that_runs_on_for_nobody_costs_no_more_than_one_that_is_wai
 ) -> None:
     gone: Any = Deaf()
     line = CountingLine(gone, gone, cancels=False)
-    companion = Companion(line, watches=False, pings=True)
+    companion = DisconnectWatch(line, watches=False, pings=True)
     companion.prepare()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(companion.run)
@@ -72,7 +72,7 @@ class Faulty:
         self.left.set()
 
     async def answer(self, cycle: Cycle) -> None:
-        companion = Companion(self, watches=True, pings=False)
+        companion = DisconnectWatch(self, watches=True, pings=False)
         cycle.attend(companion)
         await self.left.wait()
         await cycle.part(companion)

@@ -15,7 +15,7 @@ from loopback_server import GOOD, Echo, Peer, capturing, expect_service, network
 
 from server.transport.http.asgi import hosting
 from server.transport.http.connection_limits import HttpLimits
-from server.transport.http.connection_table import ConnectionPlace, Roster
+from server.transport.http.connection_table import ConnectionPlace, ConnectionTable
 from server.transport.http.listen import ListenSettings, serve
 from server.transport.http.shared_state import Serving
 from server.transport.http.sockets import ListenError, PortInUse, allow_descriptors, open_listeners
@@ -195,7 +195,7 @@ async def test_accept_errors_do_not_end_the_listener(monkeypatch: pytest.MonkeyP
         assert server.events() == ["http.accept_failed"]  # once, not at every try
 
 
-def make_roster(*vital_paths: str, **limits: Any) -> Roster:
+def make_roster(*vital_paths: str, **limits: Any) -> ConnectionTable:
     log, _ = capturing()
     serving = Serving(
         resolve=hosting(Echo()),
@@ -205,7 +205,7 @@ def make_roster(*vital_paths: str, **limits: Any) -> Roster:
         vital_paths=frozenset(vital_paths),
         now=0.0,
     )
-    return Roster(serving)
+    return ConnectionTable(serving)
 
 
 def test_an_address_has_one_of_the_places_for_the_question_whether_the_server_lives() -> None:
@@ -259,7 +259,7 @@ def test_trusted_proxies_are_exempt_because_each_stands_for_many_callers() -> No
         draining=trio.Event(),
         now=0.0,
     )
-    roster = Roster(serving, exempt=networks_of(["192.0.2.0/24"]))
+    roster = ConnectionTable(serving, exempt=networks_of(["192.0.2.0/24"]))
     assert [roster.admit("192.0.2.9")[0] for _ in range(3)] == [ConnectionPlace.GRANTED] * 3
     assert [roster.admit("198.51.100.1")[0] for _ in range(2)] == [
         ConnectionPlace.GRANTED,

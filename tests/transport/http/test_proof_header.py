@@ -13,7 +13,7 @@ from auth.values.identity_model import ANONYMOUS, Principal
 from server.transport.admission.bearer_check import EntryRefusal
 from server.transport.http.allowed_hosts import OwnRequest
 from server.transport.http.entry import Threshold
-from server.transport.http.mcp_request import McpVisit, leading_to
+from server.transport.http.mcp_request import McpRequest, leading_to
 from tests.served import FakeDoorkeeper, asgi
 
 Sent = list[MutableMapping[str, Any]]
@@ -21,10 +21,10 @@ Sent = list[MutableMapping[str, Any]]
 
 async def admitted(
     headers: list[tuple[bytes, bytes]], method: str = "POST", who: Principal | EntryRefusal = ANONYMOUS
-) -> tuple[McpVisit | None, list[PresentedProof | None], Sent]:
+) -> tuple[McpRequest | None, list[PresentedProof | None], Sent]:
     proofs: list[PresentedProof | None] = []
     sent: Sent = []
-    visits: list[McpVisit] = []
+    visits: list[McpRequest] = []
 
     async def authenticate(shown: Presentation) -> Principal | EntryRefusal:
         proofs.append(shown.proof)
@@ -36,7 +36,7 @@ async def admitted(
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
-    async def serve(visit: McpVisit) -> None:
+    async def serve(visit: McpRequest) -> None:
         visits.append(visit)
 
     def forbid(*_: object, **__: object) -> Any:

@@ -26,7 +26,7 @@ from server.agents.mcp.trust.pin_rows import UpstreamKey
 from server.agents.mcp.trust.token_endpoint import AskForTokens, TokenDenied, UpstreamTokens, host_of
 from server.lib.log.logger import Logger
 from server.store.jobs import Store, StoreError, StoreUnavailable
-from server.store.write_retry import Arrears, Job
+from server.store.write_retry import Job, WriteRetry
 
 TRIES: Final = (
     2  # one whose answer was lost is repeated at once: servers give the same answer again within a minute
@@ -57,7 +57,7 @@ class OwnerLogin:
         vault: LoginVault,
         ask: AskForTokens,
         *,
-        owed: Arrears,
+        owed: WriteRetry,
         clock: Callable[[], Millis],
         log: Logger,
         person: str = OURS,

@@ -30,7 +30,7 @@ from server.agents.mcp.trust.person_connections import PersonalUpstream, PersonC
 from server.agents.mcp.trust.person_identity import PersonCredential
 from server.agents.mcp.trust.pin_rows import UpstreamKey
 from server.agents.mcp.trust.token_endpoint import TokenEndpoints
-from server.agents.mcp.trust.upstream_registry import KnownUpstream, TrustDesk
+from server.agents.mcp.trust.upstream_registry import KnownUpstream, UpstreamRegistry
 from server.agents.mcp.upstream_agent import MakeBuyer, McpBackend, TellReceipt
 from server.agents.mcp.upstream_credentials import Credential, PayerCredential, StaticCredential
 from server.client.client_identity import BASIC, NONE, POST, ClientIdentity
@@ -41,7 +41,7 @@ from server.settings.setting_shapes import ServerConfig
 from server.store.jobs import Store
 
 if TYPE_CHECKING:
-    from server.agents.mcp.remote_suspended import ParkedElsewhere
+    from server.agents.mcp.remote_suspended import RemoteSuspended
 
 # How it is called where the settings have the credential itself, and where there is none to show.
 STATIC: Final = "the credential in the settings"
@@ -59,9 +59,9 @@ def open_desk(
     clock: Callable[[], Millis],
     connections: PersonConnections | None = None,
     node: str = "",
-) -> TrustDesk:
+) -> UpstreamRegistry:
     """`issuer` None: nothing is kept beyond this process. `node`: the boot id of this one, where others may use the same database."""
-    return TrustDesk(
+    return UpstreamRegistry(
         store,
         clock=clock,
         subkey=subkey,
@@ -86,7 +86,7 @@ def sources_of(servers: Iterable[ServerConfig]) -> list[tuple[UpstreamKey, str]]
 
 def open_upstream(
     config: McpConfig,
-    desk: TrustDesk,
+    desk: UpstreamRegistry,
     *,
     server: str,
     headers: Mapping[str, Secret],
@@ -95,7 +95,7 @@ def open_upstream(
     log: Logger,
     buying: MakeBuyer | None = None,
     tell_receipt: TellReceipt | None = None,
-    parked: ParkedElsewhere | None = None,
+    parked: RemoteSuspended | None = None,
 ) -> McpBackend:
     """`tell_receipt`: the books, of what it takes for a call from an account of the owner. Raises `ValueError` and `SecretUnreadable` for
     settings that turn out not to work."""
@@ -182,7 +182,9 @@ def open_connections(
     )
 
 
-def _personal(config: McpConfig, desk: TrustDesk, key: UpstreamKey, ours: OwnerLogin) -> PersonCredential:
+def _personal(
+    config: McpConfig, desk: UpstreamRegistry, key: UpstreamKey, ours: OwnerLogin
+) -> PersonCredential:
     """Raises `ValueError`."""
     connections, place = desk.connections, None
     if connections is not None:
@@ -199,7 +201,7 @@ def _personal(config: McpConfig, desk: TrustDesk, key: UpstreamKey, ours: OwnerL
     return credential
 
 
-def _make(config: McpConfig, desk: TrustDesk, server: str) -> MakeToken:
+def _make(config: McpConfig, desk: UpstreamRegistry, server: str) -> MakeToken:
     oauth = config.oauth
     audience, scope = oauth.audience or config.url, oauth.scope
     ask, clock = desk.tokens, desk.clock

@@ -30,7 +30,7 @@ from server.agents.mcp.trust.pin_rows import PinnedUpstream, UpstreamKey
 from server.agents.mcp.trust.token_endpoint import AskForTokens
 from server.lib.log.logger import Logger
 from server.store.jobs import Change, Store, StoreError
-from server.store.write_retry import Arrears
+from server.store.write_retry import WriteRetry
 
 AGAIN_SECONDS: Final = 30.0  # after a store that could not write
 SAME_ID: Final = "another upstream of this server has the same id; give each of them one of its own"
@@ -61,7 +61,7 @@ class KnownUpstream(msgspec.Struct, kw_only=True):
         return self.backend.trouble() if isinstance(self.backend, Watched) else self.guard.trouble()
 
 
-class TrustDesk:
+class UpstreamRegistry:
     """`issuer` None: nothing is kept beyond this process, and nobody knows its keys."""
 
     def __init__(
@@ -84,7 +84,7 @@ class TrustDesk:
         self.tokens: Final = tokens
         self.issuer: Final = issuer
         self.connections: Final = connections
-        self.owed: Final = Arrears(store, log, "upstream.login_not_kept")
+        self.owed: Final = WriteRetry(store, log, "upstream.login_not_kept")
         self.vault: Final = LoginVault(subkey, entropy)
         self._node = node
         self._entropy = entropy

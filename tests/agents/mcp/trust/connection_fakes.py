@@ -21,7 +21,7 @@ from server.agents.mcp.trust.person_identity import PersonCredential
 from server.agents.mcp.trust.pin_rows import UpstreamKey
 from server.agents.mcp.trust.token_endpoint import TokenEndpoints
 from server.client.client_identity import ClientIdentity
-from server.store.write_retry import Arrears
+from server.store.write_retry import WriteRetry
 from tests.agents.mcp.trust.trust_fakes import EventLog, call_of
 from tests.auth.browser_fakes import LOOPBACK, Browser, House
 
@@ -158,7 +158,7 @@ class Connecting:
             store,  # type: ignore[arg-type]
             LoginVault(parts.subkey, self.house.entropy),
             self.tokens,
-            owed=Arrears(store, self.log, "upstream.login_not_kept"),  # type: ignore[arg-type]
+            owed=WriteRetry(store, self.log, "upstream.login_not_kept"),  # type: ignore[arg-type]
             clock=parts.clock,
             log=self.log,
             person=person,

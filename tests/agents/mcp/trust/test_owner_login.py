@@ -15,9 +15,9 @@ from server.agents.mcp.trust import login_rows
 from server.agents.mcp.trust.login_rows import BadLogin, UpstreamLogin, handed_over, read_login
 from server.agents.mcp.trust.owner_login import JUST_NOW, TOGETHER, OwnerLogin
 from server.agents.mcp.trust.pin_rows import CHANGE
-from server.agents.mcp.trust.upstream_registry import KnownUpstream, TrustDesk
+from server.agents.mcp.trust.upstream_registry import KnownUpstream, UpstreamRegistry
 from server.store.jobs import Change
-from server.store.write_retry import Arrears
+from server.store.write_retry import WriteRetry
 from tests.agents.mcp.trust.trust_fakes import (
     FILES,
     TOKEN_URL,
@@ -48,7 +48,7 @@ def login(**changes: Any) -> UpstreamLogin:
     return UpstreamLogin(**{**fields, **changes})
 
 
-def owner(house: House, desk: TrustDesk, server: FakeAuthorizationServer) -> OwnerLogin:
+def owner(house: House, desk: UpstreamRegistry, server: FakeAuthorizationServer) -> OwnerLogin:
     return OwnerLogin(
         FILES,
         house.store,
@@ -62,7 +62,7 @@ def owner(house: House, desk: TrustDesk, server: FakeAuthorizationServer) -> Own
 
 async def logged_in(
     house: House, server: FakeAuthorizationServer
-) -> tuple[TrustDesk, KnownUpstream, OwnerLogin]:
+) -> tuple[UpstreamRegistry, KnownUpstream, OwnerLogin]:
     desk, known = await house.desk()
     known.login = owner(house, desk, server)
     await desk.log_in(known, login(), by="local:7")
@@ -94,7 +94,7 @@ async def test_a_login_goes_on_by_itself_while_nothing_can_be_written_and_its_ne
         away = Away(house.store)
         desk, known = await house.desk()
         await desk.log_in(known, login(), by="local:7")
-        owed = Arrears(away, house.log, "upstream.login_not_kept")  # type: ignore[arg-type]
+        owed = WriteRetry(away, house.log, "upstream.login_not_kept")  # type: ignore[arg-type]
 
         def begun() -> OwnerLogin:
             """In this process, or the next."""

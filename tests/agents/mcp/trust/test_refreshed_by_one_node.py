@@ -20,7 +20,7 @@ from server.cluster.postgres.postgres import open_postgres_store
 from server.store import keyfile, node_rows
 from server.store.node_rows import MemberNode
 from server.store.threaded_store import ThreadedStore
-from server.store.write_retry import AGAIN_SECONDS, Arrears
+from server.store.write_retry import AGAIN_SECONDS, WriteRetry
 from tests.agents.mcp.trust.test_owner_login import HOUR, login
 from tests.agents.mcp.trust.trust_fakes import (
     FILES,
@@ -76,7 +76,7 @@ class Branch:
         self.store = store
         self.log = EventLog()
         self.vault = LoginVault(subkey, os.urandom)
-        self.owed = Arrears(store, self.log, "upstream.login_not_kept")
+        self.owed = WriteRetry(store, self.log, "upstream.login_not_kept")
         self.login = OwnerLogin(
             FILES,
             store,

@@ -16,7 +16,7 @@ from server.agents.mcp.mcp_settings import McpConfig
 from server.agents.mcp.trust import upstream_opening
 from server.agents.mcp.trust.person_connections import PersonalUpstream, PersonConnections
 from server.agents.mcp.trust.pin_rows import UpstreamKey
-from server.agents.mcp.trust.upstream_registry import TrustDesk
+from server.agents.mcp.trust.upstream_registry import UpstreamRegistry
 from server.agents.mcp.upstream_credentials import AccountNeeded
 from server.client.client_identity import BASIC, NONE, POST, ClientIdentity
 from server.settings.setting_shapes import ServerConfig
@@ -147,7 +147,7 @@ async def test_people_connect_their_accounts_at_the_upstreams_that_are_used_with
         assert found.place("main", "mail") == AccountPlace(server="main", agent="mail", label="login.example")
 
 
-def desk_of(house: House, connections: PersonConnections | None, *, lasts: bool = True) -> TrustDesk:
+def desk_of(house: House, connections: PersonConnections | None, *, lasts: bool = True) -> UpstreamRegistry:
     return upstream_opening.open_desk(
         house.store,
         subkey,

@@ -13,7 +13,7 @@ from server.agents.mcp.trust import pin_rows
 from server.agents.mcp.trust.definition_guard import TrustMode
 from server.agents.mcp.trust.definitions import DefinitionKey, seal_of
 from server.agents.mcp.trust.pin_rows import BY_SETTINGS, UpstreamKey
-from server.agents.mcp.trust.upstream_registry import KnownUpstream, NotAsShown, TrustDesk
+from server.agents.mcp.trust.upstream_registry import KnownUpstream, NotAsShown, UpstreamRegistry
 from server.mcp.messages import Tool
 from server.store.jobs import Change
 from tests.agents.mcp.trust.test_owner_login import login
@@ -26,7 +26,7 @@ def why(known: KnownUpstream, tool: str) -> str | None:
     return known.guard.withheld(tool)
 
 
-async def accept_all(desk: TrustDesk, known: KnownUpstream) -> None:
+async def accept_all(desk: UpstreamRegistry, known: KnownUpstream) -> None:
     await desk.accept(known, None, seal=seal_of(desk.withheld(known, None)), by="local:7")
 
 
@@ -130,7 +130,7 @@ async def test_what_is_forgotten_is_withheld_again_also_after_a_restart() -> Non
         ]
 
 
-async def run_until_written(house: House, desk: TrustDesk, rows: int = 1) -> None:
+async def run_until_written(house: House, desk: UpstreamRegistry, rows: int = 1) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(desk.run)
         with trio.fail_after(60):
@@ -275,7 +275,7 @@ async def test_what_a_login_owes_the_store_is_written_while_the_server_runs(
 
 
 async def coming(
-    desk: TrustDesk, mode: TrustMode, source: str = "here", key: UpstreamKey = FILES
+    desk: UpstreamRegistry, mode: TrustMode, source: str = "here", key: UpstreamKey = FILES
 ) -> KnownUpstream:
     """What other settings would have in the place of the one that serves."""
     await desk.begin_change([(key, source)])

@@ -21,7 +21,7 @@ from server.agents.mcp.trust.definition_guard import TrustMode
 from server.agents.mcp.trust.own_tokens import TokenIssuer
 from server.agents.mcp.trust.pin_rows import UpstreamKey
 from server.agents.mcp.trust.token_endpoint import TokenEndpoints
-from server.agents.mcp.trust.upstream_registry import KnownUpstream, TrustDesk
+from server.agents.mcp.trust.upstream_registry import KnownUpstream, UpstreamRegistry
 from server.mcp.messages import Prompt, ResourceTemplate, Tool
 from server.store.jobs import Store, StoreUnreachable
 from tests.auth.identity_fakes import SITE, Clock, open_identity, seeds, subkey
@@ -105,7 +105,7 @@ class House:
         key: UpstreamKey = FILES,
         source: str = "here",
         store: Away | None = None,
-    ) -> tuple[TrustDesk, KnownUpstream]:
+    ) -> tuple[UpstreamRegistry, KnownUpstream]:
         desk = self.empty_desk(store=store)
         await desk.prepare({key: source})
         known = KnownUpstream(
@@ -120,8 +120,8 @@ class House:
         lasts: bool = True,
         server: FakeAuthorizationServer | None = None,
         store: Away | None = None,
-    ) -> TrustDesk:
-        return TrustDesk(
+    ) -> UpstreamRegistry:
+        return UpstreamRegistry(
             store or self.store,  # type: ignore[arg-type]
             clock=self.clock,
             subkey=subkey,
