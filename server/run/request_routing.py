@@ -16,7 +16,6 @@ from auth.values.endpoint_paths import AUTHORIZATION_SERVER, DEVICE_AUTHORIZATIO
 from auth.values.requester import Requester
 from server.calls.rights.standing import Standing
 from server.calls.servers.server_opening import now_millis
-from server.console.pages.lazy_app import LazyApp
 from server.run.process_place import ProcessPlace
 from server.run.services import Services
 from server.transport.admission.bearer_check import Admission, anybody
@@ -26,6 +25,7 @@ from server.transport.http.entry import Threshold
 from server.transport.http.handler import App, Resolve
 from server.transport.http.health_probes import PublicReadiness
 from server.transport.http.identity_http import Answer, form_handler
+from server.transport.http.lazy_app import LazyApp
 from server.transport.http.mcp_endpoint import McpEndpoint
 from server.transport.http.plain_calls import ToolCalls
 from server.transport.http.proxy import Proxies

@@ -10,9 +10,9 @@ import pytest
 import trio
 import trio.testing
 
-from server.console.pages.lazy_app import LazyApp
 from server.lib.log.structured_log import make_logger
 from server.run.pages_ahead import MAKE_LINKS, PagesAhead
+from server.transport.http.lazy_app import LazyApp
 
 
 def ahead_of(made: list[str]) -> PagesAhead:

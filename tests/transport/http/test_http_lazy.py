@@ -1,4 +1,4 @@
-"""server/console/pages/lazy_app.py: an application that is made with its first request."""
+"""server/transport/http/lazy_app.py: an application that is made with its first request."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import trio
 from loopback_server import GOOD, Echo, running
 
-from server.console.pages.lazy_app import LazyApp
+from server.transport.http.lazy_app import LazyApp
 
 
 async def test_it_is_made_once_however_many_ask_for_it_first() -> None:
