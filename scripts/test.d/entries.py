@@ -23,7 +23,7 @@ LEAST_LOAD: Final = 0.4
 # Whose rules stand on what the store promises; tests/store itself runs on both.
 ON_POSTGRES: Final = (
     "tests/auth", "tests/calls/tasks", "tests/store/limits", "tests/payments/seller", "tests/agents/mcp/trust", "tests/store/node_messages", "tests/store/call_records", "tests/store/idempotency",
-    "tests/transport/admission", "tests/agents/chat", "tests/admin", "tests/console/owner", "tests/console/overview", "tests/agents/chat/test_shared_memory.py",
+    "tests/transport/admission", "tests/agents/chat/test_conversation_rows.py", "tests/admin", "tests/console/owner", "tests/console/overview", "tests/agents/chat/test_shared_memory.py",
     "tests/certificates/test_shared_certificate.py", "tests/calls/policy/test_policy_and_money.py", "tests/calls/sessions/test_ended_sessions.py", "tests/calls/sessions/test_sessions.py",
 )  # fmt: skip
 # What scripts/peers installs, by its own names. All but the system's packages is for the tests marked `peers`, and for whole programs.
