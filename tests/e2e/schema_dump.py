@@ -42,11 +42,11 @@ class Checkout(NamedTuple):
 
     @property
     def has_ledger(self) -> bool:
-        return (self.folder / "server" / "cli" / "money" / "ledger.py").exists()
+        return any((self.folder / "server" / "cli").rglob("ledger.py"))
 
     @property
     def has_postgres(self) -> bool:
-        return (self.folder / "server" / "cluster" / "postgres" / "postgres.py").exists()
+        return any((self.folder / "server").rglob("postgres.py"))
 
 
 def fill(program: Program, *, has_ledger: bool) -> str:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shim_child import SHIM, Child
+from shim_child import Child
 
-PEERS = SHIM.parent.parent / ".venvs" / "peers" / "bin" / "python"
+PEERS = Path(__file__).parents[4] / ".venvs" / "peers" / "bin" / "python"
 
 
 @pytest.fixture
