@@ -141,7 +141,7 @@ def test_processes_that_write_at_once_lose_nothing(file: TokenFile) -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[3])\n"
         "from pathlib import Path\n"
-        "from test_tokens import login\n"
+        "from test_token_file import login\n"
         "from server.client.token_file import TokenFile\n"
         "file = TokenFile(Path(sys.argv[1]))\n"
         "for n in range(5): file.put(login(f'https://{sys.argv[2]}.example/{n}'))\n"
