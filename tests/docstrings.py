@@ -50,7 +50,7 @@ THIRD_PERSON: Final = _words(
 VERBS: Final = _words(
     """
     abort accept acquire act add adopt advance allow announce answer append apply approve ask assert assign attach audit
-    authenticate authorize await back begin bind block blot book bound break build bury call cancel change charge check
+    authenticate authorize await back begin bind block blot book bound break build bury call cancel cap change charge check
     checkpoint choose claim clean clear close collect combine compare complete compose compute confirm connect consume continue
     convert copy count create cut debit decide declare decode decrypt defer define delete deliver deny derive describe destroy
     detach detect determine disable discard disconnect discover dispatch display divide do download draw drop emit enable encode
@@ -66,7 +66,7 @@ VERBS: Final = _words(
     require reseal reserve reset resolve respond restore resume retire retry return reveal revoke rewrite rotate round route run
     save say scan schedule seal search see select send separate serialise serialize serve set settle shorten show shut sign skip
     sleep sort split spread start state step stop store stream strip subscribe subtract succeed suggest sum supply surround
-    suspend swap sweep switch take talk tell terminate test throttle throw tie trace track translate trim trust try turn undo
+    suspend swap sweep switch take talk tell terminate test throttle throw tie trace track translate trim trust try turn uncap undo
     unlock unsubscribe unwrap update upgrade use validate verify visit void wait wake walk warn watch weigh withdraw wrap write
     yield
     """

@@ -1,7 +1,7 @@
-"""What identity asks of the part of the server that keeps money, and in which words it is answered.
+"""The interface through which identity asks the server about money, and the values of the answers.
 
-Pages and terminals show what somebody has, and let them change what is theirs to change; what money is, is not known here. Texts are
-made where amounts are understood. Where nothing costs anything there is no cashier.
+Pages and terminals show a person's balance and caps, and let the person change their own. Identity does not interpret amounts: the
+server hands over finished texts. If nothing costs anything, there is no cashier.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ ANY_TOOL: Final = "*/*"
 
 
 class CashierRefusal(Exception):
-    """Raised in a job, which is undone with it. The text is for whoever asked."""
+    """A refusal that rolls back the job in which it is raised. The message is for the person who asked."""
 
 
 class MoneyLine(msgspec.Struct, frozen=True, kw_only=True):
-    """What covers calls: a plan, free calls, a trial."""
+    """A plan, trial or allowance of free calls that pays for calls."""
 
     name: str
     words: str
@@ -49,7 +49,7 @@ class MoneyShift(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MoneyHeld(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person has."""
+    """The money of one person: balance, cover, caps and latest movements."""
 
     balance: str
     held: str  # of it, for calls under way; "": nothing
@@ -59,7 +59,7 @@ class MoneyHeld(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MoneyEarned(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one tool."""
+    """The earnings of one tool."""
 
     name: str
     today: str
@@ -68,7 +68,7 @@ class MoneyEarned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MoneyTaken(msgspec.Struct, frozen=True, kw_only=True):
-    """What came in by selling, for whoever owns the server."""
+    """The income of a server from selling calls, shown to its owner."""
 
     today: str
     month: str
@@ -78,26 +78,29 @@ class MoneyTaken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cashier(Protocol):
-    """Jobs, but for the last two. A person is named by their id, a login by its own."""
+    """The server's side of money. A person and a login are given by their ids; each method with a `db` runs as a store job."""
 
     def look(self, db: Db, person: str, logins: Sequence[str], now: Millis) -> MoneyHeld: ...
 
     def redeem(self, db: Db, person: str, typed: str, *, seed: bytes, now: Millis) -> str:
-        """A voucher; what it was worth. `seed` is from the system's generator. Raises `CashierRefusal`."""
+        """Redeem a voucher, and return its worth. `seed` is from the system's random generator. Raise `CashierRefusal`."""
         ...
 
     def cap(
         self, db: Db, person: str, login: str, typed: str, period: CapPeriod, *, by: str, now: Millis
     ) -> None:
-        """What a login may spend, or all of somebody's together. Whose login it is has been looked at. Raises `CashierRefusal`."""
+        """Cap the spending of one login, or of all logins of a person together. Raise `CashierRefusal`.
+
+        The caller has checked whose login it is.
+        """
         ...
 
     def uncap(self, db: Db, person: str, login: str, period: CapPeriod, *, by: str, now: Millis) -> bool:
-        """False: there was none."""
+        """Remove a cap, and return whether there was one."""
         ...
 
     def asks(self, db: Db, person: str, server: str, scope: str, now: Millis) -> str:
-        """What a program that is let in may spend, in one sentence; "" where it could spend nothing."""
+        """Return one sentence on what a program may spend once it is approved; "" if it could not spend anything."""
         ...
 
     async def taken(self, now: Millis) -> MoneyTaken: ...

@@ -1,6 +1,6 @@
-"""What pages need of accounts that people have elsewhere and connect here, so that tools are used with them: lent by the server.
+"""The interface through which pages connect people's accounts at upstreams, so that tools act with those accounts.
 
-Who may see or end what is the pages' to check; where accounts are, and how one comes to their tokens, is not known here.
+The server implements it. Pages check who may see or disconnect an account; how tokens are obtained is not known here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PAGE: Final = re.compile(r"/connect/[a-z0-9-]{1,40}/[a-z0-9_-]{1,32}")
 
 
 def is_page(path: str) -> bool:
-    """Whether it can be where somebody connects an account."""
+    """Return whether a path has the form of a page for connecting an account."""
     return _PAGE.fullmatch(path) is not None
 
 
@@ -47,25 +47,27 @@ class ConnectedAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CannotConnect(Exception):
-    """The text continues a sentence about whoever has the account; no secret, no address."""
+    """A failure to connect an account. The message continues a sentence about the upstream, without secrets and addresses."""
 
 
 class Connections(Protocol):
     def place(self, server: str, agent: str) -> AccountPlace | None: ...
 
     async def leave(self, place: AccountPlace, *, user_id: str, cookie: str, origin: str) -> str:
-        """Where the browser goes. Raises `CannotConnect`, and what the store raises."""
+        """Begin to connect an account, and return the URL for the browser. Raise `CannotConnect`, and errors of the store."""
         ...
 
     async def come_back(
         self, place: AccountPlace, *, state: str, code: str, iss: str, user_id: str, cookie: str
     ) -> bool:
-        """Once, for the person and the browser that left; False: nothing of the kind is under way. An empty code only uses it up.
-        Raises `CannotConnect`, and what the store raises."""
+        """Finish connecting an account, once, for the person and browser that began; return False if nothing was begun.
+
+        An empty `code` only ends what was begun. Raise `CannotConnect`, and errors of the store.
+        """
         ...
 
     def listing(self, db: Db, user_id: str) -> Sequence[ConnectedAccount]:
-        """A job that reads."""
+        """Return the connected accounts of a person. Runs as a read job of the store."""
         ...
 
     async def end(self, server: str, agent: str, *, user_id: str) -> bool: ...

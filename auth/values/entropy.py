@@ -19,8 +19,10 @@ _LETTERS: Final = _ALPHABET * (256 // len(_ALPHABET))
 
 
 def identifier(prefix: str, drawn: bytes) -> str:
-    """100 bits in letters that survive e-mail, shells and double clicks: for what must not collide. From random bytes, at least
-    `IDENTIFIER_BYTES` of them."""
+    """Return a unique identifier: a prefix and 100 random bits, in letters that survive e-mail, shells and double clicks.
+
+    `drawn` are at least `IDENTIFIER_BYTES` random bytes.
+    """
     return f"{prefix}_{drawn[:IDENTIFIER_BYTES].translate(_LETTERS).decode()}"
 
 
@@ -40,7 +42,7 @@ class Entropy:
         return taken
 
     def letters(self, alphabet: str, count: int) -> str:
-        """Evenly drawn letters: bytes beyond the last full multiple of the alphabet are thrown away."""
+        """Draw letters evenly: bytes beyond the last full multiple of the alphabet's length are discarded."""
         limit = 256 - 256 % len(alphabet)
         chosen: list[str] = []
         while len(chosen) < count:
@@ -49,7 +51,7 @@ class Entropy:
         return "".join(chosen)
 
     def token(self) -> str:
-        """256 bits, base64url: for what must not be guessed."""
+        """Draw a secret that cannot be guessed: 256 bits in base64url."""
         return base64.urlsafe_b64encode(self.take(32)).rstrip(b"=").decode()
 
     def identifier(self, prefix: str) -> str:

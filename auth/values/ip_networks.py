@@ -28,7 +28,7 @@ def is_loopback(ip: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def counted_as(ip: str) -> str:
-    """The name under which tries are counted: the address itself, or the /64 that one IPv6 subscriber owns whole."""
+    """Return the key under which attempts are counted: an IPv4 address, or the /64 of an IPv6 subscriber."""
     address = _address(ip)
     if address is None:
         return "unknown"
@@ -39,8 +39,10 @@ def counted_as(ip: str) -> str:
 
 @lru_cache(maxsize=1024)
 def neighbourhood(ip: str) -> str:
-    """What one subscriber, or one who rents addresses, may have whole: a /48 of IPv6, thousands of what `counted_as` counts; a /24
-    of IPv4."""
+    """Return the wider network that one customer may hold: the /24 of an IPv4 address, the /48 of an IPv6 address.
+
+    One /48 has thousands of the networks that `counted_as` tells apart.
+    """
     address = _address(ip)
     if address is None:
         return "unknown"
@@ -48,7 +50,7 @@ def neighbourhood(ip: str) -> str:
 
 
 def same_network(one: str, other: str) -> bool:
-    """Whether both are one address, one /24 or /64, or both this machine. An unreadable address is elsewhere."""
+    """Return whether two addresses share a /24 or /64, or are both loopback. An invalid address shares none."""
     first, second = _address(one), _address(other)
     if first is None or second is None:
         return False

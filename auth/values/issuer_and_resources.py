@@ -1,4 +1,4 @@
-"""Where this server lives: its issuer, its MCP endpoints, and which of them a client means (RFC 8707).
+"""The issuer and the MCP endpoints of this server, and the choice of the one that a client means (RFC 8707).
 
 The issuer is configuration, never the Host header. On loopback alone, documents repeat the name that the caller typed,
 because every MCP client refuses metadata that names another host; tokens always carry the canonical names.
@@ -44,20 +44,20 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
         return next(iter(self.servers))
 
     def public(self, origin: str) -> str:
-        """The origin that documents name to a caller who came by `origin`."""
+        """Return the origin that documents show to a caller who came by `origin`."""
         return origin if self.loopback else self.issuer
 
     def login_at(self, origin: str) -> str:
-        """The command that logs a terminal in at the default server."""
+        """Return the command that logs a terminal in at the default server."""
         return f"{self.program} login {quote(origin + self.servers[self.default])}"
 
     def audience(self, server: str) -> str | None:
-        """The one `aud` of a server's tokens, or None where no such server is configured (any more)."""
+        """Return the `aud` claim of a server's tokens, or None if no such server is configured (any more)."""
         path = self.servers.get(server)
         return None if path is None else self.issuer + path
 
     def server_of(self, resource: str, origins: Sequence[str]) -> str | None:
-        """The server that `resource` names under the issuer or one of `origins`; None if it is not ours."""
+        """Return the server that `resource` names under the issuer or one of `origins`; None if it is not ours."""
         wanted = normalise(resource)
         for name, path in self.servers.items():
             if any(wanted == normalise(origin + path) for origin in (self.issuer, *origins)):
@@ -68,7 +68,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def choose(self, resources: Sequence[str], origins: Sequence[str]) -> str | ForeignResource | None:
-        """The one server that all of `resources` name; None if there are none; `ForeignResource` if one is not ours or they differ."""
+        """Return the server that all `resources` name; None if there are none; `ForeignResource` if one is not ours or they differ."""
         if not resources:
             return None
         found = {self.server_of(resource, origins) for resource in resources}
@@ -78,7 +78,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     def meant(
         self, resources: Sequence[str], origins: Sequence[str], bound: str | None = None
     ) -> str | ForeignResource:
-        """The server that a client asks for: what its resources name, else the one that it is bound to, else the first."""
+        """Return the server that a client asks for: by its resources, else by its registration (`bound`), else the default."""
         named = self.choose(resources, origins)
         if isinstance(named, ForeignResource) or (bound is not None and bound not in self.servers):
             return ForeignResource()
@@ -91,7 +91,7 @@ class ForeignResource(msgspec.Struct, frozen=True):
 
 
 def normalise(url: str) -> str | None:
-    """A URL in the form in which resources are compared, or None if it is none.
+    """Normalise the URL of a resource for comparison; return None if it is no HTTP URL.
 
     Clients add a slash to a bare host, carry query strings along, and write hosts in capitals; none of that makes a
     different resource.

@@ -17,7 +17,7 @@ REFUSALS_PER_MINUTE = 120
 
 
 class DevicePolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """RFC 8628: asking for a code, and polling with it."""
+    """The limits of the device grant (RFC 8628): requests for codes, and polling."""
 
     lifetime_ms: int = 600 * SECOND  # long enough to find a phone, short enough that guessing stays hopeless
     interval_seconds: int = 5
@@ -42,7 +42,7 @@ class DevicePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Lifetimes. Revocation is immediate whatever the access token says, because every request checks its grant."""
+    """The lifetimes of tokens, codes and consents. Revocation is immediate, because every request checks its grant."""
 
     access_ms: int = 60 * MINUTE
     refresh_idle_ms: int = 30 * DAY
@@ -90,7 +90,7 @@ class RegistrationPolicy:
 
 
 class KeyPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """When the signing key changes by itself."""
+    """The schedule by which the signing key is replaced."""
 
     signs_ms: int = 90 * DAY
     published_before_ms: int = 1 * DAY  # clients and resource servers hold the old JWKS for a while
@@ -102,8 +102,10 @@ class KeyPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FormLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one requester may post to the OAuth endpoints. Well-known documents are never limited: clients give up on a 429.
-    None: what leaves no row is not counted."""
+    """The rate limits of the OAuth endpoints. Well-known documents are never limited: clients give up on a 429.
+
+    None where a limit may be absent: requests that leave no row are not counted.
+    """
 
     # Counted per client and network: a public client id is shared by everybody.
     per_minute_per_client: int | None = 120

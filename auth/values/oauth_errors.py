@@ -1,6 +1,6 @@
-"""What a client is told when the answer is no: one value, one table from error code to HTTP status.
+"""The error response of OAuth as a value, and the HTTP status of each error code.
 
-An expected refusal is *returned*, so that what a job wrote about it (an audit row, a longer interval) is committed.
+A job *returns* an expected refusal, so that its rows about it (an audit row, a longer interval) are committed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What pages need to know of the servers behind them, so that a person sees what is being opened: lent by the server.
+"""The interface through which pages learn about servers and tools, so that a person sees what they grant access to.
 
-Texts of an agent's author are shown as they are, bounded and escaped; what a tool is and who may use it is not known here.
+The server implements it. An agent author's texts are shown as they are, bounded and escaped; what a tool is and who may use it is not
+known here.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import msgspec
 
 
 class OfferedServer(msgspec.Struct, frozen=True, kw_only=True):
-    """What one says of itself. `icon` is an address that asks no stranger for anything: `data:`, or one of our own; "": none."""
+    """The description of a server. `icon` is a `data:` URL or a URL of this server, so that no third party is asked; or ""."""
 
     name: str  # in the settings
     title: str = ""
@@ -27,15 +28,17 @@ class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OfferedTools(msgspec.Struct, frozen=True, kw_only=True):
-    """All that somebody would find. `some_missing`: an agent is out of order, and nobody can say what it would offer."""
+    """The tools that a person would find. `some_missing`: an agent is out of order, so its tools are unknown."""
 
     tools: tuple[OfferedTool, ...] = ()
     some_missing: bool = False
 
 
 class ConnectWay(msgspec.Struct, frozen=True, kw_only=True):
-    """How one program is told of a server: what to type or paste, or an address that opens the program. In sentences, what stands
-    between backquotes is typed."""
+    """A way to add a server to one program: text to type or paste, or a link that opens the program.
+
+    In sentences, backquotes mark text to type.
+    """
 
     program: str  # as people call it
     how: str  # a sentence
@@ -45,20 +48,20 @@ class ConnectWay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offerings(Protocol):
-    """Answers from memory. `origin`: the address by which the visitor came, which is how callers reach us, too."""
+    """The server's answers about what it offers, from memory. `origin` is the visitor's, by which callers reach the server, too."""
 
     def server(self, name: str) -> OfferedServer:
-        """Raises `KeyError`."""
+        """Return the description of a server. Raise `KeyError`."""
         ...
 
     def tools(self, server: str, *, person: str, selection: str, granted: Collection[str]) -> OfferedTools:
-        """What a login of this person finds that has these scopes. `person` is their id, `selection` their account's."""
+        """Return the tools that a login with these scopes finds. `person` is an id, `selection` the tool selection of that account."""
         ...
 
     def moves_money(self, server: str) -> bool:
-        """Whether any tool of it does, or might."""
+        """Return whether any tool of a server moves money, or might."""
         ...
 
     def ways(self, server: str, origin: str, program: str) -> Sequence[ConnectWay]:
-        """How programs are told of it. `program`: how ours is started where the reader is."""
+        """Return the ways to add a server to programs. `program` is the command that starts ours on the reader's machine."""
         ...

@@ -1,4 +1,4 @@
-"""Who asks, as far as the connection tells, and texts that a stranger claims: cleaned and cut before they are stored or shown."""
+"""The requester, as far as the connection tells, and the cleaning of a stranger's texts before they are stored or shown."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ class Requester(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def neighbourhood(self) -> str:
-        """A wider network, for what one who has many may do from all of them together. Pages are apart here too."""
+        """The wider network, for limits on a requester with many networks. Pages are counted apart here, too."""
         return neighbourhood(self.ip) + (BY_PAGE if self.page else "")
 
     def without_page(self) -> Requester:
-        """The same browser, as it asks from a page of ours. For where one request of it is led here by somebody else's site, as at
-        the end of a detour, and speaks of one before."""
+        """Return the requester as if the request came from one of our own pages.
+
+        Use it where another site redirects the browser here to finish a request that it began with us.
+        """
         return msgspec.structs.replace(self, network=counted_as(self.ip), page=False)
 
     @classmethod
@@ -63,10 +65,10 @@ def _user_agent(text: str) -> str:
 
 
 def clean(text: str, limit: int) -> str:
-    """One line of plain text: no control, format (bidi, zero width), surrogate or private characters; spaces and letters that look
-    like one folded; no piles of accents that would cover the lines around them.
+    """Reduce a text to one line of plain characters, and cut it.
 
-    Cut first, so that the work is bounded, and again at the end.
+    Control, format (bidi, zero width), surrogate and private characters go, and so do piles of accents that would cover other lines;
+    spaces, and letters that look like one, are folded. The text is cut first, so that the work is bounded, and again at the end.
     """
     kept: list[str] = []
     marks = 0
@@ -81,6 +83,6 @@ def clean(text: str, limit: int) -> str:
 
 
 def shown(text: str, limit: int) -> str:
-    """The same for eyes: what was cut says so."""
+    """Clean a text for display, with an ellipsis where it was cut."""
     whole = clean(text, limit + 2)  # a space may be the next one, and is nothing at an end
     return whole if len(whole) <= limit else f"{whole[: limit - 1].rstrip()}…"

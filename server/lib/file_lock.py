@@ -29,14 +29,14 @@ class FileRefusal(Protocol):
 
 class FileLock:
     def __init__(self, path: Path, *, refused: FileRefusal, elsewhere: str) -> None:
-        """`elsewhere` is what to do about a directory in which nothing can be locked."""
+        """Prepare the lock without taking it. `elsewhere` tells people how to choose a directory that can be locked."""
         self._path = path
         self._refused = refused
         self._elsewhere = elsewhere
         self._fd: int | None = None
 
     def acquire_nowait(self) -> bool:
-        """True when the lock is ours now. Raises `refused` where this file system cannot lock."""
+        """Try to take the lock, and return whether it was free. Raise `refused` if this file system cannot lock."""
         if self._fd is not None:
             raise RuntimeError("this lock is held by this very object")
         try:

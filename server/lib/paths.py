@@ -1,4 +1,4 @@
-"""Where things live on this platform: data, configuration, runtime. Nothing is created here."""
+"""The directories of this platform for data, configuration and sockets. Nothing is created here."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def config_home(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def control_folder(data_dir: Path) -> Path:
-    """Return where the admin socket of a data directory goes, unless that name is too long for one."""
+    """Return the directory for a data directory's admin socket, whose path may be too long for a socket."""
     tag = hashlib.sha256(os.fsencode(data_dir.resolve())).hexdigest()[:12]
     home = runtime_home()
     return home / f"ostiary-{tag}" if home else data_dir
 
 
 def runtime_home() -> Path | None:
-    """The directory for sockets that this login or service was given, if any."""
+    """Return the runtime directory that the login session or service manager provides, or None."""
     for name in ("RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"):
         value = os.environ.get(name, "").split(":")[0]
         if os.path.isabs(value) and os.access(value, os.W_OK):

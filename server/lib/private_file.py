@@ -1,5 +1,6 @@
-"""A file of this user's own: readable by nobody else, replaced whole, changed under a lock. What is in it is decided by whoever
-keeps it: tokens, names of servers, what a wallet has spent.
+"""A file that only its owner can read, replaced as a whole and changed under a lock.
+
+The caller decides on the content: tokens, names of servers, the spending of a wallet.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ IN_CONFIGURATION = "set OSTIARY_CONFIG_HOME"
 
 
 class PrivateFile:
-    """Raises `refused` wherever the file or its directory may not be used as it is. `kept` names the content, and `elsewhere` says
-    how another directory is chosen."""
+    """A file that no other user can read, in a directory of the same kind.
+
+    All methods raise `refused` if the file or its directory cannot be used as it is. In the messages, `kept` names the content,
+    and `elsewhere` tells how to choose another directory.
+    """
 
     def __init__(
         self,
@@ -45,7 +49,7 @@ class PrivateFile:
         return FileLock(self.directory / f"{stem}.lock", refused=self._refused, elsewhere=self._elsewhere)
 
     def load(self) -> bytes | None:
-        """All of it, or None where there is none. What is too long comes back cut, for nobody can have written that."""
+        """Return the content, or None if there is no file. At most `MAX_FILE` + 1 bytes are read: a longer file is not ours."""
         self._check_directory()
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -67,14 +71,14 @@ class PrivateFile:
             return file.read(MAX_FILE + 1)
 
     def replace(self, data: bytes) -> None:
-        """Durable when it returns. Under the lock, in a directory that `make_directory` made."""
+        """Replace the content, durably. The caller holds the lock and has called `make_directory`."""
         try:
             replace_file(self.path, data)
         except OSError as error:
             raise self._cannot("write", self.path, error) from None
 
     def set_aside(self) -> Path:
-        """Keep a damaged file under another name. Under the lock."""
+        """Rename a damaged file, and return its new path. The caller holds the lock."""
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
         kept = self.path.with_name(f"{self.path.stem}.damaged-{stamp}{self.path.suffix}")
         try:

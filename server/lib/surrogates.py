@@ -23,12 +23,12 @@ _ESCAPE: Final = re.compile(
 
 
 def mended(text: bytes) -> bytes:
-    """The JSON with U+FFFD for each half character; the very same where it holds none."""
+    """Return the JSON with U+FFFD in place of each half character; unchanged if it has none."""
     return _ESCAPE.sub(lambda escape: rb"\ufffd" if escape[1] else escape[0], text)
 
 
 def decode_mended(decode: Callable[[bytes], T], text: bytes) -> T:
-    """What `decode` makes of the text, after a second try where it holds half a character. Raises what `decode` raises."""
+    """Decode the text; if that fails and it holds half characters, decode it once more, mended. Raise what `decode` raises."""
     try:
         return decode(text)
     except msgspec.DecodeError:

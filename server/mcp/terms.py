@@ -1,4 +1,4 @@
-"""On what terms something of an agent may be used: which scopes it needs, how long it may take, how much it can do."""
+"""The terms of a call to a tool, resource or prompt: required scopes, deadline, tier, repeated calls."""
 
 from __future__ import annotations
 
@@ -34,4 +34,4 @@ DEFAULT_TERMS: Final = CallTerms()
 
 
 class BadTerms(ValueError):
-    """What is said of a tool cannot be meant; says why."""
+    """An error in the terms that an author gave for a tool; the message is the reason."""

@@ -1,4 +1,4 @@
-"""What code that has something to say is handed. Who writes it down, and how, is in structured_log.py."""
+"""The interface of a logger. structured_log.py implements it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from typing import Protocol
 
 
 class Logger(Protocol):
-    """An event is a name with a dot ("tool.called"), its fields are values: no sentences, no secrets, no bodies.
+    """A logger of events: a dotted name ("tool.called"), and values as fields; no sentences, no secrets, no bodies.
 
-    `exception` is an error that shows the exception which is being handled. `exc_info` shows one as well: an exception, the
-    triple of `sys.exc_info()`, or True for the one that is being handled.
-
+    `exception` logs at the level of errors, with the exception that is being handled. Each method accepts the field `exc_info`: an
+    exception, the triple of `sys.exc_info()`, or True for the exception that is being handled.
     """
 
     def debug(self, event: str, **fields: object) -> None: ...
@@ -25,5 +24,5 @@ class Logger(Protocol):
 
 
 def is_for_people(log: Logger) -> bool:
-    """Whether a person reads it at a terminal, and wants to know by name who did what."""
+    """Return whether a person reads this log at a terminal, so that events should name who did what."""
     return getattr(log, "for_people", False) is True

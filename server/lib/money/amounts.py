@@ -23,11 +23,11 @@ MOST_ATOMIC: Final = 2**256 - 1
 
 
 class BadAmount(ValueError):
-    """What is written is no amount; says why."""
+    """An error in an amount of money; the message is the reason."""
 
 
 def parse(text: str) -> Micros:
-    """`"$0.01"` or `"0.01"`. Raises `BadAmount`."""
+    """Parse an amount such as `"$0.01"` or `"0.01"`. Raise `BadAmount`."""
     match = _WRITTEN.fullmatch(text.strip())
     if match is None:
         raise BadAmount('is no amount: write it like "$0.01", with at most six digits behind the point')
@@ -38,7 +38,7 @@ def parse(text: str) -> Micros:
 
 
 def shown(micros: Micros, currency: str = "USD") -> str:
-    """For people: `$0.01`, `-$1.50`, `0.25 EUR`. At least two digits behind the point, more where they are not 0."""
+    """Format an amount for people: `$0.01`, `-$1.50`, `0.25 EUR`. It has two decimals, or more where they are not 0."""
     sign, whole = ("-" if micros < 0 else ""), abs(micros)
     fraction = f"{whole % ONE:06d}".rstrip("0").ljust(2, "0")
     number = f"{whole // ONE}.{fraction}"
@@ -46,14 +46,14 @@ def shown(micros: Micros, currency: str = "USD") -> str:
 
 
 def parse_atomic(text: str) -> int:
-    """The decimal string of a protocol: no sign, blank, exponent or leading zero, at most 2**256 - 1. Raises `BadAmount`."""
+    """Parse the decimal string of a protocol: no sign, blank, exponent or leading zero, at most 2**256 - 1. Raise `BadAmount`."""
     if _ATOMIC.fullmatch(text) is None or (number := int(text)) > MOST_ATOMIC:
         raise BadAmount("is no whole number of atomic units")
     return number
 
 
 def to_atomic(micros: Micros, decimals: int) -> int:
-    """In atomic units of a token that has so many decimals. Raises `BadAmount` where it does not come out even."""
+    """Convert micros to atomic units of a token with `decimals`. Raise `BadAmount` if that would need rounding."""
     if decimals >= DECIMALS:
         return micros * 10 ** (decimals - DECIMALS)
     atomic, rest = divmod(micros, 10 ** (DECIMALS - decimals))
@@ -65,7 +65,7 @@ def to_atomic(micros: Micros, decimals: int) -> int:
 
 
 def from_atomic(atomic: int, decimals: int) -> Micros:
-    """Raises `BadAmount` where it does not come out even."""
+    """Convert atomic units of a token with `decimals` to micros. Raise `BadAmount` if that would need rounding."""
     if decimals < DECIMALS:
         return atomic * 10 ** (DECIMALS - decimals)
     micros, rest = divmod(atomic, 10 ** (decimals - DECIMALS))
