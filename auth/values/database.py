@@ -1,8 +1,8 @@
-"""What identity needs of a database: a small facade that a job is handed inside its transaction.
+"""The interface of a database for identity: a small facade that a job receives inside its transaction.
 
 A *job* is a plain function of a `Db`. It may run twice (design of the store), so it does no I/O of its own, reads no
 clock, draws no randomness and changes nothing outside; `now` and secrets are its arguments. Returning commits, raising
-rolls back. The server's store lends the real thing.
+rolls back. The server's store implements the facade.
 """
 
 from __future__ import annotations
@@ -80,12 +80,12 @@ class Db(Protocol):
 
 
 class JobStore(Protocol):
-    """Where jobs are handed in. A `write` is durable when it returns; see the server's store for its full contract."""
+    """The store to which jobs are submitted. A `write` is durable when it returns; the server's store has the full contract."""
 
     async def write(self, job: Callable[[Db], T]) -> T: ...
 
     async def read(self, job: Callable[[Db], T]) -> T: ...
 
     def chain_audit(self, key: bytes) -> None:
-        """The key of the audit chain. Nothing can be audited before it was given."""
+        """Set the key of the audit chain. No job can append to `audit` before."""
         ...

@@ -30,7 +30,7 @@ PROBED: Final = ("/.well-known/oauth-", "/.well-known/openid-")
 
 
 def resource_metadata_url(site: Site, server: str, origin: str, typed: str | None = None) -> str:
-    """Absolute, under the name that was typed. `typed` is the request's path, which may end in a slash."""
+    """Return the URL of a server's metadata (RFC 9728). `typed` is the path of the request: if it ends in a slash, so does the URL."""
     path = site.servers[server]
     slash = "/" if typed == path + "/" else ""
     return f"{site.public(origin)}{PROTECTED_RESOURCE}{path}{slash}"

@@ -41,8 +41,11 @@ UNIDENTIFIED: Final = frozenset({PrincipalKind.ANONYMOUS, PrincipalKind.PAYER})
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """Who calls. `subject` is opaque and stable; `grant_id` names the login, or the key, that can be revoked. `tools` is a
-    selection that bounds which of them it may know of; empty is the server's own (`server/settings/tool_selection.py`)."""
+    """The identity of a caller. `subject` is opaque and stable; `grant_id` names the login, or the key, that can be revoked.
+
+    `tools` selects the tools that the caller may know of; if it is empty, the server's own selection applies
+    (`server/settings/tool_selection.py`).
+    """
 
     kind: PrincipalKind
     subject: str
@@ -62,12 +65,14 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def identified(self) -> bool:
-        """Whether it can be told from everybody else. Callers without a login are all one subject."""
+        """Return whether the caller can be told from all others. Callers without a login are all one subject."""
         return self.kind not in UNIDENTIFIED or self.grant_id is not None
 
     def key(self, address: str = "") -> str:
-        """By what callers are told apart: the same text for the same caller, also after a restart. Those that are not identified
-        are told apart by `address`, where they call from."""
+        """Return the key of the caller, which stays the same after a restart.
+
+        Callers that are not identified are told apart by `address`, from which they call.
+        """
         if self.kind in UNIDENTIFIED:
             if (
                 self.grant_id is not None
@@ -135,7 +140,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def public(self) -> bool:
-        """Whether anybody could use its id: it has nothing to show for itself."""
+        """Return whether this is a public client (RFC 6749 §2.1): it does not authenticate, so anybody can use its id."""
         return self.auth_method == "none"
 
     @classmethod

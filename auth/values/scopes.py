@@ -1,7 +1,7 @@
 """Scopes: which exist, what they mean, and how a wider one covers a narrower (`mcp` covers `mcp:tools`).
 
 A *ceiling* is a text of scopes that bounds what somebody may have; `*` in it is everything, whatever the configuration adds.
-What was granted never holds `*`. A financial scope is no part of `mcp`: it is asked for, shown and granted by its own name.
+Granted scopes never contain `*`. A financial scope is no part of `mcp`: it is asked for, shown and granted by its own name.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Vocabulary:
     """The scopes of one installation: the standard ones, and what the configuration adds. Immutable."""
 
     def __init__(self, more: Sequence[Scope] = ()) -> None:
-        """A scope of `more` may take a standard one's place (to publish `financial`, say)."""
+        """Add the scopes of `more`. One of them may replace a standard scope of the same name (to publish `financial`, say)."""
         self._scopes = {scope.name: scope for scope in (*STANDARD, *more)}
 
     def __repr__(self) -> str:
@@ -66,21 +66,21 @@ class Vocabulary:
 
     @property
     def listed(self) -> tuple[str, ...]:
-        """What the metadata publishes."""
+        """The scopes that the metadata publishes."""
         return tuple(scope.name for scope in self._scopes.values() if scope.listed)
 
     @property
     def usual(self) -> str:
-        """What is granted to a client that asks for nothing in particular."""
+        """The scopes for a client that asks for none, as one text."""
         return join(scope.name for scope in self._scopes.values() if scope.listed and not scope.financial)
 
     @property
     def ordinary(self) -> tuple[str, ...]:
-        """The usual ones, without those that another of them covers."""
+        """The `usual` scopes, without those that another of them covers."""
         return widest(parse(self.usual))
 
     def words(self, name: str, *, money: bool = True) -> str:
-        """`money`: whether anything could be meant that moves money."""
+        """Return what a scope allows, in words for people. `money`: whether it could include anything that moves money."""
         scope = self._scopes.get(name)
         if scope is None:
             return name
@@ -91,7 +91,7 @@ class Vocabulary:
         return scope is not None and scope.financial
 
     def asked(self, text: str, ceiling: str) -> str:
-        """What of a request's scopes exists and lies under `ceiling`; the usual ones where it names none."""
+        """Return the requested scopes that exist and lie under `ceiling`; if none are requested, start from the usual ones."""
         named = parse(text)
         known = join(name for name in named if name in self._scopes) if named else self.usual
         return narrow(known, ceiling)
@@ -101,7 +101,7 @@ class Vocabulary:
     maxsize=512
 )  # of a pure function, as `narrow` is: an installation has few texts, and each comes with every request
 def parse(text: str) -> tuple[str, ...]:
-    """The scopes in a space separated text, once each, in order, without `offline_access`."""
+    """Parse a space-separated text into scopes: each once, in order, without `offline_access`."""
     return tuple(scope for scope in dict.fromkeys(text.split()) if scope != OFFLINE_ACCESS)
 
 
@@ -120,15 +120,16 @@ def missing(granted: frozenset[str], needed: Collection[str]) -> tuple[str, ...]
 
 
 def widest(names: Sequence[str]) -> tuple[str, ...]:
-    """Without those that another of them includes."""
+    """Return the scopes that no other of `names` covers."""
     return tuple(name for name in names if not covers((other for other in names if other != name), name))
 
 
 @lru_cache(maxsize=512)
 def narrow(wanted: str, ceiling: str) -> str:
-    """What of `wanted` lies under `ceiling`. A wanted scope that is wider than the ceiling becomes the ceiling's part of it.
+    """Return the part of `wanted` under `ceiling`. A wanted scope that is wider becomes the ceiling's scopes within it.
 
-    Either may be a ceiling with `*`: then the result is one, too."""
+    Either may contain `*`, which stands for all scopes: then the result is the other one.
+    """
     roof, asked = parse(ceiling), parse(wanted)
     if EVERYTHING in roof:
         return join(asked)
@@ -144,6 +145,6 @@ def narrow(wanted: str, ceiling: str) -> str:
 
 
 def within(wanted: Iterable[str], ceiling: str) -> bool:
-    """Whether all of `wanted` lies under `ceiling`."""
+    """Return whether all of `wanted` lies under `ceiling`."""
     roof = parse(ceiling)
     return EVERYTHING in roof or all(covers(roof, scope) for scope in wanted)

@@ -172,7 +172,7 @@ def checked(db: Db, table: SealedTable, row: Row, prefix: str = "") -> Row:
 
 
 def fits(db: Db, table: SealedTable, row: Row, prefix: str = "") -> bool:
-    """Whether the row is as it was sealed, or does not count; otherwise somebody is told."""
+    """Return whether a row matches its seal or does not count; otherwise report it as altered."""
     if not prefix and not table.counts(row):
         return True
     values = [row[prefix + name] for name in table.columns]

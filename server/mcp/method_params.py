@@ -1,7 +1,7 @@
-"""What a client may send along with each method. Decoded once, by the method's row in method_table.py.
+"""The parameters of each method, decoded once by the method's row in method_table.py.
 
 Unknown fields are ignored, as the protocol asks. The parameters of tasks/* are in task_params.py. Spec: schema 2026-07-28;
-what only the handshake era has, from 2025-11-25.
+parameters that only the handshake era has, 2025-11-25.
 """
 
 from __future__ import annotations

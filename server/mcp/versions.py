@@ -56,11 +56,11 @@ MODERN_VERSIONS: Final = tuple(row.version for row in _TABLE if row.modern)
 
 
 def negotiate(requested: str | None) -> Revision:
-    """The revision that answers `initialize`: the one asked for where it has a handshake, else our latest that has."""
+    """Return the revision for the answer to `initialize`: the requested one if it has a handshake, else the latest with one."""
     revision = REVISIONS.get(requested or "")
     return LATEST_LEGACY if revision is None or revision.modern else revision
 
 
 def not_newer(revision: Revision, newest: Revision) -> Revision:
-    """Versions are dates."""
+    """Return the older of two revisions. Versions are dates, so their texts compare."""
     return newest if revision.version > newest.version else revision
