@@ -202,6 +202,7 @@ def test_only_what_is_about_the_tree_is_loose_among_the_tests() -> None:
         "test_architecture",
         "test_constants",
         "test_docs",
+        "test_docstrings",
         "test_documented_blocks",
         "test_identity_manifest",
         "test_manifest",
