@@ -159,7 +159,7 @@ def test_every_file_keeps_to_one_noun() -> None:
 
 # Folders of tests/ that no package has, and why.
 FOLDERS_OF_THEIR_OWN = {
-    "backends/double": "the other end of an agent's line, run in the place of the shim",
+    "agents/base/double": "the other end of an agent's line, run in the place of the shim",
     "conformance": "the official suite, and the server and the client that it is let loose on",
     "e2e": "whole programs, their terminals and their pages: of every package at once",
     "interaction": "what a client sees: each rule of the protocol in each era and on each wire",
@@ -223,7 +223,7 @@ def test_no_two_modules_of_tests_have_one_name() -> None:
     assert sorted(set(names)) == sorted(names)
 
 
-@pytest.mark.parametrize("folder", ["mcp", "auth", "auth/people", "e2e", "e2e/deep", "backends/double"])
+@pytest.mark.parametrize("folder", ["mcp", "auth", "auth/people", "e2e", "e2e/deep", "agents/base/double"])
 def test_a_folder_of_a_package_or_with_a_reason_is_right(folder: str) -> None:
     assert not unmatched(folder)
 
