@@ -16,7 +16,7 @@ import msgspec
 from auth.authorization import pkce
 from auth.clients import redirect_uris
 from auth.grants.request_parameters import LENGTH, LENGTHS
-from auth.jose.jwk_thumbprints import is_thumbprint
+from auth.jose.public_keys import is_thumbprint
 from auth.values.endpoint_paths import AUTHORIZE
 from auth.values.identity_model import AUTHORIZATION_CODE, Client, Millis
 from auth.values.issuer_and_resources import ForeignResource, Site

@@ -21,9 +21,8 @@ import msgspec
 from auth.clients import client_registry as clients
 from auth.jose import jws
 from auth.jose.base64url import pack, unpack
-from auth.jose.jwk_thumbprints import thumbprint
 from auth.jose.jws import BadJws, number_in, text_in
-from auth.jose.public_keys import ALGORITHMS, BadKeys, PublicKey, read_key
+from auth.jose.public_keys import ALGORITHMS, BadKeys, PublicKey, read_key, thumbprint
 from auth.values.database import Db
 from auth.values.identity_model import Millis
 from auth.values.issuer_and_resources import Site, normalise

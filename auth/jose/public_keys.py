@@ -7,7 +7,9 @@ providers in providers/provider_requests.py.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast
@@ -29,6 +31,11 @@ RSA_BITS: Final = (2_048, 8_192)
 
 _SECRET_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
 _CURVE_BYTES: Final = 32
+# The members that make a key of each kind, and its thumbprint.
+_THUMBPRINT_MEMBERS: Final = MappingProxyType(
+    {"EC": ("crv", "kty", "x", "y"), "RSA": ("e", "kty", "n"), "OKP": ("crv", "kty", "x")}
+)
+_THUMBPRINT: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # SHA-256 as base64url without padding
 
 
 class BadKeys(ValueError):
@@ -233,3 +240,13 @@ def _jwk_of_pem(text: str) -> dict[str, str]:
             raise BadKeys("is of a kind that is not used here: P-256, RSA and Ed25519 are")
     read_set({"keys": [jwk]})  # its size, too
     return jwk
+
+
+def thumbprint(jwk: Mapping[str, Any]) -> str:
+    """A name for a key that follows from the key (RFC 7638, RFC 8037 §2). Raises KeyError for a kind that is not used here."""
+    members = {name: jwk[name] for name in _THUMBPRINT_MEMBERS[jwk["kty"]]}
+    return pack(hashlib.sha256(json.dumps(members, separators=(",", ":"), sort_keys=True).encode()).digest())
+
+
+def is_thumbprint(text: str) -> bool:
+    return _THUMBPRINT.fullmatch(text) is not None

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from auth.jose import es256
 from auth.jose.es256 import ALGORITHM, PrivateKey
-from auth.jose.jwk_thumbprints import thumbprint
+from auth.jose.public_keys import thumbprint
 from auth.keys import refresh_token_keys as refresh_keys
 from auth.keys import sealed_secrets
 from auth.keys.refresh_token_keys import RefreshRing

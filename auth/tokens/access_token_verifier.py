@@ -15,8 +15,8 @@ import msgspec
 from auth.client_authentication import dpop_proofs
 from auth.jose import jws
 from auth.jose.es256 import is_signed
-from auth.jose.jwk_thumbprints import is_thumbprint
 from auth.jose.jws import BadJws
+from auth.jose.public_keys import is_thumbprint
 from auth.keys.signing_keys import Keys, SigningKeys
 from auth.tokens.access_tokens import TOKEN_TYPE
 from auth.tokens.dpop_replays import ProofClaims

@@ -20,8 +20,7 @@ from server.calls.rights.standing import Standing
 from server.mcp.method_params import CallToolParams
 from server.mcp.result_encoding import ToolResult
 from server.store.idempotency.abandoned_answers import MOST, MOST_OF_CALLER, AbandonedCall, forget
-from server.store.idempotency.call_fingerprint import NotComparable, canonical
-from server.store.idempotency.call_keys import REPLAYED
+from server.store.idempotency.call_keys import REPLAYED, NotComparable, canonical
 from server.store.idempotency.idempotent_calls import MARGIN_SECONDS
 
 

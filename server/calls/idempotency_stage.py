@@ -18,16 +18,14 @@ import msgspec
 from server.agents.base.backend import Paused
 from server.agents.base.catalog import ToolEntry
 from server.calls.agent_use import perform
-from server.calls.call_key import key_of
-from server.calls.request import Request
+from server.calls.request import Request, key_of
 from server.calls.rights.standing import Standing
 from server.lib.shortened import short_reason
 from server.mcp.errors import WIRE, AgentError, McpError
 from server.mcp.messages import TextContent
 from server.mcp.method_params import CallToolParams
 from server.mcp.result_encoding import InputRequiredResult, RawResult, ToolResult
-from server.store.idempotency.call_fingerprint import NotComparable
-from server.store.idempotency.call_keys import A_KEY, REPEAT, REPLAYED, is_key
+from server.store.idempotency.call_keys import A_KEY, REPEAT, REPLAYED, NotComparable, is_key
 from server.store.idempotency.idempotent_calls import (
     ANSWERED,
     IN_FLIGHT,

@@ -6,8 +6,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from server.calls.call_key import key_of
-from server.calls.request import Request
+from server.calls.request import Request, key_of
 from server.payments.seller.priced_call import NOTHING_SHOWN, Shown
 from server.payments.x402.payment_headers import NOTHING_YET, PAYMENT_HEADERS
 from server.payments.x402.payment_payload import BadPayment, read_payment

@@ -19,11 +19,10 @@ import trio
 from auth.values.identity_model import PrincipalKind
 from server.agents.base.backend import BackendError, Paused, PriceAsked, Pricing
 from server.agents.base.catalog import ToolEntry
-from server.calls.call_key import key_of
 from server.calls.confirmation_stage import made_before
 from server.calls.idempotency_stage import free_of_charge
 from server.calls.payment_from_request import shown_by, version_in_header
-from server.calls.request import Request
+from server.calls.request import Request, key_of
 from server.lib.shortened import short_reason
 from server.mcp.errors import AgentTooSlow
 from server.mcp.messages import TextContent
@@ -44,8 +43,7 @@ from server.payments.seller.quotes import BadQuote
 from server.payments.seller.till import Till
 from server.payments.x402.in_band import ERROR_KEY, PAYMENT_REQUIRED, PAYMENT_REQUIRED_FIELD, RECEIPT_KEY
 from server.payments.x402.payment_payload import BadPayment
-from server.store.idempotency.call_fingerprint import NotComparable
-from server.store.idempotency.call_keys import REPLAYED
+from server.store.idempotency.call_keys import REPLAYED, NotComparable
 from server.store.jobs import StoreUnavailable
 
 # What a refusal says for programs.

@@ -25,6 +25,7 @@ from server.mcp.messages import RequestId
 from server.mcp.result_encoding import PAYMENT_EXTENSION, TASKS_EXTENSION
 from server.mcp.versions import Revision
 from server.store.call_records.call_record import CallRecord
+from server.store.idempotency.call_keys import IDEMPOTENCY_HEADER
 from server.store.limits.endpoint_gate import sharer_of
 
 if TYPE_CHECKING:
@@ -217,3 +218,12 @@ class Outcome(msgspec.Struct, frozen=True):
     def written(self) -> Callable[[], None] | None:
         """The answer was given, whole. What comes back is to be called once it is known that the caller has it."""
         return None if self.when_written is None else self.when_written()
+
+
+def key_of(request: Request) -> Any:
+    """As it came, in the `_meta` of a request or in its headers; None for none."""
+    meta, headers = request.route.params.meta, request.headers
+    key: Any = request.idempotency_key if meta.idempotency_key is UNSET else meta.idempotency_key
+    if key is None and headers is not None and IDEMPOTENCY_HEADER in headers:
+        key = headers[IDEMPOTENCY_HEADER].decode("latin-1")
+    return key

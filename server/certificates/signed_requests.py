@@ -13,7 +13,7 @@ import msgspec
 from auth.jose import es256
 from auth.jose.base64url import pack, unpack
 from auth.jose.es256 import PrivateKey
-from auth.jose.jwk_thumbprints import thumbprint
+from auth.jose.public_keys import thumbprint
 
 
 class Signer(msgspec.Struct, frozen=True):

@@ -29,13 +29,13 @@ from server.lib.log.logger import Logger
 from server.lib.log.metrics import CONTENT_TYPE
 from server.run import audit_trail, startup_banner, store_watch
 from server.run.agent_outages import OutageWatch, tell_of_programs, words_of
-from server.run.allocator import give_large_blocks_back
 from server.run.clock_watch import keep_watching
 from server.run.listening_sockets import BoundSockets
 from server.run.node_membership import Membership, this_node
 from server.run.node_reports import SelfDescription
 from server.run.one_process import OneProcess
 from server.run.pages_ahead import PagesAhead
+from server.run.process_memory import give_large_blocks_back
 from server.run.process_place import ProcessFigures, ProcessPlace, Steering
 from server.run.request_routing import READY, lazy_pages, public_router
 from server.run.served_certificate import (

@@ -23,7 +23,6 @@ from server.admin import control, control_socket
 from server.agents.base.file_watch import changed, look
 from server.calls.servers.cannot_start import CannotStart
 from server.cluster.workers.admin_proxy import AdminProxy
-from server.cluster.workers.settings_said import said_once
 from server.cluster.workers.worker_handover import HandedOver
 from server.cluster.workers.worker_messages import (
     GATHER,
@@ -33,6 +32,7 @@ from server.cluster.workers.worker_messages import (
     WORKERS,
     Gathered,
     SaidLine,
+    said_once,
 )
 from server.cluster.workers.worker_process import Children
 from server.cluster.workers.worker_supervisor import Workers, WorkersCannotStart, WorkerSlot

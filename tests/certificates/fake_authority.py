@@ -23,7 +23,7 @@ from cryptography.x509.oid import NameOID, ObjectIdentifier
 
 from auth.jose import es256
 from auth.jose.base64url import pack, unpack
-from auth.jose.jwk_thumbprints import thumbprint
+from auth.jose.public_keys import thumbprint
 from server.certificates.acme_exchange import AcmeReply
 from server.certificates.certificate_troubles import CertificateTrouble
 from server.certificates.name_proofs import Proofs

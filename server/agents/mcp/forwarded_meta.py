@@ -1,4 +1,5 @@
-"""What of a caller's `_meta` goes on to an upstream: keys that the settings name, and never what is between the caller and us.
+"""What of `_meta` goes through a gateway. Of a caller's, to an upstream: keys that the settings name, and never what is between the caller
+and us. Of an upstream's, back to callers: all that is its own, and nothing that would be taken for ours or the protocol's.
 
 Trace context is what the protocol itself lets pass from hop to hop (SEP-414); `baggage` says of callers what their own house put there, and
 goes on only where it is named. Keys of the protocol, of payments and of ours never do, whatever is written.
@@ -10,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
-from server.agents.mcp.passed_meta import NOT_PASSED
 from server.lib.shortened import short_name
 
+# About the exchange between it and us, or words by which our own settings, prices and payments are read.
+NOT_PASSED: Final = ("io.modelcontextprotocol/", "io.ostiary/", "x402/", "org.x402/", "agents-x402/")
+_NOT_PASSED_NAMES: Final = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
 _TRACEPARENT: Final = "traceparent"
 _TRACESTATE: Final = "tracestate"
 TRACE_CONTEXT: Final = (_TRACEPARENT, _TRACESTATE)
@@ -30,6 +33,18 @@ class _Came(msgspec.Struct):
 
 
 _decode: Final = msgspec.json.Decoder(_Came).decode
+
+
+def passed_on(meta: Mapping[str, Any] | UnsetType | None) -> Mapping[str, Any] | None:
+    """What is left of an upstream's."""
+    if meta is None or meta is UNSET or not meta:
+        return None
+    kept = {
+        key: value
+        for key, value in meta.items()
+        if key not in _NOT_PASSED_NAMES and not key.startswith(NOT_PASSED)
+    }
+    return kept or None
 
 
 def meta_problems(words: Sequence[str]) -> list[tuple[str, str]]:

@@ -16,8 +16,8 @@ from msgspec import UNSET, Raw
 from server.agents.base.backend import AgentRequest
 from server.agents.mcp.agreement import Agreement
 from server.agents.mcp.asked_prices import AskedPrice, asked_price
+from server.agents.mcp.forwarded_meta import passed_on
 from server.agents.mcp.offer_guard import UpstreamLists
-from server.agents.mcp.passed_meta import passed_on
 from server.agents.mcp.upstream_link import Link
 from server.agents.mcp.upstream_messages import METHOD_NOT_FOUND, NotAnUpstream, UpstreamRefusal
 from server.lib.log.logger import Logger

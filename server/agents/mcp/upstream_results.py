@@ -15,7 +15,7 @@ from server.agents.base.backend import (
     NoSuchResource,
     ProtocolFailure,
 )
-from server.agents.mcp.passed_meta import passed_on
+from server.agents.mcp.forwarded_meta import passed_on
 from server.agents.mcp.upstream_messages import (
     INVALID_PARAMS,
     MISSING_CAPABILITY,

@@ -225,8 +225,8 @@ def command(
     _load_msgspec()
     from msgspec.structs import replace
 
-    from server.run.closed_memory import close_memory
     from server.run.orphaned_processes import programs_ended
+    from server.run.process_memory import close_memory
 
     closed = close_memory()
     place = _place_of_worker() if WORKER in os.environ else None

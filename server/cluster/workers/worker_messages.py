@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from server.admin.control import Command
+from server.lib.log.logger import Logger
 from server.lib.log.prometheus_text import MetricFamily
 
 # What a parent asks one of its workers, and is answered:
@@ -89,3 +91,17 @@ def how_it_ended(code: int) -> str:
         return f"signal {signal.Signals(-code).name}"
     except ValueError:
         return f"signal {-code}"
+
+
+def said_once(said: Mapping[int, Sequence[SaidLine]], log: Logger) -> None:
+    """What came of reading the settings again, in the one log: what all workers say of it is said once. Where only some say it,
+    by which."""
+    found: dict[bytes, tuple[SaidLine, list[int]]] = {}
+    for number, lines in said.items():
+        for line in lines:
+            found.setdefault(msgspec.json.encode(line, order="sorted"), (line, []))[1].append(number)
+    for line, numbers in found.values():
+        fields = line.fields if len(numbers) == len(said) else {**line.fields, "workers": numbers}
+        {"debug": log.debug, "info": log.info, "warning": log.warning}.get(line.level, log.error)(
+            line.event, **fields
+        )

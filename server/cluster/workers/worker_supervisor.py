@@ -16,7 +16,6 @@ from typing import Any, Final, Protocol
 import msgspec
 import trio
 
-from server.cluster.workers.restart_pauses import Pauses
 from server.cluster.workers.worker_channel import Answering, ChannelGone, IncomingMessages
 from server.cluster.workers.worker_messages import (
     BEAT,
@@ -31,6 +30,10 @@ from server.cluster.workers.worker_messages import (
 )
 from server.lib.log.logger import Logger
 
+# How long one that has ended is waited with before it is started again. What has lived for so long did not die of its start.
+STEADY_SECONDS: Final = 60.0
+FIRST_SECONDS: Final = 1.0
+LONGEST_SECONDS: Final = 60.0
 # Its process has ended: what it still said is read, however many others hold its pipe.
 LAST_WORDS_SECONDS: Final = 1.0
 # One that was told to end at once closes what it has open; then it is killed.
@@ -44,6 +47,21 @@ HANGS_SECONDS: Final = MISSED_BEATS * BEAT_SECONDS
 STARTING_SECONDS: Final = 300.0
 # A supervisor is not told that all is well while one of them is late by so many.
 _LATE_BEATS: Final = 2
+
+
+class Pauses:
+    """Of one worker. What dies soon again and again is waited with twice as long each time."""
+
+    def __init__(self) -> None:
+        self._next = FIRST_SECONDS
+
+    def after(self, lived_seconds: float) -> float:
+        """→ seconds; none after a steady life."""
+        if lived_seconds >= STEADY_SECONDS:
+            self._next = FIRST_SECONDS
+            return 0.0
+        pause, self._next = self._next, min(self._next * 2, LONGEST_SECONDS)
+        return pause
 
 
 class ChannelToWorker(Protocol):

@@ -34,7 +34,7 @@ from server.payments.seller.settlement import Settlements
 from server.payments.seller.signed_terms import SignedTerms
 from server.payments.seller.start_charge import StartCharge
 from server.payments.x402.requirements import Requirements
-from server.store.idempotency.call_fingerprint import fingerprint
+from server.store.idempotency.call_keys import fingerprint
 from server.store.idempotency.sealed_answers import AnswerVault
 from server.store.jobs import Store
 

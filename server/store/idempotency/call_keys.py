@@ -1,10 +1,13 @@
-"""Keys that callers give their calls, and the one text under which the same call is known again."""
+"""What makes a call this call: the key that its caller gives it, or server, tool and arguments as one digest, and the one text under which
+the same call is known again. Digests are under a key of ours, because arguments can be guessed.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import Final, TypeGuard
+from collections.abc import Mapping
+from typing import Any, Final, TypeGuard
 
 import msgspec
 
@@ -37,3 +40,21 @@ def call_key(secret: bytes, *, caller: str, server: str, tool: str, fingerprint:
     """The same text for the same call: of its key, or else of its arguments."""
     what = ("same", caller, fingerprint) if key is None else ("key", caller, server, tool, key)
     return hmac.new(secret, _encode(what), hashlib.sha256).hexdigest()
+
+
+class NotComparable(ValueError):
+    """Arguments that nothing can be compared with: lists in lists without an end."""
+
+
+def canonical(value: object) -> bytes:
+    """JSON with the keys of every object sorted, and nothing else about it changed: texts are not normalised, for a tool may tell
+    them apart, and 1.0 is not 1. Raises `NotComparable`."""
+    try:
+        return _encode(value)
+    except (TypeError, ValueError, RecursionError):
+        raise NotComparable("the arguments are nested too deeply") from None
+
+
+def fingerprint(key: bytes, server: str, tool: str, arguments: Mapping[str, Any]) -> str:
+    """Lower-case hex. Raises `NotComparable`."""
+    return hmac.new(key, canonical([server, tool, arguments]), hashlib.sha256).hexdigest()

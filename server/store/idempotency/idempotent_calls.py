@@ -17,8 +17,7 @@ from server.lib.log.logger import Logger
 from server.lib.shortened import short_reason
 from server.mcp.result_encoding import RawResult, ToolResult
 from server.store.idempotency import kept_calls
-from server.store.idempotency.call_fingerprint import fingerprint
-from server.store.idempotency.call_keys import call_key
+from server.store.idempotency.call_keys import call_key, fingerprint
 from server.store.idempotency.kept_answers import AnswerRoom, KeptSum
 from server.store.idempotency.kept_calls import KEPT_CALLS, KEY_KEPT_MS, CallEnding, KeptCall
 from server.store.idempotency.running_calls import UnderWay

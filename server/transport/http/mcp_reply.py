@@ -14,9 +14,9 @@ from server.mcp.errors import WIRE, McpError, ServerStopping
 from server.mcp.messages import RequestId
 from server.mcp.result_encoding import encode_error
 from server.mcp.versions import REVISIONS, Revision
-from server.transport.http.event_frames import KEEP_ALIVE, frame
 from server.transport.http.handler import Cycle, Pairs
 
+KEEP_ALIVE: Final = b": keep-alive\n\n"
 EXPOSED: Final = b", ".join(
     (
         b"WWW-Authenticate",
@@ -55,6 +55,13 @@ _STREAM_HEADERS: Final = MappingProxyType(
 
 # No client's Accept is longer; what comes after is not read.
 _MAX_ACCEPT: Final = 512
+
+
+def frame(message: bytes, event_id: str | None = None) -> bytes:
+    """One JSON text, which has no line breaks, as one server-sent event (basic/transports/streamable-http, 2026-07-28)."""
+    if event_id is None:
+        return b"data: %s\n\n" % message
+    return b"id: %s\ndata: %s\n\n" % (event_id.encode(), message)
 
 
 def accepted(header: bytes | None) -> tuple[bool, bool]:

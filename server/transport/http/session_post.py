@@ -19,7 +19,7 @@ from server.calls.sessions.background_tasks import BackgroundTasks
 from server.calls.sessions.event_log import Event, EventStream
 from server.calls.sessions.session import EventSource, Session
 from server.mcp.versions import Revision
-from server.transport.http.event_frames import frame
+from server.transport.http.mcp_reply import frame
 from server.transport.http.mcp_request import McpRequest
 
 # What a client whose stream was closed on purpose waits before it comes back. Its tool may have given up the connection

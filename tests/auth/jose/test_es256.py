@@ -12,7 +12,7 @@ from joserfc.jwk import ECKey
 from auth.jose import es256 as signatures
 from auth.jose.base64url import pack, unpack
 from auth.jose.es256 import is_signed, sign
-from auth.jose.jwk_thumbprints import thumbprint
+from auth.jose.public_keys import thumbprint
 
 KEY = signatures.generate()
 OTHER = signatures.generate()

@@ -1,6 +1,6 @@
 """How long a worker that has ended is waited with."""
 
-from server.cluster.workers.restart_pauses import LONGEST_SECONDS, STEADY_SECONDS, Pauses
+from server.cluster.workers.worker_supervisor import LONGEST_SECONDS, STEADY_SECONDS, Pauses
 
 
 def test_what_dies_soon_again_and_again_waits_twice_as_long_each_time_up_to_a_minute() -> None:

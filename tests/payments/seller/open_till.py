@@ -33,7 +33,7 @@ from server.payments.x402.facilitators import FacilitatorDown, Signers
 from server.payments.x402.payment_payload import Payment, read_payment
 from server.payments.x402.settlements import Rejected, Settled, SettleOutcome, Verified
 from server.settings.sale_settings import accepted_assets
-from server.store.idempotency.call_fingerprint import fingerprint
+from server.store.idempotency.call_keys import fingerprint
 from server.store.idempotency.kept_answers import AnswerRoom, KeptSum
 from server.store.idempotency.sealed_answers import AnswerVault
 from server.store.inline_store import InlineStore, open_inline_store

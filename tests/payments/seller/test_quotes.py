@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from till_fakes import NOW
 
 from server.payments.seller.quotes import BadQuote, Quotes
-from server.store.idempotency.call_fingerprint import NotComparable, canonical, fingerprint
+from server.store.idempotency.call_keys import NotComparable, canonical, fingerprint
 from tests.payments.seller.open_till import an_offer
 
 QUOTE_SECONDS = 600

@@ -2,7 +2,7 @@
 
 import platform
 
-from server.run.allocator import give_large_blocks_back
+from server.run.process_memory import give_large_blocks_back
 
 
 def test_glibc_is_told_so_and_whatever_else_there_is_does_not_mind() -> None:
