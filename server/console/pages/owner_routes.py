@@ -1,4 +1,4 @@
-"""Pages of whoever owns the server: people, keys, the audit trail, upstreams."""
+"""The Overview and the pages behind it, and those of whoever owns the server: people, keys, the audit trail, upstreams."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from quart import Blueprint, Response, g
 from auth.pages import page_admission
 from auth.pages.page_visit import PageVisit
 from auth.values.http_messages import WireReply
+from server.console.overview.overview_pages import CALLS, PATH, OverviewPages
 from server.console.owner.owner_pages import OwnerPages
 from server.console.pages import door_routes
+from server.console.pages.door_routes import show
 
 NAME: Final = "owner"
 
@@ -86,3 +88,17 @@ def make_owner(pages: OwnerPages) -> Blueprint:
 
 def _visit() -> PageVisit:
     return cast("PageVisit", g.visit)
+
+
+def make_overview(pages: OverviewPages) -> Blueprint:
+    overview = Blueprint("overview", __name__)
+
+    @overview.get(PATH)
+    async def show_overview() -> Response:
+        return await show(pages.overview)
+
+    @overview.get(CALLS)
+    async def show_calls() -> Response:
+        return await show(pages.calls)
+
+    return overview

@@ -20,8 +20,9 @@ from auth.context.identity_parts import Parts
 from auth.pages import page_admission
 from auth.pages.html_shell import NONCE_BYTES, ErrorReply, Frame, frame_for
 from auth.values.http_messages import WireReply
-from server.console.pages import NAME as PAGES
-from server.console.pages import door_routes, front_routes, make_pages
+from server.console.pages import door_routes, front_routes
+from server.console.pages.page_blueprints import NAME as PAGES
+from server.console.pages.page_blueprints import make_pages
 from server.lib.log.logger import Logger
 from server.store.jobs import StoreUnavailable
 from server.transport.http import allowed_hosts, fallback_answers
