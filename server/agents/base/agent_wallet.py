@@ -75,7 +75,7 @@ def open_wallet(config: PayConfig, data_dir: Path, *, agent: str, log: Logger) -
     if not config.written:
         return None
     from server.payments.buyer.payer import Payer
-    from server.payments.buyer.signing_keys import paying_key
+    from server.payments.buyer.signing import paying_key
     from server.payments.buyer.spending import SpendingFile
     from server.payments.buyer.spending_policy import CannotPay
 

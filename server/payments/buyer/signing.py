@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from server.lib.evm.eip712 import NONCE_BYTES, TokenDomain, TransferWithAuthorization, transfer_digest
+from server.lib.evm.key_files import KeyUnusable, load_key
 from server.lib.evm.secp256k1 import PrivateKey
 from server.payments.buyer.choice import Purchase
 from server.payments.buyer.spending_policy import CannotPay
@@ -85,3 +86,11 @@ def _v2(
     if isinstance(extensions, Mapping) and extensions:
         payment["extensions"] = with_identifier(cast("Mapping[str, Any]", extensions), identifier)
     return payment
+
+
+def paying_key(reference: str) -> PrivateKey:
+    """What `env:NAME` or `file:/path` names. Raises `CannotPay`."""
+    try:
+        return load_key(reference)
+    except KeyUnusable as error:
+        raise CannotPay(str(error), hint=error.hint) from None
