@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from importlib import import_module
 from pathlib import Path
 from typing import cast
@@ -305,61 +306,29 @@ def test_the_readme_leads_to_every_document() -> None:
     ] == []
 
 
+ARCHITECTURE = "docs/architecture.md"
+
+
+def test_the_architecture_is_one_page() -> None:
+    assert len(text_of(ARCHITECTURE).split()) <= 1500
+
+
 def test_files_that_the_architecture_names_exist() -> None:
+    text = text_of(ARCHITECTURE)
+    named = set(re.findall(r"`((?:auth|server|docs|tests)/[\w/]+(?:\.\w+)?)`", text))
+    assert {name for name in named if not (ROOT / name).exists()} == set()
     files = {path.name for top in ("auth", "server", "tests") for path in (ROOT / top).rglob("*.py")}
-    assert set(re.findall(r"\b(\w+\.py)\b", text_of("docs/architecture.md"))) <= files
+    assert set(re.findall(r"\b(\w+\.py)\b", text)) <= files
 
 
-PLACE = re.compile(r"`(\w+)`[^|`]*?`((?:auth|server)/[\w/]+\.py)`")
+def test_the_architecture_names_every_room_and_every_package_of_auth() -> None:
+    named = set(re.findall(r"`(\w+)`", text_of(ARCHITECTURE).partition("## A call")[0]))
+    there = {path.parent.name for top in ("auth", "server") for path in (ROOT / top).glob("*/__init__.py")}
+    assert len(there) > 30
+    assert there <= named
 
 
-def test_the_answers_at_the_foot_of_the_architecture_lead_somewhere() -> None:
-    rows = [
-        row
-        for row in text_of("docs/architecture.md").partition("## Ten questions")[2].splitlines()
-        if "?" in row
-    ]
-    assert len(rows) == 10
-    for row in rows:
-        places = PLACE.findall(row)
-        assert len(places) == 1, row
-        ((name, path),) = places
-        assert re.search(
-            rf"^\s*(?:async def|def|class) {name}\b|^{name}\b.*=",
-            (ROOT / path).read_text("utf-8"),
-            re.MULTILINE,
-        ), row
-
-
-def test_the_nouns_of_the_architecture_stand_where_it_says() -> None:
-    part = text_of("docs/architecture.md").partition("## Thirty nouns")[2].partition("##")[0]
-    rows = re.findall(r"^\| `(\w+)` \|.*\| `([\w/.]+)` \|$", part, re.MULTILINE)
-    assert len(rows) == 30
-    for name, path in rows:
-        assert re.search(rf"^class {name}\b", (ROOT / path).read_text("utf-8"), re.MULTILINE), (name, path)
-
-
-def test_the_way_of_a_request_has_eight_stops_at_most() -> None:
-    part = text_of("docs/architecture.md").partition("## One request")[2].partition("\n## ")[0]
-    assert 4 <= len(re.findall(r"^\d+\. ", part, re.MULTILINE)) <= 8
-
-
-def test_the_layout_has_every_part_of_the_two_packages() -> None:
-    layout = text_of("docs/architecture.md").partition("## One request")[0]
-    # Small parts that say what they are by their names, and are of use to several of those shown.
-    left_out = {
-        "__init__.py",
-        "__main__.py",
-        "db.py",
-        "encode.py",
-        "entropy.py",
-        "network.py",
-        "wire.py",
-    }
-    parts = {
-        path.name + ("/" if path.is_dir() else "")
-        for top in ("auth", "server")
-        for path in (ROOT / top).iterdir()
-        if path.suffix == ".py" or (path.is_dir() and any(path.rglob("*.py")))
-    }
-    assert {part for part in parts - left_out if part not in layout} == set()
+def test_the_picture_in_the_architecture_is_what_the_imports_say() -> None:
+    drawn = subprocess.run([ROOT / "scripts" / "rooms"], capture_output=True, text=True, check=True).stdout
+    block = text_of(ARCHITECTURE).partition("<!-- scripts/rooms -->\n```text\n")[2]
+    assert block.partition("```\n<!-- /scripts/rooms -->")[0] == drawn
