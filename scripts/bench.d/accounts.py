@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from witnesses import Book, Keeper, Newcomer, Refresher, Tasker, Witness
+from durability_clients import Book, Keeper, Newcomer, Refresher, Tasker, Witness
 
 SHOWN = 5  # sentences about what is wrong, of each kind
 DATABASE = "ostiary.db"

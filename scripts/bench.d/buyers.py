@@ -15,12 +15,12 @@ from random import Random
 from threading import Event
 from typing import Any
 
-from cables import Cables
 from caller import Answer
-from mortal import lasting_port
+from durability_clients import PAUSE_SECONDS, Book, Door, Witness
+from network_faults import Cables
+from restartable_server import lasting_port
 from targets import START_SECONDS, Broken, environment
 from wire import call_parts, fetch_status
-from witnesses import PAUSE_SECONDS, Book, Door, Witness
 
 from server.lib.evm.secp256k1 import PrivateKey
 from server.lib.money.amounts import Micros

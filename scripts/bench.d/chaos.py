@@ -21,9 +21,9 @@ from typing import NamedTuple
 import accounts
 from caller import TRUSTED
 from customers import Payer, Poster, compare_balances, compare_runs, read_journal
-from mortal import Mortal
+from durability_clients import Keeper, Newcomer, Refresher, Tasker, Witness, settle, sum_books
+from restartable_server import Mortal
 from targets import Broken, ostiary_source
-from witnesses import Keeper, Newcomer, Refresher, Tasker, Witness, settle, sum_books
 
 WITNESSES: tuple[tuple[type[Witness], int], ...] = (
     (Refresher, 8), (Newcomer, 2), (Keeper, 1), (Tasker, 2), (Payer, 2), (Poster, 1)
@@ -90,10 +90,10 @@ def main(arguments: list[str]) -> int:
     seed = chosen.seed if chosen.seed is not None else Random().randrange(1_000_000)
     command = (str(chosen.executable.resolve()),) if chosen.executable else ostiary_source()
     if chosen.nodes > 1:
-        import storm  # what SQLite does without
+        import cluster_chaos  # what SQLite does without
 
         seconds = chosen.seconds or 7200.0
-        return storm.run(
+        return cluster_chaos.run(
             chosen.nodes,
             chosen.faults,
             seed,

@@ -14,11 +14,11 @@ from pathlib import Path
 from random import Random
 
 from buyers import NETWORK, PAY_TO
-from cables import Cables
 from caller import Answer, Caller, Lost, Unheard
 from databases import Databases
-from mortal import Mortal, lasting_port
-from witnesses import is_not_now
+from durability_clients import is_not_now
+from network_faults import Cables
+from restartable_server import Mortal, lasting_port
 
 UPSTREAM_PORT = 19_700
 ANSWER_SECONDS = 25.0  # longer than a node may take to say that it cannot
@@ -190,7 +190,7 @@ class Gate:
 
 
 class Entrance:
-    """A `witnesses.Door`: to any of these nodes."""
+    """A `durability_clients.Door`: to any of these nodes."""
 
     def __init__(self, nodes: Sequence[Node], dice: Random, tally: Tally) -> None:
         self.nodes, self.tally, self._dice = nodes, tally, dice

@@ -19,14 +19,14 @@ from threading import Event, Thread
 import accounts
 from accounts import Rows
 from buyers import Buyer, TestFacilitator
-from cables import Cables, cables, enter_namespace
 from cluster import Cluster, Entrance, Gate, Tally
 from customers import Payer, Poster, Walker, compare_balances, compare_runs, read_journal
 from databases import Databases
+from durability_clients import Refresher, Tasker, Witness, settle, sum_books
 from faults import BEFORE_SECONDS, Fault, Turmoil, plan
-from roamers import Accepted, Asker, Canary, KeyLeaver, Leaver, Notices, Prober
+from multi_node_clients import Accepted, Asker, Canary, KeyLeaver, Leaver, Notices, Prober
+from network_faults import Cables, cables, enter_namespace
 from targets import Broken
-from witnesses import Refresher, Tasker, Witness, settle, sum_books
 
 NAMES = "abcdefghij"
 READY_SECONDS = 90.0

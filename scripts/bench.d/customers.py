@@ -1,4 +1,4 @@
-"""Witnesses (witnesses.py) who buy from a balance, each call under a key of its own, and what their purchases must come to."""
+"""Witnesses (durability_clients.py) who buy from a balance, each call under a key of its own, and what their purchases must come to."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 
 from accounts import Rows, differ
 from caller import Answer
+from durability_clients import PAUSE_SECONDS, Book, Door, Login, Witness
 from targets import Broken
-from witnesses import PAUSE_SECONDS, Book, Door, Login, Witness
 
 KEY, SIGNED_RECEIPT = "x402/idempotency-key", "io.ostiary/receipt"
 # Of a call that is under way elsewhere, and may be asked for again; and of one of which nobody knows how far it came.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import psycopg
-from cables import PORT, Cables
+from network_faults import PORT, Cables
 from psycopg.conninfo import make_conninfo
 from targets import Broken
 

@@ -8,10 +8,10 @@ import time
 from random import Random
 from typing import Literal, NamedTuple
 
-from cables import Cable, Cables
 from cluster import Cluster, Node
 from databases import Databases
-from roamers import Window
+from multi_node_clients import Window
+from network_faults import Cable, Cables
 from targets import Broken
 
 Kind = Literal[

@@ -18,11 +18,11 @@ from typing import Any
 
 import httpx2
 from caller import WAIT_SECONDS, Answer, Caller, Lost
+from durability_clients import CLI, TASKS
 from logins import DEVICE_CODE
-from mortal import HOST, Mortal
+from restartable_server import HOST, Mortal
 from targets import Broken
 from wire import call_parts
-from witnesses import CLI, TASKS
 
 from server.admin import control
 

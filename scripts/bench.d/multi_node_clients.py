@@ -1,4 +1,4 @@
-"""Witnesses (witnesses.py) of several servers that are one: what they do there, and how soon what one node has ended is ended at all."""
+"""Witnesses (durability_clients.py) of several servers that are one: what they do there, and how soon what one node has ended is ended at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from caller import Answer, Caller, Lost
 from cluster import Entrance, Node
 from customers import IN_FLIGHT, INTERRUPTED, KEY, LOOK_SECONDS, reason_of, result_of
-from witnesses import (
+from durability_clients import (
     DAY_MS,
     NOBODY_THERE,
     OVER,

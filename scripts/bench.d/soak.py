@@ -21,8 +21,8 @@ from typing import NamedTuple
 import accounts
 from caller import TRUSTED
 from leaks import gauge
-from mortal import HOST, Mortal
-from patrons import SHOWN, Pace, Patron, Tally, claim
+from mixed_clients import SHOWN, Pace, Patron, Tally, claim
+from restartable_server import HOST, Mortal
 from targets import Broken, ostiary_source
 from wire import exchange, open_connection, request
 

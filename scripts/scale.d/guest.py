@@ -7,9 +7,9 @@ from random import Random
 from typing import Any, Final
 
 from caller import Answer, Caller
+from durability_clients import TASKS
 from logins import DEVICE_CODE
 from targets import Broken, Running
-from witnesses import TASKS
 
 from server.admin import control
 

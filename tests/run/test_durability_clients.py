@@ -22,7 +22,7 @@ REFUSED = b'{"error":"invalid_token"}'
 def witnesses(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.syspath_prepend(str(BENCH))
     before = set(sys.modules)
-    yield importlib.import_module("witnesses")
+    yield importlib.import_module("durability_clients")
     for name in set(sys.modules) - before:
         if str(BENCH) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
