@@ -1,1 +1,1 @@
-"""Logins in a browser (RFC 6749 §4.1): the request, the consent, the code. Redeeming the code is in grant_types/authorization_code_grant.py."""
+"""Requests for a person's consent: the authorization request and its code (RFC 6749 §4.1), PKCE (RFC 7636), and device authorization (RFC 8628)."""

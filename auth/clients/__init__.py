@@ -1,1 +1,1 @@
-"""Programs: who they are, how they register or are found, and how they prove themselves."""
+"""Client programs: their registry, redirect URIs, key sets, and Client ID Metadata Documents."""

@@ -1,1 +1,1 @@
-"""Context."""
+"""The parts that every endpoint and every page is handed."""

@@ -1,1 +1,1 @@
-"""Endpoints."""
+"""Endpoints for programs: their table, `/token`, registration, pushed requests, introspection and metadata."""

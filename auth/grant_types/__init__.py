@@ -1,1 +1,1 @@
-"""Grant types."""
+"""Grant types: a module for each that `/token` knows, and their table."""

@@ -1,1 +1,1 @@
-"""The token endpoint: one page on which a request is read (auth/endpoints/token_endpoint.py), a page for each grant type, and ending logins (login_records.py)."""
+"""Token requests, and the logins (grants) that come of them: identity assertions, refresh tokens, and the end of a login."""

@@ -1,1 +1,1 @@
-"""The keys that tokens are signed and proven with: made, sealed, replaced, used."""
+"""The server's own keys: signing keys, keys of refresh tokens, their rotation, and secrets sealed in the store."""

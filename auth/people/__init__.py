@@ -1,1 +1,1 @@
-"""People: accounts, invitations, sign-in, browser sessions, and proving oneself once more."""
+"""People: accounts, passkeys, browser sessions, browsers that are known, and one-time links."""

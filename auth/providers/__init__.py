@@ -1,1 +1,1 @@
-"""Providers whose word about a person is taken: signing in through them, and their assertions."""
+"""Identity providers of others (OpenID Connect, GitHub): requests to them, and signing in with their word."""

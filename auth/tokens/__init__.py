@@ -1,1 +1,1 @@
-"""What a request shows to be let in: access tokens, API keys, proofs of possession, and whether they still count."""
+"""Credentials that a request shows: access tokens and API keys, made, presented and checked, and the challenge without one."""

@@ -1,1 +1,1 @@
-"""What somebody at the machine may do over the local socket: command_table.py is the table."""
+"""Commands for the owner at the machine, over a Unix socket: `command_table.py` is their table."""

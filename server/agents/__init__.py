@@ -1,1 +1,1 @@
-"""Agents."""
+"""Agents: what answers a call, a package for each kind."""

@@ -1,4 +1,4 @@
-"""One request, on any wire, from what was asked to what is answered.
+"""Calls, on any wire, from request to answer.
 
-dispatch.py takes it, request.py is its value, method_handlers.py knows who does it, agent_use.py is how what an agent does is done.
+`dispatch.py` takes one, `request.py` is its value, `method_handlers.py` knows who does it, `agent_use.py` is how every agent is used.
 """

@@ -1,1 +1,1 @@
-"""The other end of the wire: finding a server, logging in, keeping tokens, speaking MCP as a client."""
+"""The client side of MCP and OAuth: finding a server, logging in, keeping tokens, calling tools, and the bridge."""

@@ -1,1 +1,1 @@
-"""Cluster."""
+"""Several processes as one server: PostgreSQL, workers, and moving to another database."""

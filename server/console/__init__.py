@@ -1,1 +1,1 @@
-"""Console."""
+"""Pages for owners and for trying tools out, and the routes of all pages."""

@@ -1,1 +1,1 @@
-"""Payments."""
+"""Payments: the protocol x402, a buyer, a seller, and a facilitator for tests."""

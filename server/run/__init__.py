@@ -1,1 +1,1 @@
-"""How a process of ours starts, what it is put together from, and how it ends."""
+"""A process of this server: how it is put together, started, reloaded, watched and drained."""

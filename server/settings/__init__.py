@@ -1,1 +1,1 @@
-"""What an installation is told: as it is written, what it comes to, and the file that `init` writes."""
+"""Settings: their shapes and rules, what they come to on this machine, and the file that `init` writes."""

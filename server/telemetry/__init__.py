@@ -1,1 +1,1 @@
-"""Traces and metrics for whoever collects them: OTLP over HTTP. Loaded only where the settings name a collector."""
+"""Telemetry: traces and metrics sent to a collector (OTLP over HTTP). Loaded only where the settings name one."""

@@ -1,1 +1,1 @@
-"""Transport."""
+"""Transports, and the admission of callers."""

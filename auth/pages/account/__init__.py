@@ -1,1 +1,1 @@
-"""Access and You, the pages of an account, section by section: account_page.py puts them together."""
+"""Access and You, the pages of an account, section by section: `account_page.py` puts them together."""

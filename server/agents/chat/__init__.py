@@ -1,1 +1,1 @@
-"""What was said in conversations, so that all processes of an installation know it."""
+"""Agents behind chat endpoints, and the memory of their conversations, which all processes share."""

@@ -1,1 +1,1 @@
-"""What stands in front of tools: rules that decide, hooks that look, what is confirmed, and what is blotted out of answers."""
+"""Policy in front of tools: rules, hooks, confirmation, and redaction of answers."""

@@ -1,1 +1,1 @@
-"""The configured servers: endpoint.py is one of them while it runs, server_opening.py how they come to run, agent_factory.py what answers."""
+"""The configured servers: `endpoint.py` is one while it runs, `server_opening.py` opens them, `agent_factory.py` makes their agents."""

@@ -1,1 +1,1 @@
-"""Work that outlives a request: task_engine.py is the whole of it for callers, desk.py where one sees to its own."""
+"""Tasks, calls that outlive their request: `task_engine.py` runs them, `task_order.py` is what is to be done."""

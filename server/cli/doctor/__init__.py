@@ -1,1 +1,1 @@
-"""Doctor."""
+"""`ostiary doctor`: the checks of a server, from outside and at its machine."""

@@ -1,1 +1,1 @@
-"""Money."""
+"""Commands about money: the books, plans, vouchers, wallets, receipts."""

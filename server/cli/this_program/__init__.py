@@ -1,1 +1,1 @@
-"""This program."""
+"""Commands about this program: serving, installing as a service, help, completion, version."""

@@ -1,1 +1,1 @@
-"""What can be said of the tools of a server without knowing what they are for. Values in, values out."""
+"""Checks of a server's tools, without knowing what they are for. Values in, values out."""

@@ -1,1 +1,1 @@
-"""Arguments that stand for those of a tool, and programs that call it with them."""
+"""Sample arguments for a tool, and programs that call it with them."""

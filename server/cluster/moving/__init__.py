@@ -1,0 +1,1 @@
+"""The copy of all rows from one database to another."""

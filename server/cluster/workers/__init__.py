@@ -1,1 +1,1 @@
-"""Several processes of this program on one machine: a parent that holds the sockets, and its workers, which serve."""
+"""Workers: processes of this program on one machine, and their parent, which holds the sockets."""

@@ -1,1 +1,1 @@
-"""What the owner of a server wants to know at a glance: values read from the store and from what runs, and the pages that show them."""
+"""The Overview of a server for its owner: values read from the store and from what runs, and their pages."""

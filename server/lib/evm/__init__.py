@@ -1,1 +1,1 @@
-"""What an EVM chain wants to see signed: hashes, keys, addresses, typed data. Pure: no network, and nothing of payments."""
+"""Signatures, addresses and typed data of an EVM chain. Pure, without a network."""

@@ -1,1 +1,1 @@
-"""Requests that this server makes: to addresses of its settings, and to those that strangers name."""
+"""The HTTP/1.1 client: one request and one answer, every part bounded."""

@@ -1,1 +1,1 @@
-"""What the server says of itself: log events and metrics."""
+"""The log, and metrics as Prometheus reads them."""

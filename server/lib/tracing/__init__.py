@@ -1,1 +1,1 @@
-"""Tracing."""
+"""Spans of requests that are traced. Sending them is `server/telemetry`."""

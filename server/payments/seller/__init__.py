@@ -1,1 +1,1 @@
-"""The till: what a call costs, who pays for it and by which way, and the books."""
+"""The seller: what a call costs, who pays for it and by which way, and the ledger."""

@@ -1,1 +1,1 @@
-"""A facilitator for trying payments out and testing them: it checks as real ones do, but its coins are worthless and there is no chain."""
+"""A facilitator for tests: it checks as real ones do, its coins are worthless, and there is no chain."""

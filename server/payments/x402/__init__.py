@@ -1,1 +1,1 @@
-"""x402: payments as a protocol, its values and those who carry them out. Prices, wallets and books are the till's."""
+"""The protocol x402: its values, and facilitators that carry payments out. Prices and wallets are the seller's."""

@@ -1,1 +1,1 @@
-"""Repeats: a call that is made again, and what it comes to: the first one's answer, whether that costs something or not."""
+"""Idempotent calls: the same call made again is given the first answer, whether it costs something or not."""

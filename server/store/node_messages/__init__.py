@@ -1,1 +1,1 @@
-"""What nodes that share one database tell each other."""
+"""Messages between nodes that share one database."""

@@ -1,1 +1,1 @@
-"""May this caller of an MCP endpoint come in? bearer_check.py decides, accepted_credentials.py is what each server takes."""
+"""Admission to an MCP endpoint: `bearer_check.py` decides, `accepted_credentials.py` is what each server takes."""

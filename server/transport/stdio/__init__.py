@@ -1,1 +1,1 @@
-"""One client over a pair of pipes."""
+"""MCP over a pair of pipes, or over TCP: a message on each line."""

@@ -1,1 +1,1 @@
-"""Which upstream is believed what, and as whom it is called: pins of what it offers, logins at it, tokens of ours for it."""
+"""Trust in upstreams: pins of what they offer, and the logins and tokens with which they are called."""
