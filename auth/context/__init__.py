@@ -1,1 +1,1 @@
-"""The parts that every endpoint and every page is handed."""
+"""The bag of parts (store, clock, keys, policy, hashing) that every endpoint and every page is handed."""

@@ -1,4 +1,4 @@
-"""Values that everything in identity is made of: rows, scopes, addresses, bounds, HTTP as plain data, what a job is handed.
+"""Values that all of identity is made of: rows, scopes, addresses, bounds, and HTTP as plain data.
 
-The lowest floor: nothing here imports anything of `auth` but its neighbours.
+The lowest package: its modules import nothing of `auth` but each other.
 """

@@ -1,1 +1,1 @@
-"""The Model Context Protocol as functions of values: no sockets, no store, no event loop. Who runs it lends what it needs."""
+"""The Model Context Protocol as functions of values: no sockets, no store, no event loop."""

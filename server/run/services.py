@@ -70,7 +70,7 @@ from server.store.data_directory import DataDirectory
 from server.store.jobs import Change, Store
 from server.store.keyfile import MasterKey
 from server.store.store_probe import ReportingStore, StoreProbe
-from server.transport.admission.accepted_credentials import access_of
+from server.transport.admission.credential_settings import access_of
 from server.transport.bounded_log import BoundedLog
 
 if TYPE_CHECKING:

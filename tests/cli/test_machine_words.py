@@ -12,7 +12,7 @@ from made_up import NOW, MadeUpMachine
 from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
-from server.cli.doctor import doctor_agents, doctor_store
+from server.cli.doctor import doctor_agents, doctor_postgres
 from server.client import server_checkup
 from server.client.check_step import CheckStep
 from server.cluster.postgres.postgres_look import DatabaseSeen, DatabaseServer, TablesSeen
@@ -248,9 +248,9 @@ def _databases(made_up: MadeUpMachine, monkeypatch: pytest.MonkeyPatch) -> None:
         made_up.note(address.replace("\n", " "), "doctor")
     file.write_text("postgresql://ostiary:CHANGE-ME@127.0.0.1/ours")
     for what, seen in DATABASES.items():
-        monkeypatch.setattr(doctor_store, "look", lambda _, seen=seen: seen)
+        monkeypatch.setattr(doctor_postgres, "look", lambda _, seen=seen: seen)
         made_up.note(f"a database: {what}", "doctor")
-    monkeypatch.setattr(doctor_store, "look", lambda _: SEEN)
+    monkeypatch.setattr(doctor_postgres, "look", lambda _: SEEN)
     monkeypatch.setenv("OSTIARY_WORKERS", "64")
     made_up.note("many workers", "doctor")
     for name in ("OSTIARY_WORKERS", "OSTIARY_STORE"):

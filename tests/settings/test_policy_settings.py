@@ -25,7 +25,7 @@ from server.settings.resolved_settings import Resolved, resolve
 from server.settings.secret_reference import SecretUnreadable
 from server.settings.setting_shapes import ServerConfig
 from server.settings.settings_reader import load
-from server.transport.admission.accepted_credentials import access_of
+from server.transport.admission.credential_settings import access_of
 from tests.interaction.agents import agent
 from tests.settings.written import problems, server, settled
 

@@ -1,1 +1,1 @@
-"""Access and You, the pages of an account, section by section: `account_page.py` puts them together."""
+"""The two pages of an account, named Access and You, section by section: `account_page.py` puts them together."""

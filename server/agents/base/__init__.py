@@ -1,1 +1,1 @@
-"""The contract between a call and whatever answers it (`backend.py`), the catalogue of many, and child processes."""
+"""The contract between a call and whatever answers it (`backend.py`), the catalogue of many such, and child processes."""

@@ -1,1 +1,1 @@
-"""Agents behind chat endpoints, and the memory of their conversations, which all processes share."""
+"""Agents behind chat endpoints, and the memory of conversations, which all processes share."""

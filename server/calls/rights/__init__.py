@@ -1,1 +1,1 @@
-"""Rights of a caller to what a server offers: `standing.py` decides; `tiers.py` and `server/settings/tool_selection.py` are what it decides by."""
+"""Rights of a caller to what a server offers: `standing.py` says whether it may be used or known of, `tiers.py` what a tool can do."""

@@ -1,1 +1,1 @@
-"""Sessions of the handshake era, their streams and the work that outlives a request; who listens for changes."""
+"""Sessions of the handshake era (revisions before 2026-07-28), their streams, and who listens for changes."""

@@ -338,7 +338,7 @@ def _database(data_dir: Path, status: dict[str, Any]) -> list[CheckStep]:
         return []
     if told is None:
         return []
-    from server.cli.doctor.doctor_store import steps_of_server
+    from server.cli.doctor.doctor_postgres import steps_of_server
 
     return steps_of_server(told, boot_id=status["node"]["boot_id"])
 
@@ -353,7 +353,7 @@ def _store_here(resolved: Resolved) -> list[CheckStep]:
         read_secret(resolved.config.store)
     except SecretUnreadable:
         return []
-    from server.cli.doctor.doctor_store import steps_without_server
+    from server.cli.doctor.doctor_postgres import steps_without_server
 
     return steps_without_server(resolved)
 

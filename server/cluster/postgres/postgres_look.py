@@ -1,6 +1,6 @@
 """What a PostgreSQL database is like for a server that is to run on it, looked at in the way in which it would be opened (`postgres.py`), and
 with nothing changed: the connection only reads, and holds none of the locks of those who write. What it comes to in words is
-`server/cli/doctor/doctor_store.py`'s.
+`server/cli/doctor/doctor_postgres.py`'s.
 """
 
 from __future__ import annotations

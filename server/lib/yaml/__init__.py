@@ -1,1 +1,1 @@
-"""YAML, as far as documents that could be JSON need it. Imports nothing of the server."""
+"""A reader of YAML, as far as documents have it that could as well be JSON."""

@@ -1,1 +1,1 @@
-"""Admission to an MCP endpoint: `bearer_check.py` decides, `accepted_credentials.py` is what each server takes."""
+"""Admission to an MCP endpoint: `bearer_check.py` decides, `credential_settings.py` is what each server takes."""

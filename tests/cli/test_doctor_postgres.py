@@ -1,4 +1,4 @@
-"""What `ostiary doctor` says of a PostgreSQL database (server/cli/doctor/doctor_store.py): of a real one, in each of the states that a start would
+"""What `ostiary doctor` says of a PostgreSQL database (server/cli/doctor/doctor_postgres.py): of a real one, in each of the states that a start would
 come upon, and with nothing changed in it."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 import trio
 from shell import Terminal
 
-from server.cli.doctor.doctor_store import steps_of_server, steps_without_server
+from server.cli.doctor.doctor_postgres import steps_of_server, steps_without_server
 from server.client.check_step import CheckStep
 from server.cluster.postgres import postgres_session
 from server.cluster.postgres.postgres import open_inline_postgres_store
