@@ -12,7 +12,6 @@ import pytest
 # What each costs at a start is milliseconds and up to megabytes; all of them come with the first request that needs them.
 LATER = (
     "asyncio",
-    "auth.core",
     "auth.pages.page_admission",
     "authlib",
     "difflib",
@@ -29,6 +28,7 @@ LATER = (
     "server.certificates",
     "server.admin.command_table",
     "server.lib.evm",
+    "server.lib.tracing",
     "server.transport.http.issued_tls",
     "server.transport.http.redirecting",
     "server.payments.buyer",
