@@ -202,7 +202,7 @@ class ClientRegistration(msgspec.Struct, frozen=True, kw_only=True):
     redirect_uris: Sequence[str] = ()
     scope: str = scopes.EVERYTHING
     client_uri: str = ""
-    jwks: str | None = None  # a JWK set, as keys.py has judged it
+    jwks: str | None = None  # a JWK set, as jose/public_keys.py has judged it
     jwks_uri: str | None = None
     introspects: bool = False
     server: str | None = None  # the one that it is for

@@ -1,4 +1,4 @@
-"""The one page on which a token request is read, in the order in which it can fail; and who asks, for the other endpoints.
+"""The token endpoint: a token request, in the order in which it can fail; and who asks, for the other endpoints.
 
 Authlib finds the grant type of a request, runs the methods of client authentication against it, and names what is wrong in the
 codes of RFC 6749 §5.2. Tokens, responses and the words of errors are ours: what to sign is no response yet, for nothing may be
@@ -11,7 +11,7 @@ tests/auth/endpoints/test_authlib_traps.py states the stock behaviour beside our
   client is a job of ours, which consumes before it issues and returns what to sign after the commit.
 - T3: the device endpoint is ours, and asks this module only for the client; the client's own grant types decide.
 - T9: registration is ours (endpoints/client_registration.py, clients/registration_request.py), and so are revocation and introspection (T16).
-- T10, T17: Authlib sees a payload of parameters that forms.py has already checked, and of the body alone.
+- T10, T17: Authlib sees a payload of parameters that grants/request_parameters.py has already checked, and of the body alone.
 - T13: the request's URL is a constant, so that no socket or proxy can make it "insecure".
 - T14: its debug loggers, which print tokens, are switched off.
 - The 401 of a failed client names Basic only where Basic was used: errors are turned into `OAuthRefusal` values here.
@@ -62,7 +62,7 @@ _TEXT: Final = {
 
 
 def silence() -> None:
-    """T14: `log.debug("Issue token %r")`. Idempotent; a later configuration of the root logger does not undo it."""
+    """Switch off Authlib's loggers, one of which prints tokens (T14); a later configuration of the root logger does not undo that."""
     for name in ("authlib", "authlib.oauth2", "authlib.oauth2.rfc6749", "authlib.oauth2.rfc8628"):
         logger = logging.getLogger(name)
         logger.setLevel(logging.CRITICAL)
@@ -72,7 +72,7 @@ def silence() -> None:
 
 
 def exchange_token(db: Db, exchange: GrantRequest) -> Issue | OAuthRefusal:
-    """A job: what /token does. Whatever it returns, with its audit rows, may be committed."""
+    """Answer a token request. A job: whatever it returns, with its audit rows, may be committed."""
     form, proof = exchange.form, exchange.proof
     request = _Request(db, form.grant_type, form.credentials)
     try:
@@ -103,7 +103,7 @@ def exchange_token(db: Db, exchange: GrantRequest) -> Issue | OAuthRefusal:
 def authenticate(
     db: Db, credentials: ClientCredentials, *, endpoint: str, requester: Requester, now: Millis
 ) -> Client | OAuthRefusal:
-    """For the other endpoints, inside their jobs: who asks, by the same rules as at the token endpoint."""
+    """Return who asks at another endpoint, by the rules of the token endpoint. Part of a job."""
     request = _Request(db, endpoint, credentials)
     try:
         return _model(_SERVER.authenticate_client(request, AUTH_METHODS, endpoint))
@@ -112,7 +112,7 @@ def authenticate(
 
 
 def _refuse(request: _Request, error: OAuth2Error, requester: Requester, now: Millis) -> OAuthRefusal:
-    """Authlib's errors in our words; their descriptions and headers are dropped."""
+    """Put an error of Authlib into our words, without its description and headers, and record it."""
     code, problem = str(error.error), request.problem
     named = request.credentials.client_id or ""
     known = clients.lookup(request.db, named) is not None
@@ -144,7 +144,7 @@ class _Request(OAuth2Request):
 
 
 class _ClientView(ClientMixin):
-    """What Authlib asks of a client."""
+    """A client as Authlib asks about it."""
 
     def __init__(self, model: Client) -> None:
         self.model = model
@@ -164,7 +164,10 @@ def _model(client: Any) -> Client:
 
 
 def _authenticator(method: str) -> Callable[[object, _Request], _ClientView | None]:
-    """One of Authlib's authentication methods, on credentials that forms.py has read and client_authentication/client_assertions.py has judged."""
+    """Make one of Authlib's authentication methods, on credentials that have been read and judged.
+
+    grants/request_parameters.py has read them, and client_authentication/client_assertions.py has judged the assertion.
+    """
 
     def attempt(_: object, request: _Request) -> _ClientView | None:
         shown = request.credentials
@@ -201,7 +204,7 @@ def _grant_class(grant_type: str) -> type[BaseGrant]:
 
 
 class _Server(AuthorizationServer):
-    """Two tables: the grant types, and the methods by which a client shows who it is. It keeps nothing of a request."""
+    """Two tables: the grant types, and the methods by which a client shows who it is. Nothing is kept of a request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,7 +214,7 @@ class _Server(AuthorizationServer):
             self.register_grant(_grant_class(grant_type))
 
     def send_signal(self, name: str, *args: object, **kwargs: object) -> None:
-        """Nobody listens; what happened is in the audit trail."""
+        """Tell nobody: what happened is in the audit trail."""
 
 
 _SERVER: Final = _Server()

@@ -1,4 +1,4 @@
-"""What is PostgreSQL's alone: its schema, its connections that are lost, and what it says (server/store/postgres*.py)."""
+"""What is PostgreSQL's alone: its schema, its connections that are lost, and what it says (server/cluster/postgres/)."""
 
 from __future__ import annotations
 

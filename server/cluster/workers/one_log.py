@@ -1,6 +1,6 @@
-"""What all workers write, in the one log of their parent: whole lines, as they come.
+"""The one log of a parent, with all that its workers write: whole lines, as they come.
 
-A worker never waits for whoever reads the log: here its pipe is always read, and what nobody takes is dropped and counted (`lines.py`).
+A worker never waits for whoever reads the log: here its pipe is always read, and what nobody takes is dropped and counted (log_lines.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LINE_CHARACTERS: Final = 65_536
 
 
 async def pass_on(pipe: trio.abc.ReceiveStream, lines: Lines, *, encoding: str = "utf-8") -> None:
-    """Until it is closed by all who write into it; then what is left, with an end of line of ours."""
+    """Pass on what comes through a pipe until all who write into it have closed it; then what is left, with an end of line of ours."""
     decoder = codecs.getincrementaldecoder(encoding)("backslashreplace")
     left = ""
     try:
@@ -36,7 +36,7 @@ async def pass_on(pipe: trio.abc.ReceiveStream, lines: Lines, *, encoding: str =
 
 
 def _write(whole: list[str], lines: Lines) -> None:
-    """At once: whoever wrote them waited already for others to go with them."""
+    """Write lines at once: whoever wrote them waited already for others to go with them."""
     *first, last = whole or [None]
     for line in first:
         lines.info(f"{line}\n")

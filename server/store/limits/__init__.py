@@ -1,1 +1,1 @@
-"""Limits: how often, how many at once, how many a day, and who is next when an agent has no place free."""
+"""Limits: how often, how many at once, and how many a day."""

@@ -1,4 +1,4 @@
-"""Which way a request goes, by its head: MCP paths to their endpoints, what programs ask OAuth for to forms.py, pages to their framework.
+"""The way of a request, by its head: MCP paths to their endpoints, what programs ask OAuth for to identity_http.py, pages to their framework.
 
 Every request passes here, so here are the proxy's word about its caller, the Host check of everything that is not MCP (an MCP
 endpoint asks the guard itself, for Origin too), the access line and the hook for metrics. What a path means is not here.
@@ -40,8 +40,12 @@ _FORBIDDEN: Final = (
 
 
 class Router:
-    """`mcp` maps the paths of servers to what answers there, with a slash at their ends as without. `exact` are further paths, and
-    `below` is for whatever lies two levels down ("/main/call/…"), by what its path begins with. `forms` is for the paths of which `is_form` is true; all else is `pages`'s, an ASGI application."""
+    """The table of paths, and who answers for each.
+
+    `mcp` maps the paths of servers to what answers there, with a slash at their ends as without. `exact` are further paths, and
+    `below` is for whatever lies two levels down ("/main/call/…"), by what its path begins with. `forms` is for the paths of which
+    `is_form` is true; all else is for `pages`, an ASGI application.
+    """
 
     def __init__(
         self,
@@ -60,10 +64,12 @@ class Router:
         secret_paths: Sequence[str] = (),
         pages_of: Mapping[str, tuple[str, bytes]] = MappingProxyType({}),
     ) -> None:
-        """`secret_paths` are prefixes whose rest is a secret. `pages_of`: of paths that are for programs, the page (and its query) that a
-        browser is shown there. `observe` is told the path as it came and the
-        status (0: it ended without a response) of every request, and must not raise. `tells_all` writes a line for
-        every request, too."""
+        """Hold the paths, and what is told of each request.
+
+        `secret_paths` are prefixes whose rest is a secret. `pages_of`: of paths that are for programs, the page (and its query) that a
+        browser is shown there. `observe` is told the path as it came and the status (0: there was no response) of every request, and
+        must not raise. `tells_all` writes a line for every request, too.
+        """
         self._endpoints: dict[str, Resolve] = dict(exact)
         for path, resolve in mcp.items():
             self._endpoints[path] = self._endpoints[path + "/"] = resolve
@@ -130,8 +136,11 @@ class Router:
 
 
 def is_browsing(scope: Scope) -> bool:
-    """Whether a person has typed this address, or followed a link to it. A program that speaks MCP says so in its headers, as does one
-    that has logged in; and none that asks for a page at all takes HTML and no stream."""
+    """Return whether a person has typed this address, or followed a link to it.
+
+    A program that speaks MCP says so in its headers, as does one that has logged in; and none that asks for a page at all takes HTML
+    and no stream.
+    """
     if scope["method"] not in ("GET", "HEAD"):
         return False
     takes_html = False
@@ -147,7 +156,7 @@ def is_browsing(scope: Scope) -> bool:
 
 
 class RoutedHandler:
-    """Implements `Handler`: another one, and what is told of its requests afterwards."""
+    """A `Handler` around another one, and what is told of its requests afterwards."""
 
     __slots__ = ("_observe", "_quiet", "_report", "answer", "client")
 
@@ -159,7 +168,7 @@ class RoutedHandler:
         observe: Callable[[int], None] | None,
         quiet: bool,
     ) -> None:
-        """`quiet`: a good answer is not reported."""
+        """Take what the other one answers with. `quiet`: a good answer is not reported."""
         self.answer: Final = handler.answer
         self.client: Final = handler.client
         self._report = report

@@ -1,6 +1,6 @@
 """Every token of the corpus at the door of a server that is otherwise right: 401, and a challenge that says how to do better.
 
-The same corpus goes over the wire in tests/e2e/test_token_corpus_over_http.py.
+The same corpus goes over the wire in tests/e2e/test_keys_and_audit.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""As whom an upstream is called: tokens that are made or fetched for each call, and kept while they are good.
+"""Credentials for calls of an upstream: tokens that are made or fetched for each call, and kept while they are good.
 
 Four ways to a token are functions here: one of ours (own_tokens.py), one for ourselves (RFC 6749 §4.4), one for the caller in exchange for ours
 (RFC 8693), and one for an assertion about the caller (draft-ietf-oauth-identity-assertion-authz-grant §4; what we send is what
-auth/grants/identity_assertions.py takes). The owner's own login is login.py's. Never the token that a caller showed here.
+auth/grants/identity_assertions.py takes). The owner's own login is in owner_login.py. Never the token that a caller showed here.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TokenCredential:
         return self._trouble
 
     async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
-        """Raises `BackendError`."""
+        """Return the header with a token for this call. Raises `BackendError`."""
         try:
             ready = await self._cache.get(self._whose(call), lambda: self._make(call))
         except NoToken as refusal:
@@ -75,12 +75,12 @@ class TokenCredential:
         return {"Authorization": f"Bearer {ready.token.reveal()}"}
 
     async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
-        """A new one may be taken: a key may have changed, or the old one was ended over there."""
+        """Drop the token, and return whether a new one may be taken: a key may have changed, or the upstream ended the old one."""
         return self._cache.drop(self._whose(call)) is not None
 
 
 class OwnCredential(Credential, Watched, Protocol):
-    """One that may be out of order."""
+    """A credential that may be out of order."""
 
 
 class WithHeaders:
@@ -109,7 +109,7 @@ class WithHeaders:
 
 
 def own_token(issuer: TokenIssuer, audience: str, *, server: str, scope: str, seconds: int) -> MakeToken:
-    """`identity = "token"`. Raises `ValueError` for an audience of our own."""
+    """Make tokens of our own (`identity = "token"`). Raises `ValueError` for an audience of our own."""
     issuer.check_audience(audience)
 
     async def make(call: AgentRequest | None) -> ReadyToken:
@@ -128,7 +128,7 @@ def client_credentials(
     scope: str,
     clock: Callable[[], Millis],
 ) -> MakeToken:
-    """`identity = "client-credentials"`: the same for all callers."""
+    """Fetch tokens for ourselves, the same for all callers (`identity = "client-credentials"`)."""
     form = {"grant_type": CLIENT_CREDENTIALS, "resource": audience, **_scope(scope)}
 
     async def make(call: AgentRequest | None) -> ReadyToken:
@@ -148,7 +148,10 @@ def exchanged(
     scope: str,
     clock: Callable[[], Millis],
 ) -> MakeToken:
-    """`identity = "exchange"`: RFC 8693 §2.1. What is exchanged is for the authorization server alone."""
+    """Exchange a token of ours for one about the caller (`identity = "exchange"`, RFC 8693 §2.1).
+
+    The authorization server alone can use the token that is exchanged.
+    """
     issuer.check_audience(token_url)
 
     async def make(call: AgentRequest | None) -> ReadyToken:
@@ -179,7 +182,10 @@ def asserted(
     scope: str,
     clock: Callable[[], Millis],
 ) -> MakeToken:
-    """`identity = "id-jag"`: this server is the identity provider that the upstream's authorization server believes."""
+    """Fetch tokens for an assertion about the caller (`identity = "id-jag"`).
+
+    This server is the identity provider that the upstream's authorization server believes.
+    """
     issuer.check_audience(authorization_server)
 
     async def make(call: AgentRequest | None) -> ReadyToken:
@@ -225,7 +231,7 @@ def ready(tokens: UpstreamTokens, now: Millis) -> ReadyToken:
 
 
 def _demand_person(call: AgentRequest | None) -> None:
-    """The server's own questions are its own doing. Raises `BackendError` for a caller without an account."""
+    """Refuse a caller without an account, with `BackendError`. The server's own questions are its own doing."""
     if call is not None and person_of(call) is None:
         raise BackendError("this tool acts in the name of a person: log in with an account to use it")
 

@@ -1,4 +1,4 @@
-"""The account page: what has access, browsers, consents, passphrase, people; and who may end what (auth/account*.py)."""
+"""The account page: what has access, browsers, consents, passphrase, people; and who may end what (auth/pages/account/)."""
 
 from __future__ import annotations
 
