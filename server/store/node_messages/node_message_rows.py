@@ -1,4 +1,4 @@
-"""The rows of letters. Jobs; what a letter says arrives sealed and leaves sealed (node_messages.py)."""
+"""Jobs for the rows of messages between nodes, in the table `letters`; what a message says arrives and leaves sealed (node_messages.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from server.store.jobs import StoreDb
 
-# Nearly every letter is smaller, and comes with its row; what is larger is fetched by those whom it concerns.
+# Nearly every message is smaller, and comes with its row; what is larger is fetched by those whom it concerns.
 SMALL_BYTES: Final = 4 * 1024
 # Deleted in one go.
 PIECE: Final = 500
@@ -32,24 +32,27 @@ class NodeMessageRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def put(
     db: StoreDb,
-    letters: Sequence[SealedNodeMessage],
+    messages: Sequence[SealedNodeMessage],
     *,
     node: str,
     now: int,
     before: int | None,
     in_doubt: bool = False,
 ) -> None:
-    """`before`: what this node wrote earlier has been read by all, and goes. Its own alone, for clocks of others may be wrong.
-    `in_doubt`: they may have been put in, with others, in one transaction."""
-    if in_doubt and _is_there(db, letters[0]):
+    """Insert messages, and wake the other nodes.
+
+    `before`: what this node wrote earlier has been read by all, and goes. Only its own, for clocks of others may be wrong.
+    `in_doubt`: they may have been put in, with others, in one transaction.
+    """
+    if in_doubt and _is_there(db, messages[0]):
         return
-    for letter in letters:
+    for message in messages:
         db.execute(
             "INSERT INTO letters (node, kind, topic, sealed, at) VALUES (?, ?, ?, ?, ?)",
-            letter.node,
-            letter.kind,
-            letter.topic,
-            letter.sealed,
+            message.node,
+            message.kind,
+            message.topic,
+            message.sealed,
             now,
         )
     db.wake_others()
@@ -62,9 +65,9 @@ def put(
         )
 
 
-def _is_there(db: StoreDb, letter: SealedNodeMessage) -> bool:
+def _is_there(db: StoreDb, message: SealedNodeMessage) -> bool:
     sql = "SELECT 1 AS one FROM letters WHERE node = ? AND kind = ? AND topic = ? AND sealed = ?"
-    return db.fetch_one(sql, letter.node, letter.kind, letter.topic, letter.sealed) is not None
+    return db.fetch_one(sql, message.node, message.kind, message.topic, message.sealed) is not None
 
 
 def newest(db: StoreDb) -> int:
@@ -84,6 +87,6 @@ def after(db: StoreDb, seq: int, *, limit: int) -> list[NodeMessageRow]:
 
 
 def whole(db: StoreDb, seq: int) -> bytes | None:
-    """None: it was deleted."""
+    """Return all that a message says, or None if it was deleted."""
     row = db.fetch_one("SELECT sealed FROM letters WHERE seq = ?", seq)
     return None if row is None else row["sealed"]

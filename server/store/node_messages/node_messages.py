@@ -157,7 +157,7 @@ class NodeMessages:
     def as_job(self, kind: str, topic: str) -> Callable[[StoreDb], None]:
         """Says it in a transaction of somebody else's: what is true only if that is committed."""
         letter = self._sealed(_Waiting(kind, topic, b"", 0.0))
-        return partial(rows.put, letters=[letter], node=self.node, now=self._clock(), before=None)
+        return partial(rows.put, messages=[letter], node=self.node, now=self._clock(), before=None)
 
     def _has_room(self, size: int, caller: str | None) -> bool:
         if len(self._urgent) >= MAX_WAITING or self._bytes + size > MAX_WAITING_BYTES:
@@ -203,7 +203,7 @@ class NodeMessages:
             swept = now - self._swept_at >= _SWEPT_EVERY_MS
             job = partial(
                 rows.put,
-                letters=[sealed[each] for each in letters],
+                messages=[sealed[each] for each in letters],
                 node=self.node,
                 now=now,
                 before=now - KEPT_MS if swept else None,
