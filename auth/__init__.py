@@ -1,1 +1,1 @@
-"""The authorization server: decisions, SQL and pages. It imports neither the server nor any web or async framework."""
+"""The authorization server: decisions, SQL and pages. Neither the server nor any web or async framework is imported."""

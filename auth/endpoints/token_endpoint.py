@@ -7,7 +7,7 @@ signed before the job is committed.
 The only module that imports Authlib. Its defaults are overridden one by one, each named below with the trap it closes;
 tests/auth/endpoints/test_authlib_traps.py states the stock behaviour beside ours, so that an upgrade that moves shows.
 
-- T1, T2, T11, T15, T16: no stock grant, endpoint or token generator is registered. What a grant does with an authenticated
+- T1, T2, T11, T15, T16: no stock grant, endpoint or token generator is registered. A grant to an authenticated
   client is a job of ours, which consumes before it issues and returns what to sign after the commit.
 - T3: the device endpoint is ours, and asks this module only for the client; the client's own grant types decide.
 - T9: registration is ours (endpoints/client_registration.py, clients/registration_request.py), and so are revocation and introspection (T16).

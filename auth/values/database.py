@@ -1,6 +1,6 @@
 """The interface of a database for identity: a small facade that a job receives inside its transaction.
 
-A *job* is a plain function of a `Db`. It may run twice (design of the store), so it does no I/O of its own, reads no
+A *job* is a plain function of a `Db`. Since the store may run a job twice, a job does no I/O of its own, reads no
 clock, draws no randomness and changes nothing outside; `now` and secrets are its arguments. Returning commits, raising
 rolls back. The server's store implements the facade.
 """

@@ -88,7 +88,7 @@ STRANGER = Principal(kind=PrincipalKind.PAYER, subject="payer", reach=frozenset(
 
 
 class Secret:
-    """A text that must not be printed by accident. Whoever means to show it writes `reveal()`."""
+    """A text that must not be printed by accident. To show it, `reveal()` is written."""
 
     __slots__ = ("_text",)
 

@@ -1,6 +1,6 @@
 """Rows that let somebody in, or say what they may: each carries a MAC under the key file, which is checked wherever the row counts.
 
-Whoever can write to the database and has no key file cannot make one: what they put in or alter lets nobody in. A row that is over (a key
+A row that is put in or altered by somebody without the key file lets nobody in, for they cannot make its MAC. A row that is over (a key
 that was revoked, a code that was used) counts no more whatever it says, so it is not looked at, and whoever ends it wipes its MAC: to come
 back to life it would need one. Not here: where the MAC is made (`Db.seal`), who is told (`Db.altered`), and the rows that are counted
 or timed only (attempts, meters, audit).
@@ -137,7 +137,7 @@ TABLES: Final = (
 
 
 def insert(db: Db, table: SealedTable, row: Mapping[str, object], *, conflict: str = "") -> int:
-    """Add a row with its seal; how many there are of it. It names all columns that are sealed. `conflict`: what is said after it."""
+    """Add a row with its seal, and return how many were added. `row` names all columns that are sealed. `conflict`: what is said after it."""
     names, marks = ", ".join(row), ", ".join("?" * (len(row) + 1))
     sql = f"INSERT INTO {table.name} ({names}, seal) VALUES ({marks}){conflict}"
     return db.execute(sql, *row.values(), _seal(db, table, row))

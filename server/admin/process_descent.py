@@ -1,10 +1,10 @@
 """Processes at the admin socket that are programs of a server, this one or another: they are not its owner.
 
-The server is a child subreaper (run/orphaned_processes.py), so a program stays its descendant whatever it forks and whichever session it begins. What
-it leaves behind when it is killed, and what another server has started, descends from it no more: such a program is told by what it can never
-take off again, that it gets no new privileges (agents/base/program_start.py). In containers everybody may be like that. There it is told by one filter
-of system calls more than the server has. What cannot be told counts as a program of a server. Linux only: no other system says any of this of a
-peer in a way that it cannot change.
+The server is a child subreaper (run/orphaned_processes.py), so a program stays its descendant whatever it forks and whichever session it begins. A
+program that a killed server leaves behind, or that another one has started, descends from it no more: such a program is told by what it can
+never take off again, that it gets no new privileges (agents/base/program_start.py). In containers everybody may be like that. There it is told
+by one filter of system calls more than the server has. A process of which nothing can be told counts as a program of a server. Linux only: no
+other system says any of this of a peer in a way that it cannot change.
 """
 
 from __future__ import annotations

@@ -2,6 +2,6 @@
 
 Names are proved by TLS-ALPN-01 (RFC 8737) or HTTP-01; it renews when the authority suggests it (RFC 9773).
 
-Loaded only where a domain is configured. What the authority says is somebody else's word: it is read with bounds, and nothing of it ends
-what is served.
+Loaded only where a domain is configured. An answer of the authority is somebody else's word: it is read with bounds, and nothing of it
+ends what is served.
 """

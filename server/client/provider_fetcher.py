@@ -1,7 +1,7 @@
 """Asking the providers that people sign in with: one exchange at a time, on trio, bounded in size and time.
 
-Their addresses are the configuration's or come from a configured issuer's own document, so private ones are fine. What is asked,
-and what the answers mean, is in auth/providers/provider_requests.py.
+Their addresses are the configuration's or come from a configured issuer's own document, so private ones are fine. The
+questions, and the meaning of the answers, are in auth/providers/provider_requests.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A lock between processes: flock on a file of its own. It ends with the process that holds it, however that dies.
+"""A lock between processes: flock on a file of its own. The lock ends with the process that holds it, however that dies.
 
 Lock files are never removed: removing one while somebody waits on it would let two in.
 """

@@ -1,5 +1,5 @@
-"""The settings that say how much is too much: `[limits]` for the process, `[server.limits]` for one server. What a tool says for itself
-is with its other settings (policy_settings.py). What is counted is server/store/limits's.
+"""The settings that say how much is too much: `[limits]` for the process, `[server.limits]` for one server. Limits of a
+tool are with its other settings (policy_settings.py), and counting is in server/store/limits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The movements of money as a chain (`chains.py`). None is ever swept: it begins with the first. What they mean is `server/payments/seller/ledger.py`'s."""
+"""The movements of money as a chain (`chains.py`). None is ever swept: it begins with the first. Their meaning is in `server/payments/seller/ledger.py`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The one place where a program of somebody else's is started.
 
-What the kernel keeps a program from is set in the thread that starts it, and passes on to it: code of ours between fork and exec could stand
-still for ever, in a process with threads. So each program has a thread of its own, which does nothing else and ends after it. The server can
+The limits that the kernel holds a program to are set in the thread that starts it, and pass on to it: code of ours between fork and exec
+could stand still for ever, in a process with threads. So each program has a thread of its own, which does nothing else and ends after it. The server can
 also tell by that which children are its own, and a program that asks to end with its parent ends with the server.
 """
 

@@ -1,4 +1,4 @@
-"""`ostiary plans`: who is on which plan. What a plan is, the settings say."""
+"""`ostiary plans`: who is on which plan. The settings say what a plan is."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def list_vouchers(data_dir: str | None, config: str | None, as_json: bool) -> No
 @local.which_server
 @terminal.json_option
 def revoke(voucher_id: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
-    """End a voucher. What it gave stays."""
+    """End a voucher. Money and plans that it gave stay."""
     answer = local.ask("vouchers.revoke", {"id": voucher_id}, data_dir=data_dir, config=config)
     if as_json:
         terminal.out_json(answer)

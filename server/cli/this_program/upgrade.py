@@ -32,7 +32,7 @@ HOW: Final[Mapping[Form, str]] = MappingProxyType(
 def command(check: bool, data_dir: str | None, config: str | None, as_json: bool) -> int:
     """Say how this program is updated; with --check, whether there is a newer version.
 
-    It is never updated by itself. The new version copies the database to backups/ before it brings it up to date.
+    The program never updates itself. The new version copies the database to backups/ before it brings it up to date.
     """
     form = form_of_this()
     if not check:

@@ -1,6 +1,6 @@
 """A worker as a process: this program again, with the sockets of its parent and nothing else of it.
 
-It is started as a program of its own and not forked: of a process with threads a fork has locks that nobody opens.
+A worker is started as a program of its own and not forked: of a process with threads a fork has locks that nobody opens.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The front page, and connecting: programs to this server, and an account that somebody has elsewhere (what it means, away, and back).
 
-What `make_front` makes is there also where nobody logs in.
+The views of `make_front` are there also where nobody logs in.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Passkeys: signing in with one, and those of an account. What a browser is to ask its authenticator comes from `/passkey/options`."""
+"""Passkeys: signing in with one, and those of an account. `/passkey/options` says what a browser is to ask its authenticator."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def parse(text: str) -> Micros:
 
 
 def shown(micros: Micros, currency: str = "USD") -> str:
-    """Format an amount for people: `$0.01`, `-$1.50`, `0.25 EUR`. It has two decimals, or more where they are not 0."""
+    """Format an amount for people: `$0.01`, `-$1.50`, `0.25 EUR`. There are two decimals, or more where they are not 0."""
     sign, whole = ("-" if micros < 0 else ""), abs(micros)
     fraction = f"{whole % ONE:06d}".rstrip("0").ljust(2, "0")
     number = f"{whole // ONE}.{fraction}"

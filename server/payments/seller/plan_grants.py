@@ -64,7 +64,7 @@ def grant_plan(
     by: str,
     now: Millis,
 ) -> PlanGrant | PlanNotGranted:
-    """Put a wallet on a plan. `grant_id`: a fresh one. Whoever has the plan already does not get it twice."""
+    """Put a wallet on a plan. `grant_id`: a fresh one. Nobody gets a plan that they have already."""
     active = active_plans(db, wallet, now)
     if plan in active:
         return PlanNotGranted(reason="already_owned")

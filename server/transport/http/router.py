@@ -1,7 +1,7 @@
 """The way of a request, by its head: MCP paths to their endpoints, what programs ask OAuth for to identity_http.py, pages to their framework.
 
 Every request passes here, so here are the proxy's word about its caller, the Host check of everything that is not MCP (an MCP
-endpoint asks the guard itself, for Origin too), the access line and the hook for metrics. What a path means is not here.
+endpoint asks the guard itself, for Origin too), the access line and the hook for metrics. The meaning of a path is not here.
 """
 
 from __future__ import annotations
