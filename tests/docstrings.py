@@ -1,7 +1,7 @@
 """The rules for docstrings, and the list of files that are older than they are: `tests/docstrings_of_before.txt`.
 
-A class or module is named by a noun phrase, a function by a verb in the imperative. A file of the list is let be while its code and
-docstrings are what they were; imports, comments and layout may change.
+A class or module is named by a noun phrase, a function by a verb in the imperative, and each sentence names its subject. A file of the
+list is let be while its code and docstrings are what they were; imports, comments and layout may change.
 """
 
 from __future__ import annotations
@@ -80,6 +80,10 @@ WIDTH: Final = 110
 _END: Final = re.compile(r"""[.:?…]["'`)*\]]*\Z""")
 _SENTENCE: Final = re.compile(r"""[.?]["'`)*\]]*(?=\s|\Z)""")
 _WORD: Final = re.compile(r"[\w'’-]+")
+# The beginning of a sentence that does not name its subject: in a paragraph or an item, or behind another sentence.
+_NO_SUBJECT: Final = re.compile(
+    r"""(?:\n[ \t]*\n|\n[ \t]*[-*][ ]|[.?!…]["'`)*\]]*\s)\s*(Of|What|Whoever|Those|The\s+same|It)\b"""
+)
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -215,6 +219,8 @@ def broken_rule(text: str, *, function: bool, noun: bool, indent: int = 0) -> st
     sentence = paragraph[: end.end()] if end else paragraph
     if "\n" in sentence and indent + 6 + len(" ".join(sentence.split())) <= WIDTH:
         return "the first sentence stands on one line, where it fits"
+    if unsaid := _NO_SUBJECT.search(text):
+        return f"no sentence begins with {' '.join(unsaid[1].split())!r}: name its subject"
     return ""
 
 

@@ -49,7 +49,8 @@ def test_each_exception_has_a_reason() -> None:
         'class A:\n    """The mutable state of one connection."""\n',
         'class A:\n    """A lock between processes.\n\n    - and a list without an end\n    """\n',
         'def f():\n    """Return the tool selection; if both are given, both apply."""\n',
-        'async def f():\n    """Wait for the answer. It may never come."""\n',
+        'async def f():\n    """Wait for the answer. The answer may never come."""\n',
+        'def f():\n    """Return what it is: It, or `What`. Items: of what (It.), Itself, Often.\n\n    Whatever it is, thoseIt.What\n    It\n    """\n',
         'def f():\n    """Compare two texts (as RFC 3986 does.)"""\n',
         'def f():\n    """Return the parts of a line:\n\n    name, colon, value\n    """\n',
         'class A:\n    @property\n    def b(self):\n        """The path of the file."""\n',
@@ -99,6 +100,15 @@ def test_a_function_begins_with_a_verb_in_the_imperative(word: str) -> None:
 def test_a_docstring_is_a_sentence_on_the_first_line(docstring: str, rule: str) -> None:
     [said] = _said(f'def f():\n    """{docstring}"""\n')
     assert rule in said
+
+
+@pytest.mark.parametrize("word", ["Of", "What", "Whoever", "Those", "The same", "The\n    same", "It"])
+@pytest.mark.parametrize(
+    "before", [". ", '." ', ".)\n    ", "?  ", "! ", "… ", ".\n\n    ", ":\n\n    - one\n    - ", ":\n    * "]
+)
+def test_each_sentence_has_its_subject(before: str, word: str) -> None:
+    [said] = _said(f'def f():\n    """Return the answer.\n\n    The answer{before}{word} is late.\n    """\n')
+    assert f"no sentence begins with {' '.join(word.split())!r}" in said
 
 
 def test_what_is_defined_within_branches_and_functions_is_looked_at() -> None:
