@@ -1,41 +1,65 @@
-"""How an exchange with another server can fail. What its status and its body mean is for whoever asked."""
+"""Failures of an exchange with another server. Whoever asked decides what a status and a body mean."""
 
 from __future__ import annotations
 
 
 class FetchFailed(Exception):
-    """The exchange failed. The text continues a sentence about the other side, and names neither address nor secret."""
+    """A failed exchange. The text continues a sentence about the other side, and names neither address nor secret."""
 
 
 class NotConnected(FetchFailed):
-    """Not a byte of the request was sent."""
+    """An exchange that failed before a byte of the request was sent."""
+
+
+class UnknownName(NotConnected):
+    """A name that leads to no address, or that is not valid."""
+
+
+class NobodyAnswers(NotConnected):
+    """An address at which nothing listens, or to which no way leads."""
+
+
+class ConnectTimeout(NotConnected):
+    """A connection, or its TLS handshake, that took too long."""
+
+
+class TlsFailed(NotConnected):
+    """A TLS handshake that failed."""
+
+
+class NotTls(TlsFailed):
+    """A TLS handshake with something that does not speak TLS."""
+
+
+class BadCertificate(TlsFailed):
+    """A certificate that does not prove who the other side is."""
+
+
+class ProxyFailed(NotConnected):
+    """A proxy that cannot be reached, refuses, or wants a login. The text names its host."""
 
 
 class TooManyConnections(NotConnected):
-    """All connections that we allow ourselves are in use."""
-
-
-class BadCertificate(NotConnected):
-    """The other side could not prove who it is."""
+    """A call too many: all connections that we allow ourselves are in use."""
 
 
 class BrokenOff(FetchFailed):
-    """The request may have been carried out, but its answer did not arrive in full."""
+    """An answer that did not arrive in full. The request may have been carried out."""
 
     def __init__(self) -> None:
         super().__init__("closed the connection before it had answered in full")
 
 
 class NotHttp(FetchFailed):
-    """What came is not an answer in HTTP/1.1, or one that could be read in two ways."""
+    """An answer that is not HTTP/1.1, or that could be read in two ways."""
 
     def __init__(self) -> None:
         super().__init__("did not answer in HTTP")
 
 
 class TooLarge(FetchFailed):
-    """The answer is longer than was asked for."""
+    """An answer that is longer than was asked for."""
 
 
 class DeadlinePassed(Exception):
-    """The whole exchange took longer than it may. What was asked for may have happened."""
+    """An exchange that took longer than it may. The other side may have done what it was asked for."""

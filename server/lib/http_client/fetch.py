@@ -19,7 +19,7 @@ import trio
 
 from server import __version__
 from server.lib.http_client.client_connection import UpstreamConnection
-from server.lib.http_client.dialing import Dialer
+from server.lib.http_client.dialing import CONNECT_PAUSES, Dialer
 from server.lib.http_client.failures import DeadlinePassed, FetchFailed, TooLarge
 from server.lib.http_client.pool import SLOT_SECONDS, ConnectionPool
 from server.lib.http_client.response_head import ResponseHead
@@ -37,7 +37,7 @@ _VALUE: Final = re.compile(r"[!-~]([\t -~]*[!-~])?")
 
 
 def url_problem(url: str) -> str | None:
-    """What keeps `url` from being an address that can be called, or None."""
+    """Say what keeps `url` from being an address that can be called, or return None."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -55,14 +55,14 @@ def url_problem(url: str) -> str | None:
 
 
 def header_line(name: str, value: str) -> bytes:
-    """One line of a request's head. Raises `ValueError` for what would be more, or something else, than that line."""
+    """Return one line of a request's head. Raises `ValueError` for what would be more, or something else, than that line."""
     if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
         raise ValueError(f"the header {short_name(name)!r} cannot be sent")
     return f"{name}: {value}\r\n".encode("ascii")
 
 
 def request_head(method: str, target: str, host: str, headers: Sequence[tuple[str, str]]) -> bytes:
-    """All lines but the last ones, which depend on the body: `with_body` adds those. Raises `ValueError`."""
+    """Return all lines but the last ones, which depend on the body: `with_body` adds those. Raises `ValueError`."""
     if method not in _METHODS:
         raise ValueError(f"no request is made with the method {method[:20]!r}")
     ours = (("Host", host), ("User-Agent", USER_AGENT), ("Accept-Encoding", "identity"))
@@ -75,7 +75,7 @@ def with_body(head: bytes, body: bytes) -> bytes:
 
 
 class UpstreamAnswer:
-    """Status and headers have arrived; the body is read on demand, and only up to its limit."""
+    """An answer whose status and headers have arrived; its body is read on demand, and only up to its limit."""
 
     __slots__ = ("_head", "_limit", "_seen", "connection", "status")
 
@@ -87,15 +87,19 @@ class UpstreamAnswer:
         self._seen = 0
 
     def header(self, name: bytes) -> str:
-        """The value, several joined by commas, or an empty text. `name` is in small letters."""
+        """Return the value, several joined by commas, or an empty text. `name` is in small letters."""
         return self._head.value(name)
+
+    def values(self, name: bytes) -> list[str]:
+        """Return the value of each such line, where a comma may be part of one. `name` is in small letters."""
+        return self._head.values(name)
 
     @property
     def media_type(self) -> str:
         return self.header(b"content-type").partition(";")[0].strip().lower()
 
     async def chunks(self, limit: int | None = None) -> AsyncGenerator[bytes]:
-        """The body as it arrives. Raises `TooLarge` before more than the limit has been handed on."""
+        """Yield the body as it arrives. Raises `TooLarge` before more than the limit has been handed on."""
         most = self._bound(limit)
         size = 0
         while part := await self.connection.part():
@@ -105,7 +109,7 @@ class UpstreamAnswer:
             yield part
 
     async def part(self) -> bytes:
-        """The next piece of the body, empty at its end: for whoever may stop anywhere. Raises as `chunks` does."""
+        """Return the next piece of the body, empty at its end: for whoever may stop anywhere. Raises as `chunks` does."""
         most = self._bound(None)
         part = await self.connection.part()
         self._seen += len(part)
@@ -140,7 +144,7 @@ class UpstreamAnswer:
             pass
 
     async def beginning(self, size: int) -> bytes:
-        """At most the first `size` bytes of the body. What it is part of is not worth a failure of its own."""
+        """Return at most the first `size` bytes of the body. A failure ends them, and is not told."""
         found = bytearray()
         try:
             async with aclosing(self.chunks()) as chunks:
@@ -153,7 +157,7 @@ class UpstreamAnswer:
         return bytes(found[:size])
 
     def _bound(self, limit: int | None) -> int:
-        """How much of the body may be read. Raises `FetchFailed` where the head says already that it cannot be."""
+        """Return how much of the body may be read. Raises `FetchFailed` where the head says already that it cannot be."""
         most = self._limit if limit is None else min(limit, self._limit)
         # We ask for identity; anything else could unfold into more than was counted.
         if self._head.encoded:
@@ -164,7 +168,7 @@ class UpstreamAnswer:
 
 
 class Fetcher:
-    """Calls one URL over a bounded number of kept connections. Close it when the last call has ended."""
+    """The calls to one URL, over a bounded number of kept connections. Close it when the last call has ended."""
 
     def __init__(
         self,
@@ -173,8 +177,11 @@ class Fetcher:
         connections: int,
         ca_file: Path | None = None,
         slot_seconds: float = SLOT_SECONDS,
+        pauses: Sequence[float] = CONNECT_PAUSES,
     ) -> None:
-        """Raises `ValueError` for a URL or a CA file that cannot be used."""
+        """Prepare to call `url`; `pauses` are the seconds before each further attempt to connect.
+
+        Raises `ValueError` for a URL or a CA file that cannot be used."""
         if problem := url_problem(url):
             raise ValueError(f"the url {problem}")
         parts = urlsplit(url)
@@ -183,7 +190,8 @@ class Fetcher:
         trust = None
         if parts.scheme == "https":
             trust = system_trust() if ca_file is None else trust_in(ca_file)
-        dial = Dialer(parts.hostname or "", parts.port or (80 if trust is None else 443), trust)
+        port = parts.port or (80 if trust is None else 443)
+        dial = Dialer(parts.hostname or "", port, trust, pauses=pauses)
         self._dial = dial
         self._pool = ConnectionPool(dial, connections=connections, slot_seconds=slot_seconds)
 
@@ -191,7 +199,7 @@ class Fetcher:
         return f"<Fetcher with {len(self._pool)} idle connections>"
 
     def prepare(self, method: str, headers: Sequence[tuple[str, str]], *, target: str | None = None) -> bytes:
-        """The head of a request to this URL, or to another `target` (path and query) at the same place, for `exchange` and
+        """Return the head of a request to this URL, or to another `target` (path and query) at the same place, for `exchange` and
         `open`; lines may be added to it (`header_line`). Raises `ValueError` for what cannot be sent."""
         if target is not None and not _TARGET.fullmatch(target):
             raise ValueError("the address cannot be sent")
@@ -207,8 +215,8 @@ class Fetcher:
     async def exchange(
         self, head: bytes, body: bytes, *, deadline: float, limit: int, beginning: int
     ) -> tuple[int, bytes]:
-        """Status and body of the answer: all of it for a status of 2xx, which may have `limit` bytes, and of any other as much of
-        the first `beginning` bytes as comes. `deadline` is on trio's clock. Raises as `open` does."""
+        """Return status and body of the answer: all of it for a status of 2xx, which may have `limit` bytes, and of any other as
+        much of the first `beginning` bytes as comes. `deadline` is on trio's clock. Raises as `open` does."""
         with trio.CancelScope(deadline=deadline) as scope:
             # Where a connection is idle nothing else waits before the request is gone; nobody's request is not sent.
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -225,8 +233,8 @@ class Fetcher:
         raise DeadlinePassed
 
     async def begin(self, head: bytes, body: bytes, *, limit: int) -> UpstreamAnswer:
-        """The answer, until whoever has it gives it to `end`; nothing here bounds how long it takes. Raises as `open` does, and then
-        there is nothing to be ended. For whoever makes so many requests that a block for each costs too much."""
+        """Return the answer, until whoever has it gives it to `end`; nothing here bounds how long it takes. Raises as `open` does,
+        and then there is nothing to be ended. Made for callers whose requests are so many that a block for each costs too much."""
         await trio.lowlevel.checkpoint_if_cancelled()  # as in `open`
         connection = await self._pool.take()
         try:
@@ -236,14 +244,14 @@ class Fetcher:
             raise
 
     def end(self, answer: UpstreamAnswer) -> None:
-        """Nobody reads any more of it."""
+        """Give the answer's connection back: nobody reads any more of it."""
         self._pool.give_back(answer.connection)
 
     @asynccontextmanager
     async def open(
         self, head: bytes, body: bytes, *, deadline: float, limit: int
     ) -> AsyncGenerator[UpstreamAnswer]:
-        """The answer, valid inside the block. `deadline`, on trio's clock, covers the block as well.
+        """Yield the answer, valid inside the block. `deadline`, on trio's clock, covers the block as well.
 
         Raises `FetchFailed` and `DeadlinePassed`. Cancelling it closes the connection, which is how the other side
         learns that nobody waits any more."""
@@ -262,7 +270,7 @@ class Fetcher:
     async def send(
         self, method: str, body: bytes, *, headers: Sequence[tuple[str, str]], deadline: float, limit: int
     ) -> AsyncGenerator[UpstreamAnswer]:
-        """`open`, for a request that is made once. Raises `ValueError` for headers that cannot be sent."""
+        """Open an answer to a request that is made once. Raises `ValueError` for headers that cannot be sent."""
         async with self.open(self.prepare(method, headers), body, deadline=deadline, limit=limit) as answer:
             yield answer
 

@@ -34,6 +34,8 @@ _START: Final = b"HTTP/1."
 
 
 class ResponseHead(msgspec.Struct, frozen=True):
+    """The status and the fields of an answer, and how long its body is."""
+
     status: int
     fields: tuple[tuple[bytes, bytes], ...]  # names in small letters
     length: int  # of the body in bytes, or CHUNKED, or UNTIL_CLOSE
@@ -41,12 +43,16 @@ class ResponseHead(msgspec.Struct, frozen=True):
     encoded: bool  # the body is compressed, or otherwise not as it was meant
 
     def value(self, name: bytes) -> str:
-        """Several joined by commas; an empty text where there is none."""
+        """Return the value, several joined by commas, or an empty text. `name` is in small letters."""
         return b", ".join([value for known, value in self.fields if known == name]).decode("latin-1")
+
+    def values(self, name: bytes) -> list[str]:
+        """Return the value of each such line, where a comma may be part of one. `name` is in small letters."""
+        return [value.decode("latin-1") for known, value in self.fields if known == name]
 
 
 def read_response_head(raw: bytes) -> ResponseHead:
-    """`raw` runs from the status line to the empty line, both included. The request was not a HEAD or a CONNECT."""
+    """Read `raw`, from the status line to the empty line, both included. The request was not a HEAD or a CONNECT."""
     strict = _GRAMMAR.fullmatch(raw)
     found = strict or _GRAMMAR.fullmatch(_mended(raw))
     if found is None:
@@ -94,7 +100,7 @@ def refuse_unfinished_head(raw: bytes) -> None:
 
 
 def _length(value: bytes, before: int | None) -> int:
-    """§6.3: the same number any number of times is that number; two different ones are none."""
+    """Return the length; the same number twice is that number, two different ones are none (§6.3)."""
     for text in value.split(b","):
         digits = text.strip(b" \t")
         if not digits.isdigit() or len(digits) > LENGTH_DIGITS or before not in (None, int(digits)):
@@ -105,7 +111,7 @@ def _length(value: bytes, before: int | None) -> int:
 
 
 def _mended(raw: bytes) -> bytes:
-    """With CRLF at the end of every line, and folded lines unfolded (§2.2, §5.2); the status line is never continued."""
+    """End each line with CRLF, and unfold folded ones (§2.2, §5.2); the status line is never continued."""
     lines = raw.replace(b"\r\n", b"\n")
     status_line, _, rest = lines.partition(b"\n")
     if rest.startswith((b" ", b"\t")):

@@ -6,8 +6,21 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
-from server.lib.http_client.failures import DeadlinePassed, NotConnected, TooLarge, TooManyConnections
+from server.lib.http_client.dialing import CONNECT_SECONDS
+from server.lib.http_client.failures import (
+    BadCertificate,
+    ConnectTimeout,
+    DeadlinePassed,
+    NobodyAnswers,
+    NotConnected,
+    NotTls,
+    TlsFailed,
+    TooLarge,
+    TooManyConnections,
+    UnknownName,
+)
 from server.lib.http_client.fetch import Fetcher
 from tests.agents.python.fake_agent import PATIENCE, FakeAgent, Silent, certificate, fake_agent, says
 from tests.free_ports import free_port
@@ -47,7 +60,7 @@ async def test_a_certificate_of_an_unknown_authority_is_not_accepted(tmp_path: P
     tls, _ = server_tls(tmp_path)
     async with fake_agent(says(b"ok"), tls=tls) as agent:
         with pytest.raises(
-            NotConnected, match=r"^cannot be reached: its TLS certificate is not accepted \(self-signed"
+            BadCertificate, match=r"^cannot be reached: its TLS certificate is not accepted \(self-signed"
         ):
             await post(fetcher(agent))
         assert agent.requests == []
@@ -56,7 +69,7 @@ async def test_a_certificate_of_an_unknown_authority_is_not_accepted(tmp_path: P
 async def test_a_certificate_for_another_name_is_not_accepted_and_the_name_not_shown(tmp_path: Path) -> None:
     tls, authority = server_tls(tmp_path, "elsewhere.example")
     async with fake_agent(says(b"ok"), tls=tls) as agent:
-        with pytest.raises(NotConnected) as raised:
+        with pytest.raises(BadCertificate) as raised:
             await post(fetcher(agent, ca_file=authority))
         assert (
             str(raised.value) == "cannot be reached: its TLS certificate is not accepted (Hostname mismatch)"
@@ -72,7 +85,7 @@ async def test_an_https_address_at_which_plain_http_is_spoken_makes_no_tls_conne
                 await stream.send_all(b"HTTP/1.1 400 X\r\n\r\n")
 
         agent.serve_connection = answer_anything  # type: ignore[method-assign]
-        with pytest.raises(NotConnected, match=r"^cannot be reached: no TLS connection can be made$"):
+        with pytest.raises(NotTls, match=r"^cannot be reached: no TLS connection can be made$"):
             await post(fetcher(agent))
 
 
@@ -174,13 +187,54 @@ async def test_a_connection_that_cannot_be_made_is_tried_three_times_and_the_req
         return await connect(*arguments, **named)
 
     monkeypatch.setattr(trio, "open_tcp_stream", third_time)
-    monkeypatch.setattr("server.lib.http_client.dialing.CONNECT_PAUSES", (0, 0))
     async with fake_agent(says(b"ok")) as agent:
-        under_test = fetcher(agent)
+        under_test = fetcher(agent, pauses=(0, 0))
         assert await post(under_test) == b"ok"
         assert attempts == 3
         assert len(agent.requests) == 1
         await under_test.aclose()
+
+
+async def test_a_name_that_leads_nowhere_is_told_from_an_address_where_nobody_answers() -> None:
+    async def problem(url: str) -> type[BaseException]:
+        with pytest.raises(NotConnected) as raised:
+            await Fetcher(url, connections=1, pauses=()).reach(deadline=trio.current_time() + PATIENCE)
+        return raised.type
+
+    assert await problem(f"http://localhost:{free_port()}") is NobodyAnswers
+    assert await problem("http://nobody.invalid") is UnknownName
+    assert await problem(f"http://{'a' * 70}.example") is UnknownName
+
+
+async def test_whoever_answers_nothing_or_hangs_up_in_the_handshake_is_told_apart(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    came = trio.Event()
+
+    async def silent(stream: trio.abc.Stream) -> None:
+        await stream.receive_some(1)
+        came.set()
+        await trio.sleep_forever()
+
+    async def hangs_up(stream: trio.abc.Stream) -> None:
+        await stream.receive_some(1)
+        await stream.aclose()
+
+    async with fake_agent(says(b"ok")) as agent, trio.open_nursery() as nursery:
+        agent.scheme = "https"
+        agent.serve_connection = hangs_up  # type: ignore[method-assign]
+        with pytest.raises(TlsFailed) as raised:
+            await post(fetcher(agent))
+        assert raised.type is TlsFailed
+        agent.serve_connection = silent  # type: ignore[method-assign]
+
+        async def wait() -> None:
+            await came.wait()
+            mock_clock.jump(CONNECT_SECONDS)
+
+        nursery.start_soon(wait)
+        with pytest.raises(ConnectTimeout):
+            await post(fetcher(agent), seconds=10 * CONNECT_SECONDS)
 
 
 async def test_neither_proxies_nor_credentials_are_taken_from_the_environment(
