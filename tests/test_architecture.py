@@ -161,15 +161,8 @@ RULES = (
     ),
     Rule(package="server/mcp", forbidden=frozenset({"trio", "auth"})),
     # Calls that this server makes: no client library, whose cookies, redirects and proxies would have to be switched off.
-    *(
-        Rule(package=f"server/{name}", forbidden=CLIENT_LIBRARIES)
-        for name in (
-            "lib/http_client",
-            "client/provider_fetcher.py",
-            "run/client_documents.py",
-            "run/pinned_fetcher.py",
-        )
-    ),
+    Rule(package="server", forbidden=CLIENT_LIBRARIES),
+    Rule(package="auth", forbidden=CLIENT_LIBRARIES),
     # In the interpreter of an agent there is nothing but the standard library, and what its author installed.
     Rule(
         package="server/agents/python/shim",

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from shlex import quote
 
-import httpx2
 import trio
 
 from server.client.address import origin, same_place
@@ -18,6 +17,7 @@ from server.client.client_errors import BadAnswer, NotLoggedIn, ServerBusy, Toke
 from server.client.proof_key import BoundToken
 from server.client.token_file import Millis, StoredLogin, TokenFile, wall_clock
 from server.client.token_requests import GrantRefusal, Tokens, ask_for_tokens
+from server.lib.http_client.http_client import HttpClient
 from server.settings.secret_reference import Secret
 
 # Three tries of ten seconds stay well inside the window in which a lost rotation can be repeated.
@@ -33,7 +33,7 @@ class Access:
         file: TokenFile,
         url: str,
         *,
-        client: httpx2.AsyncClient,
+        client: HttpClient,
         now: Callable[[], Millis] = wall_clock,
         sleep: Callable[[float], Awaitable[object]] = trio.sleep,
     ) -> None:

@@ -69,7 +69,7 @@ class ModernSide:
         async with self._carrier.post(
             telling.line, headers=modern_headers(telling), silence_seconds=self._patience.telling_seconds
         ) as response:
-            if response.status_code >= 300:
+            if response.status >= 300:
                 raise self._carrier.problem(response)
 
     async def _exchange(
@@ -84,7 +84,7 @@ class ModernSide:
         relay = Relay(asking, self._carrier, self._write, learn, revise=revise)
         patience = self._patience.stream_seconds if asking.listening else self._patience.answer_seconds
         async with self._carrier.post(asking.line, headers=headers, silence_seconds=patience) as response:
-            if response.status_code >= 300:
+            if response.status >= 300:
                 return await refusal(response, self._carrier)
             if not await relay.hear(response, EventDecoder()):
                 raise broken_off(self._carrier.host)
@@ -132,7 +132,7 @@ class ModernSide:
                     headers=modern_headers(listing),
                     silence_seconds=self._patience.telling_seconds,
                 ) as response:
-                    if response.status_code >= 300 or not await relay.hear(response, EventDecoder()):
+                    if response.status >= 300 or not await relay.hear(response, EventDecoder()):
                         return
             except ClientError:
                 return

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from shlex import quote
 from typing import Any
 
-import httpx2
 import msgspec
 
 from server.client.bridge_messages import (
@@ -26,6 +25,7 @@ from server.client.client_errors import BadAnswer
 from server.client.http_exchange import MAX_RETRY_AFTER_SECONDS
 from server.client.server_sent_events import EventDecoder
 from server.client.stdio_lines import Write
+from server.lib.http_client.fetch import UpstreamAnswer
 
 OnAnswer = Callable[[Mapping[str, Any]], None]
 # What the client is answered instead; None: nothing yet, for it is asked once more.
@@ -77,14 +77,14 @@ class Relay:
         self._on_answer = on_answer
         self._revise = revise
 
-    async def hear(self, response: httpx2.Response, decoder: EventDecoder) -> bool:
+    async def hear(self, response: UpstreamAnswer, decoder: EventDecoder) -> bool:
         """Relay a good response until all is answered. False: a stream ended before that."""
         if await hear(response, self.take, decoder):
             return True
         if is_stream(response):
             return False
         raise BadAnswer(
-            f"{self._carrier.host} answers with status {response.status_code} and no result",
+            f"{self._carrier.host} answers with status {response.status} and no result",
             hint=f"is this an MCP server? `ostiary doctor {quote(self._carrier.url)}` looks closer",
         )
 
@@ -113,7 +113,7 @@ class Relay:
         return True
 
 
-async def refusal(response: httpx2.Response, carrier: Carrier) -> Mapping[str, Any]:
+async def refusal(response: UpstreamAnswer, carrier: Carrier) -> Mapping[str, Any]:
     """The JSON-RPC answer in an HTTP error. Raises what the status means where there is none."""
     if not lacks_scope(response):
         message = decode(await body_of(response))

@@ -8,7 +8,6 @@ import itertools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import httpx2
 import msgspec
 import trio
 
@@ -27,6 +26,7 @@ from server.client.client_errors import BadAnswer, ClientError, NotLoggedIn, Sco
 from server.client.mcp_client import METHOD_NOT_FOUND
 from server.client.server_sent_events import EventDecoder
 from server.client.stdio_lines import Write
+from server.lib.http_client.fetch import UpstreamAnswer
 
 if TYPE_CHECKING:
     from server.client.bridge_paying import Purse
@@ -183,10 +183,10 @@ class SessionSide:
         async with self._carrier.post(
             asking.line, headers={}, silence_seconds=self._patience.answer_seconds
         ) as response:
-            if response.status_code >= 300:
+            if response.status >= 300:
                 await Relay(asking, self._carrier, write).refuse(await refusal(response, self._carrier))
                 return
-            named = response.headers.get("mcp-session-id")
+            named = response.header(b"mcp-session-id") or None
 
             def begun(answer: Mapping[str, Any]) -> None:
                 result = mapping(answer.get("result"))
@@ -255,9 +255,9 @@ class SessionSide:
         async with self._carrier.post(
             line, headers=_headers(session), silence_seconds=self._patience.telling_seconds
         ) as response:
-            if response.status_code == 404 and session is not None and session.id is not None:
+            if response.status == 404 and session is not None and session.id is not None:
                 raise _lost(self._carrier)
-            if response.status_code >= 300:
+            if response.status >= 300:
                 raise self._carrier.problem(response)
 
     async def _exchange(
@@ -269,7 +269,7 @@ class SessionSide:
             async with self._carrier.post(
                 asking.line, headers=_headers(session), silence_seconds=self._patience.answer_seconds
             ) as response:
-                if response.status_code >= 300:
+                if response.status >= 300:
                     await self._refused(response, relay, session)
                     return
                 if await relay.hear(response, decoder):
@@ -284,9 +284,9 @@ class SessionSide:
         place.move(decoder)
         await self._resume(relay, session, place)
 
-    async def _refused(self, response: httpx2.Response, relay: Relay, session: _Session | None) -> None:
+    async def _refused(self, response: UpstreamAnswer, relay: Relay, session: _Session | None) -> None:
         in_session = session is not None and session.id is not None
-        if response.status_code == 404 and in_session:
+        if response.status == 404 and in_session:
             try:
                 message = await refusal(response, self._carrier)
             except ClientError:
@@ -314,7 +314,7 @@ class SessionSide:
                         failures = 0
                         if await hear(response, relay.take, decoder):
                             return
-                    elif is_passing(response.status_code):
+                    elif is_passing(response.status):
                         failures += 1
                         trouble = self._carrier.problem(response)
                     else:  # it is gone, and nobody can say what became of the call
@@ -338,7 +338,7 @@ class SessionSide:
                     headers={**session.headers, **place.headers},
                     silence_seconds=self._patience.stream_seconds,
                 ) as response:
-                    status = response.status_code
+                    status = response.status
                     if is_stream(response):
                         opened = True
                         await hear(response, self._relay_unasked, decoder)

@@ -14,7 +14,6 @@ from shlex import quote
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-import httpx2
 import msgspec
 
 from server.client.client_errors import LoginError
@@ -25,6 +24,7 @@ from server.client.http_exchange import host_of
 from server.client.proof_key import ProofKey
 from server.client.token_file import Millis
 from server.client.token_requests import AUTHORIZATION_CODE, GrantRefusal, Tokens, ask_for_tokens
+from server.lib.http_client.http_client import HttpClient
 from server.settings.secret_reference import Secret
 
 METHOD: Final = "S256"
@@ -115,7 +115,7 @@ def read_answer(query: str, attempt: BrowserTrip, place: Place, identity: Client
 
 
 async def redeem(
-    client: httpx2.AsyncClient,
+    client: HttpClient,
     place: Place,
     attempt: BrowserTrip,
     code: Secret,

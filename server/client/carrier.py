@@ -1,7 +1,7 @@
-"""Carrying one message over streamable HTTP without looking into it: with a token, in its time, told in a person's words.
+"""The bridge's way to a server: one message over Streamable HTTP, shown with a token and never looked into.
 
-Unlike json_rpc.py, which speaks for one client of ours, this hands out everything that comes back as it comes: the bytes of a
-JSON answer, or of each event of a stream. Which of them is the answer, the bridge decides.
+Unlike json_rpc.py, which asks for one client of ours, this hands out everything that comes back as it comes: the bytes of a
+JSON answer, or of each event of a stream. The bridge decides which of them is the answer.
 """
 
 from __future__ import annotations
@@ -11,24 +11,21 @@ from contextlib import asynccontextmanager
 from shlex import quote
 from typing import Final
 
-import httpx2
-
 from server.client.challenge import Challenge, read_challenge, scope_needed
 from server.client.client_errors import BadAnswer, ClientError, NotLoggedIn, Unreachable
 from server.client.http_exchange import (
-    CONNECT_SECONDS,
     MAX_DOCUMENT,
     busy,
     host_of,
     network_trouble,
-    raw_body,
-    read,
 )
 from server.client.json_rpc import MAX_ANSWER
 from server.client.login_on_demand import Entrance
 from server.client.proof_key import headers_of, only_wants_nonce
 from server.client.seller_terms import NamelessEntry
 from server.client.server_sent_events import EventDecoder
+from server.lib.http_client.fetch import UpstreamAnswer
+from server.lib.http_client.http_client import HttpClient
 from server.settings.secret_reference import Secret
 
 JSON: Final = "application/json"
@@ -44,15 +41,17 @@ Take = Callable[[bytes], Awaitable[bool]]
 
 
 class Carrier:
+    """The endpoint of one server, and the login for it."""
+
     def __init__(
         self,
-        client: httpx2.AsyncClient,
+        client: HttpClient,
         url: str,
         entrance: Entrance,
         *,
         nameless: NamelessEntry | None = None,
     ) -> None:
-        """`nameless`: for somebody who would rather come in without a login, where whoever pays may."""
+        """Take what every message is sent with; `nameless` is for somebody who pays instead of logging in."""
         self.url = url
         self.host = host_of(url)
         self._client = client
@@ -62,7 +61,7 @@ class Carrier:
     @asynccontextmanager
     async def post(
         self, body: bytes, *, headers: Mapping[str, str], silence_seconds: float
-    ) -> AsyncGenerator[httpx2.Response, None]:
+    ) -> AsyncGenerator[UpstreamAnswer, None]:
         sent = {"Content-Type": JSON, "Accept": f"{JSON}, {EVENTS}", **headers}
         async with self._open("POST", sent, silence_seconds, body) as response:
             yield response
@@ -70,7 +69,7 @@ class Carrier:
     @asynccontextmanager
     async def get(
         self, *, headers: Mapping[str, str], silence_seconds: float
-    ) -> AsyncGenerator[httpx2.Response, None]:
+    ) -> AsyncGenerator[UpstreamAnswer, None]:
         async with self._open("GET", {"Accept": EVENTS, **headers}, silence_seconds) as response:
             yield response
 
@@ -81,9 +80,8 @@ class Carrier:
     @asynccontextmanager
     async def _open(
         self, method: str, headers: Mapping[str, str], silence_seconds: float, body: bytes | None = None
-    ) -> AsyncGenerator[httpx2.Response, None]:
-        """A response whose body has not been read; never a 401. Raises `ClientError`s, also out of reading the body."""
-        timeout = httpx2.Timeout(silence_seconds, connect=CONNECT_SECONDS)
+    ) -> AsyncGenerator[UpstreamAnswer, None]:
+        """Yield a response whose body has not been read; never a 401. Raise `ClientError`s, also while the body is read."""
         token = await self._entrance.token()
         renewed = False
         for _ in range(TRIES):
@@ -91,17 +89,17 @@ class Carrier:
             before = nameless is not None and nameless.taken
             try:
                 with network_trouble(self.url):
-                    async with self._client.stream(
+                    async with self._client.open(
                         method,
                         self.url,
-                        content=body,
+                        body=body or b"",
                         headers={**headers, **self._shown(token, method)},
-                        timeout=timeout,
+                        silence_seconds=silence_seconds,
                     ) as response:
-                        if response.status_code != 401:
+                        if response.status != 401:
                             yield response
                             return
-                        another = only_wants_nonce(token, self.url, response.headers)
+                        another = only_wants_nonce(token, self.url, response.head)
             except Unreachable as error:
                 if body is not None and error.sent and error.hint is None:
                     error.hint = PERHAPS_DONE
@@ -120,14 +118,14 @@ class Carrier:
             return self._nameless.headers
         return headers_of(token, method, self.url)
 
-    def problem(self, response: httpx2.Response) -> ClientError:
-        """What an HTTP error means that says nothing in JSON-RPC."""
-        status = response.status_code
+    def problem(self, response: UpstreamAnswer) -> ClientError:
+        """Return the error for an HTTP status whose body says nothing in JSON-RPC."""
+        status = response.status
         challenge = challenge_of(response)
         if challenge is not None and lacks_scope(response):
             return scope_needed(challenge, self.url)
         if status in (429, 503):
-            return busy(f"{self.host} is busy", response.headers)
+            return busy(f"{self.host} is busy", response.head)
         if 300 <= status < 400:
             return BadAnswer(
                 f"{self.url} redirects", hint="give `ostiary connect` the address it redirects to"
@@ -152,37 +150,36 @@ class Carrier:
         )
 
 
-async def hear(response: httpx2.Response, take: Take, decoder: EventDecoder) -> bool:
-    """Gives `take` each event, or the one body, until it has what it waits for. False: that never came."""
+async def hear(response: UpstreamAnswer, take: Take, decoder: EventDecoder) -> bool:
+    """Give each event, or the one body, to `take`; return whether it got what it waits for."""
     if is_stream(response):
-        async with raw_body(response) as body:
-            async for chunk in body:
-                for data in decoder.feed(chunk):
-                    if await take(data):
-                        return True
+        while chunk := await response.part():
+            for data in decoder.feed(chunk):
+                if await take(data):
+                    return True
         return False
     return await take(await body_of(response))
 
 
-async def body_of(response: httpx2.Response) -> bytes:
-    good = response.status_code < 300
-    return (await read(response, limit=MAX_ANSWER if good else MAX_DOCUMENT)).body
+async def body_of(response: UpstreamAnswer) -> bytes:
+    good = response.status < 300
+    return await response.read(MAX_ANSWER if good else MAX_DOCUMENT)
 
 
-def is_stream(response: httpx2.Response) -> bool:
-    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return response.status_code == 200 and kind == EVENTS
+def is_stream(response: UpstreamAnswer) -> bool:
+    kind = response.media_type
+    return response.status == 200 and kind == EVENTS
 
 
-def challenge_of(response: httpx2.Response) -> Challenge | None:
-    return read_challenge(response.headers.get_list("www-authenticate"))
+def challenge_of(response: UpstreamAnswer) -> Challenge | None:
+    return read_challenge(response.head.values(b"www-authenticate"))
 
 
-def lacks_scope(response: httpx2.Response) -> bool:
+def lacks_scope(response: UpstreamAnswer) -> bool:
     challenge = challenge_of(response)
-    return response.status_code == 403 and challenge is not None and challenge.error == "insufficient_scope"
+    return response.status == 403 and challenge is not None and challenge.error == "insufficient_scope"
 
 
 def broken_off(host: str) -> Unreachable:
-    """A stream that ended before the answer."""
+    """Return the error for a stream that ended before its answer."""
     return Unreachable(f"{host} ended the answer before the result", hint=PERHAPS_DONE)

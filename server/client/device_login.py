@@ -13,7 +13,6 @@ from contextlib import suppress
 from shlex import quote
 from typing import Final
 
-import httpx2
 import msgspec
 import trio
 
@@ -42,6 +41,7 @@ from server.client.token_requests import (
     read_refusal,
     revoke,
 )
+from server.lib.http_client.http_client import HttpClient
 from server.settings.secret_reference import Secret
 
 OURS: Final = ClientIdentity()
@@ -73,7 +73,7 @@ class DeviceCode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def ask_for_code(
-    client: httpx2.AsyncClient,
+    client: HttpClient,
     place: Place,
     *,
     scope: str,
@@ -123,7 +123,7 @@ async def ask_for_code(
 
 
 async def wait_for_tokens(
-    client: httpx2.AsyncClient,
+    client: HttpClient,
     place: Place,
     code: DeviceCode,
     *,
@@ -174,9 +174,7 @@ async def wait_for_tokens(
         pause = max(interval, DEFAULT_INTERVAL_SECONDS) if now() >= patient_at else interval
 
 
-async def withdraw(
-    client: httpx2.AsyncClient, place: Place, code: DeviceCode, *, identity: ClientIdentity
-) -> None:
+async def withdraw(client: HttpClient, place: Place, code: DeviceCode, *, identity: ClientIdentity) -> None:
     """Nobody waits for the code any more: the server need not show it to those who approve. A courtesy, also of whoever is cancelled;
     servers that know no such thing forget it by themselves."""
     endpoint = place.server.revocation_endpoint
@@ -213,7 +211,7 @@ def login_from(
     )
 
 
-async def remember(client: httpx2.AsyncClient, file: TokenFile, login: StoredLogin) -> None:
+async def remember(client: HttpClient, file: TokenFile, login: StoredLogin) -> None:
     """Store the login; the one it replaces is ended at the server, as far as that can be done quickly."""
     lock = await trio.to_thread.run_sync(file.lock_of, login.url)
     async with lock.held_async():
@@ -227,7 +225,7 @@ async def remember(client: httpx2.AsyncClient, file: TokenFile, login: StoredLog
                 return  # it will expire by itself
 
 
-async def end(client: httpx2.AsyncClient, login: StoredLogin) -> bool:
+async def end(client: HttpClient, login: StoredLogin) -> bool:
     """Revoke a login at its server: the refresh token takes the whole grant with it. False: the server offers no way."""
     if login.revocation_endpoint is None:
         return False

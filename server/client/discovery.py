@@ -12,7 +12,6 @@ from shlex import quote
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx2
 import msgspec
 
 from server.client.address import may_follow, origin, same_resource, well_known
@@ -20,6 +19,7 @@ from server.client.challenge import Challenge, read_challenge
 from server.client.client_errors import DiscoveryError, Unreachable
 from server.client.http_exchange import HttpAnswer, exchange, host_of, peek
 from server.client.token_requests import AUTHORIZATION_CODE, DEVICE_CODE_GRANT
+from server.lib.http_client.http_client import HttpClient
 
 MODERN = "2026-07-28"
 OFFLINE_ACCESS = "offline_access"
@@ -101,7 +101,7 @@ class NoDocument(DiscoveryError):
     """None of the places where a document may be has one."""
 
 
-async def discover(client: httpx2.AsyncClient, url: str) -> Place:
+async def discover(client: HttpClient, url: str) -> Place:
     """All steps. Raises `DiscoveryError` naming the step that broke, `OpenServer`, `Unreachable`, `BadAnswer`."""
     challenge = await find_challenge(client, url)
     try:
@@ -114,7 +114,7 @@ async def discover(client: httpx2.AsyncClient, url: str) -> Place:
 
 
 async def discover_as_of_old(
-    client: httpx2.AsyncClient, url: str, challenge: Challenge, missing: NoDocument
+    client: HttpClient, url: str, challenge: Challenge, missing: NoDocument
 ) -> Place:
     """MCP 2025-03-26, "Authorization Base URL": the origin is the authorization server."""
     try:
@@ -137,7 +137,7 @@ def login_scope(scope: str, server: ServerMetadata) -> str:
     return " ".join(dict.fromkeys([*scope.split(), OFFLINE_ACCESS]))
 
 
-async def find_challenge(client: httpx2.AsyncClient, url: str) -> Challenge:
+async def find_challenge(client: HttpClient, url: str) -> Challenge:
     """Step 1: ask without a token and be told where to get one."""
     answer = await exchange(client, "POST", url, content=_PROBE, headers=_PROBE_HEADERS)
     if answer.status != 401:
@@ -146,14 +146,14 @@ async def find_challenge(client: httpx2.AsyncClient, url: str) -> Challenge:
         if second.status != 401:
             raise _no_challenge(url, answer)
         answer = second
-    challenge = read_challenge(answer.headers.get_list("www-authenticate"))
+    challenge = read_challenge(answer.head.values(b"www-authenticate"))
     return challenge or Challenge()
 
 
 def _no_challenge(url: str, answer: HttpAnswer) -> DiscoveryError:
     host = host_of(url)
     if answer.status in (301, 302, 303, 307, 308):
-        where = answer.headers.get("location", "")[:300]
+        where = answer.head.value(b"location")[:300]
         return DiscoveryError(
             f"{url} redirects", hint=f"type the address it names: {quote(where)}" if where else None
         )
@@ -175,7 +175,7 @@ def _no_challenge(url: str, answer: HttpAnswer) -> DiscoveryError:
     )
 
 
-async def find_resource(client: httpx2.AsyncClient, url: str, challenge: Challenge) -> ResourceMetadata:
+async def find_resource(client: HttpClient, url: str, challenge: Challenge) -> ResourceMetadata:
     """Step 2: what the resource calls itself and which authorization server it trusts."""
     places = [
         well_known("oauth-protected-resource", url),
@@ -222,7 +222,7 @@ async def find_resource(client: httpx2.AsyncClient, url: str, challenge: Challen
     )
 
 
-async def find_server(client: httpx2.AsyncClient, url: str, issuer: str) -> ServerMetadata:
+async def find_server(client: HttpClient, url: str, issuer: str) -> ServerMetadata:
     """Step 3: the endpoints of the authorization server."""
     parts = urlsplit(issuer)
     if not may_follow(issuer, typed=url) or parts.query:
@@ -261,9 +261,7 @@ async def find_server(client: httpx2.AsyncClient, url: str, issuer: str) -> Serv
     )
 
 
-async def _first_document(
-    client: httpx2.AsyncClient, places: list[str], *, what: str
-) -> tuple[str, dict[str, Any]]:
+async def _first_document(client: HttpClient, places: list[str], *, what: str) -> tuple[str, dict[str, Any]]:
     """The first of these that is there. One that is there and broken is an error, not a reason to look on."""
     for place in dict.fromkeys(places):
         answer = await exchange(client, "GET", place, headers={"Accept": "application/json"})

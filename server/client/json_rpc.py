@@ -10,24 +10,22 @@ from collections.abc import Awaitable, Callable, Mapping
 from shlex import quote
 from typing import Any, Protocol
 
-import httpx2
 import msgspec
 
 from server.client.challenge import Challenge, read_challenge, scope_needed
 from server.client.client_errors import BadAnswer, CallRefused, ClientError, NotLoggedIn
 from server.client.http_exchange import (
-    CONNECT_SECONDS,
     MAX_DOCUMENT,
     busy,
     decode_object,
     host_of,
     network_trouble,
-    raw_body,
-    read,
 )
 from server.client.proof_key import headers_of, only_wants_nonce
 from server.client.seller_terms import NamelessEntry
 from server.client.server_sent_events import EventDecoder
+from server.lib.http_client.fetch import UpstreamAnswer
+from server.lib.http_client.http_client import HttpClient
 from server.settings.secret_reference import Secret
 
 # A tool's whole result in one JSON answer.
@@ -62,7 +60,7 @@ async def ignore(message: dict[str, Any]) -> None:
 
 
 class RpcEndpoint(Protocol):
-    """Where requests go, by whichever way: `RemoteEndpoint` over HTTP, `PipedEndpoint` over pipes."""
+    """An endpoint that takes requests, over HTTP (`RemoteEndpoint`) or over pipes (`PipedEndpoint`)."""
 
     @property
     def url(self) -> str: ...
@@ -87,13 +85,13 @@ class RemoteEndpoint:
 
     def __init__(
         self,
-        client: httpx2.AsyncClient,
+        client: HttpClient,
         url: str,
         tokens: TokenSource,
         *,
         nameless: NamelessEntry | None = None,
     ) -> None:
-        """`nameless`: for somebody who would also come in without a login, where whoever pays may."""
+        """Take what every request is sent with; `nameless` is for somebody who would also pay instead of logging in."""
         self.url = url
         self._client = client
         self._tokens = tokens
@@ -139,11 +137,13 @@ class RemoteEndpoint:
         """End a session; how the server feels about it does not matter any more."""
         token = await self._tokens.token()
         with network_trouble(self.url):
-            await self._client.delete(
+            async with self._client.open(
+                "DELETE",
                 self.url,
                 headers={**headers, **self._shown(token, "DELETE")},
-                timeout=httpx2.Timeout(silence_seconds),
-            )
+                silence_seconds=silence_seconds,
+            ):
+                return
 
     async def _once(
         self,
@@ -160,26 +160,24 @@ class RemoteEndpoint:
             **headers,
             **self._shown(token, "POST"),
         }
-        timeout = httpx2.Timeout(silence_seconds, connect=CONNECT_SECONDS)
         with network_trouble(self.url):
-            async with self._client.stream(
-                "POST", self.url, content=body, headers=sent, timeout=timeout
+            async with self._client.open(
+                "POST", self.url, body=body, headers=sent, silence_seconds=silence_seconds
             ) as response:
-                challenge = read_challenge(response.headers.get_list("www-authenticate"))
-                if response.status_code == 401 and only_wants_nonce(token, self.url, response.headers):
+                challenge = read_challenge(response.head.values(b"www-authenticate"))
+                if response.status == 401 and only_wants_nonce(token, self.url, response.head):
                     return NonceWanted()
-                if response.status_code == 401:
+                if response.status == 401:
                     return challenge or Challenge()
                 self._refuse(response, challenge)
-                kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-                if kind == "text/event-stream" and response.status_code == 200:
+                if response.media_type == "text/event-stream" and response.status == 200:
                     found = await self._stream(response, message.get("id"), on_message)
                 else:
-                    limit = MAX_ANSWER if response.status_code == 200 else MAX_DOCUMENT
-                    found = decode_object((await read(response, limit=limit)).body)
+                    limit = MAX_ANSWER if response.status == 200 else MAX_DOCUMENT
+                    found = decode_object(await response.read(limit))
                 return RpcReply(
-                    status=response.status_code,
-                    session_id=response.headers.get("mcp-session-id"),
+                    status=response.status,
+                    session_id=response.header(b"mcp-session-id") or None,
                     message=found,
                 )
         raise AssertionError("unreachable: network_trouble swallows nothing")
@@ -189,8 +187,8 @@ class RemoteEndpoint:
             return self._nameless.headers
         return headers_of(token, method, self.url)
 
-    def _refuse(self, response: httpx2.Response, challenge: Challenge | None) -> None:
-        status = response.status_code
+    def _refuse(self, response: UpstreamAnswer, challenge: Challenge | None) -> None:
+        status = response.status
         host = host_of(self.url)
         if status == 403 and challenge is not None and challenge.error == "insufficient_scope":
             raise scope_needed(challenge, self.url)
@@ -206,29 +204,28 @@ class RemoteEndpoint:
         if status == 413:
             raise CallRefused("the arguments are larger than the server takes", code=413)
         if status in (429, 503):
-            raise busy(f"{host} is busy", response.headers)
+            raise busy(f"{host} is busy", response.head)
         if 300 <= status < 400:
             raise BadAnswer(f"{self.url} redirects", hint="type the address that it redirects to")
         if status >= 500:
             raise BadAnswer(f"{host} answers with status {status}", hint="its log says more")
 
     async def _stream(
-        self, response: httpx2.Response, request_id: object, on_message: OnMessage
+        self, response: UpstreamAnswer, request_id: object, on_message: OnMessage
     ) -> dict[str, Any]:
         decoder = EventDecoder()
         count = 0
-        async with raw_body(response) as body:
-            async for chunk in body:
-                for data in decoder.feed(chunk):
-                    count += 1
-                    if count > MAX_EVENTS:
-                        raise BadAnswer(f"{host_of(self.url)} sent more than {MAX_EVENTS} messages at once")
-                    found = decode_object(data)
-                    if found is None:
-                        continue
-                    if found.get("id") == request_id and ("result" in found or "error" in found):
-                        return found
-                    await on_message(found)
+        while chunk := await response.part():
+            for data in decoder.feed(chunk):
+                count += 1
+                if count > MAX_EVENTS:
+                    raise BadAnswer(f"{host_of(self.url)} sent more than {MAX_EVENTS} messages at once")
+                found = decode_object(data)
+                if found is None:
+                    continue
+                if found.get("id") == request_id and ("result" in found or "error" in found):
+                    return found
+                await on_message(found)
         raise BadAnswer(
             f"{host_of(self.url)} ended the answer before the result",
             hint="the call may have been carried out",

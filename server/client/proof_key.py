@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -17,11 +17,12 @@ import msgspec
 
 from server.client.address import origin
 from server.client.challenge import wants_nonce
+from server.lib.http_client.response_head import ResponseHead
 from server.settings.secret_reference import Secret
 
 # The RFC demands none of servers; this is the one that all of them have.
 ALGORITHM: Final = "ES256"
-NONCE_HEADER: Final = "dpop-nonce"
+NONCE_HEADER: Final = b"dpop-nonce"
 # RFC 9449 §8.1: what may go into a proof as it came.
 MAX_NONCE: Final = 512
 _BYTES: Final = 32
@@ -30,7 +31,7 @@ Millis = int
 
 
 class UnusableKey(ValueError):
-    """What is kept is no key of ours."""
+    """The error of a stored key that cannot be read."""
 
 
 class ProofKey:
@@ -45,7 +46,7 @@ class ProofKey:
 
     @classmethod
     def of(cls, kept: Secret) -> ProofKey:
-        """Raises `UnusableKey`."""
+        """Return the key that was stored. Raise `UnusableKey`."""
         from cryptography.hazmat.primitives.asymmetric import ec
 
         try:
@@ -55,7 +56,7 @@ class ProofKey:
 
     @property
     def kept(self) -> Secret:
-        """As the token file has it."""
+        """The private key as the token file has it."""
         return Secret(f"{self._key.private_numbers().private_value:064x}")
 
     @property
@@ -70,7 +71,7 @@ class ProofKey:
     def proof(
         self, method: str, url: str, *, now: Millis, token: str | None = None, nonce: str | None = None
     ) -> str:
-        """§4.2."""
+        """Return a proof for one request (§4.2)."""
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
         from cryptography.hazmat.primitives.hashes import SHA256
@@ -110,14 +111,14 @@ class BoundToken(Secret):
         return {"Authorization": f"DPoP {token}", "DPoP": proof}
 
     def learn(self, url: str, nonce: str) -> bool:
-        """False if it was known, so that it can be no reason to try again."""
+        """Remember the nonce that a server wants. Return False for one that was known, which is no reason to try again."""
         known = self._nonces.get(origin(url))
         self._nonces[origin(url)] = nonce
         return known != nonce
 
 
 def headers_of(token: Secret | None, method: str, url: str) -> dict[str, str]:
-    """With what a request shows this token."""
+    """Return the headers in which a request shows this token."""
     if token is None:
         return {}
     if isinstance(token, BoundToken):
@@ -125,19 +126,19 @@ def headers_of(token: Secret | None, method: str, url: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token.reveal()}"}
 
 
-def only_wants_nonce(token: Secret | None, url: str, headers: Any) -> bool:
-    """Whether a 401 asks for nothing but another nonce (§9), which the next proof then has."""
-    nonce = read_nonce(headers)
+def only_wants_nonce(token: Secret | None, url: str, head: ResponseHead) -> bool:
+    """Return whether a 401 asks for nothing but another nonce (§9), which the next proof then has."""
+    nonce = read_nonce(head)
     return (
         isinstance(token, BoundToken)
         and nonce is not None
-        and wants_nonce(headers.get_list("www-authenticate"))
+        and wants_nonce(head.values(b"www-authenticate"))
         and token.learn(url, nonce)
     )
 
 
-def read_nonce(headers: Mapping[str, str]) -> str | None:
-    nonce = headers.get(NONCE_HEADER, "")
+def read_nonce(head: ResponseHead) -> str | None:
+    nonce = head.value(NONCE_HEADER)
     # §8.1: printable, without quotes and backslashes.
     good = 0 < len(nonce) <= MAX_NONCE and all("!" <= c <= "~" and c not in '"\\' for c in nonce)
     return nonce if good else None

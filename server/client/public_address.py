@@ -15,13 +15,14 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import httpx2
 import trio
 
 from server.client.address import is_loopback
 from server.client.check_step import CheckStep
 from server.client.client_errors import ClientError
 from server.client.http_exchange import CONNECT_SECONDS, peek
+from server.lib.http_client.http_client import HttpClient
+from server.lib.http_client.trusted_roots import system_trust
 
 # Of a name's addresses, those that are tried.
 ADDRESSES: Final = 8
@@ -32,10 +33,10 @@ MakeTrust = Callable[[], ssl.SSLContext]
 
 
 async def address_steps(
-    client: httpx2.AsyncClient,
+    client: HttpClient,
     url: str,
     *,
-    trust: MakeTrust = httpx2.create_ssl_context,
+    trust: MakeTrust = system_trust,
 ) -> AsyncGenerator[CheckStep, None]:
     """The first that fails, with nothing behind it, is the last."""
     parts = urlsplit(url)
@@ -212,7 +213,7 @@ def _shown(host: str, shown: dict[str, Any]) -> CheckStep:
 # ── without https ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def plain_http(client: httpx2.AsyncClient, host: str, port: int = 80) -> CheckStep:
+async def plain_http(client: HttpClient, host: str, port: int = 80) -> CheckStep:
     name = "plain http"
     authority = f"[{host}]" if ":" in host else host
     url = f"http://{authority}/" if port == 80 else f"http://{authority}:{port}/"
@@ -226,7 +227,7 @@ async def plain_http(client: httpx2.AsyncClient, host: str, port: int = 80) -> C
             detail=f"nothing answers on port {port}: who types the address without https finds nobody",
             hint="http_port = 80 leads them on",
         )
-    location = answer.headers.get("location", "")
+    location = answer.head.value(b"location")
     if 300 <= answer.status < 400 and urlsplit(location).scheme == "https":
         led = urlsplit(location).hostname
         where = "" if led == host else f" of {led}"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import httpx2
 import msgspec
 import trio
 
@@ -25,6 +24,7 @@ from server.client.token_requests import (
     number,
     read_refusal,
 )
+from server.lib.http_client.http_client import HttpClient
 from server.settings.secret_reference import Secret
 
 CLIENT_NAME: Final = "Ostiary in a terminal"
@@ -66,7 +66,7 @@ async def recall(
 
 
 async def introduce(
-    client: httpx2.AsyncClient,
+    client: HttpClient,
     file: TokenFile,
     place: Place,
     way: Way,

@@ -8,12 +8,12 @@ import re
 from typing import Final
 from urllib.parse import urlsplit
 
-import httpx2
 import msgspec
 
 from server.client.address import is_loopback
 from server.client.client_errors import BadAnswer
 from server.client.http_exchange import exchange, host_of
+from server.lib.http_client.http_client import HttpClient
 
 DOCUMENT_BYTES: Final = 64 * 1024
 SECONDS: Final = 15.0
@@ -51,7 +51,7 @@ def releases_problem(url: str) -> str | None:
     return "must not hold credentials" if "@" in parts.netloc else None
 
 
-async def latest(client: httpx2.AsyncClient, url: str, *, running: str) -> LatestRelease:
+async def latest(client: HttpClient, url: str, *, running: str) -> LatestRelease:
     """Raises `Unreachable`, and `BadAnswer` for anything but such a document."""
     answer = await exchange(
         client, "GET", url, headers={"Accept": "application/json"}, limit=DOCUMENT_BYTES, seconds=SECONDS

@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any, Final, cast
 from urllib.parse import urljoin, urlsplit
 
-import httpx2
 import msgspec
 import trio
 
@@ -20,6 +19,7 @@ from server.client.address import canonical, origin, same_place, well_known
 from server.client.client_errors import BadAddress, ClientError
 from server.client.http_exchange import exchange
 from server.client.mcp_answers import mapping
+from server.lib.http_client.http_client import HttpClient
 
 PRICES: Final = "/.well-known/x402"
 CALLS_ENDPOINT: Final = "ostiary_calls_endpoint"
@@ -43,7 +43,7 @@ class Seller(msgspec.Struct, frozen=True, kw_only=True):
     prices: Mapping[str, Any] = {}  # the list of what is sold to everybody
 
 
-async def find_seller(client: httpx2.AsyncClient, url: str) -> Seller:
+async def find_seller(client: HttpClient, url: str) -> Seller:
     """Raises `Unreachable` and `BadAnswer`. A server that says nothing of all this sells nothing that could be found."""
     listed = await _document(client, origin(url) + PRICES, MAX_LIST)
     metadata = await _document(client, well_known("oauth-protected-resource", url))
@@ -59,9 +59,7 @@ async def find_seller(client: httpx2.AsyncClient, url: str) -> Seller:
 class NamelessEntry:
     """Whether somebody without a login, who pays, may come in at `url`: asked once, when they were turned away."""
 
-    def __init__(
-        self, client: httpx2.AsyncClient, url: str, *, taken: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, client: HttpClient, url: str, *, taken: Callable[[], None] = lambda: None) -> None:
         """`taken` is told when it is."""
         self._client = client
         self._url = url
@@ -88,7 +86,7 @@ class NamelessEntry:
         return self.taken
 
 
-async def _document(client: httpx2.AsyncClient, address: str, limit: int = 1024 * 1024) -> Mapping[str, Any]:
+async def _document(client: HttpClient, address: str, limit: int = 1024 * 1024) -> Mapping[str, Any]:
     answer = await exchange(client, "GET", address, headers={"Accept": "application/json"}, limit=limit)
     return (answer.json_object() or {}) if answer.status == 200 else {}
 

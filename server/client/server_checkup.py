@@ -12,8 +12,6 @@ from contextlib import aclosing
 from shlex import quote
 from typing import Any, Final, TypeAlias
 
-import httpx2
-
 from server.client import browser_login, loopback
 from server.client.access_token import Access, wall_clock
 from server.client.browser_login import METHOD
@@ -40,6 +38,7 @@ from server.client.registration import recall
 from server.client.seller_terms import NamelessEntry, Seller, find_seller
 from server.client.token_file import TokenFile
 from server.client.token_requests import read_refusal
+from server.lib.http_client.http_client import HttpClient
 from server.mcp.tool_names import refused_names
 
 # No client id, and a parameter twice (RFC 6749 §3.2): every living endpoint refuses it in OAuth's own form, whatever it
@@ -51,7 +50,7 @@ NOWHERE: Final = f"http://{loopback.HOST}:1{loopback.PATH}"
 
 # What there is to say of a server besides, given its tools as they are listed; None: they could not be.
 LookFurther: TypeAlias = Callable[
-    [httpx2.AsyncClient, Seller, Sequence[Mapping[str, Any]] | None], Awaitable[Sequence[CheckStep]]
+    [HttpClient, Seller, Sequence[Mapping[str, Any]] | None], Awaitable[Sequence[CheckStep]]
 ]
 
 
@@ -59,24 +58,16 @@ async def examine(
     url: str,
     file: TokenFile,
     *,
-    transport: httpx2.AsyncBaseTransport | None = None,
     further: LookFurther | None = None,
 ) -> AsyncGenerator[CheckStep, None]:
     """The steps for the server at `url`, as they are done. `further` is for what it sells."""
-    async with open_client(url, transport=transport) as client:
-        if transport is not None:
-            yield CheckStep(name="connection", state="ok", detail="")
-        else:
-            async with aclosing(address_steps(client, url)) as steps:
-                async for step in steps:
-                    yield step
-                    # What cannot be reached, or is somebody else, is asked nothing.
-                    if (
-                        step.state == "failed"
-                        and step.name in ("connection", "certificate")
-                        and not step.goes_on
-                    ):
-                        return
+    async with open_client() as client:
+        async with aclosing(address_steps(client, url)) as steps:
+            async for step in steps:
+                yield step
+                # What cannot be reached, or is somebody else, is asked nothing.
+                if step.state == "failed" and step.name in ("connection", "certificate") and not step.goes_on:
+                    return
         login_offered = True
         try:
             async for step in _discovery(client, file, url):
@@ -122,9 +113,7 @@ def _failed(name: str, error: ClientError) -> CheckStep:
     return CheckStep(name=name, state="failed", detail=str(error), hint=error.hint)
 
 
-async def _discovery(
-    client: httpx2.AsyncClient, file: TokenFile, url: str
-) -> AsyncGenerator[CheckStep, None]:
+async def _discovery(client: HttpClient, file: TokenFile, url: str) -> AsyncGenerator[CheckStep, None]:
     try:
         challenge = await find_challenge(client, url)
     except OpenServer:
@@ -174,9 +163,7 @@ async def _discovery(
     yield await _browser_login(client, file, place)
 
 
-async def _place_as_of_old(
-    client: httpx2.AsyncClient, url: str, challenge: Challenge, missing: NoDocument
-) -> Place:
+async def _place_as_of_old(client: HttpClient, url: str, challenge: Challenge, missing: NoDocument) -> Place:
     try:
         return await discover_as_of_old(client, url, challenge, missing)
     except NoDocument:
@@ -185,7 +172,7 @@ async def _place_as_of_old(
         raise _Broken(_failed("issuer", error)) from None
 
 
-async def _device_login(client: httpx2.AsyncClient, place: Place) -> CheckStep:
+async def _device_login(client: HttpClient, place: Place) -> CheckStep:
     name, endpoint = "device login", place.server.device_authorization_endpoint
     if endpoint is None or not place.server.device_login:
         return CheckStep(name=name, state="skipped", detail="not offered; the way in is a browser")
@@ -202,7 +189,7 @@ async def _device_login(client: httpx2.AsyncClient, place: Place) -> CheckStep:
     return CheckStep(name=name, state="ok", detail="offered, and the endpoint answers")
 
 
-async def _browser_login(client: httpx2.AsyncClient, file: TokenFile, place: Place) -> CheckStep:
+async def _browser_login(client: HttpClient, file: TokenFile, place: Place) -> CheckStep:
     """What `ostiary login --browser` needs, up to the page that a person would see."""
     name, server = "browser login", place.server
     endpoint = server.authorization_endpoint
@@ -280,7 +267,7 @@ async def _login(access: Access) -> CheckStep:
 
 
 async def _tools(
-    client: httpx2.AsyncClient, url: str, access: Access, nameless: NamelessEntry | None
+    client: HttpClient, url: str, access: Access, nameless: NamelessEntry | None
 ) -> tuple[CheckStep, list[dict[str, Any]] | None]:
     mcp = McpClient(RemoteEndpoint(client, url, access, nameless=nameless))
     try:

@@ -13,7 +13,6 @@ from shlex import quote
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-import httpx2
 import msgspec
 import trio
 
@@ -37,6 +36,7 @@ from server.client.proof_key import ProofKey
 from server.client.registration import KnownIdentity, introduce, recall
 from server.client.token_file import StoredCode, StoredLogin, TokenFile
 from server.client.token_requests import Tokens
+from server.lib.http_client.http_client import HttpClient
 
 # A name that the person approving will read; the server cuts it as well.
 MAX_NAME: Final = 80
@@ -75,7 +75,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def sign_in(
-    client: httpx2.AsyncClient, file: TokenFile, url: str, *, screen: Screen, wish: Wish | None = None
+    client: HttpClient, file: TokenFile, url: str, *, screen: Screen, wish: Wish | None = None
 ) -> StoredLogin:
     """Log in and remember it. Raises `ClientError`s; cancelling leaves the login before in place."""
     login = await obtain(client, file, url, screen=screen, wish=wish)
@@ -84,7 +84,7 @@ async def sign_in(
 
 
 async def obtain(
-    client: httpx2.AsyncClient, file: TokenFile, url: str, *, screen: Screen, wish: Wish | None = None
+    client: HttpClient, file: TokenFile, url: str, *, screen: Screen, wish: Wish | None = None
 ) -> StoredLogin:
     """Log in for somebody else to keep. `file` only says, and remembers, as which program we are known where."""
     wished = wish or Wish()
@@ -110,7 +110,7 @@ async def obtain(
 
 
 async def _by_code(
-    client: httpx2.AsyncClient,
+    client: HttpClient,
     file: TokenFile,
     place: Place,
     screen: Screen,
@@ -192,7 +192,7 @@ def _as_kept(code: DeviceCode, place: Place, identity: ClientIdentity, scope: st
 
 
 async def _by_browser(
-    client: httpx2.AsyncClient,
+    client: HttpClient,
     file: TokenFile,
     place: Place,
     screen: Screen,
@@ -252,7 +252,7 @@ async def _listen(
 
 
 async def _check_known(
-    client: httpx2.AsyncClient, place: Place, identity: ClientIdentity, redirect_uri: str, scope: str
+    client: HttpClient, place: Place, identity: ClientIdentity, redirect_uri: str, scope: str
 ) -> None:
     """An unknown client id never comes back from the browser: ask first, without one. Raises `ClientUnknown`."""
     probe = browser_login.begin(place, identity, redirect_uri=redirect_uri, scope=scope)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import httpx2
 import msgspec
 
 from server.client.client_errors import BadAnswer
@@ -16,6 +15,7 @@ from server.client.client_identity import ClientIdentity
 from server.client.http_exchange import HttpAnswer, busy, exchange, host_of
 from server.client.proof_key import ProofKey, read_nonce
 from server.client.token_file import Millis, StoredLogin
+from server.lib.http_client.http_client import HttpClient
 from server.settings.secret_reference import Secret
 
 DEVICE_CODE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
@@ -57,7 +57,7 @@ class GrantRefusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def ask_for_tokens(
-    client: httpx2.AsyncClient,
+    client: HttpClient,
     endpoint: str,
     form: Mapping[str, str],
     *,
@@ -74,14 +74,14 @@ async def ask_for_tokens(
         if answer.status == 200:
             return read_tokens(answer, endpoint, bound=key is not None)
         refusal = read_refusal(answer, endpoint)
-        wanted = read_nonce(answer.headers) if refusal.error == NONCE_WANTED else None
+        wanted = read_nonce(answer.head) if refusal.error == NONCE_WANTED else None
         if key is None or wanted is None or nonce is not None:
             return refusal
         nonce = wanted  # RFC 9449 §8: once more, with what the server wants to see in the proof
 
 
 async def revoke(
-    client: httpx2.AsyncClient, endpoint: str, token: Secret, *, hint: str, identity: ClientIdentity
+    client: HttpClient, endpoint: str, token: Secret, *, hint: str, identity: ClientIdentity
 ) -> None:
     """RFC 7009 §2.1. Raises `Unreachable`, `ServerBusy`, or `BadAnswer` when the server did not agree."""
     fields, headers = identity.signed({"token": token.reveal(), "token_type_hint": hint})
@@ -119,7 +119,7 @@ def read_refusal(answer: HttpAnswer, endpoint: str) -> GrantRefusal:
     if answer.status in (429, 500, 502, 503, 504):
         said = "is busy" if answer.status in (429, 503) else f"answers with status {answer.status}"
         own = f": {description}" if description else ""
-        raise busy(f"{host_of(endpoint)} {said}{own}", answer.headers)
+        raise busy(f"{host_of(endpoint)} {said}{own}", answer.head)
     error = body.get("error") if body else None
     if not body or not isinstance(error, str) or not error:
         raise BadAnswer(f"{host_of(endpoint)} answered with status {answer.status} and no OAuth error")

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-import httpx2
 import msgspec
 
 from server.client.access_token import Access, wall_clock
@@ -22,6 +21,7 @@ from server.client.http_exchange import HttpAnswer, exchange, host_of
 from server.client.proof_key import headers_of, only_wants_nonce
 from server.client.token_file import TokenFile
 from server.client.token_requests import read_tokens
+from server.lib.http_client.http_client import HttpClient
 from server.payments.buyer.payer import PaidCall
 from server.settings.secret_reference import Secret
 
@@ -52,7 +52,7 @@ class DepositMade(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def make_deposit(
-    client: httpx2.AsyncClient,
+    client: HttpClient,
     address: str,
     amount: str,
     *,
@@ -72,7 +72,7 @@ async def make_deposit(
 
 
 async def keep_bought_token(
-    client: httpx2.AsyncClient, file: TokenFile, place: Place, answer: HttpAnswer, told: Mapping[str, Any]
+    client: HttpClient, file: TokenFile, place: Place, answer: HttpAnswer, told: Mapping[str, Any]
 ) -> None:
     """As a login at `place` is kept. The answer names its client; where tokens are refreshed was found out before anything was paid."""
     named, endpoint = told.get("client_id"), place.server.token_endpoint
@@ -89,7 +89,7 @@ async def keep_bought_token(
 
 
 async def _settled(
-    client: httpx2.AsyncClient, address: str, amount: str, paid: PaidCall, access: Access, keep: Keep | None
+    client: HttpClient, address: str, amount: str, paid: PaidCall, access: Access, keep: Keep | None
 ) -> DepositMade:
     body = msgspec.json.encode({"amount": amount})
     token = await access.token()
@@ -97,7 +97,7 @@ async def _settled(
     for _ in range(TRIES):
         answer = await _ask(client, address, body, token, paid)
         if answer.status == 401:
-            if only_wants_nonce(token, address, answer.headers):
+            if only_wants_nonce(token, address, answer.head):
                 continue
             if token is None or renewed:
                 raise await _not_let_in(address, access, shown=token is not None)
@@ -118,7 +118,7 @@ async def _settled(
 
 
 async def _ask(
-    client: httpx2.AsyncClient, address: str, body: bytes, token: Secret | None, paid: PaidCall
+    client: HttpClient, address: str, body: bytes, token: Secret | None, paid: PaidCall
 ) -> HttpAnswer:
     headers = {
         "Content-Type": "application/json",
@@ -130,7 +130,7 @@ async def _ask(
 
 
 def _header(answer: HttpAnswer, name: str) -> str:
-    return answer.headers.get(name, "")
+    return answer.head.value(name.lower().encode())
 
 
 def _read(told: Mapping[str, Any], answer: HttpAnswer) -> DepositMade | None:
@@ -148,7 +148,7 @@ def _read(told: Mapping[str, Any], answer: HttpAnswer) -> DepositMade | None:
         network=word("network"),
         transaction=word("transaction"),
         brought_token="access_token" in told,
-        replayed="x-x402-idempotent" in answer.headers,
+        replayed=bool(answer.head.value(b"x-x402-idempotent")),
         message=word("message", WORDS_CHARACTERS),
     )
 

@@ -15,7 +15,6 @@ HEAVY = (
     "quart",
     "quart_trio",
     "hypercorn",
-    "httpx2",
     "cryptography",
     "authlib",
     "joserfc",

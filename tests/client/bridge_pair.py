@@ -318,7 +318,7 @@ async def bridged(
         host.slept.append(seconds)
         await trio.sleep(min(seconds, 0.01))
 
-    async with open_client(url) as client, trio.open_nursery() as nursery:
+    async with open_client() as client, trio.open_nursery() as nursery:
         door = Door(Access(file, url, client=client), log_in)
         bridge = Bridge(
             Carrier(client, url, door),

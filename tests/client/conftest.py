@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx2
 import pytest
 import trio
 from bridge_pair import Host, StreamingServer, bridged, streaming
@@ -15,6 +14,7 @@ from server.client.http_exchange import open_client
 from server.client.json_rpc import RemoteEndpoint
 from server.client.mcp_client import McpClient
 from server.client.token_file import TokenFile
+from server.lib.http_client.http_client import HttpClient
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ async def fake() -> AsyncIterator[FakeServer]:
 
 
 @pytest.fixture
-async def client(fake: FakeServer) -> AsyncIterator[httpx2.AsyncClient]:
-    async with open_client(fake.url) as opened:
+async def client(fake: FakeServer) -> AsyncIterator[HttpClient]:
+    async with open_client() as opened:
         yield opened
 
 
@@ -60,7 +60,7 @@ async def host(server: StreamingServer, file: TokenFile) -> AsyncIterator[Host]:
 
 
 @pytest.fixture
-async def mcp(fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient) -> AsyncIterator[McpClient]:
+async def mcp(fake: FakeServer, file: TokenFile, client: HttpClient) -> AsyncIterator[McpClient]:
     """Open a client that is logged in."""
     stored(fake, file, expired=False)
     access = Access(file, fake.url, client=client, now=lambda: NOW)

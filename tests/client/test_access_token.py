@@ -3,7 +3,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import httpx2
 import msgspec
 import pytest
 import trio
@@ -13,6 +12,7 @@ from server.client.access_token import Access
 from server.client.client_errors import ClientError, NotLoggedIn, ServerBusy, TokenFileError, Unreachable
 from server.client.http_exchange import open_client
 from server.client.token_file import StoredLogin, TokenFile
+from server.lib.http_client.http_client import HttpClient
 from server.settings.secret_reference import Secret
 
 NOW = 10_000_000
@@ -39,7 +39,7 @@ def stored(fake: FakeServer, file: TokenFile, *, expired: bool = True) -> Stored
 
 
 @pytest.fixture
-def access(fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient) -> Access:
+def access(fake: FakeServer, file: TokenFile, client: HttpClient) -> Access:
     async def no_wait(seconds: float) -> None:
         await trio.sleep(min(seconds, 0.02))
 
@@ -76,7 +76,7 @@ async def test_many_tasks_that_need_a_token_at_once_make_one_refresh(
     found: list[StoredLogin] = []
 
     async def one() -> None:
-        async with open_client(fake.url) as client:
+        async with open_client() as client:
             found.append(await Access(file, fake.url, client=client, now=lambda: NOW).login())
 
     with trio.fail_after(60):
@@ -162,7 +162,7 @@ async def test_a_refresh_token_that_is_refused_ends_the_login_and_says_how_to_ge
 
 
 async def test_without_a_login_the_hint_names_the_one_under_another_name_of_this_machine(
-    fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    fake: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     stored(fake, file, expired=False)
     elsewhere = fake.url.replace("127.0.0.1", "localhost")
@@ -202,7 +202,7 @@ async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
 
 
 async def test_a_lock_that_is_never_let_go_is_told_not_waited_for(
-    fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    fake: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     stored(fake, file)
     waited: list[float] = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 
-import httpx2
 import msgspec
 import pytest
 import trio
@@ -17,6 +16,7 @@ from test_access_token import stored
 from server.client.client_errors import ClientError, LoginDenied, LoginError, LoginExpired
 from server.client.signing_in import Wish, sign_in
 from server.client.token_file import TokenFile
+from server.lib.http_client.http_client import HttpClient
 
 
 def logged_in(fake: FakeServer, file: TokenFile, *, expired: bool = False) -> None:
@@ -98,7 +98,7 @@ async def test_without_a_login_and_nobody_to_ask_requests_fail_at_once(
 def by_code(
     fake: FakeServer,
     file: TokenFile,
-    client: httpx2.AsyncClient,
+    client: HttpClient,
     screen: Screen,
     *,
     keeps_code: bool = False,
@@ -111,7 +111,7 @@ def by_code(
 
 
 async def test_the_first_request_waits_for_a_login_and_all_wait_for_the_same(
-    fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    fake: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     screen = Screen()
     async with bridged(fake.url, file, log_in=by_code(fake, file, client, screen)) as host:
@@ -135,7 +135,7 @@ async def given_up(log_in: Callable[[], Awaitable[None]], screen: Screen) -> Non
 
 
 async def test_a_code_that_nobody_saw_is_used_again(
-    fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    fake: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     screen = Screen()
     log_in = by_code(fake, file, client, screen, keeps_code=True)
@@ -154,7 +154,7 @@ async def test_a_code_that_nobody_saw_is_used_again(
 
 @pytest.mark.parametrize("decision", ["access_denied", "expired_token", "invalid_grant"])
 async def test_a_code_that_is_over_is_not_used_again(
-    fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient, decision: str
+    fake: FakeServer, file: TokenFile, client: HttpClient, decision: str
 ) -> None:
     fake.decision = decision
     for _ in range(2):
@@ -165,7 +165,7 @@ async def test_a_code_that_is_over_is_not_used_again(
 
 
 async def test_a_code_with_little_time_left_is_not_shown_again(
-    fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    fake: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     fake.code_lifetime, fake.pending = 30, 1_000_000
     screen = Screen()
@@ -175,7 +175,7 @@ async def test_a_code_with_little_time_left_is_not_shown_again(
 
 
 async def test_a_person_who_logs_in_gets_a_code_of_their_own(
-    fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    fake: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     fake.pending = 1_000_000
     screen = Screen()
@@ -187,7 +187,7 @@ async def test_a_person_who_logs_in_gets_a_code_of_their_own(
 
 
 async def test_a_login_that_ended_is_replaced_by_a_new_one(
-    fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    fake: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     logged_in(fake, file, expired=True)
     fake.refresh_token = "another"

@@ -19,18 +19,19 @@ from server.client.client_identity import BASIC, POST, ClientIdentity
 from server.client.device_login import end
 from server.client.signing_in import Wish, sign_in
 from server.client.token_file import StoredLogin, TokenFile
+from server.lib.http_client.http_client import HttpClient
 from server.settings.secret_reference import Secret
 
 
 async def log_in(
-    fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient, screen: Screen, **wish: Any
+    fake: FakeServer, file: TokenFile, client: HttpClient, screen: Screen, **wish: Any
 ) -> StoredLogin:
     with trio.fail_after(60):
         return await sign_in(client, file, fake.url, screen=screen, wish=Wish(**wish))
 
 
 async def test_a_server_of_somebody_else_is_logged_in_to_through_a_browser(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    foreign: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     screen = Screen()
     login = await log_in(foreign, file, client, screen)
@@ -55,7 +56,7 @@ async def test_a_server_of_somebody_else_is_logged_in_to_through_a_browser(
 
 
 async def test_a_second_login_comes_as_the_client_of_the_first(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    foreign: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     first = await log_in(foreign, file, client, Screen())
     second = await log_in(foreign, file, client, Screen())
@@ -66,7 +67,7 @@ async def test_a_second_login_comes_as_the_client_of_the_first(
 
 
 async def test_a_registered_port_that_is_taken_means_a_new_registration(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    foreign: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     await log_in(foreign, file, client, Screen())
     port = urlsplit(foreign.requests("/authorize")[0].asked["redirect_uri"]).port
@@ -78,7 +79,7 @@ async def test_a_registered_port_that_is_taken_means_a_new_registration(
 
 
 async def test_a_port_that_was_named_and_is_taken_is_said_with_a_way_out(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    foreign: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     (taken,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with taken:
@@ -89,7 +90,7 @@ async def test_a_port_that_was_named_and_is_taken_is_said_with_a_way_out(
 
 
 async def test_a_server_that_forgot_us_is_introduced_to_again_once(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    foreign: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     await log_in(foreign, file, client, Screen())
     foreign.clients.clear()
@@ -100,7 +101,7 @@ async def test_a_server_that_forgot_us_is_introduced_to_again_once(
 
 
 async def test_a_client_that_the_token_endpoint_refuses_is_registered_again_only_once(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    foreign: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     await log_in(foreign, file, client, Screen())
 
@@ -115,7 +116,7 @@ async def test_a_client_that_the_token_endpoint_refuses_is_registered_again_only
 
 @pytest.mark.parametrize("method", [POST, BASIC])
 async def test_a_server_that_insists_on_a_secret_gets_it_the_way_it_wants_it(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient, method: str
+    foreign: FakeServer, file: TokenFile, client: HttpClient, method: str
 ) -> None:
     foreign.insists_on = method
     login = await log_in(foreign, file, client, Screen())
@@ -136,7 +137,7 @@ async def test_a_server_that_insists_on_a_secret_gets_it_the_way_it_wants_it(
 
 
 async def test_a_refresh_that_the_server_refuses_for_the_client_forgets_the_registration(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    foreign: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     login = await log_in(foreign, file, client, Screen())
     foreign.clients = {"another": {}}
@@ -146,7 +147,7 @@ async def test_a_refresh_that_the_server_refuses_for_the_client_forgets_the_regi
 
 
 async def test_without_registration_a_client_has_to_be_named(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    foreign: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     del foreign.metadata["registration_endpoint"]
     with pytest.raises(LoginError, match="register itself") as refused:
@@ -168,7 +169,7 @@ async def test_without_registration_a_client_has_to_be_named(
 
 
 async def test_a_refused_registration_is_told_in_the_servers_words(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    foreign: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     async def refuse(request: Seen) -> Response:
         return as_json({"error": "invalid_client_metadata", "error_description": "by appointment only"}, 400)
@@ -189,7 +190,7 @@ async def test_a_refused_registration_is_told_in_the_servers_words(
     ],
 )
 async def test_a_registration_that_cannot_be_used_is_refused(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient, made: Any
+    foreign: FakeServer, file: TokenFile, client: HttpClient, made: Any
 ) -> None:
     async def answer(request: Seen) -> Response:
         return as_json(made, 201)
@@ -217,7 +218,7 @@ async def test_a_registration_that_cannot_be_used_is_refused(
 async def test_an_answer_that_is_none_ends_the_login_and_says_why(
     foreign: FakeServer,
     file: TokenFile,
-    client: httpx2.AsyncClient,
+    client: HttpClient,
     answered: dict[str, str | None],
     kind: type[LoginError],
     said: str,
@@ -232,7 +233,7 @@ async def test_an_answer_that_is_none_ends_the_login_and_says_why(
 
 
 async def test_a_wrong_issuer_is_refused_even_where_none_was_promised(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    foreign: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     del foreign.metadata["authorization_response_iss_parameter_supported"]
     foreign.answered = {"iss": foreign.origin + "/"}
@@ -244,7 +245,7 @@ async def test_a_wrong_issuer_is_refused_even_where_none_was_promised(
 
 @pytest.mark.parametrize("methods", [None, [], ["plain"]])
 async def test_a_server_without_s256_is_not_trusted_with_a_browser(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient, methods: list[str] | None
+    foreign: FakeServer, file: TokenFile, client: HttpClient, methods: list[str] | None
 ) -> None:
     foreign.metadata["code_challenge_methods_supported"] = methods
     with pytest.raises(LoginError, match="S256"):
@@ -253,7 +254,7 @@ async def test_a_server_without_s256_is_not_trusted_with_a_browser(
 
 
 async def test_neither_other_programs_nor_wrong_addresses_end_or_answer_the_wait(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    foreign: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     async def pester(link: str) -> list[int]:
         uri = parse_qs(urlsplit(link).query)["redirect_uri"][0]
@@ -283,9 +284,7 @@ async def test_neither_other_programs_nor_wrong_addresses_end_or_answer_the_wait
     assert len(foreign.requests("/token")) == 1
 
 
-async def test_only_the_first_answer_counts(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
-) -> None:
+async def test_only_the_first_answer_counts(foreign: FakeServer, file: TokenFile, client: HttpClient) -> None:
     async def twice(link: str) -> list[int]:
         pages = await follow(link)
         answers = [pages[-1].status_code]
@@ -304,7 +303,7 @@ async def test_only_the_first_answer_counts(
 
 
 async def test_the_page_says_that_it_failed_where_the_code_is_not_taken(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    foreign: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     async def refuse(_: Seen) -> Response:
         return as_json({"error": "invalid_grant"}, status=400)
@@ -320,7 +319,7 @@ async def test_the_page_says_that_it_failed_where_the_code_is_not_taken(
 
 
 async def test_the_page_calls_the_server_as_it_calls_itself(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    foreign: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     async def named(_: Seen) -> Response:
         return as_json({**foreign.resource_metadata(), "resource_name": "Support <desk>"})
@@ -332,7 +331,7 @@ async def test_the_page_calls_the_server_as_it_calls_itself(
 
 
 async def test_a_page_does_not_wait_for_ever_for_what_became_of_its_answer(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    foreign: FakeServer, file: TokenFile, client: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loopback, "OUTCOME_SECONDS", 0)
     screen = Screen()
@@ -352,7 +351,7 @@ def test_what_a_server_calls_itself_stays_a_short_text_on_a_page_that_may_load_n
 
 @pytest.mark.parametrize("shape", ["{url}", "  '{url}'\n", "?{query}", "{query}"])
 async def test_the_last_address_of_a_browser_elsewhere_can_be_pasted(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient, shape: str
+    foreign: FakeServer, file: TokenFile, client: HttpClient, shape: str
 ) -> None:
     screen = Screen(browse=None)
     said: list[str] = []
@@ -375,7 +374,7 @@ async def test_the_last_address_of_a_browser_elsewhere_can_be_pasted(
 
 
 async def test_nobody_answering_ends_the_login_with_the_time(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    foreign: FakeServer, file: TokenFile, client: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("server.client.signing_in.BROWSER_SECONDS", 0.05)
     with pytest.raises(LoginExpired, match="in time"):
@@ -383,7 +382,7 @@ async def test_nobody_answering_ends_the_login_with_the_time(
 
 
 async def test_the_port_is_closed_when_the_login_is_over(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    foreign: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     await log_in(foreign, file, client, Screen())
     port = urlsplit(foreign.requests("/authorize")[0].asked["redirect_uri"]).port
@@ -392,7 +391,7 @@ async def test_the_port_is_closed_when_the_login_is_over(
 
 
 async def test_the_code_comes_first_where_it_is_offered_and_the_browser_where_it_is_asked_for(
-    fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    fake: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     grants = fake.server_metadata()["grant_types_supported"]
     fake.browser_only()
@@ -409,7 +408,7 @@ async def test_the_code_comes_first_where_it_is_offered_and_the_browser_where_it
 
 
 async def test_an_ostiary_is_come_to_as_the_client_that_it_names(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    foreign: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     foreign.metadata["ostiary_client_id"] = "ostiary-cli"
     foreign.metadata["scopes_supported"] = ["mcp", "offline_access"]
@@ -426,7 +425,7 @@ async def test_an_ostiary_is_come_to_as_the_client_that_it_names(
 
 
 async def test_a_foreign_server_that_knows_offline_access_is_asked_for_it(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    foreign: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     foreign.metadata["scopes_supported"] = ["mcp", "admin", "offline_access"]
     await log_in(foreign, file, client, Screen())
@@ -434,7 +433,7 @@ async def test_a_foreign_server_that_knows_offline_access_is_asked_for_it(
 
 
 async def test_scopes_that_are_named_are_asked_for_as_they_are(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    foreign: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     await log_in(foreign, file, client, Screen(), scope="  read   write ")
     assert foreign.requests("/authorize")[0].asked["scope"] == "read write"
@@ -463,7 +462,7 @@ Handler = Callable[[Seen], Awaitable[Response]]
     ],
 )
 async def test_an_issuer_with_a_path_is_found_at_any_of_its_places(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient, place: str
+    foreign: FakeServer, file: TokenFile, client: HttpClient, place: str
 ) -> None:
     issuer = f"{foreign.origin}/tenants/a"
     resource = {**foreign.resource_metadata(), "authorization_servers": [issuer]}
@@ -475,7 +474,7 @@ async def test_an_issuer_with_a_path_is_found_at_any_of_its_places(
 
 
 async def test_a_server_from_before_resource_metadata_is_its_own_authorization_server(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    foreign: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     foreign.overrides["/.well-known/oauth-protected-resource/mcp"] = missing
     foreign.overrides["/mcp"] = lambda request: _bare_challenge(foreign, request)
@@ -491,7 +490,7 @@ async def _bare_challenge(fake: FakeServer, request: Seen) -> Response:
 
 
 async def test_neither_code_nor_verifier_is_in_any_repr(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    foreign: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     from server.client.browser_login import begin, read_answer
     from server.client.discovery import discover
@@ -508,7 +507,7 @@ async def test_neither_code_nor_verifier_is_in_any_repr(
     ("offered", "method"), [([POST], POST), ([BASIC], BASIC), ([POST, BASIC], BASIC), ([], BASIC)]
 )
 async def test_a_client_named_by_hand_shows_its_secret_the_way_that_is_offered(
-    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient, offered: list[str], method: str
+    foreign: FakeServer, file: TokenFile, client: HttpClient, offered: list[str], method: str
 ) -> None:
     foreign.metadata["token_endpoint_auth_methods_supported"] = offered
 

@@ -6,16 +6,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 import trio
 from fake_server import FakeServer, Response, as_json
+from scripted_client import ScriptedClient
 from test_access_token import stored
 from test_public_address import IN_CLEAR, NAME, REDIRECT, Names, listening, steps_at, with_certificate
 from test_server_checkup import ASM, PRM, saying
 
 from server.cli.doctor.doctor_seller import seller_steps
 from server.client.check_step import CheckStep
+from server.client.http_exchange import open_client
 from server.client.public_address import plain_http
 from server.client.seller_terms import Seller
 from server.client.server_checkup import examine
@@ -125,7 +126,7 @@ async def _addresses(book: Checkups, folder: Path) -> None:
             book.seen(what, await steps_at(f"https://{NAME}:{port}/mcp", "127.0.0.1"))
     trio.socket.set_custom_hostname_resolver(Names("127.0.0.1"))
     for what, answer in {"led on": REDIRECT, "in clear": IN_CLEAR, "nobody": b""}.items():
-        async with listening(answer) as port, httpx2.AsyncClient(trust_env=False, timeout=60) as client:
+        async with listening(answer) as port, open_client() as client:
             book.seen(f"without https: {what}", [await plain_http(client, NAME, port if answer else 1)])
 
 
@@ -134,11 +135,8 @@ async def _prices(book: Checkups) -> None:
         asked = payment_required((offer(),), PaidResource(url=CALLS), "pay first")
         headers = dict([challenge_header(asked)]) if offers else {}
 
-        def answer(_: httpx2.Request) -> httpx2.Response:
-            return httpx2.Response(status, headers=headers, stream=httpx2.ByteStream(b"{}"))
-
-        async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as client:
-            book.seen(what, await seller_steps(client, Seller(calls=CALLS, **seller), tools))
+        client = ScriptedClient(lambda asked: (status, {}, headers))
+        book.seen(what, await seller_steps(client, Seller(calls=CALLS, **seller), tools))
 
     free = {"name": "free"}
     await note("tools that are not shown", 402, None)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import httpx2
 import pytest
+from scripted_client import AskedOf, ScriptedClient
 
 from server.client.access_token import Access
 from server.client.client_errors import (
@@ -20,9 +19,9 @@ from server.client.client_errors import (
 )
 from server.client.device_login import DeviceCode, ask_for_code, end, login_from, remember, wait_for_tokens
 from server.client.discovery import Place, ServerMetadata
-from server.client.http_exchange import open_client
 from server.client.token_file import TokenFile
 from server.client.token_requests import DEVICE_CODE_GRANT, Tokens
+from server.lib.http_client.failures import BrokenOff, NotConnected
 
 ORIGIN = "https://a.example"
 PLACE = Place(
@@ -77,23 +76,13 @@ class Script:
         self.answers = list(answers)
         self.forms: list[dict[str, str]] = []
 
-    def __call__(self, request: httpx2.Request) -> httpx2.Response:
-        self.forms.append(dict(httpx2.QueryParams(request.content.decode())))
+    def __call__(self, asked: AskedOf) -> tuple[int, Any, Mapping[str, str]]:
+        self.forms.append(asked.form)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
         status, body, *headers = answer
-        return httpx2.Response(status, stream=Body(body), headers=headers[0] if headers else None)
-
-
-class Body(httpx2.AsyncByteStream):
-    """A body that is read as it comes, like one from the network."""
-
-    def __init__(self, value: Any) -> None:
-        self.data = json.dumps(value).encode()
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        yield self.data
+        return status, body, headers[0] if headers else {}
 
 
 async def poll(
@@ -102,24 +91,24 @@ async def poll(
     trouble: Callable[[ClientError], None] = lambda error: None,
     answer: Mapping[str, Any] | None = None,
 ) -> Tokens:
-    async with open_client(ORIGIN, transport=httpx2.MockTransport(script)) as client:
-        code = await code_from(answer or CODE, clock)
-        return await wait_for_tokens(client, PLACE, code, now=clock.now, sleep=clock.sleep, trouble=trouble)
+    client = ScriptedClient(script)
+    code = await code_from(answer or CODE, clock)
+    return await wait_for_tokens(client, PLACE, code, now=clock.now, sleep=clock.sleep, trouble=trouble)
 
 
 async def code_from(body: Any, clock: Clock, status: int = 200) -> DeviceCode:
-    async with open_client(ORIGIN, transport=httpx2.MockTransport(Script((status, body)))) as client:
-        return await ask_for_code(
-            client, PLACE, scope="mcp", names={"client_name": "ostiary", "hostname": "desk"}, now=clock.now
-        )
+    client = ScriptedClient(Script((status, body)))
+    return await ask_for_code(
+        client, PLACE, scope="mcp", names={"client_name": "ostiary", "hostname": "desk"}, now=clock.now
+    )
 
 
 async def test_the_request_for_a_code_says_who_asks_and_for_what() -> None:
     script = Script((200, CODE))
-    async with open_client(ORIGIN, transport=httpx2.MockTransport(script)) as client:
-        await ask_for_code(
-            client, PLACE, scope="mcp", names={"client_name": "ostiary", "hostname": "desk"}, now=Clock().now
-        )
+    client = ScriptedClient(script)
+    await ask_for_code(
+        client, PLACE, scope="mcp", names={"client_name": "ostiary", "hostname": "desk"}, now=Clock().now
+    )
     assert script.forms == [
         {
             "client_id": "ostiary-cli",
@@ -164,7 +153,7 @@ async def test_a_server_that_names_no_interval_is_asked_every_five_seconds() -> 
 
 async def test_trouble_on_the_network_is_waited_out_and_told_once() -> None:
     clock, told = Clock(), list[str]()
-    broken = httpx2.ReadError("gone")
+    broken = BrokenOff()
     script = Script(PENDING, broken, broken, broken, (503, {}), PENDING, (200, GRANTED))
     await poll(script, clock, lambda error: told.append(str(error)))
     assert clock.sleeps == [5, 5, 10, 20, 30, 30, 5]
@@ -195,9 +184,9 @@ async def test_why_a_server_gives_no_code_now_and_for_how_long_is_told_in_its_ow
         "error_description": "many logins wait",
     }
     script = Script((429, said, {} if wait is None else {"Retry-After": wait}))
+    client = ScriptedClient(script)
     with pytest.raises(ServerBusy) as busy:
-        async with open_client(ORIGIN, transport=httpx2.MockTransport(script)) as client:
-            await ask_for_code(client, PLACE, scope="mcp", names={}, now=Clock().now)
+        await ask_for_code(client, PLACE, scope="mcp", names={}, now=Clock().now)
     assert str(busy.value) == "a.example is busy: many logins wait"
     assert busy.value.hint == hint
     # We wait for as long as that ourselves, within reason.
@@ -206,16 +195,16 @@ async def test_why_a_server_gives_no_code_now_and_for_how_long_is_told_in_its_ow
 
 async def test_what_a_busy_server_says_is_cut() -> None:
     script = Script((503, {"error_description": "x" * 5000}))
+    client = ScriptedClient(script)
     with pytest.raises(ServerBusy) as busy:
-        async with open_client(ORIGIN, transport=httpx2.MockTransport(script)) as client:
-            await ask_for_code(client, PLACE, scope="mcp", names={}, now=Clock().now)
+        await ask_for_code(client, PLACE, scope="mcp", names={}, now=Clock().now)
     assert str(busy.value) == "a.example is busy: " + "x" * 300
 
 
 async def test_trouble_that_does_not_end_ends_with_the_code() -> None:
     clock = Clock()
     with pytest.raises(LoginExpired):
-        await poll(Script(httpx2.ConnectError("refused")), clock)
+        await poll(Script(NotConnected("refused")), clock)
     assert clock.millis == 1_000_000 + 600_000
 
 
@@ -307,11 +296,11 @@ async def test_a_server_without_the_device_grant_is_told_before_anything_is_sent
     import msgspec
 
     server = msgspec.structs.replace(PLACE.server, grant_types=("authorization_code",))
-    async with open_client(ORIGIN, transport=httpx2.MockTransport(script)) as client:
-        with pytest.raises(LoginError, match="no login by device code"):
-            await ask_for_code(
-                client, msgspec.structs.replace(PLACE, server=server), scope="", names={}, now=Clock().now
-            )
+    client = ScriptedClient(script)
+    with pytest.raises(LoginError, match="no login by device code"):
+        await ask_for_code(
+            client, msgspec.structs.replace(PLACE, server=server), scope="", names={}, now=Clock().now
+        )
     assert script.forms == []
 
 
@@ -330,11 +319,11 @@ async def test_a_new_login_replaces_the_old_one_and_ends_it_at_the_server(file: 
         Script((200, {**GRANTED, "access_token": "access-2", "refresh_token": "refresh-2", "scope": None})),
         Clock(),
     )
-    async with open_client(ORIGIN, transport=httpx2.MockTransport(revoked)) as client:
-        await remember(client, file, login_from(PLACE, first, asked_scope="mcp", now=1_000_000))
-        assert revoked.forms == []
-        await remember(client, file, login_from(PLACE, second, asked_scope="mcp", now=1_000_000))
-        kept = await Access(file, PLACE.url, client=client, now=lambda: 1_000_000).login()
+    client = ScriptedClient(revoked)
+    await remember(client, file, login_from(PLACE, first, asked_scope="mcp", now=1_000_000))
+    assert revoked.forms == []
+    await remember(client, file, login_from(PLACE, second, asked_scope="mcp", now=1_000_000))
+    kept = await Access(file, PLACE.url, client=client, now=lambda: 1_000_000).login()
     assert revoked.forms == [
         {"token": "refresh-1", "token_type_hint": "refresh_token", "client_id": "ostiary-cli"}
     ]
@@ -345,11 +334,9 @@ async def test_a_new_login_replaces_the_old_one_and_ends_it_at_the_server(file: 
 async def test_a_login_whose_server_does_not_answer_any_more_can_still_be_replaced(file: TokenFile) -> None:
     tokens = await poll(Script((200, GRANTED)), Clock())
     login = login_from(PLACE, tokens, asked_scope="mcp", now=1_000_000)
-    async with open_client(
-        ORIGIN, transport=httpx2.MockTransport(Script(httpx2.ReadError("gone")))
-    ) as client:
-        await remember(client, file, login)
-        await remember(client, file, login)
-        with pytest.raises(ClientError):
-            await end(client, login)
+    client = ScriptedClient(Script(BrokenOff()))
+    await remember(client, file, login)
+    await remember(client, file, login)
+    with pytest.raises(ClientError):
+        await end(client, login)
     assert file.get(PLACE.url) == login

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx2
 import pytest
 from fake_server import FakeServer, Response, Seen, as_json
 
 from server.client.client_errors import BadAnswer, ClientError, DiscoveryError, Unreachable
 from server.client.discovery import OpenServer, discover
 from server.client.http_exchange import MAX_DOCUMENT
+from server.lib.http_client.http_client import HttpClient
 
 pytestmark = pytest.mark.usefixtures("in_time")
 
@@ -28,7 +28,7 @@ def challenging(header: str) -> Any:
     return answering(as_json({}, 401, WWW_Authenticate=header))
 
 
-async def test_the_challenge_leads_to_the_endpoints(fake: FakeServer, client: httpx2.AsyncClient) -> None:
+async def test_the_challenge_leads_to_the_endpoints(fake: FakeServer, client: HttpClient) -> None:
     place = await discover(client, fake.url)
     assert place.resource == fake.url
     assert place.scope == "mcp"
@@ -40,7 +40,7 @@ async def test_the_challenge_leads_to_the_endpoints(fake: FakeServer, client: ht
 
 
 async def test_the_scope_of_the_challenge_is_preferred_to_what_the_resource_lists(
-    fake: FakeServer, client: httpx2.AsyncClient
+    fake: FakeServer, client: HttpClient
 ) -> None:
     fake.overrides["/mcp"] = challenging(f'Bearer resource_metadata="{fake.origin}{PRM_PATH}", scope="few"')
     assert (await discover(client, fake.url)).scope == "few"
@@ -48,7 +48,7 @@ async def test_the_scope_of_the_challenge_is_preferred_to_what_the_resource_list
 
 @pytest.mark.parametrize("where", [PRM_PATH, PRM_ROOT])
 async def test_without_a_named_address_the_well_known_places_are_tried_in_order(
-    fake: FakeServer, client: httpx2.AsyncClient, where: str
+    fake: FakeServer, client: HttpClient, where: str
 ) -> None:
     fake.overrides["/mcp"] = challenging("Bearer")
     fake.overrides[PRM_PATH] = answering(as_json({}, 404))
@@ -57,7 +57,7 @@ async def test_without_a_named_address_the_well_known_places_are_tried_in_order(
 
 
 async def test_a_server_that_challenges_only_a_get_is_understood(
-    fake: FakeServer, client: httpx2.AsyncClient
+    fake: FakeServer, client: HttpClient
 ) -> None:
     async def by_method(request: Seen) -> Response:
         return await fake.usual(request) if request.method == "GET" else Response(405)
@@ -67,7 +67,7 @@ async def test_a_server_that_challenges_only_a_get_is_understood(
 
 
 async def test_a_server_that_calls_itself_by_a_name_that_leads_nowhere_is_told_with_the_setting(
-    fake: FakeServer, client: httpx2.AsyncClient
+    fake: FakeServer, client: HttpClient
 ) -> None:
     fake.overrides["/mcp"] = challenging('Bearer resource_metadata="https://127.0.0.1:1/.well-known/x"')
     with pytest.raises(DiscoveryError, match=r"calls itself https://127\.0\.0\.1:1") as refused:
@@ -75,14 +75,14 @@ async def test_a_server_that_calls_itself_by_a_name_that_leads_nowhere_is_told_w
     assert "set issuer" in (refused.value.hint or "")
 
 
-async def test_a_server_without_a_login_is_told_as_such(fake: FakeServer, client: httpx2.AsyncClient) -> None:
+async def test_a_server_without_a_login_is_told_as_such(fake: FakeServer, client: HttpClient) -> None:
     fake.login_needed = False
     with pytest.raises(OpenServer, match="needs no login"):
         await discover(client, fake.url)
 
 
 async def test_a_server_without_a_login_may_answer_a_get_with_an_endless_stream(
-    fake: FakeServer, client: httpx2.AsyncClient
+    fake: FakeServer, client: HttpClient
 ) -> None:
     async def streaming(request: Seen) -> Response:
         if request.method == "GET":
@@ -108,7 +108,7 @@ async def test_a_server_without_a_login_may_answer_a_get_with_an_endless_stream(
     ],
 )
 async def test_an_answer_that_is_no_challenge_is_explained(
-    fake: FakeServer, client: httpx2.AsyncClient, response: Response, said: str
+    fake: FakeServer, client: HttpClient, response: Response, said: str
 ) -> None:
     fake.overrides["/mcp"] = answering(response)
     with pytest.raises(DiscoveryError, match=said) as refused:
@@ -123,7 +123,7 @@ async def test_an_answer_that_is_no_challenge_is_explained(
     ["http://127.0.0.1:1/mcp", "https://a.example/mcp", "", None, 5, ["x"]],
 )
 async def test_a_resource_that_is_not_the_one_typed_is_refused(
-    fake: FakeServer, client: httpx2.AsyncClient, resource: object
+    fake: FakeServer, client: HttpClient, resource: object
 ) -> None:
     fake.overrides[PRM_PATH] = answering(as_json({**fake.resource_metadata(), "resource": resource}))
     with pytest.raises(DiscoveryError, match="calls itself"):
@@ -131,7 +131,7 @@ async def test_a_resource_that_is_not_the_one_typed_is_refused(
 
 
 async def test_a_document_found_at_the_root_may_speak_for_the_whole_origin(
-    fake: FakeServer, client: httpx2.AsyncClient
+    fake: FakeServer, client: HttpClient
 ) -> None:
     fake.overrides["/mcp"] = challenging("Bearer")
     fake.overrides[PRM_PATH] = answering(as_json({}, 404))
@@ -149,7 +149,7 @@ async def test_a_document_found_at_the_root_may_speak_for_the_whole_origin(
     ],
 )
 async def test_no_other_document_may(
-    fake: FakeServer, client: httpx2.AsyncClient, where: str, named: str, resource: str
+    fake: FakeServer, client: HttpClient, where: str, named: str, resource: str
 ) -> None:
     fake.overrides["/mcp"] = challenging("Bearer realm=x" + named.format(origin=fake.origin))
     fake.overrides[PRM_PATH] = answering(as_json({}, 404))
@@ -160,15 +160,13 @@ async def test_no_other_document_may(
 
 
 async def test_a_trailing_slash_in_the_resource_is_forgiven_and_sent_back_as_it_was(
-    fake: FakeServer, client: httpx2.AsyncClient
+    fake: FakeServer, client: HttpClient
 ) -> None:
     fake.overrides[PRM_PATH] = answering(as_json({**fake.resource_metadata(), "resource": f"{fake.url}/"}))
     assert (await discover(client, fake.url)).resource == f"{fake.url}/"
 
 
-async def test_an_issuer_that_differs_by_a_slash_is_refused(
-    fake: FakeServer, client: httpx2.AsyncClient
-) -> None:
+async def test_an_issuer_that_differs_by_a_slash_is_refused(fake: FakeServer, client: HttpClient) -> None:
     fake.overrides[AS_PATH] = answering(as_json({**fake.server_metadata(), "issuer": f"{fake.origin}/"}))
     with pytest.raises(DiscoveryError, match="another issuer"):
         await discover(client, fake.url)
@@ -177,16 +175,14 @@ async def test_an_issuer_that_differs_by_a_slash_is_refused(
 @pytest.mark.parametrize("name", ["token_endpoint", "device_authorization_endpoint", "revocation_endpoint"])
 @pytest.mark.parametrize("address", ["http://agent.example/x", "javascript:alert(1)", "/relative", 5])
 async def test_an_endpoint_that_is_neither_https_nor_this_machine_is_refused(
-    fake: FakeServer, client: httpx2.AsyncClient, name: str, address: object
+    fake: FakeServer, client: HttpClient, name: str, address: object
 ) -> None:
     fake.overrides[AS_PATH] = answering(as_json({**fake.server_metadata(), name: address}))
     with pytest.raises(DiscoveryError, match=name):
         await discover(client, fake.url)
 
 
-async def test_metadata_at_an_address_off_limits_is_not_fetched(
-    fake: FakeServer, client: httpx2.AsyncClient
-) -> None:
+async def test_metadata_at_an_address_off_limits_is_not_fetched(fake: FakeServer, client: HttpClient) -> None:
     fake.overrides["/mcp"] = challenging('Bearer resource_metadata="http://agent.example/prm"')
     with pytest.raises(DiscoveryError, match="must not be followed"):
         await discover(client, fake.url)
@@ -199,7 +195,7 @@ async def test_metadata_at_an_address_off_limits_is_not_fetched(
 
 
 async def test_an_issuer_with_a_path_is_looked_up_between_host_and_path(
-    fake: FakeServer, client: httpx2.AsyncClient
+    fake: FakeServer, client: HttpClient
 ) -> None:
     issuer = f"{fake.origin}/tenant"
     fake.overrides[PRM_PATH] = answering(
@@ -222,14 +218,14 @@ async def test_an_issuer_with_a_path_is_looked_up_between_host_and_path(
     ],
 )
 async def test_a_broken_document_ends_discovery_with_one_sentence(
-    fake: FakeServer, client: httpx2.AsyncClient, response: Response, error: type[ClientError]
+    fake: FakeServer, client: HttpClient, response: Response, error: type[ClientError]
 ) -> None:
     fake.overrides[PRM_PATH] = answering(response)
     with pytest.raises(error):
         await discover(client, fake.url)
 
 
-async def test_nobody_listening_is_told_with_a_hint(client: httpx2.AsyncClient) -> None:
+async def test_nobody_listening_is_told_with_a_hint(client: HttpClient) -> None:
     with pytest.raises(Unreachable, match="nothing answers") as refused:
         await discover(client, "http://127.0.0.1:1/mcp")
     assert refused.value.hint is not None

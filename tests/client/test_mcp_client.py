@@ -4,7 +4,6 @@ import json
 import shlex
 from typing import Any
 
-import httpx2
 import pytest
 import trio
 import trio.testing
@@ -23,6 +22,7 @@ from server.client.client_errors import (
 from server.client.json_rpc import RemoteEndpoint
 from server.client.mcp_client import McpClient, Progress
 from server.client.token_file import TokenFile
+from server.lib.http_client.http_client import HttpClient
 from tests.agents.python.fake_agent import pass_when
 
 pytestmark = pytest.mark.usefixtures("in_time")
@@ -167,7 +167,7 @@ async def test_a_server_that_refuses_even_a_new_token_is_not_asked_for_ever(
 
 
 async def test_without_a_login_an_open_server_is_used_and_a_closed_one_explained(
-    fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+    fake: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
     mcp = McpClient(RemoteEndpoint(client, fake.url, Access(file, fake.url, client=client)))
     with pytest.raises(NotLoggedIn, match="not logged in"):

@@ -8,7 +8,6 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx2
 import msgspec
 import pytest
 from fake_server import FakeServer, Response, Seen, as_json
@@ -25,6 +24,7 @@ from server.client.login_on_demand import Door
 from server.client.proof_key import ProofKey, UnusableKey, headers_of
 from server.client.signing_in import Wish, sign_in
 from server.client.token_file import StoredLogin, TokenFile
+from server.lib.http_client.http_client import HttpClient
 from server.settings.secret_reference import Secret
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -131,9 +131,7 @@ class Strict:
         return as_json({"jsonrpc": "2.0", "id": request.message.get("id"), "result": {}})
 
 
-async def log_in(
-    fake: FakeServer, client: httpx2.AsyncClient, file: TokenFile
-) -> tuple[StoredLogin, ProofKey]:
+async def log_in(fake: FakeServer, client: HttpClient, file: TokenFile) -> tuple[StoredLogin, ProofKey]:
     fake.browser_only()
     key = ProofKey.new()
     wish = Wish(way="browser", key=key)
@@ -142,7 +140,7 @@ async def log_in(
 
 @pytest.mark.parametrize("nonce", [None, "n-1"])
 async def test_login_calls_and_refresh_prove_one_key_and_a_nonce_costs_one_more_request(
-    fake: FakeServer, client: httpx2.AsyncClient, file: TokenFile, nonce: str | None
+    fake: FakeServer, client: HttpClient, file: TokenFile, nonce: str | None
 ) -> None:
     strict = Strict(fake, nonce)
     login, key = await log_in(fake, client, file)
@@ -161,7 +159,7 @@ async def test_login_calls_and_refresh_prove_one_key_and_a_nonce_costs_one_more_
     for _ in range(2):
         assert (await endpoint.post(PING, headers={}, silence_seconds=5)).status == 200
         async with carrier.post(msgspec.json.encode(PING), headers={}, silence_seconds=5) as response:
-            assert response.status_code == 200
+            assert response.status == 200
     assert len(fake.requests("/mcp")) - before == 4 + (nonce is not None)
     fake.valid.clear()  # the token is refused, renewed, and shown with the same key
     assert (await endpoint.post(PING, headers={}, silence_seconds=5)).status == 200
@@ -171,7 +169,7 @@ async def test_login_calls_and_refresh_prove_one_key_and_a_nonce_costs_one_more_
 
 
 async def test_a_server_that_always_wants_another_nonce_is_given_up(
-    fake: FakeServer, client: httpx2.AsyncClient, file: TokenFile
+    fake: FakeServer, client: HttpClient, file: TokenFile
 ) -> None:
     strict = Strict(fake)
     await log_in(fake, client, file)
@@ -193,7 +191,7 @@ async def test_a_server_that_always_wants_another_nonce_is_given_up(
 
 
 async def test_a_server_that_binds_nothing_is_said_to_before_anybody_is_asked(
-    fake: FakeServer, client: httpx2.AsyncClient, file: TokenFile
+    fake: FakeServer, client: HttpClient, file: TokenFile
 ) -> None:
     with pytest.raises(LoginError, match="does not bind") as caught:
         await log_in(fake, client, file)
@@ -202,7 +200,7 @@ async def test_a_server_that_binds_nothing_is_said_to_before_anybody_is_asked(
 
 
 async def test_a_token_that_is_not_bound_after_all_is_not_kept(
-    fake: FakeServer, client: httpx2.AsyncClient, file: TokenFile
+    fake: FakeServer, client: HttpClient, file: TokenFile
 ) -> None:
     Strict(fake)
     del fake.overrides["/token"]
@@ -212,7 +210,7 @@ async def test_a_token_that_is_not_bound_after_all_is_not_kept(
 
 
 async def test_a_damaged_key_is_told_with_the_way_out(
-    fake: FakeServer, client: httpx2.AsyncClient, file: TokenFile
+    fake: FakeServer, client: HttpClient, file: TokenFile
 ) -> None:
     Strict(fake)
     login, _ = await log_in(fake, client, file)

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 import trio
 
 from server.client.check_step import CheckStep
+from server.client.http_exchange import open_client
 from server.client.public_address import address_steps, plain_http
 from tests.made_certificates import trusting, write_certificate
 
@@ -69,7 +69,7 @@ async def listening(answer: bytes = b"", *, context: ssl.SSLContext | None = Non
 
 async def steps_at(url: str, *addresses: str, trust: ssl.SSLContext | None = None) -> list[CheckStep]:
     trio.socket.set_custom_hostname_resolver(Names(*addresses))
-    async with httpx2.AsyncClient(trust_env=False, timeout=60) as client:
+    async with open_client() as client:
         return [
             step
             async for step in address_steps(client, url, trust=lambda: trust or ssl.create_default_context())
@@ -162,7 +162,7 @@ async def test_whoever_types_no_https_is_led_on_or_that_is_said(
     answer: bytes | None, state: str, said: str
 ) -> None:
     trio.socket.set_custom_hostname_resolver(Names("127.0.0.1"))
-    async with listening(answer or b"") as port, httpx2.AsyncClient(trust_env=False, timeout=60) as client:
+    async with listening(answer or b"") as port, open_client() as client:
         step = await plain_http(client, NAME, port if answer else 1)
     assert step.state == state
     assert said in step.detail

@@ -26,7 +26,7 @@ def says(fake: FakeServer, path: str, value: Any) -> None:
 
 
 async def found(fake: FakeServer) -> Seller:
-    async with open_client(fake.url) as client:
+    async with open_client() as client:
         return await find_seller(client, fake.url)
 
 
@@ -87,7 +87,7 @@ async def test_no_address_elsewhere_is_taken(named: Any) -> None:
 async def test_a_list_that_does_not_name_the_server_lets_nobody_in(listed: Any) -> None:
     async with serving(FakeServer()) as fake:
         says(fake, LIST, listed)
-        async with open_client(fake.url) as client:
+        async with open_client() as client:
             entry = NamelessEntry(client, fake.url)
             assert not await entry.take()
             assert entry.headers == {}
@@ -97,7 +97,7 @@ async def test_many_who_were_turned_away_ask_once() -> None:
     told: list[bool] = []
     async with serving(FakeServer()) as fake:
         says(fake, LIST, {"servers": [{"mcp": fake.url}]})
-        async with open_client(fake.url) as client:
+        async with open_client() as client:
             entry = NamelessEntry(client, fake.url, taken=lambda: told.append(True))
             assert entry.headers == {}
             async with trio.open_nursery() as nursery:
@@ -115,7 +115,7 @@ async def test_a_list_that_cannot_be_had_is_asked_for_again() -> None:
             return answers.pop(0)
 
         fake.overrides[LIST] = answer
-        async with open_client(fake.url) as client:
+        async with open_client() as client:
             entry = NamelessEntry(client, fake.url)
             assert not await entry.take()
             assert await entry.take()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx2
 import pytest
 from fake_server import FakeServer, Response, Seen
 
@@ -12,6 +11,7 @@ from server.client.access_token import Access
 from server.client.client_errors import BadAnswer
 from server.client.token_file import TokenFile
 from server.client.wallet_deposit import SHOWN_AGAIN, make_deposit
+from server.lib.http_client.http_client import HttpClient
 
 PATH = "/shop/deposit"
 
@@ -32,9 +32,7 @@ class Signed:
         return False
 
 
-async def deposit(
-    signed: Signed, client: httpx2.AsyncClient, fake: FakeServer, file: TokenFile, body: bytes
-) -> None:
+async def deposit(signed: Signed, client: HttpClient, fake: FakeServer, file: TokenFile, body: bytes) -> None:
     async def answer(request: Seen) -> Response:
         assert request.headers["payment-signature"] == "signed"
         return Response(200, body)
@@ -59,7 +57,7 @@ async def deposit(
     ],
 )
 async def test_a_good_status_with_nothing_in_it_ends_no_payment(
-    client: httpx2.AsyncClient, fake: FakeServer, file: TokenFile, body: bytes
+    client: HttpClient, fake: FakeServer, file: TokenFile, body: bytes
 ) -> None:
     signed = Signed()
     with pytest.raises(BadAnswer, match="what became of the deposit") as problem:
@@ -69,7 +67,7 @@ async def test_a_good_status_with_nothing_in_it_ends_no_payment(
 
 
 async def test_an_answer_that_says_what_became_of_it_ends_the_payment(
-    client: httpx2.AsyncClient, fake: FakeServer, file: TokenFile
+    client: HttpClient, fake: FakeServer, file: TokenFile
 ) -> None:
     body = b'{"deposited": "$0.02", "balance": "$1.02"}'
     signed = Signed()

@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 from urllib.parse import quote as quote_path
 
-import httpx2
-
 from server.cli.use.tools import PRICE, price_of
 from server.client.client_errors import ClientError
 from server.client.http_exchange import HttpAnswer, exchange
@@ -22,6 +20,7 @@ from server.client.seller_terms import Seller
 from server.client.server_checkup import CheckStep
 from server.lib.evm.evm_addresses import shortened
 from server.lib.evm.payment_networks import evm_network, usual_asset
+from server.lib.http_client.http_client import HttpClient
 from server.lib.money.amounts import BadAmount, from_atomic, shown
 from server.payments.x402.envelopes import UnreadableEnvelope
 from server.payments.x402.payment_headers import PAYMENT_REQUIRED, read_challenge_header
@@ -36,7 +35,7 @@ WITHOUT_CHALLENGE: Final = (401, 405)
 
 
 async def seller_steps(
-    client: httpx2.AsyncClient, seller: Seller, tools: Sequence[Mapping[str, Any]] | None
+    client: HttpClient, seller: Seller, tools: Sequence[Mapping[str, Any]] | None
 ) -> Sequence[CheckStep]:
     """None at all where nothing is sold."""
     priced = [tool for tool in tools or () if price_of(tool, whole=True)]
@@ -80,7 +79,7 @@ def _is_fixed(tool: Mapping[str, Any]) -> bool:
 
 
 async def _unpaid_call(
-    client: httpx2.AsyncClient, calls: str, tool: str
+    client: HttpClient, calls: str, tool: str
 ) -> tuple[CheckStep, Mapping[str, Any] | None]:
     name, address = "unpaid call", calls + quote_path(tool, safe="")
     try:
@@ -105,7 +104,7 @@ async def _unpaid_call(
 
 def _challenge(answer: HttpAnswer) -> Mapping[str, Any] | None:
     try:
-        found = read_challenge_header(answer.headers.get(PAYMENT_REQUIRED, ""))
+        found = read_challenge_header(answer.head.value(PAYMENT_REQUIRED.lower().encode()))
     except UnreadableEnvelope:
         return None
     return found if isinstance(found.get("accepts"), list) else None

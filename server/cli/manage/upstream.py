@@ -237,7 +237,7 @@ def _obtain(url: str, wish: Any, *, opens: bool) -> StoredLogin:
     screen = LoginScreen(local=is_loopback(url), opens=seen)
 
     async def main() -> StoredLogin:
-        async with open_client(url) as client:
+        async with open_client() as client:
             return await obtain(client, target.token_file(), url, screen=screen, wish=wish)
 
     try:

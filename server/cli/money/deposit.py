@@ -62,7 +62,7 @@ def deposit(url: str, amount: str, yes: bool, as_json: bool) -> None:
     file = target.token_file()
 
     async def main() -> DepositMade:
-        async with open_client(address.url) as client:
+        async with open_client() as client:
             access = Access(file, address.url, client=client)
             login = await access.stored()
             seller = await find_seller(client, address.url)

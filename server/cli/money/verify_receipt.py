@@ -197,7 +197,7 @@ def _fetched(issuer: str) -> bytes:
         raise terminal.Misuse(f"{issuer} is no address", hint="--issuer https://agent.example.org")
 
     async def main() -> bytes:
-        async with open_client(issuer) as client:
+        async with open_client() as client:
             status = 0
             for place in PLACES:
                 answer = await exchange(client, "GET", f"{issuer}{place}", limit=KEYS_BYTES)

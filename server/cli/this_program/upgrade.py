@@ -55,7 +55,7 @@ def command(check: bool, data_dir: str | None, config: str | None, as_json: bool
         raise terminal.CliError(f"releases {problem}", exit_code=terminal.EXIT_MISUSED)
 
     async def ask() -> LatestRelease:
-        async with open_client(url) as client:
+        async with open_client() as client:
             return await latest(client, url, running=__version__)
 
     found = terminal.run_async(ask)

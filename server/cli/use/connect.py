@@ -65,7 +65,7 @@ def command(url: str, no_login: bool, pay: bool) -> None:
         say(terminal.clean(terminal.as_started(line)))
 
     async def main(out: int) -> None:
-        async with open_client(address.url) as client:
+        async with open_client() as client:
 
             async def log_in() -> None:
                 before = await trio.to_thread.run_sync(file.get, address.url)

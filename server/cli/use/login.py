@@ -77,7 +77,7 @@ def command(
 
     async def main() -> StoredLogin:
         await trio.to_thread.run_sync(file.get, address.url)  # an unusable token file is told before the wait
-        async with open_client(address.url) as client:
+        async with open_client() as client:
             return await sign_in(client, file, address.url, screen=screen, wish=wish)
 
     try:

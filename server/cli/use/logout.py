@@ -37,7 +37,7 @@ def command(url: str, forget: bool, as_json: bool) -> None:
                 return True
             bought.append(login.client_id == PAYERS)
             try:
-                async with open_client(address.url) as client:
+                async with open_client() as client:
                     revoked = await end(client, login)
             except ClientError as error:
                 if not forget:

@@ -93,7 +93,7 @@ def _with_what_is_held(needed: ScopeNeeded, url: str) -> ScopeNeeded:
 
 async def sells_to_all(url: str) -> bool:
     """Whether the server at `url` says that whoever pays needs no login."""
-    async with open_client(url) as client:
+    async with open_client() as client:
         return await NamelessEntry(client, url).take()
 
 
@@ -101,7 +101,7 @@ async def sells_to_all(url: str) -> bool:
 async def connected(url: str, *, pays: bool = False) -> AsyncGenerator[McpClient, None]:
     """An MCP client that has settled how to speak with the server at `url`. `pays`: without a login it comes in as somebody who pays,
     where such people may."""
-    async with open_client(url) as client:
+    async with open_client() as client:
         access = Access(token_file(), url, client=client)
         nameless = NamelessEntry(client, url) if pays else None
         mcp = McpClient(RemoteEndpoint(client, url, access, nameless=nameless))

@@ -27,7 +27,7 @@ def command(url: str | None, as_json: bool) -> None:
     address = which_server.of(url or "")
 
     async def main() -> StoredLogin:
-        async with open_client(address.url) as client:
+        async with open_client() as client:
             return await Access(target.token_file(), address.url, client=client).login()
 
     login = terminal.run_async(main)

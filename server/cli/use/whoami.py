@@ -74,7 +74,7 @@ async def _examine(url: str, *, offline: bool) -> dict[str, Any]:
     from server.client.json_rpc import RemoteEndpoint
     from server.client.mcp_client import McpClient
 
-    async with open_client(url) as client:
+    async with open_client() as client:
         access = Access(target.token_file(), url, client=client)
         login = await access.stored()
         if login is None:

@@ -1,6 +1,6 @@
 """One HTTP/1.1 connection that we made: a request goes out, its answer comes in, one exchange after the other.
 
-What an answer's head may look like is in response_head.py, chunked bodies in chunked.py, how a connection is made in
+The head of an answer is read in response_head.py, chunked bodies in chunked.py, how a connection is made in
 dialing.py, when it is used again in pool.py. There are no cookies, redirects, proxies or caches here to switch off, nothing is
 sent twice, and no timer runs: whoever asks bounds the exchange. Cancelled anywhere, a connection is not `reusable`. RFC 9112.
 """
@@ -12,7 +12,7 @@ import math
 import trio
 
 from server.lib.http_client.chunked import ChunkedContent
-from server.lib.http_client.failures import BrokenOff, FetchFailed, NotHttp, TooLarge
+from server.lib.http_client.failures import BrokenOff, FetchFailed, NotHttp, Silent, TooLarge
 from server.lib.http_client.response_head import (
     CHUNKED,
     HEAD_BYTES,
@@ -30,14 +30,15 @@ AT_ONCE_BYTES = 16 * 1024
 
 
 class UpstreamConnection:
-    """`begin`, then `part` until `complete`. Closed by whoever has it."""
+    """A connection for one exchange after the other: `begin`, then `part` until `complete`. Its owner closes it."""
 
     __slots__ = (
         "_buffer", "_chunks", "_keep_alive", "_left", "_most", "_sent", "_stream", "complete", "expires_at", "reusable",
+        "silence_seconds",
     )  # fmt: skip
 
     def __init__(self, stream: UpstreamSocket | TlsStream, *, most: float = math.inf) -> None:
-        """`most`: how many bytes may come over it, heads and all."""
+        """Take the stream over; `most` bytes may come over it, heads and all."""
         self._stream = stream
         self._most = most
         self._buffer = b""
@@ -48,6 +49,7 @@ class UpstreamConnection:
         self.complete = True  # the answer was read to its end
         self.reusable = False  # and both sides know where the next one begins
         self.expires_at = math.inf  # for the pool
+        self.silence_seconds = math.inf  # that the next bytes may take
 
     async def begin(self, request: bytes) -> ResponseHead:
         """Send the request and return the head of its final answer. Raises `FetchFailed`."""
@@ -62,7 +64,7 @@ class UpstreamConnection:
         return await self._head()
 
     async def part(self) -> bytes:
-        """More of the body, b"" at its end. Raises `FetchFailed`."""
+        """Return more of the body, b"" at its end. Raises `FetchFailed`."""
         data, self._buffer = self._buffer, b""
         while not self.complete:
             if not data:
@@ -88,11 +90,11 @@ class UpstreamConnection:
         return b""
 
     def is_quiet(self) -> bool:
-        """Whether it is there, and nothing has come that nobody asked for."""
+        """Return whether it is there, and nothing has come that nobody asked for."""
         return self._stream.is_quiet()
 
     def close(self) -> None:
-        """At once. In the middle of an exchange this is how the other side learns that nobody waits any more."""
+        """Close at once. In the middle of an exchange this is how the other side learns that nobody waits any more."""
         if self.complete and self._sent:
             self._stream.say_goodbye()
         self._stream.close()
@@ -129,8 +131,9 @@ class UpstreamConnection:
         return head
 
     async def _head_while_sending(self, request: bytes) -> ResponseHead:
-        """§9.5: a refusal may come before all of a long request was sent; the rest is of no use then. Any other answer may have
-        begun early, and still wait for the rest."""
+        """Send a long request and return the head of its answer, which may come first (§9.5).
+
+        A refusal makes the rest of the request useless. Any other answer may have begun early, and still wait for the rest."""
         head: ResponseHead | None = None
         failure: FetchFailed | None = None
         async with trio.open_nursery() as nursery:
@@ -153,9 +156,15 @@ class UpstreamConnection:
             pass  # as in `begin`
 
     async def _receive(self) -> bytes:
-        """More bytes; b"" only where the answer ends with the connection."""
+        """Return more bytes; b"" only where the answer ends with the connection."""
         try:
-            data = await self._stream.receive_some()
+            if self.silence_seconds == math.inf:
+                data = await self._stream.receive_some()
+            else:
+                with trio.fail_after(self.silence_seconds):
+                    data = await self._stream.receive_some()
+        except trio.TooSlowError:
+            raise Silent from None
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise BrokenOff from error
         if not data and self._left != UNTIL_CLOSE:
@@ -166,7 +175,7 @@ class UpstreamConnection:
         return data
 
     def _end(self, *, followed: bool) -> None:
-        """`followed`: more came than was announced, so nobody knows what the next answer would begin with."""
+        """Note the end of the answer. `followed`: more came than was announced, so the next answer could begin anywhere."""
         self._left = 0
         self.complete = True
         self.reusable = self._keep_alive and self._sent and not followed

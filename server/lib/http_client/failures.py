@@ -1,4 +1,4 @@
-"""Failures of an exchange with another server. Whoever asked decides what a status and a body mean."""
+"""Failures of an exchange with another server. The meaning of a status and a body is the caller's to decide."""
 
 from __future__ import annotations
 
@@ -41,6 +41,27 @@ class ProxyFailed(NotConnected):
 
 class TooManyConnections(NotConnected):
     """A call too many: all connections that we allow ourselves are in use."""
+
+
+class UnusableAddress(FetchFailed):
+    """An address that cannot be asked."""
+
+    def __init__(self) -> None:
+        super().__init__("has an address that cannot be used")
+
+
+class Silent(FetchFailed):
+    """An answer that did not come, or did not go on, in the time that it may be silent."""
+
+    def __init__(self) -> None:
+        super().__init__("did not answer in time")
+
+
+class CompressedUnasked(FetchFailed):
+    """An answer that is compressed, and could unfold into more than was counted."""
+
+    def __init__(self) -> None:
+        super().__init__("sent a compressed answer that was not asked for")
 
 
 class BrokenOff(FetchFailed):

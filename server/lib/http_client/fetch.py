@@ -9,6 +9,7 @@ stranger names need resolved addresses to be checked first, and are server/run/p
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ import trio
 from server import __version__
 from server.lib.http_client.client_connection import UpstreamConnection
 from server.lib.http_client.dialing import CONNECT_PAUSES, Dialer
-from server.lib.http_client.failures import DeadlinePassed, FetchFailed, TooLarge
+from server.lib.http_client.failures import CompressedUnasked, DeadlinePassed, FetchFailed, TooLarge
 from server.lib.http_client.pool import SLOT_SECONDS, ConnectionPool
 from server.lib.http_client.response_head import ResponseHead
 from server.lib.http_client.trusted_roots import system_trust, trust_in
@@ -77,26 +78,26 @@ def with_body(head: bytes, body: bytes) -> bytes:
 class UpstreamAnswer:
     """An answer whose status and headers have arrived; its body is read on demand, and only up to its limit."""
 
-    __slots__ = ("_head", "_limit", "_seen", "connection", "status")
+    __slots__ = ("_limit", "_seen", "connection", "head", "status")
 
     def __init__(self, connection: UpstreamConnection, head: ResponseHead, limit: int) -> None:
         self.status = head.status
         self.connection = connection  # whose it is, for the fetcher
-        self._head = head
+        self.head = head
         self._limit = limit
         self._seen = 0
 
     def header(self, name: bytes) -> str:
         """Return the value, several joined by commas, or an empty text. `name` is in small letters."""
-        return self._head.value(name)
+        return self.head.value(name)
 
     def values(self, name: bytes) -> list[str]:
         """Return the value of each such line, where a comma may be part of one. `name` is in small letters."""
-        return self._head.values(name)
+        return self.head.values(name)
 
     @property
     def media_type(self) -> str:
-        return self.header(b"content-type").partition(";")[0].strip().lower()
+        return self.head.media_type
 
     async def chunks(self, limit: int | None = None) -> AsyncGenerator[bytes]:
         """Yield the body as it arrives. Raises `TooLarge` before more than the limit has been handed on."""
@@ -160,9 +161,9 @@ class UpstreamAnswer:
         """Return how much of the body may be read. Raises `FetchFailed` where the head says already that it cannot be."""
         most = self._limit if limit is None else min(limit, self._limit)
         # We ask for identity; anything else could unfold into more than was counted.
-        if self._head.encoded:
-            raise FetchFailed("sent a compressed answer that was not asked for")
-        if self._head.length > most:
+        if self.head.encoded:
+            raise CompressedUnasked
+        if self.head.length > most:
             raise _too_large(most)
         return most
 
@@ -177,18 +178,20 @@ class Fetcher:
         connections: int,
         ca_file: Path | None = None,
         slot_seconds: float = SLOT_SECONDS,
+        trust: ssl.SSLContext | None = None,
         pauses: Sequence[float] = CONNECT_PAUSES,
     ) -> None:
         """Prepare to call `url`; `pauses` are the seconds before each further attempt to connect.
 
-        Raises `ValueError` for a URL or a CA file that cannot be used."""
+        Certificates are judged by `trust`, else by `ca_file`, else by the system. Raises `ValueError` for a URL or a CA file that cannot be used."""
         if problem := url_problem(url):
             raise ValueError(f"the url {problem}")
         parts = urlsplit(url)
         self._authority = parts.netloc
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        trust = None
-        if parts.scheme == "https":
+        if parts.scheme == "http":
+            trust = None
+        elif trust is None:
             trust = system_trust() if ca_file is None else trust_in(ca_file)
         port = parts.port or (80 if trust is None else 443)
         dial = Dialer(parts.hostname or "", port, trust, pauses=pauses)

@@ -1,7 +1,7 @@
 """The head of an answer: bytes in, a `ResponseHead` out, or `NotHttp`. Pure; bodies are in client_connection.py and chunked.py.
 
 The grammar is RFC 9112 §4 and §5 with what §2.2 and §5.2 let a client forgive: lines that end without CR, and folded ones.
-Where a message ends is decided here alone (§6.3). What two readers could take for two different answers is refused, with one
+Where a message ends is decided here alone (§6.3). An answer that two readers could take for two different ones is refused, with one
 exception that the RFC makes too: a Content-Length beside a Transfer-Encoding is passed over (programs that hand on somebody
 else's headers send both). Whoever needs to be forgiven is not trusted with a second request on the same connection.
 """
@@ -49,6 +49,11 @@ class ResponseHead(msgspec.Struct, frozen=True):
     def values(self, name: bytes) -> list[str]:
         """Return the value of each such line, where a comma may be part of one. `name` is in small letters."""
         return [value.decode("latin-1") for known, value in self.fields if known == name]
+
+    @property
+    def media_type(self) -> str:
+        """The media type of the body in small letters, without its parameters."""
+        return self.value(b"content-type").partition(";")[0].strip().lower()
 
 
 def read_response_head(raw: bytes) -> ResponseHead:

@@ -193,7 +193,7 @@ def quieten_foreign_loggers(log: Logger) -> None:
     root = logging.getLogger()
     root.handlers[:] = [_Forward(log)]
     root.setLevel(logging.WARNING)
-    for name in ("authlib", "hypercorn", "quart", "httpx2", "httpcore2", "trio"):
+    for name in ("authlib", "hypercorn", "quart", "trio"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
 

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from server.lib.http_client.failures import Silent, UnusableAddress
+from server.lib.http_client.http_client import ORIGINS, HttpClient
+from tests.lib.http_client.raw_upstream import PATIENCE, RawUpstream, Visitor, answer, raw_upstream
+
+
+async def says_its_target(visitor: Visitor) -> None:
+    """Answer each request with its first line."""
+    while line := await first_line(visitor):
+        await visitor.send(answer(line))
+
+
+async def first_line(visitor: Visitor) -> bytes:
+    """Return the first line of the next request without a body; nothing where none comes."""
+    while b"\r\n\r\n" not in visitor.received:
+        more = bytes(await visitor.stream.receive_some(65536))
+        if not more:
+            return b""
+        visitor.received += more
+    line = bytes(visitor.received).partition(b"\r\n")[0]
+    visitor.received.clear()
+    return line
+
+
+async def asked(client: HttpClient, url: str, *, silence: float = math.inf) -> bytes:
+    async with client.open("GET", url, silence_seconds=silence) as found:
+        return await found.read(1024)
+
+
+def elsewhere(upstream: RawUpstream, path: str) -> str:
+    return upstream.url.partition("/chat")[0] + path
+
+
+async def test_addresses_of_one_origin_share_a_connection() -> None:
+    client = HttpClient()
+    async with raw_upstream(says_its_target) as upstream:
+        assert await asked(client, elsewhere(upstream, "")) == b"GET / HTTP/1.1"
+        assert await asked(client, elsewhere(upstream, "/a/b?c=d&e")) == b"GET /a/b?c=d&e HTTP/1.1"
+        assert upstream.connections == 1
+        await client.aclose()
+        await upstream.wait_until_nobody_is_left()
+
+
+async def test_the_connections_of_the_origin_used_first_give_way_to_those_of_many_others() -> None:
+    client = HttpClient()
+    async with raw_upstream(says_its_target) as upstream:
+        port = elsewhere(upstream, "").rpartition(":")[2]
+        for number in range(ORIGINS):
+            await asked(client, f"http://localhost:{port}/{number}")
+        assert upstream.connections == 1
+        async with raw_upstream(says_its_target) as another:
+            for number in range(ORIGINS):  # in the eyes of a client, each spelling is an origin
+                letters = "".join(c.upper() if number >> at & 1 else c for at, c in enumerate("localhost"))
+                await asked(client, another.url.replace("localhost", letters))
+            await upstream.wait_until_nobody_is_left()
+            await client.aclose()
+
+
+@pytest.mark.parametrize(
+    "url", ["", "ftp://a.example/", "http://", "http://a b/", "http://u:p@a.example/", "https://a.example/#x", "http://[::1/"]
+)  # fmt: skip
+async def test_what_is_no_address_is_not_asked(url: str) -> None:
+    with pytest.raises(UnusableAddress):
+        await asked(HttpClient(), url)
+
+
+async def test_a_line_that_would_be_more_than_a_header_is_not_sent() -> None:
+    async with raw_upstream(says_its_target) as upstream:
+        with pytest.raises(UnusableAddress):
+            async with HttpClient().open("GET", upstream.url, headers={"A": "b\r\nC: d"}):
+                pass
+        assert upstream.connections == 0
+
+
+async def test_a_server_that_does_not_begin_its_answer_in_time_is_left() -> None:
+    async with raw_upstream(Visitor.wait_gone) as upstream:
+        with pytest.raises(Silent):
+            await asked(HttpClient(), upstream.url, silence=0)
+        await upstream.wait_until_nobody_is_left()
+
+
+async def test_silence_in_the_middle_of_an_answer_ends_it_and_closes_the_connection() -> None:
+    async def halting(visitor: Visitor) -> None:
+        await first_line(visitor)
+        await visitor.send(b"HTTP/1.1 200 So\r\nContent-Length: 10\r\n\r\nhalf")
+        await visitor.wait_gone()
+
+    async with raw_upstream(halting) as upstream:
+        async with HttpClient().open("GET", upstream.url, silence_seconds=PATIENCE) as found:
+            assert await found.part() == b"half"
+            found.connection.silence_seconds = 0
+            with pytest.raises(Silent):
+                await found.part()
+        await upstream.wait_until_nobody_is_left()
+
+
+async def test_the_patience_of_one_exchange_is_not_that_of_the_next_on_its_connection() -> None:
+    client = HttpClient()
+    async with raw_upstream(says_its_target) as upstream:
+        async with client.open("GET", upstream.url, silence_seconds=PATIENCE) as found:
+            await found.read()
+        async with client.open("GET", upstream.url) as again:
+            assert again.connection is found.connection
+            assert again.connection.silence_seconds == math.inf
+        await client.aclose()
+
+
+async def test_an_answer_that_is_left_before_its_end_takes_its_connection_with_it() -> None:
+    client = HttpClient()
+
+    async def endless(visitor: Visitor) -> None:
+        await first_line(visitor)
+        await visitor.send(b"HTTP/1.1 200 So\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n")
+        await visitor.wait_gone()
+
+    async with raw_upstream(endless) as upstream:
+        async with client.open("GET", upstream.url) as found:
+            assert await found.part() == b"hi"
+        await upstream.wait_until_nobody_is_left()
+        async with client.open("GET", upstream.url) as found:
+            assert await found.part() == b"hi"
+        assert upstream.connections == 2
