@@ -50,7 +50,7 @@ THIRD_PERSON: Final = _words(
 VERBS: Final = _words(
     """
     abort accept acquire act add adopt advance allow announce answer append apply approve ask assert assign attach audit
-    authenticate authorize await back begin bind block blot book bound break build bury call cancel cap change charge check
+    authenticate authorize await back begin bind block blot book bound break bridge build bury call cancel cap change charge check
     checkpoint choose claim clean clear close collect combine compare complete compose compute confirm connect consume continue
     convert copy count create cut debit decide declare decode decrypt defer define delete deliver deny derive describe destroy
     detach detect determine disable discard disconnect discover dispatch display divide do download draw drop emit enable encode

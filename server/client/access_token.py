@@ -1,8 +1,8 @@
-"""A token that works now: the stored one, or a refreshed one. However many processes want it at once, one refreshes.
+"""The access token that works now: the stored one, or a refreshed one. However many processes want it at once, one refreshes.
 
-The refresh token is single use, so between the server's answer and our file nothing may come: the refresh waits for
-nobody, ignores Ctrl-C for its bounded time, and is repeated at once when its answer was lost, because the server
-repeats a rotation only within a short window (60 s on an ostiary).
+A refresh token can be used once, so nothing may come between the server's answer and our file: the refresh waits for nobody, ignores
+Ctrl-C for its bounded time, and is repeated at once if its answer was lost, because the server repeats a rotation only within a short
+window (60 s on an ostiary).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TRY_SECONDS = 10.0
 
 
 class Access:
-    """The login at one server. Raises `NotLoggedIn`, `TokenFileError`, `Unreachable`, `ServerBusy`, `BadAnswer`."""
+    """The login at one server. Methods raise `NotLoggedIn`, `TokenFileError`, `Unreachable`, `ServerBusy` or `BadAnswer`."""
 
     def __init__(
         self,
@@ -48,25 +48,25 @@ class Access:
         return await trio.to_thread.run_sync(self._file.get, self._url)
 
     async def token(self) -> Secret | None:
-        """An access token with some time left, or None for somebody who is not logged in here."""
+        """Return an access token with some time left, or None if nobody is logged in at this server."""
         return None if await self.stored() is None else self.shown(await self.login())
 
     def shown(self, login: StoredLogin) -> Secret:
-        """The access token of a login, as requests show it."""
+        """Return the access token of a login as requests send it: with its key, if it is bound to one (DPoP)."""
         key = login.key
         if key is None:
             return login.access_token
         return BoundToken(login.access_token.reveal(), key, now=self._now, nonces=self._nonces)
 
     async def login(self) -> StoredLogin:
-        """The login, with an access token that has some time left."""
+        """Return the login, with an access token that has some time left."""
         login = await self.stored()
         if login is None:
             raise await self.not_logged_in()
         return login if login.fresh(self._now()) else await self._refresh(refused=None)
 
     async def renew(self, refused: Secret) -> Secret:
-        """The access token after the server refused this one; refreshed only if nobody did so meanwhile."""
+        """Return the access token that follows a refused one; refresh it only if nobody did so meanwhile."""
         return self.shown(await self._refresh(refused=refused))
 
     async def _refresh(self, refused: Secret | None) -> StoredLogin:

@@ -1,4 +1,5 @@
-"""The stateless era over a bridge (MCP 2026-07-28): every request is one POST, and what it needs is in its own `_meta`.
+"""The side of a bridge that speaks MCP's stateless era (2026-07-28) with the server: each request is one POST, with all that it needs
+in its own `_meta`.
 
 The one thing remembered between requests is which tools want arguments repeated in headers (`x-mcp-header`).
 """
@@ -42,7 +43,10 @@ class ModernSide:
         self._schemas: dict[str, Any] = {}
 
     async def ask(self, asking: BridgedRequest) -> None:
-        """Returns when the request is answered; leaving earlier cancels it at the server. Raises `ClientError`s."""
+        """Send a request, paid for from the purse if there is one, and return when it is answered. Raise `ClientError`s.
+
+        Cancelling this cancels the request at the server.
+        """
         purchase = None if self._purse is None else await self._purse.purchase(asking)
         if purchase is None:
             await self._ask(asking)
@@ -75,7 +79,7 @@ class ModernSide:
     async def _exchange(
         self, asking: BridgedRequest, headers: Mapping[str, str], revise: Revise | None
     ) -> Mapping[str, Any] | None:
-        """None when it was answered; a refusal by HTTP status is returned."""
+        """Send a request once and relay its answer; return None, or the refusal if that came as an HTTP error."""
 
         def learn(answer: Mapping[str, Any]) -> None:
             if asking.method == "tools/list":
@@ -113,7 +117,10 @@ class ModernSide:
                 self._schemas[name] = schema if b'"x-mcp-header"' in msgspec.json.encode(schema) else None
 
     async def _learn_all(self, asking: BridgedRequest) -> None:
-        """The catalogue, asked for in the caller's name. If it cannot be had, the refusal at hand says enough."""
+        """Fetch and remember the schemas of all tools, by `tools/list` with the `_meta` of the client's request.
+
+        If the list cannot be had, simply return: the refusal that led here says enough.
+        """
         meta = {
             name: value
             for name, value in mapping(asking.params.get("_meta")).items()
@@ -147,7 +154,7 @@ class ModernSide:
 
 
 async def _swallow(line: bytes) -> None:
-    """The client asked for nothing here."""
+    """Drop an answer that the client must not see: it did not make this request."""
 
 
 def _code(message: Mapping[str, Any]) -> object:

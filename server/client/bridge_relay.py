@@ -1,6 +1,6 @@
-"""From an HTTP response to lines for the client: everything in order, and one answer for every id, whatever the server did.
+"""The relay of an HTTP response to a bridge's client, as lines: all in order, and one answer for each id, whatever the server does.
 
-The same for both eras. Which requests are made is in bridge_modern.py and bridge_session.py.
+Both eras of MCP use it. The requests are made in bridge_modern.py and bridge_session.py.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from server.client.stdio_lines import Write
 from server.lib.http_client.fetch import UpstreamAnswer
 
 OnAnswer = Callable[[Mapping[str, Any]], None]
-# What the client is answered instead; None: nothing yet, for it is asked once more.
+# Returns the answer that the client receives in place of the server's; None: none yet, because the server is asked once more.
 Revise = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | None]]
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the bridge waits, and for what. A client has its own, shorter patience, and says so by cancelling."""
+    """The times that a bridge waits for things. A client has its own, shorter ones: it cancels its request when they are over."""
 
     # Not a byte of an answer, nor a sign of life: the connection is dead. Tools may think for minutes in silence.
     answer_seconds: float = 600.0
@@ -51,7 +51,7 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     farewell_seconds: float = 2.0
 
     def pause(self, retry_millis: int | None, attempt: int) -> float:
-        """Before opening a stream again, for the `attempt`-th time (from 0) since anything came."""
+        """Return the seconds to wait before a stream is opened for the `attempt`-th time (from 0) since anything came."""
         wished = self.reconnect_seconds if retry_millis is None else retry_millis / 1000
         wished = min(wished, MAX_RETRY_AFTER_SECONDS)
         backed_off = self.reconnect_seconds * 2 ** min(attempt, 16) if attempt else 0.0
@@ -59,7 +59,7 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Relay:
-    """What comes back for one request, or for a batch."""
+    """The relay of everything that the server sends back for one request, or for one batch."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Relay:
         *,
         revise: Revise | None = None,
     ) -> None:
-        """`revise` is for a single request."""
+        """Create the relay of a request or a batch; `revise` may be given for a single request only."""
         self._asking = asking
         self._carrier = carrier
         self._write = write
@@ -78,7 +78,7 @@ class Relay:
         self._revise = revise
 
     async def hear(self, response: UpstreamAnswer, decoder: EventDecoder) -> bool:
-        """Relay a good response until all is answered. False: a stream ended before that."""
+        """Relay a successful response until all is answered. Return False if its stream ended before that."""
         if await hear(response, self.take, decoder):
             return True
         if is_stream(response):
@@ -108,13 +108,13 @@ class Relay:
         return not self._asking.left
 
     async def refuse(self, message: Mapping[str, Any]) -> bool:
-        """Answer everything that is left with this one refusal."""
+        """Answer every id that has no answer yet with this one refusal. Return True: all is answered then."""
         await self._write(answer_rest(self._asking, message))
         return True
 
 
 async def refusal(response: UpstreamAnswer, carrier: Carrier) -> Mapping[str, Any]:
-    """The JSON-RPC answer in an HTTP error. Raises what the status means where there is none."""
+    """Return the JSON-RPC answer in an HTTP error. Without one, or if a scope is lacking, raise the error that the status means."""
     if not lacks_scope(response):
         message = decode(await body_of(response))
         if isinstance(message, dict) and is_answer(mapping(message)):

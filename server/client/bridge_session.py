@@ -1,5 +1,5 @@
-"""The handshake era over a bridge (2024-11-05 to 2025-11-25, "Streamable HTTP"): one session with the server, its GET
-stream, streams that broke and are resumed, and a session that was lost and is begun again.
+"""The side of a bridge that speaks MCP's handshake era (2024-11-05 to 2025-11-25, "Streamable HTTP") with the server: one session,
+its GET stream, streams that broke and are resumed, and a session that was lost and is begun again.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
 
 
 class SessionLost(ClientError):
-    """The server does not know our session (any more)."""
+    """The error that the server does not know our session, or no longer knows it."""
 
 
 class _Session(msgspec.Struct, kw_only=True, eq=False):
-    """What one handshake came to. Without an id the server keeps no session, and cannot lose it."""
+    """The result of one handshake. Without an `id` the server keeps no session, and cannot lose it."""
 
     params: Mapping[str, Any]  # of the client's initialize
     id: str | None
@@ -52,7 +52,7 @@ class _Session(msgspec.Struct, kw_only=True, eq=False):
 
 
 class _Place(msgspec.Struct):
-    """How far a stream was read, over all its connections."""
+    """The position up to which a stream was read, over all its connections."""
 
     last_id: str | None = None
     retry_millis: int | None = None
@@ -72,7 +72,10 @@ class _Place(msgspec.Struct):
 
 
 class SessionSide:
-    """`run` must be running: it keeps the GET stream. `say` is told what no message can say."""
+    """The side of a bridge that keeps a session with a server of the handshake era.
+
+    `run` must be running: it keeps the GET stream. `say` is called with what no MCP message can say.
+    """
 
     def __init__(
         self,
@@ -100,7 +103,7 @@ class SessionSide:
         return self._session is not None
 
     async def ask(self, asking: BridgedRequest) -> None:
-        """Returns when all is answered. Raises `ClientError`s."""
+        """Send a request or a batch, paid for from the purse if there is one, and return when all is answered. Raise `ClientError`s."""
         if asking.method == "initialize":
             await self._begin(asking)
             return
@@ -136,7 +139,7 @@ class SessionSide:
             self._ready.set()
 
     async def run(self) -> None:
-        """Keeps the GET stream of whatever session there is."""
+        """Keep the GET stream of the current session, whichever that is, until cancelled."""
         while True:
             await self._ready.wait()
             self._ready = trio.Event()
@@ -155,7 +158,7 @@ class SessionSide:
                     continue  # the next message tries again, and says so where the client sees it
 
     async def end(self) -> None:
-        """Tell the server that nobody will come back. Bounded, and never an error."""
+        """End the session at the server. This takes a bounded time, and the server's errors are ignored."""
         session, self._session = self._session, None
         if session is not None:
             await self._farewell(session)
@@ -167,7 +170,7 @@ class SessionSide:
             return self._session
 
     async def _begin(self, asking: BridgedRequest) -> None:
-        """The client's `initialize`. One that comes later replaces the session before it."""
+        """Perform the client's `initialize`. If there is a session already, the new one replaces it."""
         async with self._changing:
             before = self._session
             # Before the answer is written: what the client says next finds the session there.
@@ -179,7 +182,10 @@ class SessionSide:
     async def _shake_hands(
         self, asking: BridgedRequest, write: Write, adopt: Callable[[_Session], None]
     ) -> None:
-        """The answer to `initialize` names the version, the headers of its response the session."""
+        """Send an `initialize`, give its answer to `write`, and the session, if one begins, to `adopt`.
+
+        The answer names the version; the headers of its response name the session.
+        """
         async with self._carrier.post(
             asking.line, headers={}, silence_seconds=self._patience.answer_seconds
         ) as response:
@@ -209,7 +215,10 @@ class SessionSide:
         self._session = session
 
     async def _begin_again(self, lost: _Session) -> _Session:
-        """A new session with the client's own words of introduction. Whoever comes second finds it there."""
+        """Begin a new session in place of the one that was `lost`, with the parameters of the client's own `initialize`, and return it.
+
+        A task that comes second finds that session there, and returns it.
+        """
         async with self._changing:
             if self._session is not None and self._session is not lost:
                 return self._session
@@ -299,7 +308,10 @@ class SessionSide:
         await relay.refuse(message)
 
     async def _resume(self, relay: Relay, session: _Session | None, place: _Place) -> None:
-        """The rest of an answer, by GET and Last-Event-ID, as often as it takes."""
+        """Fetch the rest of an answer, by GET with Last-Event-ID, over as many connections as it takes.
+
+        Raise a `ClientError` if the stream is gone, or could not be opened `RESUME_TRIES` times in a row.
+        """
         failures = 0
         trouble: ClientError = broken_off(self._carrier.host)
         while failures < RESUME_TRIES:
@@ -328,7 +340,10 @@ class SessionSide:
     # ---- the GET stream ----------------------------------------------------------------------------------------------
 
     async def _listen(self, session: _Session) -> bool:
-        """What the server says unasked. Ends when it offers no such stream (405), or with True: it lost the session."""
+        """Relay what the server sends unasked on its GET stream. Return True if it lost the session.
+
+        Return False if it offers no such stream (405), or wants a login or another scope: the next message says that.
+        """
         place = _Place()
         opened = False
         while True:
@@ -367,7 +382,7 @@ def is_passing(status: int) -> bool:
 
 
 async def _swallow(line: bytes) -> None:
-    """The client asked for nothing here."""
+    """Drop an answer that the client must not see: it did not make this request."""
 
 
 def _lost(carrier: Carrier) -> SessionLost:

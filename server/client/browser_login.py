@@ -1,6 +1,6 @@
-"""Logging in through a browser on this machine: authorization code with PKCE (RFC 6749 §4.1, RFC 7636, RFC 8252).
+"""The login through a browser on this machine: an authorization code with PKCE (RFC 6749 §4.1, RFC 7636, RFC 8252).
 
-Pure steps and one token request. Who waits for the browser is loopback.py; what is shown is the command's.
+All steps but one, the token request, are pure. loopback.py waits for the browser; the command decides what is shown.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ MAX_PARAMETERS: Final = 50
 
 
 class StrangeCallback(Exception):
-    """Something called that did not come from this login: it is answered, and the wait goes on."""
+    """The error that a callback does not come from this login: it is answered, and the wait goes on."""
 
 
 class BrowserTrip(msgspec.Struct, frozen=True, kw_only=True):
-    """One trip to the browser. The link holds nothing that could be redeemed without the verifier."""
+    """One attempt to log in through the browser. Its link holds nothing that could be redeemed without the verifier."""
 
     link: str
     redirect_uri: str
@@ -50,7 +50,10 @@ class BrowserTrip(msgspec.Struct, frozen=True, kw_only=True):
 def begin(
     place: Place, identity: ClientIdentity, *, redirect_uri: str, scope: str, key: ProofKey | None = None
 ) -> BrowserTrip:
-    """The link to open. Raises `LoginError` where the server could not be trusted with it."""
+    """Begin a login, and return it with the link to open in the browser.
+
+    Raise `LoginError` if the server offers no login in a browser, or does not say that it protects it with PKCE.
+    """
     server = place.server
     if server.authorization_endpoint is None or not server.browser_login:
         raise LoginError(
@@ -89,9 +92,10 @@ def begin(
 
 
 def read_answer(query: str, attempt: BrowserTrip, place: Place, identity: ClientIdentity) -> Secret:
-    """The code that came back. Raises `StrangeCallback` for what does not belong to this login, and `LoginError` for a no.
+    """Return the authorization code from the query that came back to the redirect address.
 
-    The state is looked at before anything else, so that another program or page can neither end nor answer the login.
+    Raise `StrangeCallback` if the query does not belong to this login, and `LoginError` if it refuses the login or cannot be used.
+    The state is checked before anything else, so that another program or page can neither end nor answer the login.
     """
     given = _parameters(query)
     state = given.get("state", "")
@@ -124,7 +128,10 @@ async def redeem(
     key: ProofKey | None = None,
     now: Millis = 0,
 ) -> Tokens:
-    """RFC 6749 §4.1.3. Raises `LoginError`, `Unreachable`, `BadAnswer`; a code is never sent twice."""
+    """Exchange the authorization code for tokens (RFC 6749 §4.1.3); a code is never sent twice.
+
+    Raise `LoginError`, `Unreachable` or `BadAnswer`.
+    """
     form = {
         "grant_type": AUTHORIZATION_CODE,
         "code": code.reveal(),
@@ -141,14 +148,14 @@ async def redeem(
 
 
 def query_of(pasted: str) -> str:
-    """The query of a redirect address as a person copies it: all of it, or from the question mark on."""
+    """Return the query of a redirect address as a person copies it: all of the address, or from the question mark on."""
     text = pasted.strip().strip("'\"<>")
     _, mark, query = text.partition("?")
     return (query if mark else text).partition("#")[0]
 
 
 def is_answer(query: str) -> bool:
-    """Does it say anything at all about how a login ended?"""
+    """Return whether a query says anything at all about how a login ended."""
     try:
         return not {"code", "error"}.isdisjoint(_parameters(query))
     except StrangeCallback:

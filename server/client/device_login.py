@@ -1,8 +1,8 @@
-"""Logging in from a terminal by device code (RFC 8628 §3): ask for a code, show it, poll until somebody decided.
+"""The login from a terminal by device code (RFC 8628 §3): request a code, show it, poll until somebody decides.
 
-What is shown, and how, is the command's; this module is told how to wait and what time it is. The other way in is in
-browser_login.py, and which of them is gone in signing_in.py. Storing is `remember`, under the login's lock, so that no
-refresh of the login before it can come in between.
+The command decides what is shown, and how; callers pass in how to wait and what time it is. The other way to log in is in
+browser_login.py; signing_in.py takes one of the two ways. `remember` stores a login under its lock, so that no refresh of the login before
+it can come in between.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ OURS: Final = ClientIdentity()
 # RFC 8628 §3.2, §3.5.
 DEFAULT_INTERVAL_SECONDS = 5.0
 SLOW_DOWN_SECONDS = 5.0
-# A server that asks for more is waited for no longer than this: the approval should be seen while the person is there.
+# A pause is no longer than this, even if the server asks for more: the approval should be seen while the person is there.
 MAX_INTERVAL_SECONDS = 60.0
 # Whoever has not approved by then has gone for a phone, or is somebody else.
 PATIENT_AFTER_SECONDS = 120
@@ -81,7 +81,7 @@ async def ask_for_code(
     now: Callable[[], Millis],
     identity: ClientIdentity = OURS,
 ) -> DeviceCode:
-    """RFC 8628 §3.1. `names` are what the person approving will see of us (client_name, hostname)."""
+    """Request a device code (RFC 8628 §3.1). `names` (client_name, hostname) say to the person who approves who we are."""
     endpoint = place.server.device_authorization_endpoint
     if endpoint is None or not place.server.device_login:
         raise LoginError(
@@ -133,9 +133,10 @@ async def wait_for_tokens(
     identity: ClientIdentity = OURS,
     key: ProofKey | None = None,
 ) -> Tokens:
-    """Poll until somebody approved (RFC 8628 §3.4–3.5). Raises `LoginDenied`, `LoginExpired`, `LoginError`, `BadAnswer`.
+    """Poll until somebody approves the login, and return its tokens (RFC 8628 §3.4–3.5).
 
-    Trouble on the network is reported to `trouble` once per stretch of it, and waited out until the code expires.
+    Raise `LoginDenied`, `LoginExpired`, `LoginError` or `BadAnswer`. Network trouble is reported to `trouble` once per stretch of it,
+    and waited out until the code expires.
     """
     form = {
         "grant_type": DEVICE_CODE_GRANT,
@@ -175,8 +176,11 @@ async def wait_for_tokens(
 
 
 async def withdraw(client: HttpClient, place: Place, code: DeviceCode, *, identity: ClientIdentity) -> None:
-    """Nobody waits for the code any more: the server need not show it to those who approve. A courtesy, also of whoever is cancelled;
-    servers that know no such thing forget it by themselves."""
+    """Revoke a device code for which nobody waits any more, so that the server need not show it to those who approve.
+
+    This is a courtesy, also of a task that is cancelled: it takes a bounded time, and errors are ignored. A server that cannot revoke
+    the code forgets it by itself.
+    """
     endpoint = place.server.revocation_endpoint
     if endpoint is None:
         return
@@ -212,7 +216,7 @@ def login_from(
 
 
 async def remember(client: HttpClient, file: TokenFile, login: StoredLogin) -> None:
-    """Store the login; the one it replaces is ended at the server, as far as that can be done quickly."""
+    """Store the login, and end the one that it replaces at the server, as far as that can be done quickly."""
     lock = await trio.to_thread.run_sync(file.lock_of, login.url)
     async with lock.held_async():
         before = await trio.to_thread.run_sync(file.get, login.url)
@@ -226,7 +230,7 @@ async def remember(client: HttpClient, file: TokenFile, login: StoredLogin) -> N
 
 
 async def end(client: HttpClient, login: StoredLogin) -> bool:
-    """Revoke a login at its server: the refresh token takes the whole grant with it. False: the server offers no way."""
+    """Revoke a login at its server: the refresh token takes the whole grant with it. Return False if the server offers no way."""
     if login.revocation_endpoint is None:
         return False
     token, hint = (
@@ -243,7 +247,7 @@ def _expired(place: Place) -> LoginExpired:
 
 
 def refused(refusal: GrantRefusal, endpoint: str, identity: ClientIdentity) -> LoginError:
-    """A refusal (RFC 6749 §4.1.2.1, §5.2; RFC 8628 §3.5) as the end of a login."""
+    """Return the `LoginError` with which a refusal ends a login (RFC 6749 §4.1.2.1, §5.2; RFC 8628 §3.5)."""
     host = host_of(endpoint)
     if refusal.error == "access_denied":
         return LoginDenied("the login was denied")

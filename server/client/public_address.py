@@ -1,8 +1,8 @@
-"""An address as somebody elsewhere meets it, before anything is asked there: what the name leads to, whether every address of it answers,
-which certificate is shown, and what becomes of whoever typed it without https.
+"""The checks of a server's address, before anything is asked there: which IP addresses its name has, whether each of them answers,
+which certificate is shown, and where somebody ends who types the address without https.
 
-Looked at over the network by the name that was typed, also on the machine of the server itself. What only others can see, such as
-the far side of a router, cannot be seen from here; the steps say so where it matters.
+The checks go over the network by the name that was typed, also on the machine of the server itself. They cannot see what only others
+see, such as the far side of a router; the steps say so where it matters.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from server.client.http_exchange import CONNECT_SECONDS, peek
 from server.lib.http_client.http_client import HttpClient
 from server.lib.http_client.trusted_roots import system_trust
 
-# Of a name's addresses, those that are tried.
+# How many of a name's IP addresses are tried.
 ADDRESSES: Final = 8
 # Whatever renews certificates does so long before: Let's Encrypt's shortest are renewed with two days left.
 ENDS_SOON_SECONDS: Final = 2 * 86_400.0
@@ -38,7 +38,11 @@ async def address_steps(
     *,
     trust: MakeTrust = system_trust,
 ) -> AsyncGenerator[CheckStep, None]:
-    """The first that fails, with nothing behind it, is the last."""
+    """Check the address of `url`, and yield each step when it is done: connection, certificate, plain http.
+
+    A failed connection without `goes_on` is the last step. There is a certificate for https only, and plain http is asked only where
+    `url` names no port and is not on this machine.
+    """
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     step = await _connection(url, host, port)
@@ -116,7 +120,7 @@ def _why_silent(url: str, addresses: list[str]) -> str:
 
 
 def _reach(url: str, addresses: list[str]) -> str:
-    """Who else can come, where that is not everybody."""
+    """Return words to append on who can reach the addresses; "" for public addresses and for a URL of this machine."""
     if is_loopback(url) or not all(_is_private(address) for address in addresses):
         return ""
     if all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses):

@@ -1,6 +1,7 @@
-"""Who we are at an authorization server, found in this order: named on the command line, registered before, built in
-there, or introduced now by dynamic registration (RFC 7591). Metadata-document clients need a public address of our own,
-and a program in a terminal has none.
+"""The client that we are at an authorization server, found in this order: named on the command line, registered before, built in
+there, or registered now by dynamic registration (RFC 7591).
+
+A client with a metadata document needs a public address of its own, and a program in a terminal has none.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ MAX_CREDENTIAL: Final = 4096
 
 
 class KnownIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """An identity that needs no introduction, and the redirect address it is bound to, if any."""
+    """A client identity that needs no registration now, and the redirect address it is bound to, if any."""
 
     identity: ClientIdentity
     redirect_uri: str | None = None
@@ -44,7 +45,10 @@ class KnownIdentity(msgspec.Struct, frozen=True, kw_only=True):
 async def recall(
     file: TokenFile, place: Place, way: Way, *, given: ClientIdentity | None, now: Millis
 ) -> KnownIdentity | None:
-    """Who we are there already; None where we must introduce ourselves."""
+    """Return the client identity that we have at the server already, or None if we must register.
+
+    Raise `LoginError` if we have none and cannot register.
+    """
     server = place.server
     if given is not None:
         method = method_for(server.auth_methods, secret=given.secret is not None)
@@ -74,7 +78,7 @@ async def introduce(
     redirect_uri: str | None,
     scope: str,
 ) -> ClientIdentity:
-    """Register, and remember it. Raises `LoginError`, `BadAnswer`, `Unreachable`, `Busy`."""
+    """Register as a client, and store the registration. Raise `LoginError`, `BadAnswer`, `Unreachable` or `TokenFileError`."""
     endpoint = place.server.registration_endpoint
     assert endpoint is not None
     wanted = _wanted(place, way, redirect_uri=redirect_uri, scope=scope)
@@ -117,7 +121,10 @@ def _wanted(place: Place, way: Way, *, redirect_uri: str | None, scope: str) -> 
 def _read(
     body: dict[str, Any], place: Place, way: Way, *, redirect_uri: str | None, endpoint: str
 ) -> StoredRegistration:
-    """RFC 7591 §3.2.1. The server may have made something else of us than was asked for: that is what counts."""
+    """Read the answer to a registration (RFC 7591 §3.2.1). Raise `BadAnswer` if we cannot use the client that it describes.
+
+    The server may have registered something else than was asked for; what it answers counts.
+    """
     client_id, secret = _credential(body.get("client_id")), _credential(body.get("client_secret"))
     method = body.get("token_endpoint_auth_method")
     if method is None:

@@ -1,5 +1,6 @@
-"""Whether there is a newer release than this: one small document, at the address that settings name. What it says is compared and told;
-nothing is downloaded or changed.
+"""The check for a newer release: one small document, at the address that the settings name.
+
+The version in it is compared and reported; nothing is downloaded or changed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class LatestRelease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def releases_problem(url: str) -> str | None:
-    """What keeps `url` from being asked, or None."""
+    """Return what is wrong with `url` as the address of the release document, or None."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -52,7 +53,10 @@ def releases_problem(url: str) -> str | None:
 
 
 async def latest(client: HttpClient, url: str, *, running: str) -> LatestRelease:
-    """Raises `Unreachable`, and `BadAnswer` for anything but such a document."""
+    """Return the latest release, according to the document at `url`, and whether it is newer than `running`.
+
+    Raise `Unreachable`, and `BadAnswer` for anything but such a document.
+    """
     answer = await exchange(
         client, "GET", url, headers={"Accept": "application/json"}, limit=DOCUMENT_BYTES, seconds=SECONDS
     )
@@ -69,7 +73,7 @@ async def latest(client: HttpClient, url: str, *, running: str) -> LatestRelease
 
 
 def _parts(version: str) -> tuple[tuple[int, ...], bool, int] | None:
-    """In the order of versions: what leads up to a release comes before it."""
+    """Return a key that sorts like versions do, a pre-release before its release; None if `version` is no version."""
     found = _VERSION.fullmatch(version)
     if found is None:
         return None

@@ -1,8 +1,9 @@
-"""What a server says of selling, to whoever knows the address of its MCP endpoint: where balances are filled, where calls are paid for by
-plain HTTP, and whether it lets in those who pay and have no login.
+"""The terms of a server that sells, found from the URL of its MCP endpoint: where balances are filled, where calls are paid for over
+plain HTTP, and whether people who pay may come in without a login.
 
-It says so in two documents that anybody may read: its list of what is sold to everybody (`/.well-known/x402`), and the metadata of the
-protected resource. Whatever address they name, only its path is taken: nothing goes to another host than the one that was typed.
+The server publishes them in two documents that anybody may read: its list of what it sells to everybody (`/.well-known/x402`), and the
+metadata of the protected resource. Whatever address they name, only its path is used: nothing is sent to another host than the one
+that was typed.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from server.lib.http_client.http_client import HttpClient
 PRICES: Final = "/.well-known/x402"
 CALLS_ENDPOINT: Final = "ostiary_calls_endpoint"
 DEPOSIT_ENDPOINT: Final = "ostiary_deposit_endpoint"
-# What somebody sends with each request over MCP who comes to pay and not to log in: a payment without anything in it. One that pays
-# for a call goes in the call.
+# The header with which each request over MCP says that its sender comes to pay and not to log in: a payment without anything in it. A
+# payment for a call goes in the call.
 NAMELESS: Final[Mapping[str, str]] = MappingProxyType({"PAYMENT-SIGNATURE": "e30="})
-# As whom an ostiary knows those who bought their login.
+# The client id that an ostiary gives to a login that was bought.
 PAYERS: Final = "ostiary-payers"
-# Servers of one list that are looked at.
+# How many servers of one list are read.
 MAX_SERVERS: Final = 1000
 MAX_LIST: Final = 4 * 1024 * 1024
 
 
 class Seller(msgspec.Struct, frozen=True, kw_only=True):
-    """Addresses at the host that was typed; None: it does not say that there is such a thing."""
+    """The terms of one server. Its addresses are at the host that was typed; None: the server names no such address."""
 
     deposits: str | None = None
     calls: str | None = None  # tools are called below it
@@ -44,7 +45,10 @@ class Seller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def find_seller(client: HttpClient, url: str) -> Seller:
-    """Raises `Unreachable` and `BadAnswer`. A server that says nothing of all this sells nothing that could be found."""
+    """Return the terms on which the server at `url` sells. Raise `Unreachable` or `BadAnswer`.
+
+    A server that publishes nothing about it sells nothing that could be found: the result is then empty.
+    """
     listed = await _document(client, origin(url) + PRICES, MAX_LIST)
     metadata = await _document(client, well_known("oauth-protected-resource", url))
     entry = _entry(listed, url)
@@ -57,10 +61,10 @@ async def find_seller(client: HttpClient, url: str) -> Seller:
 
 
 class NamelessEntry:
-    """Whether somebody without a login, who pays, may come in at `url`: asked once, when they were turned away."""
+    """The entry at `url` for people who pay and have no login. The server is asked once, after it refused them, whether it has one."""
 
     def __init__(self, client: HttpClient, url: str, *, taken: Callable[[], None] = lambda: None) -> None:
-        """`taken` is told when it is."""
+        """Create an entry that is not used yet; `taken` is called when it is."""
         self._client = client
         self._url = url
         self._tell = taken
@@ -73,7 +77,10 @@ class NamelessEntry:
         return NAMELESS if self.taken else {}
 
     async def take(self) -> bool:
-        """True: with `headers`, from now on. Where it cannot be found out now, the next one asks again."""
+        """Return whether people who pay may come in without a login; if so, requests need `headers` from now on.
+
+        If that cannot be found out now, return False; the next caller asks again.
+        """
         async with self._asking:
             if not self._asked:
                 try:
@@ -92,7 +99,7 @@ async def _document(client: HttpClient, address: str, limit: int = 1024 * 1024) 
 
 
 def _entry(listed: Mapping[str, Any], url: str) -> Mapping[str, Any]:
-    """What the list says of the server at `url`."""
+    """Return the entry of the server at `url` in the list, or an empty one."""
     servers: object = listed.get("servers")
     for each in cast("list[object]", servers)[:MAX_SERVERS] if isinstance(servers, list) else ():
         entry = mapping(each)
@@ -103,7 +110,7 @@ def _entry(listed: Mapping[str, Any], url: str) -> Mapping[str, Any]:
 
 
 def _resolved(url: str, named: str) -> str:
-    """A path is one at the host that was asked."""
+    """Return the absolute URL for `named`: a path is one at the host of `url`. Return "" if it is no URL."""
     try:
         return urljoin(origin(url), named)
     except ValueError:
@@ -118,7 +125,7 @@ def _is_same(named: str, url: str) -> bool:
 
 
 def _beside(url: str, named: object) -> str | None:
-    """The same path at the host that was typed, if it is that host that is named."""
+    """Return the path of `named` as a URL at the host of `url`; None if `named` is at another host, or no URL."""
     if not isinstance(named, str) or not named.isascii() or not named.isprintable() or len(named) > 2048:
         return None
     try:

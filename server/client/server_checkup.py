@@ -1,8 +1,8 @@
-"""What a client sees of a server, one step after the other, each with what was found and what to do about it.
+"""The check of a server as a client sees it: one step after the other, each with what was found and what to do about it.
 
-A step that rests on a failed one is left out, not guessed. Nothing is changed at the server: no code is asked for, nobody
-is registered, and a login is refreshed only where using it would refresh it. The questions are chosen so that an ostiary
-writes nothing of them into its audit trail.
+A step that depends on a failed one is left out, not guessed. Nothing is changed at the server: no device code is requested, no client
+is registered, and a login is refreshed only where using it would refresh it. The requests are chosen so that an ostiary writes
+nothing of them into its audit trail.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ REFUSABLE: Final = b"scope=mcp&scope=mcp"
 NOWHERE: Final = f"http://{loopback.HOST}:1{loopback.PATH}"
 
 
-# What there is to say of a server besides, given its tools as they are listed; None: they could not be.
+# Returns further steps about a server, given its tools as they are listed, or None if they could not be listed.
 LookFurther: TypeAlias = Callable[
     [HttpClient, Seller, Sequence[Mapping[str, Any]] | None], Awaitable[Sequence[CheckStep]]
 ]
@@ -60,7 +60,7 @@ async def examine(
     *,
     further: LookFurther | None = None,
 ) -> AsyncGenerator[CheckStep, None]:
-    """The steps for the server at `url`, as they are done. `further` is for what it sells."""
+    """Check the server at `url`, and yield each step when it is done. `further` adds the steps about what the server sells."""
     async with open_client() as client:
         async with aclosing(address_steps(client, url)) as steps:
             async for step in steps:
@@ -190,7 +190,7 @@ async def _device_login(client: HttpClient, place: Place) -> CheckStep:
 
 
 async def _browser_login(client: HttpClient, file: TokenFile, place: Place) -> CheckStep:
-    """What `ostiary login --browser` needs, up to the page that a person would see."""
+    """Check all that `ostiary login --browser` needs, up to the page that a person would see."""
     name, server = "browser login", place.server
     endpoint = server.authorization_endpoint
     if endpoint is None or not server.browser_login:
@@ -219,7 +219,10 @@ async def _browser_login(client: HttpClient, file: TokenFile, place: Place) -> C
 
 
 def _page(place: Place) -> str:
-    """Where the browser would be sent. Without a client id of ours there, the bare endpoint: it says no, but it answers."""
+    """Return the link to which a login would send the browser.
+
+    Without a built-in client id of ours there, the link is the bare authorization endpoint: it refuses, but it answers.
+    """
     server = place.server
     if server.built_in_client is None:
         return server.authorization_endpoint or ""
@@ -228,7 +231,7 @@ def _page(place: Place) -> str:
 
 
 async def _introduction(file: TokenFile, place: Place) -> CheckStep:
-    """How a program becomes known there, this one and others."""
+    """Report how programs register at the authorization server, and whether this one can."""
     name, server = "browser login", place.server
     found = {
         "registration": server.registration_endpoint is not None,

@@ -1,6 +1,7 @@
-"""A whole login, whichever way: find out where, settle who we are, ask, wait, store. Used by `login` and by the bridge.
+"""A whole login, by code or browser: discover where, settle our client identity, ask, wait, store.
 
-What is shown is the caller's `Screen`; the steps are in discovery.py, registration.py, device_login.py and browser_login.py.
+The caller's `Screen` decides what is shown; the steps are in discovery.py, registration.py, device_login.py and browser_login.py.
+Used by `ostiary login`, `ostiary upstream login` and the bridge.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from server.client.token_file import StoredCode, StoredLogin, TokenFile
 from server.client.token_requests import Tokens
 from server.lib.http_client.http_client import HttpClient
 
-# A name that the person approving will read; the server cuts it as well.
+# Characters of a name that the person who approves will read; the server cuts it as well.
 MAX_NAME: Final = 80
 # Time to find a password and a second factor, and no more: the answer is waited for on an open port.
 BROWSER_SECONDS: Final = 600.0
@@ -48,21 +49,21 @@ UNANSWERED: Final = "That is not the address at which it ends: that one has a co
 
 
 class Screen(Protocol):
-    """What a person sees of a login. The two contexts last as long as the wait does."""
+    """The view that a person has of a login. Its two contexts, `code` and `link`, last as long as the wait does."""
 
     def code(self, code: DeviceCode) -> AbstractAsyncContextManager[None]: ...
 
     def link(
         self, link: str, seconds: float, paste: Callable[[str], str]
     ) -> AbstractAsyncContextManager[None]:
-        """`paste` takes a redirect address that somebody copied, and says what became of it."""
+        """Show the link to open. `paste` takes a redirect address that somebody copied, and says what became of it."""
         ...
 
     def trouble(self, error: ClientError) -> None: ...
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for on the command line."""
+    """The options of a login, such as its way, scope and client, as somebody asked for them on the command line."""
 
     way: Way | None = None
     scope: str | None = None
@@ -77,7 +78,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 async def sign_in(
     client: HttpClient, file: TokenFile, url: str, *, screen: Screen, wish: Wish | None = None
 ) -> StoredLogin:
-    """Log in and remember it. Raises `ClientError`s; cancelling leaves the login before in place."""
+    """Log in to the server at `url` and store the login. Raise `ClientError`s; cancelling leaves the login before in place."""
     login = await obtain(client, file, url, screen=screen, wish=wish)
     await remember(client, file, login)
     return login
@@ -86,7 +87,10 @@ async def sign_in(
 async def obtain(
     client: HttpClient, file: TokenFile, url: str, *, screen: Screen, wish: Wish | None = None
 ) -> StoredLogin:
-    """Log in for somebody else to keep. `file` only says, and remembers, as which program we are known where."""
+    """Log in to the server at `url`, and return the login without storing it.
+
+    `file` holds only which client we are at which server and, if `wish.keeps_code`, the code that waits for approval.
+    """
     wished = wish or Wish()
     place = await discover(client, url)
     if wished.key is not None and proof_key.ALGORITHM not in place.server.proof_algorithms:
@@ -163,7 +167,10 @@ async def _kept(
     scope: str,
     ask: Callable[[], Awaitable[DeviceCode]],
 ) -> DeviceCode:
-    """The code that an earlier one of us asked for the same with, if somebody still has time to approve it; else a new one."""
+    """Return the code of an earlier process with the same request, if there is still time to approve it; else request a new one.
+
+    The new one is stored for later processes.
+    """
     kept = await trio.to_thread.run_sync(file.code, place.url)
     now = wall_clock()
     if kept is not None and kept.expires_at > now + ENOUGH_MILLIS:
@@ -237,7 +244,11 @@ async def _by_browser(
 async def _listen(
     wish: Wish, known: KnownIdentity | None
 ) -> tuple[trio.SocketListener, KnownIdentity | None]:
-    """Where the registered address says, or anywhere. A registration whose port is taken is of no use now."""
+    """Listen on the port that the person named, else on that of the registered redirect address, else on any free one.
+
+    Return the listener, and `known`, or None if the port of its redirect address is taken: that registration is of no use now.
+    Raise `LoginError` if the port that the person named is taken, or no port can be had.
+    """
     bound = known.redirect_uri if known is not None else None
     port = wish.port or (urlsplit(bound).port or 0 if bound else 0)
     try:
@@ -254,7 +265,10 @@ async def _listen(
 async def _check_known(
     client: HttpClient, place: Place, identity: ClientIdentity, redirect_uri: str, scope: str
 ) -> None:
-    """An unknown client id never comes back from the browser: ask first, without one. Raises `ClientUnknown`."""
+    """Ask the authorization endpoint whether it knows the client, without a browser. Raise `ClientUnknown` if not.
+
+    From the browser, a login with an unknown client id never comes back.
+    """
     probe = browser_login.begin(place, identity, redirect_uri=redirect_uri, scope=scope)
     if (await peek(client, "GET", probe.link, headers={"Accept": "text/html"})).status in (400, 401):
         raise ClientUnknown(f"{place.server.issuer} does not know the client {identity.client_id} any more")

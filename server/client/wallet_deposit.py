@@ -1,7 +1,8 @@
-"""Putting money on a balance: one payment to `POST /SERVER/deposit`, and, for somebody without a login, the token that it buys.
+"""The deposit of money on a balance: one payment to `POST /SERVER/deposit`, and, for somebody without a login, the token that it buys.
 
-A payment that was sent and has no answer is shown again by the next deposit of as much (server/payments/buyer). So nothing counts as answered
-before it is kept here: the token first, and then the payment is closed. Loaded only by whoever pays.
+If a payment was sent and no answer came, the next deposit of the same amount sends that payment again (server/payments/buyer). So
+nothing counts as answered before it is stored here: first the token is stored, then the payment is closed. Only code that pays loads
+this module.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Keep = Callable[[HttpAnswer, Mapping[str, Any]], Awaitable[None]]
 
 
 class DepositMade(msgspec.Struct, frozen=True, kw_only=True):
-    """In the server's words."""
+    """A deposit that was made, in the words of the server's answer."""
 
     deposited: str
     balance: str
@@ -60,8 +61,11 @@ async def make_deposit(
     access: Access,
     keep: Keep | None,
 ) -> DepositMade:
-    """Raises `CannotPay` and `ClientError`s; the same deposit made again then shows the same payment, if one was signed. `address` is where
-    deposits are made, `access` the login at their server. `keep` None: a token that comes along is not wanted."""
+    """Make a deposit of `amount` at `address`, the deposit endpoint, and return what came of it.
+
+    Raise `CannotPay` or a `ClientError`; a repetition of the deposit then sends the same payment again, if one was signed. `access` is
+    the login at the server. `keep` stores the token that the answer brings; if it is None, that token is not wanted.
+    """
     await paid.begin()
     try:
         return await _settled(client, address, amount, paid, access, keep)
@@ -74,7 +78,10 @@ async def make_deposit(
 async def keep_bought_token(
     client: HttpClient, file: TokenFile, place: Place, answer: HttpAnswer, told: Mapping[str, Any]
 ) -> None:
-    """As a login at `place` is kept. The answer names its client; where tokens are refreshed was found out before anything was paid."""
+    """Store the token that a deposit bought as a login at `place`. Raise `BadAnswer` if the answer holds no usable token or client id.
+
+    The answer names the client of the token; the token endpoint was discovered before anything was paid.
+    """
     named, endpoint = told.get("client_id"), place.server.token_endpoint
     if not isinstance(named, str) or not 0 < len(named) <= WORD_CHARACTERS or not named.isprintable():
         raise BadAnswer(f"{host_of(endpoint)} does not say whose its token is")
@@ -161,7 +168,7 @@ async def _not_let_in(address: str, access: Access, *, shown: bool) -> NotLogged
 
 
 def _refused(address: str, answer: HttpAnswer, told: Mapping[str, Any]) -> ClientError:
-    """In the server's own words, where it has some."""
+    """Return the error for a deposit that the server refused, in its own words if it sent some."""
     said: Any = told.get("error_description") or told.get("error")
     words = said[:WORDS_CHARACTERS] if isinstance(said, str) else ""
     if answer.status == 404:

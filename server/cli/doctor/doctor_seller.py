@@ -1,8 +1,8 @@
-"""What `ostiary doctor URL` says of somebody else's prices: what is sold, how an unpaid call is answered, and whether the wallet here could
-pay.
+"""The steps of `ostiary doctor URL` about somebody else's prices: what is sold, how an unpaid call is answered, and whether the wallet
+here could pay.
 
-Nothing is bought and no tool is run: the question is a GET at the address where a tool is called, which calls nothing, and shows no login, so
-that no balance pays for it either.
+Nothing is bought and no tool is run: the one request is a GET at the address where a tool is called, which calls nothing. The request
+carries no login, so that no balance pays for it either.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from server.payments.x402.envelopes import UnreadableEnvelope
 from server.payments.x402.payment_headers import PAYMENT_REQUIRED, read_challenge_header
 from server.payments.x402.requirements import EXACT, BadRequirements, Requirements, read_requirements
 
-# Of the tools that cost something, those that are named; of the ways to pay, those that are read.
+# How many of the tools with a price are named, and how many of the offered ways to pay are read.
 TOOLS: Final = 5
 WAYS: Final = 10
 UNPAID: Final = (401, 402)
-# Who has not come in, or asks by another verb than POST, and there is nothing that could be paid.
+# The statuses for a caller without a login, or for another method than POST, where the call itself cannot be paid.
 WITHOUT_CHALLENGE: Final = (401, 405)
 
 
 async def seller_steps(
     client: HttpClient, seller: Seller, tools: Sequence[Mapping[str, Any]] | None
 ) -> Sequence[CheckStep]:
-    """None at all where nothing is sold."""
+    """Return the steps about what a server sells; none at all if it sells nothing."""
     priced = [tool for tool in tools or () if price_of(tool, whole=True)]
     if not priced and not seller.nameless and (tools is not None or seller.calls is None):
         return ()
@@ -72,7 +72,7 @@ def _sold(
 
 
 def _is_fixed(tool: Mapping[str, Any]) -> bool:
-    """It costs the same whatever it is asked for."""
+    """Return whether a tool costs the same, whatever it is asked for."""
     meta: Any = tool.get("_meta")
     tag = cast("Mapping[str, Any]", meta).get(PRICE) if isinstance(meta, dict) else None
     return isinstance(tag, dict) and "amount" in tag
@@ -115,7 +115,10 @@ def _accepts(challenge: Mapping[str, Any]) -> Sequence[object]:
 
 
 def _way(offered: object) -> str:
-    """`$0.02 in USDC on Base Sepolia (a test network) to 0x5290…9EE7`; nothing for what cannot be read."""
+    """Return an offered way to pay in words, or "" if it cannot be read or its scheme is not `exact`.
+
+    An example: `$0.02 in USDC on Base Sepolia (a test network) to 0x5290…9EE7`.
+    """
     try:
         found = read_requirements(offered)
     except BadRequirements:
@@ -136,7 +139,7 @@ def _in_words(found: Requirements) -> str:
 
 
 def _wallet(challenge: Mapping[str, Any], tool: str) -> CheckStep:
-    """Whether the wallet of whoever sits here would pay that, as far as its limits say."""
+    """Check whether the wallet on this machine would pay what a server asks for a tool, as far as its limits say."""
     from server.cli.terminal import CliError
     from server.cli.use.paying import change_of, policy_of, wallet_file, wallet_key
     from server.payments.buyer.choice import choose, in_words

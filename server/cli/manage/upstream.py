@@ -1,4 +1,4 @@
-"""`ostiary upstream`: the MCP servers that this one stands in front of. What each offers, what of it was accepted, and logging in there."""
+"""The commands `ostiary upstream` about the MCP servers behind this one: what each offers, what of it was accepted, and logins there."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def accept(
     config: str | None,
     as_json: bool,
 ) -> None:
-    """What is shown is what is accepted: if the upstream says something else by then, nothing is."""
+    """Show the definitions that wait, ask, and accept what was shown; if the upstream says something else by then, accept nothing."""
     from server.agents.mcp.trust.definitions import is_whole
 
     if everything and tools:
@@ -208,7 +208,10 @@ def log_in(
     config: str | None,
     as_json: bool,
 ) -> None:
-    """The server keeps the login, sealed, and refreshes it; nothing of it stays with whoever typed this."""
+    """Log in to an upstream, and hand the login to the server, which keeps it sealed and refreshes it.
+
+    Nothing of the login stays with the person who typed this.
+    """
     from server.agents.mcp.trust.login_rows import handed_over
     from server.cli.use.login import asked
 
@@ -261,7 +264,10 @@ def log_out(name: str, data_dir: str | None, config: str | None, as_json: bool) 
 def _waiting(
     name: str, tools: Sequence[str], data_dir: str | None, config: str | None
 ) -> list[dict[str, Any]]:
-    """All of it, from one moment: each page says what the whole comes to. Raises `CliError` if that changed between two pages."""
+    """Return all definitions that wait, as of one moment. Raise `CliError` if they changed between two pages of the answer.
+
+    Each page has the seal of the whole, so a change shows.
+    """
     arguments = {"upstream": name, "tools": list(tools) or None}
     waiting: list[dict[str, Any]] = local.ask("upstreams.diff", arguments, data_dir=data_dir, config=config)
     if len({each["seal"] for each in waiting}) > 1:
@@ -270,7 +276,10 @@ def _waiting(
 
 
 def _drawn(waiting: Mapping[str, Any], *, whole: bool, stream_out: bool) -> list[str]:
-    """A heading, and the lines; everything that steers a terminal is shown as what it is."""
+    """Return the lines that show a waiting definition: a heading, and what changed, or all of it.
+
+    Everything that steers a terminal is shown as what it is.
+    """
     from server.agents.mcp.trust.definition_differences import difference, near_changes, shown
     from server.agents.mcp.trust.definitions import MAX_KEPT, is_whole
 

@@ -1,4 +1,4 @@
-"""`ostiary wallet deposit URL AMOUNT`: one larger payment in advance, so that the calls after it ask no chain."""
+"""The command `ostiary wallet deposit URL AMOUNT`: one larger payment in advance, so that later calls need no transaction on a chain."""
 
 from __future__ import annotations
 
@@ -99,7 +99,10 @@ def deposit(url: str, amount: str, yes: bool, as_json: bool) -> None:
 
 
 def _check_limits(amount: Micros, policy: SpendPolicy) -> None:
-    """All of them at once, before anybody is asked anything; what counts is that they are kept when it is signed."""
+    """Check a deposit against all limits of the wallet at once, before anybody is asked. Raise `CliError` if it is above one.
+
+    This is for a good message; the limits are enforced when the payment is signed.
+    """
     from server.lib.money.amounts import shown
 
     least = {"per-deposit": policy.per_deposit or policy.per_call, "per-day": policy.per_day}

@@ -1,4 +1,4 @@
-"""`ostiary connect URL`: a bridge for a program that speaks MCP over stdio. Stdout carries its messages and nothing else."""
+"""The command `ostiary connect URL`: a bridge for a program that speaks MCP over stdio. Stdout carries messages and nothing else."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def command(url: str, no_login: bool, pay: bool) -> None:
 
 
 class _BridgeScreen:
-    """A login as it is told in a log: nothing is drawn over, and nothing is read, for stdin carries messages."""
+    """The view of a login as lines in a log: nothing is drawn over, and nothing is read, because stdin carries messages."""
 
     def __init__(self, url: str, *, local: bool, opens: bool) -> None:
         self._url = url
@@ -143,7 +143,10 @@ class _BridgeScreen:
 
 @contextmanager
 def _stdout_for_messages() -> Generator[int, None, None]:
-    """The descriptor to write messages to. Whatever else is printed meanwhile, by whomever, goes to stderr."""
+    """Keep stdout for MCP messages, and yield the descriptor to write them to.
+
+    All else that is printed meanwhile, by any code, goes to stderr.
+    """
     sys.stdout.flush()
     stdout = sys.stdout.fileno()
     messages = os.dup(stdout)

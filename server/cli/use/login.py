@@ -1,4 +1,4 @@
-"""`ostiary login [URL]`: the options, and which way they mean. What a login shows is in login_screen.py."""
+"""The command `ostiary login [URL]`: its options, and which way to log in they mean. login_screen.py shows the login."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def asked(
     port: int | None,
     dpop: bool = False,
 ) -> Wish:
-    """What the options of a login mean. Raises `Misuse`."""
+    """Return the options of a login as a `Wish`. Raise `Misuse` if one is wrong or contradicts another."""
     from server.client.proof_key import ProofKey
     from server.client.signing_in import Wish
 
@@ -120,7 +120,10 @@ def asked(
 
 
 def _identity(client_id: str | None, reference: str | None) -> ClientIdentity | None:
-    """The client named on the command line. Its secret never is: a command line is for everybody to read."""
+    """Return the client named on the command line, or None. Raise `Misuse` if its secret cannot be read, or has no client.
+
+    The secret itself is never on a command line, which everybody can read: there is only a reference to it.
+    """
     from server.client.client_identity import BASIC, NONE, ClientIdentity
     from server.settings.secret_reference import Secret, SecretUnreadable, read_secret
 

@@ -1,4 +1,4 @@
-"""What every command that talks to a server needs first: the address that was meant, the token file, an MCP client."""
+"""The first steps of every command that talks to a server: find the address that was meant, the token file, an MCP client."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ FILES: Final = frozenset({".py", ".json", ".3md", ".toml"})
 
 
 def address_of(typed: str) -> Address:
-    """The address that was meant, or that has this name; where something was added to what was typed, that is said."""
+    """Return the address that was meant, or that has this name; if it is more than was typed, tell people so."""
     _question(typed)
     return told(meant(typed))
 
 
 def logged_in_address(typed: str) -> Address:
-    """Like `address_of`, but where the login is kept under another name of this machine, that name is used.
+    """Return the address that was meant; if its login is stored under another name of this machine, return that one.
 
-    Nothing is sent anywhere but to the very address that was logged in to.
+    All else is as with `address_of`. Nothing is sent anywhere but to the very address that was logged in to.
     """
     _question(typed)
     address = meant(typed)
@@ -46,7 +46,7 @@ def logged_in_address(typed: str) -> Address:
 
 
 def _question(typed: str) -> None:
-    """Tell whoever mistyped a name given here, or named a file, that it is taken for a host."""
+    """Tell people who mistyped the name of a server, or typed that of a file, that it is taken for a host."""
     if "://" not in typed and PurePath(typed).suffix.lower() in FILES:
         terminal.say_hint(f"{typed} is taken for a host, not for a file: what is wanted here is a URL")
     names = places().all()
@@ -67,13 +67,13 @@ def places() -> Places:
 
 
 def meant(typed: str) -> Address:
-    """What `address_of` finds, without a word."""
+    """Return the address that was meant, or that has this name, without telling people anything."""
     named = places().get(typed)
     return complete(typed) if named is None else Address(url=named, completed=True)
 
 
 def told(address: Address) -> Address:
-    """The address, once people know that more is meant than they typed."""
+    """Return the address, after telling people if more is meant than they typed."""
     # Only to people: what a script typed is in the script.
     if address.completed and terminal.is_terminal(sys.stderr):
         terminal.say(terminal.paint(f"using {address.url}", "dim", sys.stderr))
@@ -81,7 +81,10 @@ def told(address: Address) -> Address:
 
 
 def _with_what_is_held(needed: ScopeNeeded, url: str) -> ScopeNeeded:
-    """A new login replaces the one before: it has to ask for what that one had as well."""
+    """Return `needed` with a hint to log in with the needed scopes and those of the login at `url`.
+
+    A new login replaces the one before, so it has to ask for what that one had as well.
+    """
     login = token_file().get(url)
     if login is None or not needed.scope:
         return needed
@@ -92,15 +95,17 @@ def _with_what_is_held(needed: ScopeNeeded, url: str) -> ScopeNeeded:
 
 
 async def sells_to_all(url: str) -> bool:
-    """Whether the server at `url` says that whoever pays needs no login."""
+    """Return whether the server at `url` says that people who pay need no login."""
     async with open_client() as client:
         return await NamelessEntry(client, url).take()
 
 
 @asynccontextmanager
 async def connected(url: str, *, pays: bool = False) -> AsyncGenerator[McpClient, None]:
-    """An MCP client that has settled how to speak with the server at `url`. `pays`: without a login it comes in as somebody who pays,
-    where such people may."""
+    """Open an MCP client that has settled how to speak with the server at `url`.
+
+    `pays`: without a login it comes in as somebody who pays, where such people may.
+    """
     async with open_client() as client:
         access = Access(token_file(), url, client=client)
         nameless = NamelessEntry(client, url) if pays else None

@@ -1,4 +1,4 @@
-"""`ostiary whoami [URL]`: what the stored tokens say about you, and whether their server still agrees."""
+"""The command `ostiary whoami [URL]`: what the stored tokens say about you, and whether their server still agrees."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATES = {
     "unreachable": "the server cannot be reached now",
     "unknown": "not checked",
 }
-# The same where there are several.
+# The same in the list of several logins: word and colour.
 IN_SHORT = {
     "accepted": ("good", "green"),
     "ended": ("ended", "red"),
@@ -33,7 +33,7 @@ IN_SHORT = {
 LIST_SECONDS = 10.0
 ASKED_AT_ONCE = 16
 
-# Of a list that a server sends, what is looked at.
+# How many entries of a list that a server sends are read.
 MOST_LINES = 20
 # What an ostiary tells everybody about themselves; other servers have no such resource.
 ME = "ostiary://me"
@@ -66,7 +66,7 @@ def command(url: str | None, offline: bool, as_json: bool) -> int:
 
 
 async def _examine(url: str, *, offline: bool) -> dict[str, Any]:
-    """The stored login, and what its server thinks of it. Raises `NotLoggedIn` where there is none."""
+    """Return the stored login, and what its server thinks of it. Raise `NotLoggedIn` if there is none."""
     from server.cli.use import target
     from server.client.access_token import Access
     from server.client.client_errors import BadAnswer, NotLoggedIn, ScopeNeeded, Unreachable
@@ -139,7 +139,10 @@ HOW = {
 
 
 def _account(me: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What the server tells of the person and what they have there. It is the server's to leave out any of it."""
+    """Return what the server says of the person, and of what they have there, as rows to be shown.
+
+    The server may leave out any of it.
+    """
     user, credential = _mapping(me.get("user")), _mapping(me.get("credential"))
     quota, plan = _mapping(me.get("quota")), me.get("plan")
     pairs: list[tuple[str, str]] = []
@@ -193,7 +196,7 @@ def _list_of(value: Any) -> list[Any]:
 
 
 def _told(value: Any) -> str:
-    """A number, or used of a limit."""
+    """Return a quota in words: a number, or how much of a limit is used."""
     amount = _mapping(value)
     used, limit = amount.get("used"), amount.get("limit")
     return str(value) if limit is None else f"{used or 0} of {limit}"
@@ -243,7 +246,10 @@ def _list(logins: list[StoredLogin], *, offline: bool, as_json: bool) -> int:
 
 
 async def _examine_all(urls: Sequence[str], *, offline: bool) -> list[dict[str, Any]]:
-    """In the order of `urls`. Raises what reading the token file raises."""
+    """Examine many logins at once, and return what was found, in the order of `urls`.
+
+    Raise what reading the token file raises.
+    """
     import trio
 
     from server.cli.use import target
@@ -275,7 +281,7 @@ async def _examine_all(urls: Sequence[str], *, offline: bool) -> list[dict[str, 
 
 
 def _name(found: Mapping[str, Any]) -> str:
-    """The person; else what the server knows the login by, where it says so."""
+    """Return the name of the person; else that of the login at the server; else ""."""
     me = _mapping(found["account"])
     named = _mapping(me.get("user")).get("name") or _mapping(me.get("credential")).get("name")
     return clean(str(named)) if named else ""

@@ -3,7 +3,7 @@
 The grammar is RFC 9112 §4 and §5 with what §2.2 and §5.2 let a client forgive: lines that end without CR, and folded ones.
 Where a message ends is decided here alone (§6.3). An answer that two readers could take for two different ones is refused, with one
 exception that the RFC makes too: a Content-Length beside a Transfer-Encoding is passed over (programs that hand on somebody
-else's headers send both). Whoever needs to be forgiven is not trusted with a second request on the same connection.
+else's headers send both). A server that needs to be forgiven is not trusted with a second request on the same connection.
 """
 
 from __future__ import annotations

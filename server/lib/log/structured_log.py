@@ -1,9 +1,11 @@
-"""Log events as JSON lines or for a terminal. One logger is made here and handed on (as logger.py's `Logger`); nothing is configured
-globally, except that foreign loggers are kept quiet: Authlib's print tokens at debug level.
+"""The logger, which writes log events as JSON lines or for people at a terminal.
+
+One logger is made here and handed on (as logger.py's `Logger`). Nothing is configured globally, except that foreign loggers are kept
+quiet: Authlib's print tokens at debug level.
 
 Redaction here is the last net, not the rule: callers do not pass secrets in the first place.
 
-Every call of every tool writes a line, so the way of one is short: the function that is called, and `Lines.info` (log_lines.py).
+Every call of every tool writes a line, so the path of a line is short: the function that is called, and `Lines.info` (log_lines.py).
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ SECRET_SHAPES: Final = re.compile(
 
 
 class _Said(msgspec.Struct, frozen=True, kw_only=True):
-    """A `Logger`: one function a level, so that a level which is not wanted costs one call of nothing."""
+    """A `Logger` with one function per level, so that a level which is not wanted costs one call of an empty function."""
 
     debug: Callable[..., None]
     info: Callable[..., None]
@@ -60,8 +62,11 @@ def make_logger(
     everything: bool = False,
     worker: int | None = None,
 ) -> Logger:
-    """`lines` must be those of `stream`, or lead there; without them every line is written at once. `everything`: people see ids, too.
-    `worker`: where several processes write into one log, whose lines these are; 0 for their parent."""
+    """Make the logger of this process, which writes events of `level` and above to `stream` (stderr by default).
+
+    `lines` must be those of `stream`, or lead there; without them every line is written at once. `everything`: people see ids, too.
+    `worker`: which process writes these lines, where several write into one log; 0 for their parent.
+    """
     out = stream or sys.stderr
     taken = lines or Lines(out)
     for_people = style == "console" or (style == "auto" and out.isatty())
@@ -89,7 +94,10 @@ def _say_nothing(event: str, **fields: object) -> None:
 def _words_for_lost(
     writes: Callable[[str, Callable[[str], object]], Callable[..., None]],
 ) -> Callable[[int], str]:
-    """The line that says how many are missing. It goes where they would have gone, past whatever dropped them."""
+    """Return a function that makes the line which says how many lines are missing.
+
+    That line goes where they would have gone, past whatever dropped them.
+    """
 
     def words(count: int) -> str:
         said: list[str] = []
@@ -150,7 +158,7 @@ def _for_people(
     def writes(level: str, put: Callable[[str], object]) -> Callable[..., None]:
         def write(event: str, **fields: Any) -> None:
             nonlocal day
-            # Each page has its line only for whoever looks for that.
+            # A request of a page has its line at level debug only.
             if event == console_log.REQUEST and lowest != "debug":
                 return
             redact(fields)
@@ -172,7 +180,7 @@ def redact(fields: dict[str, Any]) -> None:
 
 
 def _exception(exc_info: object) -> str | None:
-    """Its traceback, without whatever looks like a credential; None when there is no exception."""
+    """Return the traceback of an exception, without anything that looks like a credential; None if there is no exception."""
     if isinstance(exc_info, BaseException):
         kind, error, trace = type(exc_info), exc_info, exc_info.__traceback__
     elif isinstance(exc_info, tuple):
@@ -189,7 +197,7 @@ def _written(millis: int) -> str:
 
 
 def quieten_foreign_loggers(log: Logger) -> None:
-    """Send what libraries log at warning and above to ours, and nothing below it, whatever level we run at."""
+    """Send what libraries log at warning and above to `log`, and nothing below that, whatever level we run at."""
     root = logging.getLogger()
     root.handlers[:] = [_Forward(log)]
     root.setLevel(logging.WARNING)
@@ -213,5 +221,5 @@ class _Forward(logging.Handler):
 
 
 def scrubbed(text: str) -> str:
-    """Without whatever looks like a credential."""
+    """Return a text with `***` in place of everything that looks like a credential."""
     return SECRET_SHAPES.sub("***", text)
