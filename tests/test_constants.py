@@ -15,7 +15,16 @@ import msgspec
 from tests.snapshots import Snapshot
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("agents/mcp", "calls", "cluster/postgres", "console/owner", "lib/rates", "payments/seller", "store")
+ROOMS = (
+    "agents/mcp",
+    "calls",
+    "client/mcp_session",
+    "cluster/postgres",
+    "console/owner",
+    "lib/rates",
+    "payments/seller",
+    "store",
+)
 # What they all share, and what people are shown of their money.
 LOOSE = ("lib/shortened", "run/account_money")
 

@@ -25,11 +25,12 @@ from server.agents.base.backend import (
     Replaced,
     Unreached,
 )
-from server.agents.base.outlets import DeadlinePausingOutlet, NullOutlet
+from server.agents.base.outlets import DeadlinePausingOutlet
 from server.calls.failure_reasons import reason_of
 from server.calls.request import Request
 from server.calls.rights.standing import Standing, insufficient
 from server.lib.shortened import short_name
+from server.mcp.call_outlet import NullOutlet
 from server.mcp.errors import (
     AgentError,
     AgentReplaced,

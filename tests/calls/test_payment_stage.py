@@ -13,7 +13,7 @@ import trio.testing
 
 from auth.values.identity_model import ANONYMOUS, STRANGER, Principal, PrincipalKind
 from server.agents.base.backend import BackendError, LogMessage, Paused, Progress
-from server.agents.base.outlets import HeldOutlet, NullOutlet
+from server.agents.base.outlets import HeldOutlet
 from server.calls.charge_before_task import let_go_of
 from server.calls.payment_from_request import version_in_header
 from server.calls.payment_stage import (
@@ -26,6 +26,7 @@ from server.calls.payment_stage import (
 )
 from server.calls.request import Request
 from server.calls.tools_call import TOOL_CALL
+from server.mcp.call_outlet import NullOutlet
 from server.mcp.errors import AgentTooSlow
 from server.mcp.inbound_messages import Route
 from server.mcp.messages import TextContent, Tool

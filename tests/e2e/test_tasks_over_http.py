@@ -31,7 +31,7 @@ from task_clients import (
     text_of,
 )
 
-from server.agents.mcp.incoming_messages import NOT_OFFERED
+from server.client.mcp_session.incoming_messages import NOT_OFFERED
 
 pytestmark = pytest.mark.slow
 

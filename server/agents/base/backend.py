@@ -1,4 +1,4 @@
-"""What answers a call. A back-end lists what it offers and runs one call at a time per task, telling the caller what happens.
+"""The back-end, which answers calls. A back-end lists its tools and runs one call at a time per task, telling the caller what happens.
 
 A back-end never knows the protocol era, the principal's token, or HTTP. Cancelling the task that runs a call stops the
 work; the deadline is a cancel scope set by the caller. Errors that a user should read are raised as `BackendError`.
@@ -12,7 +12,33 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runt
 
 import msgspec
 
-from server.mcp.call_questions import Question
+from server.mcp.call_outlet import (
+    BackendError as BackendError,
+)
+from server.mcp.call_outlet import (
+    Busy as Busy,
+)
+from server.mcp.call_outlet import (
+    CannotAsk as CannotAsk,
+)
+from server.mcp.call_outlet import (
+    LogLevel as LogLevel,
+)
+from server.mcp.call_outlet import (
+    LogMessage as LogMessage,
+)
+from server.mcp.call_outlet import (
+    NotAnswered as NotAnswered,
+)
+from server.mcp.call_outlet import (
+    Outlet as Outlet,
+)
+from server.mcp.call_outlet import (
+    Paused as Paused,
+)
+from server.mcp.call_outlet import (
+    Progress as Progress,
+)
 from server.mcp.caller_view import CallerIdentity
 from server.mcp.messages import (
     Prompt,
@@ -27,12 +53,11 @@ from server.mcp.skills_extension import ListedSkill
 if TYPE_CHECKING:  # every command reads settings, and with them what an agent's are
     import trio
 
-LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 NO_ARGUMENTS: Mapping[str, str] = MappingProxyType({})
 
 
 class AskedBy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the author of an agent may know of who calls. Names are what the owner knows them by; never a token."""
+    """The caller, as far as the author of an agent may know of it. Names are what the owner knows them by; never a token."""
 
     kind: str = ""
     person: str = ""
@@ -72,16 +97,16 @@ class Origin(Protocol):
     def asked_by(self) -> AskedBy: ...
 
     def header(self, name: bytes) -> str | None:
-        """As it came, but for `traceparent` of what is traced here; the name in lower case. None of `SECRET_HEADERS`."""
+        """Return a header as it came, but for `traceparent` of a traced call; the name in lower case. None of `SECRET_HEADERS`."""
         ...
 
     async def use(self, what: UseKind, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The result as it goes over the wire. Raises `NoSuchResource`, and `BackendError` for whatever else keeps the caller from it."""
+        """Return the result as it goes over the wire. Raises `NoSuchResource`, and `BackendError` for whatever else keeps the caller from it."""
         ...
 
 
 class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks, and what that caller is able to do: part of every kind of call."""
+    """The caller, and what that caller is able to do: part of every kind of call."""
 
     subject: str  # opaque; never a token
     sharer: str = ""  # whose part of what callers share of this agent it takes; as opaque
@@ -107,9 +132,13 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
             subject=self.subject, sharer=self.sharer, call_id=self.call_id, caller=self.caller
         )
 
+    def quiet(self) -> AgentRequest:
+        """Return the request without anybody who is asked or told meanwhile."""
+        return msgspec.structs.replace(self, can=frozenset(), wants_progress=False, log_level=None)
+
     @property
     def told_apart(self) -> bool:
-        """Whether `subject` is one caller: all who show nothing, or nothing but a payment, have one between them."""
+        """True if `subject` is one caller: all who show nothing, or nothing but a payment, have one between them."""
         return self.caller is not None and self.caller.identified
 
 
@@ -132,7 +161,7 @@ class PromptGet(AgentRequest, frozen=True, kw_only=True):
 
 
 class Completing(AgentRequest, frozen=True, kw_only=True):
-    """What could this argument of a prompt, or variable of a template, be?"""
+    """The question what an argument of a prompt, or a variable of a template, could be."""
 
     ref: Literal["prompt", "resource"]
     name: str  # the prompt's name, or the template
@@ -142,60 +171,23 @@ class Completing(AgentRequest, frozen=True, kw_only=True):
 
 
 class PriceAsked(AgentRequest, frozen=True, kw_only=True):
-    """What would a call of this tool cost?"""
+    """The question what a call of a tool would cost."""
 
     function: str  # by the name that the agent gave it
     tool: str
     arguments: Mapping[str, Any]
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
-    progress: float
-    total: float | None = None
-    message: str | None = None
-    joins: bool = False  # the message goes on where the one before ended: a piece of what the call answers
-
-
-class LogMessage(msgspec.Struct, frozen=True, kw_only=True, tag="message"):
-    level: LogLevel
-    data: Any
-    logger: str | None = None
-
-
-class BackendError(Exception):
-    """The call could not be carried out; `str(error)` is written for the caller and holds no secret."""
-
-
 class Unreached(BackendError):
     """Nobody answers where the agent is: nothing of the call was sent."""
-
-
-class CannotAsk(BackendError):
-    """The caller's client cannot be asked; `required` is what it would have to declare (`ClientCapabilities`)."""
-
-    def __init__(self, text: str, required: Mapping[str, Any] = MappingProxyType({})) -> None:
-        super().__init__(text)
-        self.required = required
-
-
-class NotAnswered(BackendError):
-    """The caller's client was asked, and refused, or sent no answer that can be used. The tool may go on without."""
 
 
 class ToolCrashed(BackendError):
     """The tool was run, and failed in a way that its author did not foresee. The model may make something of it."""
 
 
-class Busy(BackendError):
-    """It was not this call's turn: the agent has as many as it may have at once. `why` in a few words."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(f"the agent is busy: {why}")
-        self.why = why
-
-
 class Replaced(BackendError):
-    """What answered was put aside for a newer one while the call ran. The newer one may be asked."""
+    """The end of a call whose agent was put aside for a newer one meanwhile. The newer one may be asked."""
 
 
 class NoSuchResource(BackendError):
@@ -215,34 +207,6 @@ class ProtocolFailure(BackendError):
         self.data = data
 
 
-class Paused(Exception):
-    """Raised by `Outlet.ask` where the answers come with a later request, which runs the call again. Clean up, and let it
-    pass: it is not an error."""
-
-
-class Outlet(Protocol):
-    """The back-end's line to its caller while a call runs. Every method may wait (back-pressure) and may be cancelled."""
-
-    async def emit(self, event: Progress | LogMessage) -> None: ...
-
-    async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
-        """The raw answers, checked. Keys are the back-end's, and name the same question whenever the call runs again.
-        Raises `CannotAsk` where the client or the wire has no way to answer all of them, `NotAnswered`, and `Paused`."""
-        ...
-
-    async def checkpoint(self, data: Any) -> None:
-        """Kept when it returns: should this call have to run again, it starts with `data` as `resumed`."""
-        ...
-
-    async def become_task(self) -> bool:
-        """Whether the rest of the call is a task, so that nobody waits at the other end of a line."""
-        ...
-
-    async def close_stream(self) -> None:
-        """Let go of the caller's connection, where the caller can come back for the answer; else nothing."""
-        ...
-
-
 class Backend(Protocol):
     def tools(self) -> Sequence[Tool]: ...
 
@@ -255,7 +219,7 @@ class Backend(Protocol):
 
 @runtime_checkable
 class LibraryBackend(Protocol):
-    """What a back-end has besides, if it offers more than tools."""
+    """The further methods of a back-end that offers more than tools."""
 
     def resources(self) -> Sequence[Resource]: ...
 
@@ -264,15 +228,15 @@ class LibraryBackend(Protocol):
     def prompts(self) -> Sequence[Prompt]: ...
 
     def completes(self) -> frozenset[tuple[str, str]]:
-        """("prompt", name) and ("resource", template) that `complete` knows something about."""
+        """Return each ("prompt", name) and ("resource", template) that `complete` knows something about."""
         ...
 
     async def read(self, read: ResourceRead, outlet: Outlet) -> Sequence[ResourceContents]:
-        """Raises `NoSuchResource`."""
+        """Read a resource. Raises `NoSuchResource`."""
         ...
 
     async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptResult:
-        """Raises `BadArguments`."""
+        """Get a prompt. Raises `BadArguments`."""
         ...
 
     async def complete(self, asked: Completing) -> CompletionResult: ...
@@ -303,7 +267,7 @@ class Pricing(Protocol):
     def price_functions(self) -> frozenset[str]: ...
 
     async def price(self, asked: PriceAsked) -> str:
-        """`"$0.02"` or `"free"`, unchecked. Raises `BackendError`."""
+        """Return `"$0.02"` or `"free"`, unchecked. Raises `BackendError`."""
         ...
 
 
@@ -312,7 +276,7 @@ class HasDeadlines(Protocol):
     """A back-end that says itself how long a call of a tool may take."""
 
     def deadline(self, tool: str) -> float | None:
-        """Seconds; None for what was settled for all of its tools."""
+        """Return seconds; None for the deadline that was settled for all of its tools."""
         ...
 
 
@@ -327,8 +291,8 @@ Millis: TypeAlias = int  # of Unix time
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """What is wrong with an agent, for its owner. Of its kinds only `fails` keeps calls from being answered: with `waits` the agent works,
-    and something of it waits for its owner to look at; with `begins` it has not been there yet."""
+    """A fault of an agent, for its owner. Only the kind `fails` keeps calls from being answered: with `waits` the agent works, and
+    something waits for its owner to look at; with `begins` the agent has not been there yet."""
 
     words: str
     since: Millis
@@ -344,7 +308,7 @@ class Watched(Protocol):
 
 @runtime_checkable
 class ExplainsRefusals(Protocol):
-    """What stands in front of the tools of others. While it is out of order their calls are refused, and the words end with these."""
+    """A guard in front of the tools of others. While the guard is out of order their calls are refused, and the words end with these."""
 
     @property
     def refusal(self) -> str: ...
@@ -355,7 +319,7 @@ class Reachable(Protocol):
     """A back-end that can find out whether its agent is there without asking it anything that somebody else would be asked."""
 
     async def reach(self) -> None:
-        """What came of it is seen by `trouble`. Takes a few seconds at most."""
+        """Look whether the agent is there; `trouble` shows the finding. This takes a few seconds at most."""
         ...
 
 
@@ -364,11 +328,11 @@ class Elsewhere(Protocol):
     """A back-end whose resources can be offered under other addresses, where another has theirs."""
 
     def elsewhere(self, address: str) -> str | None:
-        """Of a resource or a template; `read` understands it. None: there is none."""
+        """Return another address of a resource or a template, which `read` understands; None where there is none."""
         ...
 
     def owns(self, address: str) -> bool:
-        """Whether nobody else may offer anything at this address, nor speak of it as theirs."""
+        """Return whether nobody else may offer anything at this address, nor speak of it as theirs."""
         ...
 
 
@@ -377,7 +341,7 @@ class Neighbour(Protocol):
     """A back-end whose answers may name addresses, also those of others beside it."""
 
     def beside(self, anothers: Callable[[str], bool]) -> None:
-        """`anothers`: whether an address is one that another alone may have."""
+        """Remember `anothers`, which says whether an address is one that another alone may have."""
         ...
 
 
@@ -387,7 +351,7 @@ class Foreign(Protocol):
 
     @property
     def speaks_for(self) -> str:
-        """Whoever decides on them, in words."""
+        """The one who decides on the lists, in words."""
         ...
 
 
@@ -396,7 +360,7 @@ class Withholding(Protocol):
     """A back-end that does not offer all that it could, until its owner has looked at it."""
 
     def withheld(self, tool: str) -> str | None:
-        """What whoever calls a tool of this name is told; None where there is nothing to tell."""
+        """Return what a caller of a tool of this name is told; None where there is nothing to tell."""
         ...
 
 
@@ -405,7 +369,7 @@ class PersonalLibrary(LibraryBackend, Protocol):
     """A back-end that may have resources which exist for one caller alone."""
 
     async def resources_of(self, asked: AgentRequest) -> Sequence[Resource]:
-        """List those that are not in `resources`. What cannot be found out is left out."""
+        """List those that are not in `resources`. Resources that cannot be found out are left out."""
         ...
 
 
@@ -414,7 +378,7 @@ class Following(Protocol):
     """A back-end that tells of changes to a resource only once it knows that somebody listens for them."""
 
     def follow(self, uri: str) -> None:
-        """Does not wait."""
+        """Begin to follow a resource, without waiting."""
         ...
 
 
@@ -439,7 +403,7 @@ class TellsStartupError(Protocol):
     """A back-end that offers what somebody else has, and is made whether that one is there or not."""
 
     def absent(self) -> str | None:
-        """Why that one was not there when it was tried, where the settings want it to be; None where nothing is amiss."""
+        """Return why that one was not there when tried, where the settings want it to be; None where nothing is amiss."""
         ...
 
 
@@ -448,7 +412,7 @@ class Instructing(Protocol):
     """A back-end that says how what it offers is meant to be used: where no other of a server does, its clients are told."""
 
     def instructions(self) -> str:
-        """As they are now; "" for none."""
+        """Return the instructions as they are now; "" for none."""
         ...
 
 
@@ -473,5 +437,5 @@ class Active(Protocol):
     """A back-end with work of its own: it is run as long as the server, and knows its lists once it has started."""
 
     async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
-        """Raises `BackendError` before it has started if it cannot be used; afterwards it copes by itself."""
+        """Run as long as the server. Raises `BackendError` before it has started if it cannot be used; afterwards it copes by itself."""
         ...

@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from server.agents.base.backend import CannotAsk, LogMessage, Outlet, Progress
+from server.agents.base.backend import LogMessage, Outlet, Progress
 from server.mcp.call_questions import Question
 
 
@@ -69,25 +69,3 @@ class HeldOutlet:
 
     async def close_stream(self) -> None:
         await self._outlet.close_stream()
-
-
-class NullOutlet:
-    """Behind this one nobody hears or answers anything. `why` tells whoever asks."""
-
-    def __init__(self, why: str) -> None:
-        self._why = why
-
-    async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
-        raise CannotAsk(self._why)
-
-    async def emit(self, event: Progress | LogMessage) -> None:
-        """Not heard."""
-
-    async def checkpoint(self, data: Any) -> None:
-        """Not kept: the call is not run again."""
-
-    async def become_task(self) -> bool:
-        return False
-
-    async def close_stream(self) -> None:
-        """There is none."""

@@ -1,7 +1,7 @@
 """Our ends of the two pipes to an agent's process, without a wait that is not needed: bytes are written and read at once as
 far as they go, and only then is the pipe waited for.
 
-What is in the bytes is not known here (server/agents/python/agent_lines.py). What waits for room is in server/agents/python/line_outbox.py.
+The meaning of the bytes is not known here (server/agents/python/agent_lines.py). Lines that wait for room are in server/lib/line_outbox.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _PipeEnd:
         self._descriptor = descriptor
 
     async def aclose(self) -> None:
-        """Whoever waits for it is told that it is closed. May be called again."""
+        """Close the end, and tell whoever waits for it. This may be called again."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             trio.lowlevel.notify_closing(descriptor)
@@ -31,7 +31,7 @@ class _PipeEnd:
 
 class PipeWriter(_PipeEnd):
     def write_some(self, data: bytes | memoryview) -> int:
-        """How many bytes there was room for; 0 where there is none. Raises `trio.BrokenResourceError`."""
+        """Return how many bytes there was room for; 0 where there is none. Raises `trio.BrokenResourceError`."""
         try:
             return os.write(self._descriptor, data)
         except BlockingIOError:
@@ -40,13 +40,13 @@ class PipeWriter(_PipeEnd):
             raise trio.BrokenResourceError from error
 
     async def room(self) -> None:
-        """Returns when there is some. Raises `trio.ClosedResourceError`."""
+        """Wait until there is some. Raises `trio.ClosedResourceError`."""
         await trio.lowlevel.wait_writable(self._descriptor)
 
 
 class PipeReader(_PipeEnd):
     def read_some(self) -> bytes | None:
-        """None where there is nothing to read yet; no bytes at its end, however it came."""
+        """Return None where there is nothing to read yet; no bytes at its end, however it came."""
         try:
             return os.read(self._descriptor, READ_BYTES)
         except BlockingIOError:
@@ -55,5 +55,5 @@ class PipeReader(_PipeEnd):
             return b""
 
     def news(self) -> Awaitable[None]:
-        """Returns when there is something to read. Raises `trio.ClosedResourceError`."""
+        """Wait until there is something to read. Raises `trio.ClosedResourceError`."""
         return trio.lowlevel.wait_readable(self._descriptor)  # noqa: ASYNC105 - awaited by who asks

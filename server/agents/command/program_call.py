@@ -47,8 +47,8 @@ from server.agents.command.program_events import (
     read_said,
     write_told,
 )
-from server.agents.python.agent_lines import BrokenLine, LineFraming
-from server.agents.python.line_outbox import LineOutbox
+from server.lib.line_outbox import LineOutbox
+from server.lib.line_peer import BrokenLine, LineFraming
 from server.mcp.call_questions import Question
 
 LINGER_SECONDS: Final = 1.0  # to end by itself after its final word, or after it has said its last

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from server.agents.base.backend import LogLevel
-from server.agents.python.agent_lines import BrokenLine
+from server.lib.line_peer import BrokenLine
 from server.lib.shortened import short_reason
 
 MESSAGE_CHARACTERS: Final = 4000  # of progress, and of a failure

@@ -13,7 +13,12 @@ from typing import Any, Final, TypeAlias, cast
 from msgspec import Raw
 
 from server.agents.base.backend import BackendError, ToolCall
-from server.agents.mcp.upstream_messages import PaymentAsked, UpstreamFailure, UpstreamRefusal, members
+from server.client.mcp_session.upstream_messages import (
+    PaymentAsked,
+    UpstreamFailure,
+    UpstreamRefusal,
+    members,
+)
 from server.lib.evm.payment_networks import find_network, usual_asset
 from server.lib.money.amounts import Micros
 from server.payments.buyer.outlays import Outlay

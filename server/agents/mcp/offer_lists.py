@@ -1,4 +1,4 @@
-"""What an upstream offers, read as a stranger's: page by page, bounded, and without what could not be offered on.
+"""The lists of an upstream, read as a stranger's: page by page, bounded, and without entries that could not be offered on.
 
 One entry that is wrong is left out and named in the log; the others are offered all the same.
 """
@@ -13,13 +13,13 @@ import msgspec
 import trio
 from msgspec import UNSET, Raw
 
-from server.agents.base.backend import AgentRequest
-from server.agents.mcp.agreement import Agreement
 from server.agents.mcp.asked_prices import AskedPrice, asked_price
 from server.agents.mcp.forwarded_meta import passed_on
 from server.agents.mcp.offer_guard import UpstreamLists
-from server.agents.mcp.upstream_link import Link
-from server.agents.mcp.upstream_messages import METHOD_NOT_FOUND, NotAnUpstream, UpstreamRefusal
+from server.client.mcp_session.agreement import Agreement
+from server.client.mcp_session.session_request import SessionRequest
+from server.client.mcp_session.upstream_link import Link
+from server.client.mcp_session.upstream_messages import METHOD_NOT_FOUND, NotAnUpstream, UpstreamRefusal
 from server.lib.log.logger import Logger
 from server.lib.shortened import short_name, short_reason
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool, ToolExecution
@@ -49,7 +49,7 @@ class _Page(msgspec.Struct, rename="camel"):
 
 
 class _LeftOut(Exception):
-    """Why an entry cannot be offered."""
+    """The reason why an entry cannot be offered."""
 
 
 _decode_page: Final = msgspec.json.Decoder(_Page).decode
@@ -60,7 +60,7 @@ _decode_prompt: Final = msgspec.json.Decoder(Prompt).decode
 
 
 async def read_lists(link: Link, *, name: str, log: Logger) -> UpstreamLists:
-    """Raises `BackendError` where it sends no lists that could be read; bounded in size, not in time."""
+    """Read all lists; bounded in size, not in time. Raises `BackendError` where there are none that could be read."""
     agreed = link.agreement
     tools: list[Raw] = []
     resources: list[Raw] = []
@@ -101,13 +101,12 @@ async def read_lists(link: Link, *, name: str, log: Logger) -> UpstreamLists:
     )
 
 
-async def read_resources(link: Link, asked: AgentRequest, *, name: str, log: Logger) -> Sequence[Resource]:
+async def read_resources(link: Link, asked: SessionRequest, *, name: str, log: Logger) -> Sequence[Resource]:
     """List the resources that there are for this caller; none where it takes too long to say. Raises `BackendError`."""
     if not link.agreement.has("resources"):
         return ()
-    listing = msgspec.structs.replace(asked, can=frozenset(), wants_progress=False, log_level=None)
     with trio.move_on_after(OWN_SECONDS):
-        raw = await _all(link, "resources/list", "resources", listing)
+        raw = await _all(link, "resources/list", "resources", asked.quiet())
         return _entries("resource", raw, _decode_resource, "uri", _resource, name=name, log=log)
     return ()
 
@@ -140,7 +139,7 @@ def _entries(
     return list(found.values())
 
 
-async def _all(link: Link, method: str, kind: str, call: AgentRequest | None = None) -> list[Raw]:
+async def _all(link: Link, method: str, kind: str, call: SessionRequest | None = None) -> list[Raw]:
     found: list[Raw] = []
     size = 0
     seen: set[str] = set()
@@ -191,7 +190,7 @@ def _tool(tool: Tool) -> Tool:
 
 
 def _task_support(tool: Tool, agreed: Agreement) -> str:
-    """In the stateless era the server decides with each call."""
+    """Return whether a tool can be called as a task. In the stateless era the server decides with each call."""
     if not agreed.has_tasks:
         return "forbidden"
     if agreed.modern:

@@ -30,9 +30,10 @@ from server.agents.base.backend import (
     Paused,
     Progress,
 )
-from server.agents.mcp.upstream_calls import GONE, TICKET_KEY, UpstreamCall
-from server.agents.mcp.upstream_link import Link
-from server.agents.mcp.upstream_messages import UpstreamRefusal
+from server.agents.mcp.suspension_ticket import GONE, TICKET_KEY
+from server.client.mcp_session.upstream_calls import UpstreamCall
+from server.client.mcp_session.upstream_link import Link
+from server.client.mcp_session.upstream_messages import UpstreamRefusal
 from server.lib.log.logger import Logger
 from server.mcp.call_questions import Question
 from server.store.node_messages.node_conversations import NodeConversation, NodeConversations

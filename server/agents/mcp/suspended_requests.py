@@ -14,8 +14,9 @@ import msgspec
 import trio
 
 from server.agents.base.backend import BackendError
-from server.agents.mcp.upstream_calls import GONE, UpstreamCall
-from server.agents.mcp.upstream_link import Link
+from server.agents.mcp.suspension_ticket import GONE
+from server.client.mcp_session.upstream_calls import UpstreamCall
+from server.client.mcp_session.upstream_link import Link
 
 if TYPE_CHECKING:
     from server.agents.mcp.remote_suspended import RemoteSuspended

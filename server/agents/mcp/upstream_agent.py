@@ -26,26 +26,28 @@ from server.agents.base.backend import (
     Unreached,
     Watched,
 )
-from server.agents.base.outlets import NullOutlet
 from server.agents.mcp import upstream_results
 from server.agents.mcp.asked_prices import UPSTREAM_PRICE, MarkUp, most_for, read_mark_up
 from server.agents.mcp.forwarded_meta import CarriedMeta
 from server.agents.mcp.mcp_settings import McpConfig
 from server.agents.mcp.offer_guard import OfferGuard
+from server.agents.mcp.offer_lists import read_resources
 from server.agents.mcp.offered_names import NamedLists, theirs_of
 from server.agents.mcp.question_source import QuestionSource, SourcedOutlet
 from server.agents.mcp.resource_addresses import UpstreamAddresses
-from server.agents.mcp.streamable_http import name_header
-from server.agents.mcp.upstream_credentials import AccountNeeded, Credential
+from server.agents.mcp.upstream_credentials import AccountNeeded
 from server.agents.mcp.upstream_keeper import Upstream
-from server.agents.mcp.upstream_link import NO_HEADERS, Link
-from server.agents.mcp.upstream_messages import UpstreamAway, UpstreamFailure, UpstreamRefusal
 from server.agents.mcp.upstream_rounds import use
 from server.agents.mcp.upstream_tasks import TASK, cancel_task, created, follow_task, kept_task
 from server.client import address
+from server.client.mcp_session.session_request import Credential
+from server.client.mcp_session.streamable_http import name_header
+from server.client.mcp_session.upstream_link import NO_HEADERS, Link
+from server.client.mcp_session.upstream_messages import UpstreamAway, UpstreamFailure, UpstreamRefusal
 from server.lib.log.logger import Logger
 from server.lib.money.amounts import shown
 from server.lib.rates.fair_turns import NoTurn, Turns
+from server.mcp.call_outlet import NullOutlet
 from server.mcp.call_questions import Question
 from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, Tool
 from server.mcp.request_headers import parameter_headers
@@ -87,8 +89,9 @@ class McpBackend:
         tell_receipt: TellReceipt | None = None,
         parked: RemoteSuspended | None = None,
     ) -> None:
-        """`environment` is what a child process gets to see, `name` is for the log. `buying`: who pays for its calls, given where they are
-        made and whom to tell that its prices have risen. `tell_receipt`: the books, of what it took for a call. `parked`: callers may come back to another node. Raises `ValueError` for settings that turn out not to work."""
+        """Keep the parts. `environment` is what a child process gets to see, `name` is for the log. `buying`: who pays for its calls, given where
+        they are made and whom to tell that its prices have risen. `tell_receipt`: the books, of each payment for a call. `parked`: callers may
+        come back to another node. Raises `ValueError` for settings that turn out not to work."""
         self._upstream = Upstream(
             config,
             credential=credential,
@@ -100,6 +103,7 @@ class McpBackend:
         )
         self._questions = frozenset(config.questions)
         self._source = QuestionSource(config, name=name, log=log)
+        self._read_resources = partial(read_resources, name=name, log=log)
         self._called = f"the upstream {config.id}" if config.id else "the upstream"
         self._addresses = UpstreamAddresses(config.id)
         self._turns = Turns(config.calls_at_once)
@@ -124,7 +128,7 @@ class McpBackend:
             task_status.started()
 
     def trouble(self) -> Trouble | None:
-        """What its owner can do something about comes first."""
+        """Return the first fault, beginning with those that its owner can do something about."""
         credential, guard = self._credential, self._guard
         if isinstance(credential, Watched) and (found := credential.trouble()) is not None:
             return found
@@ -148,7 +152,7 @@ class McpBackend:
         return f'{trouble.words} (with connect = "lazy" it need not be there yet)'
 
     def succeed(self, other: McpBackend) -> None:
-        """It comes in that one's place: what somebody listens for there is listened for here."""
+        """Take the place of another: what somebody listens for there is listened for here."""
         for uri in other._upstream.followed:
             self._upstream.remember_followed(uri)
         ours, theirs = self._config, other._config
@@ -186,7 +190,7 @@ class McpBackend:
         if link is None:
             return ()
         try:
-            found = await link.own_resources(asked)
+            found = await link.own_resources(asked, self._read_resources)
         except (BackendError, UpstreamRefusal):
             return ()
         known = {each.uri for each in self._upstream.lists.resources}
@@ -276,7 +280,7 @@ class McpBackend:
         meta: Mapping[str, Any],
         paid: Mapping[str, str],
     ) -> Raw:
-        """The result that is final. `meta` and `paid`: what goes along in `_meta`, and in headers."""
+        """Return the final result. `meta` and `paid` go along, in `_meta` and in headers."""
         task_id = None if call.resumed is None else kept_task(call)
         if task_id is not None:
             return await self._as_task(task_id, call, outlet)
@@ -295,7 +299,7 @@ class McpBackend:
         return NO_FUNCTIONS if self._mark_up is None else PRICE_FUNCTIONS
 
     async def price(self, asked: PriceAsked) -> str:
-        """Where it depends on the call, the upstream says what that costs when it is made without a payment."""
+        """Ask what a call costs: where that depends on the call, the upstream says so when it is called without a payment."""
         lists, buyer, mark_up = self._upstream.lists, self._buyer, self._mark_up
         theirs = lists.tool_names.get(asked.tool)
         if theirs is None or buyer is None or mark_up is None or asked.tool not in lists.prices:
@@ -347,7 +351,7 @@ class McpBackend:
             return upstream_results.completion(await link.request("completion/complete", params, call=asked))
 
     async def aclose(self) -> None:
-        """Nothing is held beyond `run`."""
+        """Do nothing: nothing is held beyond `run`."""
 
     def _with_meta(self, params: dict[str, Any], call: AgentRequest) -> Mapping[str, Any]:
         traceparent = None if call.origin is None else call.origin.traceparent
@@ -430,7 +434,7 @@ class McpBackend:
 
     @asynccontextmanager
     async def _turn(self, call: AgentRequest, about: str) -> AsyncGenerator[Link]:
-        """What goes wrong in it, as callers are told it."""
+        """Give a connection, and raise its failures as callers are told them."""
         try:
             async with self._link(call) as link:
                 yield link
@@ -453,7 +457,7 @@ class McpBackend:
             self._turns.give_back(call.sharer)
 
     async def _take_link(self, call: AgentRequest) -> Link:
-        """With a place among those that run at once, which is to be given back. Raises `Busy` and `UpstreamFailure`."""
+        """Take a connection and one of the places of calls, which is to be given back. Raises `Busy` and `UpstreamFailure`."""
         # What nobody waits for any more is not begun.
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self._turns.take_nowait(call.sharer):

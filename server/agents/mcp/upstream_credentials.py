@@ -1,4 +1,4 @@
-"""What an upstream over HTTP is shown of us. Never what a caller showed us: a `Credential` is not even given that.
+"""The credentials that an upstream over HTTP is shown. Never what a caller showed us: a `Credential` is not even given that.
 
 The settings' own headers and token are here; logins to the upstream, ours and those of people, implement the same protocol.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
 from server.agents.base.backend import AgentRequest, ToolCrashed, Trouble, Watched
+from server.client.mcp_session.session_request import Credential
 from server.payments.x402.payment_headers import NOTHING_YET, PAYMENT_SIGNATURE
 from server.settings.header_settings import is_sendable
 from server.settings.secret_reference import Secret, SecretUnreadable
@@ -17,24 +18,11 @@ from server.settings.secret_reference import Secret, SecretUnreadable
 AUTHORIZATION: Final = "Authorization"
 
 
-class Credential(Protocol):
-    """May raise `BackendError`, which the caller is told, and whatever an outlet raises is not its business."""
-
-    async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
-        """Asked before every request. `call` None: the connection's own (finding out what there is). What was given once is never changed
-        by anybody: the very same again says the very same."""
-        ...
-
-    async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
-        """The upstream answered 401, with this `WWW-Authenticate`. True: try once more, with other headers."""
-        ...
-
-
 class AccountNeeded(ToolCrashed):
     """The tool is used with an account of the caller's own, and they have not connected one. Says where they do."""
 
     def __init__(self, label: str, url: str, connected: Callable[[], Awaitable[bool]]) -> None:
-        """`connected` waits for it for a while, and says whether it came."""
+        """Write the message. `connected` waits for the account for a while, and says whether it came."""
         super().__init__(
             f"This tool is used with your own account at {label}. Open {url} in a browser, sign in, and connect it."
             " Then call the tool again."
@@ -45,10 +33,10 @@ class AccountNeeded(ToolCrashed):
 
 
 class StaticCredential:
-    """The same for everybody, from the settings."""
+    """The headers and the token from the settings, which everybody shows."""
 
     def __init__(self, headers: Mapping[str, Secret], token: Secret | None = None) -> None:
-        """Raises `SecretUnreadable` for what cannot be sent."""
+        """Keep the headers. Raises `SecretUnreadable` for what cannot be sent."""
         told = dict(headers)
         if token is not None:
             told[AUTHORIZATION] = Secret(f"Bearer {token.reveal()}")
@@ -90,7 +78,7 @@ class PayerCredential:
         return last[1]
 
     async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
-        """Who is turned away with the announcement too is treated as anybody who has no login."""
+        """Return whether to try again: with the announcement, the first time. Later the own credential decides."""
         if self._announces or AUTHORIZATION in await self._own.headers(call):
             return await self._own.refused(call, challenge)
         self._announces = True

@@ -1,7 +1,7 @@
-"""Keeps one upstream at work: connects, reads what it offers, reads it again when it has changed, and connects again when it is gone.
+"""The keeper of one upstream: connects, reads what it offers, reads that again when it has changed, and connects again when it is gone.
 
-An upstream that is down is no reason not to start: what it offers appears when it comes. What it offered stays in the lists when
-it goes, and whoever calls it meanwhile is told so.
+An upstream that is down is no reason not to start: what it offers appears when it comes. An offer stays in the lists when
+the upstream goes, and whoever calls it meanwhile is told so.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import trio
 
 from server.agents.base.backend import AgentRequest, BackendError, Trouble
 from server.agents.base.child_process import start_child
-from server.agents.mcp.caller_links import CallerLinks, either, nothing, nothing_of
-from server.agents.mcp.http_sse_2024 import SseStream
-from server.agents.mcp.http_wire import HttpUpstream, HttpWire
-from server.agents.mcp.line_streams import LineStream, TcpPeer
 from server.agents.mcp.mcp_settings import McpConfig
-from server.agents.mcp.message_channel import open_channel
 from server.agents.mcp.offer_guard import OfferGuard, UpstreamLists
 from server.agents.mcp.offer_lists import read_lists
 from server.agents.mcp.offered_names import NO_NAMED_LISTS, NamedLists, chosen
-from server.agents.mcp.streamable_http import HttpLink
 from server.agents.mcp.suspended_requests import SuspendedRequests
-from server.agents.mcp.upstream_credentials import Credential
-from server.agents.mcp.upstream_link import Link, UpstreamTells
-from server.agents.mcp.upstream_messages import (
+from server.client.mcp_session.caller_links import CallerLinks, either, nothing, nothing_of
+from server.client.mcp_session.http_sse_2024 import SseStream
+from server.client.mcp_session.http_wire import HttpUpstream, HttpWire
+from server.client.mcp_session.line_streams import LineStream, TcpPeer
+from server.client.mcp_session.message_channel import open_channel
+from server.client.mcp_session.session_request import Credential, SessionRequest
+from server.client.mcp_session.streamable_http import HttpLink
+from server.client.mcp_session.upstream_link import Link, UpstreamTells
+from server.client.mcp_session.upstream_messages import (
     NotAnUpstream,
     UpstreamAway,
     UpstreamFailure,
@@ -72,7 +72,7 @@ class Upstream:
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         parked: RemoteSuspended | None = None,
     ) -> None:
-        """Raises `ValueError` for settings that turn out not to work."""
+        """Keep the parts. Raises `ValueError` for settings that turn out not to work."""
         if config.working_dir and not Path(config.working_dir).expanduser().is_dir():
             raise ValueError(f"there is no directory {config.working_dir}")
         self.lists = NO_NAMED_LISTS
@@ -138,7 +138,7 @@ class Upstream:
         return None if link is None or link.ended.is_set() else link
 
     async def link(self) -> Link:
-        """Raises `UpstreamFailure` where there is none, and none to be had soon."""
+        """Return the connection. Raises `UpstreamFailure` where there is none, and none to be had soon."""
         with trio.move_on_after(PATIENCE_SECONDS):
             while (link := self.link_nowait()) is None:
                 self._wanted.set()
@@ -176,16 +176,16 @@ class Upstream:
         self.followed[uri] = None
 
     def try_again(self) -> None:
-        """Something is another than when it was last tried: somebody logged in."""
+        """Connect and read again: something has changed since the last try, as when somebody logged in."""
         self._wanted.set()
         self._relist.set()
 
     def read_again(self) -> None:
-        """What it says of itself is not what it does."""
+        """Read the lists again, which are not what it does."""
         self._relist.set()
 
     def refuse(self, error: UpstreamFailure) -> None:
-        """A call found out that it is not as it was."""
+        """Log that a call found it otherwise than it was."""
         self._log.warning("upstream.failed", agent=self._name, reason=f"{error}{error.more}"[:500])
 
     # ── one connection after the other ──
@@ -209,7 +209,7 @@ class Upstream:
             delay = min(2 * delay, LONGEST_DELAY_SECONDS)
 
     async def _once(self, nursery: trio.Nursery) -> UpstreamFailure:
-        """Connected, used, and gone; what it ended with."""
+        """Connect, use the connection until it is gone, and return what it ended with."""
         tells = UpstreamTells(lists=self._lists_changed, resource=self._updated)
         self._relist = trio.Event()
         problems = list[UpstreamFailure]()
@@ -306,9 +306,9 @@ class Upstream:
 
     @asynccontextmanager
     async def _open(
-        self, nursery: trio.Nursery, tells: UpstreamTells, call: AgentRequest | None = None
+        self, nursery: trio.Nursery, tells: UpstreamTells, call: SessionRequest | None = None
     ) -> AsyncGenerator[Link]:
-        """`call`: whose connection it is; None: ours."""
+        """Open a connection for the caller of `call`; None: for ourselves."""
         if self._config.url and call is not None:
             async with self._open_sse(tells, call) as link:
                 yield link
@@ -369,7 +369,7 @@ class Upstream:
             await wire.aclose()
 
     @asynccontextmanager
-    async def _open_sse(self, tells: UpstreamTells, call: AgentRequest | None) -> AsyncGenerator[Link]:
+    async def _open_sse(self, tells: UpstreamTells, call: SessionRequest | None) -> AsyncGenerator[Link]:
         wire = HttpWire(self._where, self._credential, self._log, self._name)
         try:
             async with self._channel(SseStream(wire, call), tells, "handshake") as link:
@@ -418,5 +418,5 @@ class Upstream:
 
 
 def _failure(error: BackendError) -> UpstreamFailure:
-    """One of a credential is the upstream's as well: it cannot be used without."""
+    """Return the failure of the upstream; that of a credential is one, for it cannot be used without."""
     return error if isinstance(error, UpstreamFailure) else UpstreamGone(f"cannot be used: {error}")

@@ -16,7 +16,8 @@ from server.agents.base.backend import (
     ProtocolFailure,
 )
 from server.agents.mcp.forwarded_meta import passed_on
-from server.agents.mcp.upstream_messages import (
+from server.agents.python import call_endings
+from server.client.mcp_session.upstream_messages import (
     INVALID_PARAMS,
     MISSING_CAPABILITY,
     UNPAID,
@@ -25,7 +26,6 @@ from server.agents.mcp.upstream_messages import (
     UpstreamRefusal,
     members,
 )
-from server.agents.python import call_endings
 from server.lib.shortened import short_reason
 from server.mcp.messages import Content, ResourceContents
 from server.mcp.result_encoding import CompletionResult, PromptResult, ToolResult

@@ -16,9 +16,9 @@ import trio
 from msgspec import Raw
 
 from server.agents.base.backend import AgentRequest, LogMessage, Outlet, Progress, ToolCall
-from server.agents.mcp.streamable_http import name_header
-from server.agents.mcp.upstream_link import Link
-from server.agents.mcp.upstream_messages import (
+from server.client.mcp_session.streamable_http import name_header
+from server.client.mcp_session.upstream_link import Link
+from server.client.mcp_session.upstream_messages import (
     EMPTY,
     UpstreamFailure,
     UpstreamGone,
@@ -26,7 +26,7 @@ from server.agents.mcp.upstream_messages import (
     refusal_of,
     said,
 )
-from server.agents.mcp.upstream_questions import question_of
+from server.client.mcp_session.upstream_questions import question_of
 from server.mcp.call_questions import Question
 
 TASK: Final = "task"

@@ -1,8 +1,8 @@
-"""The lines that the server and the process of a Python agent exchange: framing, and every message as a struct.
+"""The lines that the server and the process of a Python agent exchange: every message as a struct.
 
 One JSON object a line, in UTF-8, at most 8 MiB. The other end is the package in `server/agents/python/shim`, which needs nothing but the
-standard library and therefore has no part of this. Pure: bytes come in, events come out. What they mean for a call is in
-running_call.py, what they mean for the agent in agent_process.py.
+standard library and therefore has no part of this. Pure: bytes come in, events come out. Their meaning for a call is in
+running_call.py, that for the agent in agent_process.py.
 """
 
 from __future__ import annotations
@@ -14,15 +14,12 @@ import msgspec
 from msgspec import Raw
 
 from server.agents.base.backend import AgentRequest, AskedBy, LogLevel, UseKind
+from server.lib.line_peer import BrokenLine
 from server.mcp.call_questions import Question
 
 PROTOCOL: Final = 1
 # A result may hold images. What is larger than this no model reads and no client shows.
 LINE_BYTES: Final = 8 * 1024 * 1024
-
-
-class BrokenLine(Exception):
-    """The other end does not keep to the protocol; the text says how, and holds nothing that it sent."""
 
 
 class BrokenEvent(BrokenLine):
@@ -32,32 +29,6 @@ class BrokenEvent(BrokenLine):
         super().__init__(text)
         self.call = call
         self.last = last
-
-
-class LineFraming:
-    """Bytes to lines. Holds at most one unfinished line."""
-
-    def __init__(self, limit: int = LINE_BYTES) -> None:
-        self._limit = limit
-        self._held: list[bytes] = []  # pieces of the unfinished line
-        self._size = 0  # of those together
-
-    def feed(self, data: bytes) -> Sequence[bytes]:
-        """The lines that are whole by now, without their ends. Raises `BrokenLine` where one is too long; who feeds it no
-        more than the limit at a time loses no line before that one."""
-        lines = data.split(b"\n")
-        rest = lines.pop()
-        may_be_too_long = self._size + len(data) > self._limit
-        if lines and self._held:
-            lines[0] = b"".join((*self._held, lines[0]))
-            self._held.clear()
-            self._size = 0
-        if rest:
-            self._held.append(rest)
-            self._size += len(rest)
-        if may_be_too_long and max((self._size, *map(len, lines))) > self._limit:
-            raise BrokenLine(f"a line is longer than {self._limit} bytes")
-        return lines
 
 
 # ── what the agent's process says ────────────────────────────────────────────────────────────────────────────────────
@@ -129,7 +100,7 @@ class Checkpointed(_OfCall, frozen=True, kw_only=True, tag="checkpoint"):
 
 
 class UsesAnother(_OfCall, frozen=True, kw_only=True, tag="use"):
-    """It wants something that this server has besides, in its caller's name: a tool or a prompt by its name, a resource by its address."""
+    """A wish for something that this server has besides, in its caller's name: a tool or a prompt by its name, a resource by its address."""
 
     ask: int
     what: UseKind
@@ -172,7 +143,7 @@ Event: TypeAlias = CatalogChanged | Updated | Pong | CallEvent
 
 
 class _Loose(msgspec.Struct, frozen=True):
-    """As much of a bad event as tells whose it is."""
+    """The part of a bad event that tells whose it is."""
 
     event: str
     id: int
@@ -184,7 +155,7 @@ _decode_loose: Final = msgspec.json.Decoder(_Loose).decode
 
 
 def read_first(line: bytes) -> First:
-    """Raises `BrokenLine`."""
+    """Read the first line. Raises `BrokenLine`."""
     try:
         return _decode_first(line)
     except (ValueError, RecursionError) as error:  # msgspec's own errors, and what is not UTF-8
@@ -192,7 +163,7 @@ def read_first(line: bytes) -> First:
 
 
 def read_event(line: bytes) -> Event:
-    """Raises `BrokenLine`, and `BrokenEvent` where no more than one call is concerned."""
+    """Read an event. Raises `BrokenLine`, and `BrokenEvent` where no more than one call is concerned."""
     try:
         return _decode_event(line)
     except (ValueError, RecursionError) as error:
@@ -219,7 +190,7 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CuriousContext(CallContext, frozen=True, kw_only=True):
-    """For functions that ask who calls."""
+    """The context of functions that ask who calls."""
 
     caller: AskedBy
     headers: Mapping[str, str]
@@ -273,7 +244,7 @@ class Cancel(_Do, frozen=True, kw_only=True, tag="cancel"):
 
 
 class Ping(msgspec.Struct, frozen=True, tag_field="do", tag="ping"):
-    """Is anybody there?"""
+    """The question whether anybody is there."""
 
 
 class _DoReply(_Do, frozen=True, kw_only=True):
@@ -285,7 +256,7 @@ class Answers(_DoReply, frozen=True, kw_only=True, tag="answer"):
 
 
 class QuestionRefused(_DoReply, frozen=True, kw_only=True, tag="refuse"):
-    """There is no answer: nobody can be asked, or (`asked`) who was asked gave none that can be used."""
+    """The lack of an answer: nobody can be asked, or (`asked`) who was asked gave none that can be used."""
 
     reason: str
     asked: bool = False
@@ -324,7 +295,7 @@ _encode: Final = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
 def write(message: Do) -> bytes:
-    """A line. Raises `BrokenLine` for what does not go into one."""
+    """Write a line. Raises `BrokenLine` for what does not go into one."""
     line = _encode(message)
     if len(line) > LINE_BYTES:
         raise BrokenLine(f"it would take a line of more than {LINE_BYTES} bytes")
@@ -343,7 +314,7 @@ def context_of(asking: AgentRequest) -> CallContext:
 
 
 def curious_context_of(asking: AgentRequest, headers: Sequence[str]) -> CallContext:
-    """With what a function may know of its caller, and these of the headers, as far as they came."""
+    """Return the context with what a function may know of its caller, and these of the headers, as far as they came."""
     origin = asking.origin
     if origin is None:
         return context_of(asking)

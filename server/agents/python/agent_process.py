@@ -1,30 +1,30 @@
 """An agent's process at work: many calls at once over one pair of pipes, from its first line to its end.
 
-One task reads what it says, and wakes whoever follows the call that it says it of. It is started and replaced by python_agent.py, and ended by whatever it says that is not in the protocol. A call that nobody waits
-for any longer is cancelled there, and keeps its number until the process has said its last about it.
+One task reads what the process says, and wakes whoever follows the call that is meant. The process is started and replaced by
+python_agent.py, and ended by whatever it says that is not in the protocol. A call that nobody waits for any longer is cancelled there,
+and keeps its number until the process has said its last about it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 import trio
 
 from server.agents.base.backend import BackendError, Busy, Origin, Outlet, Replaced
 from server.agents.python.agent_lines import (
+    LINE_BYTES,
     PROTOCOL,
     Broken,
     BrokenEvent,
-    BrokenLine,
     CallFailed,
     Cancel,
     CatalogChanged,
     Do,
     DoCall,
     Finished,
-    LineFraming,
     Ping,
     Pong,
     Updated,
@@ -33,9 +33,10 @@ from server.agents.python.agent_lines import (
     write,
 )
 from server.agents.python.interpreter import check_version
-from server.agents.python.line_outbox import Inlet, LineOutbox
 from server.agents.python.offer import AgentOffer, BadOffer, read_offer
 from server.agents.python.running_call import AgentCall
+from server.lib.line_outbox import LineOutbox
+from server.lib.line_peer import BrokenLine, LineFraming, Peer
 from server.lib.log.logger import Logger
 from server.lib.rates.fair_turns import NoTurn, Turns
 
@@ -53,40 +54,8 @@ FILES_WATCHED: Final = 1000
 TRACEBACK_CHARACTERS: Final = 8 * 1024
 
 
-class Outflow(Protocol):
-    """As in server/agents/base/process_pipes.py."""
-
-    def read_some(self) -> bytes | None: ...
-
-    def news(self) -> Awaitable[None]: ...
-
-
-class Peer(Protocol):
-    """Who is at the other end, and how it is ended. One task waits for each pipe at a time."""
-
-    @property
-    def input(self) -> Inlet: ...
-
-    @property
-    def output(self) -> Outflow: ...
-
-    async def listen(self) -> None:
-        """Take in what it says besides; returns when it says no more."""
-        ...
-
-    async def ended(self) -> str:
-        """Waits for its end, and tells of it in a few words."""
-        ...
-
-    def last_words(self) -> str: ...
-
-    async def aclose(self) -> None:
-        """Ends it, in bounded time, whatever is cancelled."""
-        ...
-
-
 class WorkerAnswer(msgspec.Struct, frozen=True):
-    """Who is told of what a process says that belongs to no call. Neither waits."""
+    """The hearers of what a process says that belongs to no call. Neither waits."""
 
     offer: Callable[[AgentOffer], None]
     updated: Callable[[str], None]
@@ -108,7 +77,7 @@ class Worker:
         self._log = log
         self._reading = trio.CancelScope()
         self._outbox = LineOutbox(peer.input, self._reading.cancel)
-        self._framing = LineFraming()
+        self._framing = LineFraming(LINE_BYTES)
         self._turns = Turns(calls_at_once)
         self._running: dict[int, AgentCall] = {}
         self._next_id = 1
@@ -121,7 +90,7 @@ class Worker:
         self._changed = trio.Event()  # a call ended, or the worker is retired
 
     async def run(self, *, start_seconds: float, task_status: trio.TaskStatus[None]) -> None:
-        """Until the process ends, or is retired. Raises `BackendError` where it does not get ready to work."""
+        """Run until the process ends, or is retired. Raises `BackendError` where it does not get ready to work."""
         problem: BackendError | None = None
         try:
             async with trio.open_nursery() as nursery:
@@ -152,8 +121,8 @@ class Worker:
         unhurried: bool = False,
         origin: Origin | None = None,
     ) -> Finished:
-        """`make` is given the number of the call as `id`. `origin`: in whose name it may use what else there is. `sharer`: who has a part of the places with it. `unhurried`: it waits for its
-        turn as long as it takes. Raises `BackendError`, and whatever comes out of `outlet`."""
+        """Make a call. `make` is given its number as `id`. `origin`: in whose name it may use what else there is. `sharer`: who has a part of the
+        places with it. `unhurried`: the call waits for its turn as long as it takes. Raises `BackendError`, and whatever comes out of `outlet`."""
         # What nobody waits for any more is not begun.
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self._turns.take_nowait(sharer):
@@ -189,18 +158,18 @@ class Worker:
         return bool(self._running)
 
     def retire(self, seconds: float) -> None:
-        """No further calls come. Those that run get `seconds` to end, then the process is ended."""
+        """Take no further calls. Running ones get `seconds` to end, then the process is ended."""
         self._retired_for = seconds
         self._changed.set()
 
     def stay(self) -> None:
-        """There is no other to take its place. Should it be stuck, it says so again in a while."""
+        """Keep the process, as there is no other to take its place. A stuck process says so again in a while."""
         self.stuck = trio.Event()
 
     # ── the process, from its first line to its end ──
 
     async def _get_ready(self, seconds: float) -> Sequence[bytes]:
-        """The lines that came with its first. Raises `BackendError`."""
+        """Read the first line, and return those that came with it. Raises `BackendError`."""
         try:
             with trio.move_on_after(seconds) as starting:
                 while data := await self._next_bytes():
@@ -232,7 +201,7 @@ class Worker:
             raise BackendError(f"the agent cannot be used: {error}") from error
 
     async def _serve(self, early: Sequence[bytes], everything: trio.CancelScope) -> None:
-        """Until it says no more, or what it may not say."""
+        """Read until the process says no more, or what it may not say."""
         output, framing, take = self._peer.output, self._framing, self._take
         try:
             with self._reading:
@@ -256,7 +225,7 @@ class Worker:
         everything.cancel()
 
     def _take(self, line: bytes) -> None:
-        """Raises `BrokenLine`."""
+        """Take one line. Raises `BrokenLine`."""
         if not line:
             return
         try:
@@ -293,7 +262,7 @@ class Worker:
             self._heard.offer(self.offer)
 
     def _take_broken(self, error: BrokenEvent) -> None:
-        """Fails the call; if it goes on in the process, it is cancelled there."""
+        """Fail the call; if it goes on in the process, it is cancelled there."""
         running = self._running.get(error.call)
         if running is None:
             return
@@ -308,14 +277,14 @@ class Worker:
         return "it no longer listens, or no longer speaks"
 
     async def _next_bytes(self) -> bytes:
-        """None of them at its end."""
+        """Return what there is to read; no bytes at its end."""
         while True:
             await self._peer.output.news()
             if (data := self._peer.output.read_some()) is not None:
                 return data
 
     async def _send(self, message: Do) -> None:
-        """Raises `BackendError` for what is too large. To a process that has ended it says nothing; its calls are told."""
+        """Send a line. Raises `BackendError` for what is too large. A process that has ended is told nothing; its calls are told."""
         try:
             line = write(message)
         except BrokenLine as error:
@@ -323,7 +292,7 @@ class Worker:
         await self._outbox.send(line)
 
     async def _watch_over(self, everything: trio.CancelScope) -> None:
-        """Reports functions that ignore their cancellation, and ends a process that one of them keeps from all other work. One
+        """Report functions that ignore their cancellation, and end a process that one of them keeps from all other work. A process
         that holds plain functions which run on is exchanged."""
         reported: set[int] = set()
         while True:
@@ -358,7 +327,8 @@ class Worker:
             self.stuck.set()
 
     async def _responds(self) -> bool:
-        """Turns are counted, not seconds: after a pause of this process what was said meanwhile is read before it is missed."""
+        """Return whether the process answers. Turns are counted, not seconds: after a pause of this process what was said meanwhile is read
+        before it is missed."""
         self._pong = trio.Event()
         async with trio.open_nursery() as asking:
             asking.start_soon(self._send, Ping())
@@ -405,7 +375,7 @@ class Worker:
             running.fail(self._cut_short())
 
     def _cut_short(self) -> BackendError:
-        """For calls that its end cuts short."""
+        """Return the error for calls that its end cuts short."""
         return Replaced(self.reason) if self._replaced else BackendError(self.reason)
 
     async def _change(self) -> None:

@@ -28,15 +28,15 @@ from server.agents.base.backend import (
     Trouble,
 )
 from server.agents.base.child_process import start_child
-from server.agents.base.outlets import NullOutlet
 from server.agents.python import agent_lines, call_endings
-from server.agents.python.agent_process import Peer
 from server.agents.python.find_interpreter import find_interpreter
 from server.agents.python.interpreter import check_interpreter
 from server.agents.python.offer import AgentOffer
 from server.agents.python.process_keeper import Keeper
 from server.agents.python.python_settings import PythonConfig
+from server.lib.line_peer import Peer
 from server.lib.log.logger import Logger
+from server.mcp.call_outlet import NullOutlet
 from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, Tool
 from server.mcp.result_encoding import CompletionResult, PromptResult, ToolResult
 

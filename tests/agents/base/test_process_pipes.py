@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from server.agents.base.process_pipes import PipeReader, PipeWriter
-from server.agents.python.line_outbox import BATCH_BYTES, WAITING, LineOutbox
+from server.lib.line_outbox import BATCH_BYTES, WAITING, LineOutbox
 from tests.agents.chat.memory_peer import PLENTY, MemoryInlet
 
 

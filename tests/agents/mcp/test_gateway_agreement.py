@@ -1,4 +1,4 @@
-"""Agreements with upstreams (server/agents/mcp/agreement.py): the era that their answers tell of, and the declarations of each request."""
+"""Agreements with upstreams (server/client/mcp_session/agreement.py): the era that their answers tell of, and the declarations of each request."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from msgspec import Raw
 
 from server.agents.base.backend import AgentRequest
-from server.agents.mcp import agreement
-from server.agents.mcp.agreement import (
+from server.client.mcp_session import agreement
+from server.client.mcp_session.agreement import (
     Agreement,
     capabilities_of,
     handshake_params,
@@ -19,7 +19,7 @@ from server.agents.mcp.agreement import (
     read_discovered,
     read_initialized,
 )
-from server.agents.mcp.upstream_messages import NotAnUpstream, UpstreamRefusal
+from server.client.mcp_session.upstream_messages import NotAnUpstream, UpstreamRefusal
 
 MODERN = "2026-07-28"
 EVERYTHING = frozenset({"elicitation", "sampling", "roots"})

@@ -26,23 +26,20 @@ from server.agents.base.backend import (
     ProtocolFailure,
     ToolCall,
 )
-from server.agents.mcp import (
-    forwarded_meta,
-    incoming_messages,
-    offer_lists,
-    suspended_requests,
-    upstream_rounds,
-    upstream_tasks,
-)
-from server.agents.mcp.agreement import Agreement
+from server.agents.mcp import forwarded_meta, offer_lists, suspended_requests, upstream_rounds, upstream_tasks
 from server.agents.mcp.asked_prices import AskedPrice, asked_price
-from server.agents.mcp.connection_places import giving_way
 from server.agents.mcp.forwarded_meta import CarriedMeta
-from server.agents.mcp.incoming_messages import IncomingMessages, lower
 from server.agents.mcp.suspended_requests import SuspendedRequests
-from server.agents.mcp.upstream_calls import GONE, UpstreamCall
-from server.agents.mcp.upstream_link import Link, UpstreamTells
-from server.agents.mcp.upstream_messages import (
+from server.agents.mcp.suspension_ticket import GONE
+from server.agents.mcp.upstream_results import error_of
+from server.agents.mcp.upstream_tasks import ID_CHARACTERS, created, follow_task
+from server.client.mcp_session import incoming_messages
+from server.client.mcp_session.agreement import Agreement
+from server.client.mcp_session.connection_places import giving_way
+from server.client.mcp_session.incoming_messages import IncomingMessages, lower
+from server.client.mcp_session.upstream_calls import UpstreamCall
+from server.client.mcp_session.upstream_link import Link, UpstreamTells
+from server.client.mcp_session.upstream_messages import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     Asked,
@@ -52,8 +49,6 @@ from server.agents.mcp.upstream_messages import (
     UpstreamGone,
     UpstreamRefusal,
 )
-from server.agents.mcp.upstream_results import error_of
-from server.agents.mcp.upstream_tasks import ID_CHARACTERS, created, follow_task
 from server.lib.money.amounts import MOST, ONE
 
 ALICE = AgentRequest(subject="alice", sharer="laptop", call_id="1", can=frozenset({"elicitation"}))

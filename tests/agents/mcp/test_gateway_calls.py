@@ -7,15 +7,16 @@ import trio
 import trio.testing
 from msgspec import Raw
 
-from server.agents.base.backend import AgentRequest, CannotAsk, LogMessage, Progress, Question
-from server.agents.mcp.upstream_calls import (
+from server.agents.base.backend import AgentRequest, CannotAsk, LogMessage, Progress
+from server.client.mcp_session.upstream_calls import (
     NEWS_BYTES,
     NEWS_WAITING,
     QUESTIONS_OPEN,
     UpstreamCall,
     UpstreamQuestion,
 )
-from server.agents.mcp.upstream_messages import UpstreamRefusal
+from server.client.mcp_session.upstream_messages import UpstreamRefusal
+from server.mcp.call_questions import Question
 
 CALLER = AgentRequest(subject="alice", sharer="laptop", call_id="1")
 QUESTION = Question(method="roots/list", params={})

@@ -11,7 +11,8 @@ import trio
 from upstreams import Caller, Double, Turn, gate, over_http, over_tcp, soon, text, tool, words
 
 from server.agents.base.backend import BackendError, Progress
-from server.agents.mcp import line_streams, message_channel, offer_lists, upstream_keeper
+from server.agents.mcp import offer_lists, upstream_keeper
+from server.client.mcp_session import line_streams, message_channel
 
 Peer = Callable[[trio.SocketStream], Awaitable[None]]
 
@@ -262,7 +263,7 @@ async def test_whatever_answers_over_http_and_is_no_mcp_is_said_so(raw: bytes, r
 
 
 async def test_an_endless_event_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    from server.agents.mcp import http_answers
+    from server.client.mcp_session import http_answers
 
     monkeypatch.setattr(http_answers, "MESSAGE_BYTES", 100_000)
     double = Double(era="stateless")

@@ -33,8 +33,9 @@ from server.agents.base.backend import (
     ResourceRead,
     Trouble,
 )
-from server.agents.mcp import following
-from server.agents.mcp.upstream_credentials import Credential, StaticCredential
+from server.agents.mcp.upstream_credentials import StaticCredential
+from server.client.mcp_session import following
+from server.client.mcp_session.session_request import Credential
 from server.mcp.call_questions import Question, missing
 from server.settings.secret_reference import Secret
 

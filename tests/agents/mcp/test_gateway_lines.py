@@ -32,7 +32,7 @@ from server.agents.base.backend import (
     Progress,
     ProtocolFailure,
 )
-from server.agents.mcp import message_channel
+from server.client.mcp_session import message_channel
 
 ERAS = pytest.mark.parametrize("era", ["handshake", "stateless"])
 FORM = {

@@ -14,12 +14,12 @@ from upstreams import MODERN, Caller, Log
 from wires import Answer, Stream, Wire, said, stream, wire
 
 from server.agents.base.backend import AgentRequest, BackendError
-from server.agents.mcp import message_channel, streamable_http
-from server.agents.mcp.http_wire import HttpWire, UpstreamSessionLost
-from server.agents.mcp.message_channel import GARBAGE_LINES, ChannelLink, open_channel
-from server.agents.mcp.streamable_http import HttpLink, head_of
-from server.agents.mcp.upstream_link import UpstreamTells
-from server.agents.mcp.upstream_messages import METHOD_NOT_FOUND, UpstreamGone, UpstreamRefusal
+from server.client.mcp_session import message_channel, streamable_http
+from server.client.mcp_session.http_wire import HttpWire, UpstreamSessionLost
+from server.client.mcp_session.message_channel import GARBAGE_LINES, ChannelLink, open_channel
+from server.client.mcp_session.streamable_http import HttpLink, head_of
+from server.client.mcp_session.upstream_link import UpstreamTells
+from server.client.mcp_session.upstream_messages import METHOD_NOT_FOUND, UpstreamGone, UpstreamRefusal
 
 CALLER = AgentRequest(subject="alice", call_id="1", can=frozenset({"elicitation"}))
 SUBSCRIBES = {"tools": {"listChanged": True}, "resources": {"subscribe": True}, "logging": {}}

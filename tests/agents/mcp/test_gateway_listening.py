@@ -28,12 +28,13 @@ from upstreams import (
     words,
 )
 
-from server.agents.mcp import http_changes, upstream_keeper
-from server.agents.mcp.agreement import Agreement
-from server.agents.mcp.http_answers import TakeMessage
-from server.agents.mcp.http_wire import EVENTS, JSON, HttpWire
-from server.agents.mcp.upstream_link import UpstreamTells
-from server.agents.mcp.upstream_messages import UpstreamFailure
+from server.agents.mcp import upstream_keeper
+from server.client.mcp_session import http_changes
+from server.client.mcp_session.agreement import Agreement
+from server.client.mcp_session.http_answers import TakeMessage
+from server.client.mcp_session.http_wire import EVENTS, JSON, HttpWire
+from server.client.mcp_session.upstream_link import UpstreamTells
+from server.client.mcp_session.upstream_messages import UpstreamFailure
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from server.agents.mcp import upstream_messages
-from server.agents.mcp.upstream_messages import (
+from server.client.mcp_session import upstream_messages
+from server.client.mcp_session.upstream_messages import (
     EMPTY,
     GARBAGE,
     ID_CHARACTERS,

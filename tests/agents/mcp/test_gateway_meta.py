@@ -107,7 +107,7 @@ async def test_a_prompt_and_a_resource_are_asked_for_with_the_same() -> None:
         handlers={"resources/read": read, "prompts/get": prompt},
     )
     from server.agents.base.backend import PromptGet, ResourceRead
-    from server.agents.base.outlets import NullOutlet
+    from server.mcp.call_outlet import NullOutlet
 
     who: dict[str, Any] = {"subject": "ada", "call_id": "c", "came": came(META)}
     async with over_tcp(double) as tcp, gate(tcp=tcp) as door:

@@ -26,8 +26,8 @@ from upstreams import (
 )
 
 from server.agents.base.backend import BackendError, CannotAsk, Paused, Progress
-from server.agents.mcp.message_channel import ChannelLink
 from server.agents.mcp.remote_suspended import RemoteSuspended
+from server.client.mcp_session.message_channel import ChannelLink
 from server.store.node_messages.node_messages import MAX_BODY
 from tests.store.node_messages.neighbours import Street, street
 

@@ -42,10 +42,12 @@ from server.agents.base.backend import (
     ResourceRead,
     ToolCall,
 )
-from server.agents.mcp import caller_links, http_sessions, offer_lists
-from server.agents.mcp.caller_links import CallerLinks
-from server.agents.mcp.upstream_credentials import AccountNeeded, Credential, StaticCredential
-from server.agents.mcp.upstream_link import Link, UpstreamTells
+from server.agents.mcp import offer_lists
+from server.agents.mcp.upstream_credentials import AccountNeeded, StaticCredential
+from server.client.mcp_session import caller_links, http_sessions
+from server.client.mcp_session.caller_links import CallerLinks
+from server.client.mcp_session.session_request import Credential, SessionRequest
+from server.client.mcp_session.upstream_link import Link, UpstreamTells
 from server.mcp.call_questions import Question
 from tests.agents.python.fake_agent import caller_of
 
@@ -419,7 +421,7 @@ class Opening:
         self.closed: list[Opened] = []
 
     @asynccontextmanager
-    async def link(self, _: UpstreamTells, __: AgentRequest) -> AsyncGenerator[Link]:
+    async def link(self, _: UpstreamTells, __: SessionRequest) -> AsyncGenerator[Link]:
         link = Opened()
         self.opened.append(link)
         try:

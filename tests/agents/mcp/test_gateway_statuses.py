@@ -15,11 +15,12 @@ from upstreams import MODERN, Log
 from wires import Answer, said, wire
 
 from server.agents.base.backend import AgentRequest, BackendError
-from server.agents.mcp import http_sessions, http_wire
-from server.agents.mcp.http_answers import RESUMED_AT_MOST, answer_of
-from server.agents.mcp.http_sessions import SESSION_ID_CHARACTERS, HttpSessions
-from server.agents.mcp.http_sse_2024 import ENDPOINT_CHARACTERS, SseStream
-from server.agents.mcp.http_wire import (
+from server.agents.mcp.upstream_credentials import StaticCredential
+from server.client.mcp_session import http_sessions, http_wire
+from server.client.mcp_session.http_answers import RESUMED_AT_MOST, answer_of
+from server.client.mcp_session.http_sessions import SESSION_ID_CHARACTERS, HttpSessions
+from server.client.mcp_session.http_sse_2024 import ENDPOINT_CHARACTERS, SseStream
+from server.client.mcp_session.http_wire import (
     EVENTS,
     JSON,
     MASKED_CHARACTERS,
@@ -31,10 +32,9 @@ from server.agents.mcp.http_wire import (
     status_problem,
     without_credentials,
 )
-from server.agents.mcp.streamable_http import HttpLink
-from server.agents.mcp.upstream_credentials import StaticCredential
-from server.agents.mcp.upstream_link import UpstreamTells
-from server.agents.mcp.upstream_messages import (
+from server.client.mcp_session.streamable_http import HttpLink
+from server.client.mcp_session.upstream_link import UpstreamTells
+from server.client.mcp_session.upstream_messages import (
     METHOD_NOT_FOUND,
     Answered,
     PaymentAsked,

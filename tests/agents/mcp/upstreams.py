@@ -21,7 +21,8 @@ from server.agents.mcp.mcp_settings import McpConfig, problems
 from server.agents.mcp.offer_guard import OfferGuard, OpenGuard
 from server.agents.mcp.remote_suspended import RemoteSuspended
 from server.agents.mcp.upstream_agent import MakeBuyer, McpBackend, TellReceipt
-from server.agents.mcp.upstream_credentials import Credential, StaticCredential
+from server.agents.mcp.upstream_credentials import StaticCredential
+from server.client.mcp_session.session_request import Credential
 from server.mcp.call_questions import Question
 from server.mcp.messages import TextContent
 from server.mcp.result_encoding import ToolResult

@@ -10,8 +10,8 @@ from typing import Any, cast
 import trio
 from msgspec import Raw
 
-from server.agents.mcp.http_wire import ERROR_BYTES, JSON, HttpWire
-from server.agents.mcp.line_streams import MessageStream
+from server.client.mcp_session.http_wire import ERROR_BYTES, JSON, HttpWire
+from server.client.mcp_session.line_streams import MessageStream
 
 
 class Answer:

@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.agents.python.agent_lines import BrokenLine, CallContext, CallTool, LineFraming, write
+from server.agents.python.agent_lines import LINE_BYTES, CallContext, CallTool, write
 from server.agents.python.offer import ENTRIES, AgentOffer, BadOffer, read_offer
+from server.lib.line_peer import BrokenLine, LineFraming
 from server.mcp.messages import ToolExecution
 
 
 @given(st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line)), st.data())
 def test_lines_come_out_as_they_went_in_however_they_are_cut(lines: list[bytes], data: st.DataObject) -> None:
-    framing, found = LineFraming(), list[bytes]()
+    framing, found = LineFraming(LINE_BYTES), list[bytes]()
     rest = b"".join(line + b"\n" for line in lines)
     while rest:
         size = data.draw(st.integers(1, len(rest)))

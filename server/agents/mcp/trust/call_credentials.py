@@ -22,8 +22,9 @@ from server.agents.mcp.trust.token_endpoint import (
     UpstreamTokens,
     host_of,
 )
-from server.agents.mcp.upstream_credentials import Credential, StaticCredential
+from server.agents.mcp.upstream_credentials import StaticCredential
 from server.client.client_identity import ClientIdentity
+from server.client.mcp_session.session_request import Credential
 from server.lib.log.logger import Logger
 
 TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"

@@ -32,8 +32,9 @@ from server.agents.mcp.trust.pin_rows import UpstreamKey
 from server.agents.mcp.trust.token_endpoint import TokenEndpoints
 from server.agents.mcp.trust.upstream_registry import KnownUpstream, UpstreamRegistry
 from server.agents.mcp.upstream_agent import MakeBuyer, McpBackend, TellReceipt
-from server.agents.mcp.upstream_credentials import Credential, PayerCredential, StaticCredential
+from server.agents.mcp.upstream_credentials import PayerCredential, StaticCredential
 from server.client.client_identity import BASIC, NONE, POST, ClientIdentity
+from server.client.mcp_session.session_request import Credential
 from server.client.provider_fetcher import ProviderClient
 from server.lib.log.logger import Logger
 from server.settings.secret_reference import Secret, read_secret

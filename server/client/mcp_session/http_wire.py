@@ -1,5 +1,5 @@
 """HTTP as it is spoken to one upstream: with what credential, over which connections, and what a status means that says nothing in
-JSON-RPC. What is asked and answered is streamable_http.py's.
+JSON-RPC. Questions and answers are streamable_http.py's.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
-from server.agents.base.backend import AgentRequest
-from server.agents.mcp.upstream_credentials import Credential
-from server.agents.mcp.upstream_messages import (
+from server.client.mcp_session.session_request import Credential, SessionRequest
+from server.client.mcp_session.upstream_messages import (
     MESSAGE_BYTES,
     Answered,
     UpstreamAway,
@@ -58,7 +57,7 @@ class UpstreamSessionLost(Exception):
 
 
 class HttpUpstream(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it is, from the settings."""
+    """The address of an upstream, from the settings."""
 
     url: str
     connections: int
@@ -66,7 +65,7 @@ class HttpUpstream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpWire:
-    """Raises `ValueError` for an address or a CA file that cannot be used."""
+    """The HTTP of one upstream. Raises `ValueError` for an address or a CA file that cannot be used."""
 
     def __init__(self, where: HttpUpstream, credential: Credential, log: Logger, name: str) -> None:
         ca_file = Path(where.ca_file).expanduser() if where.ca_file else None
@@ -90,10 +89,10 @@ class HttpWire:
         self,
         message: bytes,
         headers: bytes,
-        call: AgentRequest | None,
+        call: SessionRequest | None,
         read: Callable[[UpstreamAnswer], Awaitable[T]],
     ) -> T:
-        """What `read` makes of the answer to this message. Raises what the block of `post` raises; every call goes this way, which
+        """Return what `read` makes of the answer to this message. Raises what the block of `post` raises; every call goes this way, which
         takes fewer steps."""
         head, calls = self._post + headers, self._calls
         for last in (False, True):
@@ -115,23 +114,23 @@ class HttpWire:
         raise self._not_let_in(call)
 
     def post(
-        self, message: bytes, headers: bytes, call: AgentRequest | None
+        self, message: bytes, headers: bytes, call: SessionRequest | None
     ) -> AbstractAsyncContextManager[UpstreamAnswer]:
         return self._open(self._calls, self._post + headers, message, call, STREAM_BYTES)
 
     def stream(
-        self, message: bytes | None, headers: bytes, call: AgentRequest | None
+        self, message: bytes | None, headers: bytes, call: SessionRequest | None
     ) -> AbstractAsyncContextManager[UpstreamAnswer]:
-        """One that lasts: a GET, or a POST of this message."""
+        """Open a stream that lasts: a GET, or a POST of this message."""
         head = (self._stream_get if message is None else self._stream_post) + headers
         return self._open(self._streams, head, message or b"", call, ENDLESS_BYTES)
 
-    async def delete(self, headers: bytes, call: AgentRequest | None) -> None:
+    async def delete(self, headers: bytes, call: SessionRequest | None) -> None:
         async with self._open(self._calls, self._delete + headers, b"", call, ERROR_BYTES):
             return
 
     def elsewhere(self, target: str) -> HttpWire:
-        """Of the same origin, as the upstream named it. Raises `ValueError`."""
+        """Return the wire to another address of this origin, as the upstream named it. Raises `ValueError`."""
         url = urljoin(self.url, target)
         ours, theirs = urlsplit(self.url), urlsplit(url)
         if (ours.scheme, ours.netloc) != (theirs.scheme, theirs.netloc):
@@ -145,9 +144,9 @@ class HttpWire:
 
     @asynccontextmanager
     async def _open(
-        self, fetcher: Fetcher, head: bytes, body: bytes, call: AgentRequest | None, limit: int
+        self, fetcher: Fetcher, head: bytes, body: bytes, call: SessionRequest | None, limit: int
     ) -> AsyncGenerator[UpstreamAnswer]:
-        """Raises `BackendError`s, `UpstreamGone` among them, also out of reading the body."""
+        """Open an exchange. Raises `BackendError`s, `UpstreamGone` among them, also out of reading the body."""
         for last in (False, True):
             shown = await self._credential.headers(call)
             try:
@@ -167,7 +166,7 @@ class HttpWire:
         raise self._not_let_in(call)
 
     def _lines(self, shown: Mapping[str, str], headers: bytes = b"") -> bytes:
-        """`headers`: the request's own. A payment among them says more than that one is to come."""
+        """Write the credential as lines. `headers`: the request's own; a payment among them says more than that one is to come."""
         if PAYMENT_SIGNATURE in shown and _PAYS.search(headers):
             return lines_of({name: value for name, value in shown.items() if name != PAYMENT_SIGNATURE})
         if shown is not self._shown:
@@ -175,7 +174,7 @@ class HttpWire:
             self._shown = shown
         return self._shown_lines
 
-    def _not_let_in(self, call: AgentRequest | None) -> UpstreamNotLetIn:
+    def _not_let_in(self, call: SessionRequest | None) -> UpstreamNotLetIn:
         self._log.warning("upstream.not_let_in", agent=self._name, mine=call is None)
         return UpstreamNotLetIn("does not accept the credential that it is shown")
 
@@ -189,7 +188,7 @@ class NotReached(UpstreamAway):
 
 
 async def refusal_in(answer: UpstreamAnswer) -> UpstreamRefusal | None:
-    """Of an answer with a bad status: the error in its body, if it is one of JSON-RPC."""
+    """Return the JSON-RPC error in the body of an answer with a bad status, if there is one."""
     body = await answer.beginning(ERROR_BYTES)
     message = read_message(body) if body[:1] == b"{" else None
     if not isinstance(message, Answered) or message.error is None:
@@ -209,7 +208,7 @@ def status_problem(status: int) -> UpstreamFailure:
 
 
 def lines_of(headers: Mapping[str, str]) -> bytes:
-    """Raises `ValueError` for what cannot be sent."""
+    """Write headers as lines. Raises `ValueError` for what cannot be sent."""
     return b"".join([header_line(name, value) for name, value in headers.items()])
 
 
@@ -220,7 +219,7 @@ def _not_answered(error: FetchFailed) -> UpstreamGone:
 
 
 def without_credentials(refusal: UpstreamRefusal, shown: Iterable[str]) -> UpstreamRefusal:
-    """Some servers repeat what they were shown."""
+    """Mask what was shown, which some servers repeat."""
     text, data = str(refusal), refusal.data
     for mask in _masks(shown):
         text = text.replace(mask, "***")
@@ -230,6 +229,6 @@ def without_credentials(refusal: UpstreamRefusal, shown: Iterable[str]) -> Upstr
 
 
 def _masks(values: Iterable[str]) -> list[str]:
-    """Each value, and the credential at its end; the longest first."""
+    """Return each value, and the credential at its end; the longest first."""
     words = {word for value in values for word in (value, value.rpartition(" ")[2])}
     return sorted((word for word in words if len(word) >= MASKED_CHARACTERS), key=len, reverse=True)

@@ -9,11 +9,12 @@ from typing import Final
 
 import trio
 
-from server.agents.base.backend import AgentRequest, BackendError
-from server.agents.mcp.http_wire import EVENTS, HttpWire, status_problem
-from server.agents.mcp.upstream_messages import MESSAGE_BYTES, NotAnUpstream, UpstreamGone
 from server.client.client_errors import BadAnswer
+from server.client.mcp_session.http_wire import EVENTS, HttpWire, status_problem
+from server.client.mcp_session.session_request import SessionRequest
+from server.client.mcp_session.upstream_messages import MESSAGE_BYTES, NotAnUpstream, UpstreamGone
 from server.client.server_sent_events import EventDecoder
+from server.mcp.call_outlet import BackendError
 
 WAITING: Final = 64
 ENDPOINT_CHARACTERS: Final = 2048
@@ -22,8 +23,8 @@ ENDPOINT_CHARACTERS: Final = 2048
 class SseStream:
     """Stream of one caller, with that caller's credential, or ours. `run` holds the GET."""
 
-    def __init__(self, wire: HttpWire, call: AgentRequest | None) -> None:
-        """`call`: whose stream it is; None: ours."""
+    def __init__(self, wire: HttpWire, call: SessionRequest | None) -> None:
+        """Keep the parts. `call`: whose stream it is; None: ours."""
         self._wire = wire
         self._call = call
         self._target: HttpWire | None = None

@@ -1,4 +1,4 @@
-"""What an upstream over HTTP tells unasked: on a subscription in the stateless era, on a GET in the handshake era. A stream that ends is
+"""The news that an upstream over HTTP tells unasked: on a subscription in the stateless era, on a GET in the handshake era. A stream that ends is
 opened again, and since nobody heard what changed meanwhile, the lists are read then.
 """
 
@@ -9,15 +9,21 @@ from typing import Any, Final
 
 import trio
 
-from server.agents.base.backend import BackendError
-from server.agents.mcp.agreement import Agreement, modern_params
-from server.agents.mcp.http_answers import TakeMessage, answer_of, heard
-from server.agents.mcp.http_wire import EVENTS, HttpWire, UpstreamSessionLost, lines_of, status_problem
-from server.agents.mcp.upstream_link import UpstreamTells
-from server.agents.mcp.upstream_messages import MESSAGE_BYTES, UpstreamRefusal, request_message
+from server.client.mcp_session.agreement import Agreement, modern_params
+from server.client.mcp_session.http_answers import TakeMessage, answer_of, heard
+from server.client.mcp_session.http_wire import (
+    EVENTS,
+    HttpWire,
+    UpstreamSessionLost,
+    lines_of,
+    status_problem,
+)
+from server.client.mcp_session.upstream_link import UpstreamTells
+from server.client.mcp_session.upstream_messages import MESSAGE_BYTES, UpstreamRefusal, request_message
 from server.client.server_sent_events import EventDecoder
 from server.lib.log.logger import Logger
 from server.lib.shortened import short_reason
+from server.mcp.call_outlet import BackendError
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
@@ -55,7 +61,7 @@ class HttpChanges:
         renew: Callable[[], Awaitable[None]],
         followed: Mapping[str, None],
     ) -> None:
-        """Ends when there is nothing to listen to. `head` is that of every request now, `renew` begins another session."""
+        """Listen until there is nothing to listen to. `head` is that of every request now, `renew` begins another session."""
 
         async def listen() -> bool:
             if agreement.modern:
@@ -79,7 +85,7 @@ class HttpChanges:
             self._tells.lists()
 
     async def _subscribed(self, agreement: Agreement, head: bytes, followed: Mapping[str, None]) -> bool:
-        """False: there is nothing to listen to."""
+        """Listen on a subscription; False: there is nothing to listen to."""
         lines = head + lines_of({"Mcp-Method": "subscriptions/listen"})
         while True:
             anew = self._anew = trio.Event()
@@ -131,7 +137,7 @@ def _tells_anything(agreement: Agreement) -> bool:
 
 
 async def _until(event: trio.Event, work: Callable[[], Awaitable[bool]]) -> bool:
-    """What `work` says; True where the event came first. Raises what `work` raises."""
+    """Return what `work` says; True where the event came first. Raises what `work` raises."""
     said = [True]
     raised = list[Exception]()
     async with trio.open_nursery() as nursery:

@@ -1,6 +1,6 @@
 """Messages as lines, to and from one other program: over the pipes of a child process, or a TCP connection.
 
-A line is a message of the protocol (basic/transports/stdio). What is in it is not known here.
+A line is a message of the protocol (basic/transports/stdio). The contents are not known here.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from typing import Final, Protocol
 
 import trio
 
-from server.agents.mcp.upstream_messages import MESSAGE_BYTES, UpstreamGone
-from server.agents.python.agent_lines import BrokenLine, LineFraming
-from server.agents.python.agent_process import Peer
-from server.agents.python.line_outbox import LineOutbox
+from server.client.mcp_session.upstream_messages import MESSAGE_BYTES, UpstreamGone
+from server.lib.line_outbox import LineOutbox
+from server.lib.line_peer import BrokenLine, LineFraming, Peer
 
 READ_BYTES: Final = 64 * 1024
 LAST_WORDS_SECONDS: Final = 2.0
@@ -26,20 +25,20 @@ class MessageStream(Protocol):
     async def run(self) -> None: ...
 
     def send_nowait(self, message: bytes) -> bool:
-        """False: there is no room for it now."""
+        """Send a message; False: there is no room for it now."""
         ...
 
     async def send(self, message: bytes) -> None: ...
 
     async def receive(self) -> Sequence[bytes]:
-        """The next messages, as they came. Raises `BackendError` at the end, which says how it came."""
+        """Return the next messages, as they came. Raises `BackendError` at the end, which says how it came."""
         ...
 
     async def aclose(self) -> None: ...
 
 
 class LineStream:
-    """Of a `Peer`, which it ends when it is closed."""
+    """A stream of messages with a `Peer`, which ends when the stream is closed."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
@@ -126,10 +125,10 @@ class _SocketEnd:
 
 
 class TcpPeer:
-    """Whoever is at the other end of a TCP connection of ours."""
+    """The program at the other end of a TCP connection of ours."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
-        """Takes the socket over: the stream is of no use after that."""
+        """Take the socket over: the stream is of no use after that."""
         made = stream.socket
         family, kind, protocol = made.family, made.type, made.proto
         wire = socket.socket(family, kind, protocol, fileno=made.detach())
@@ -145,7 +144,7 @@ class TcpPeer:
         return self._end
 
     async def listen(self) -> None:
-        """It says nothing besides."""
+        """Return at once, as it says nothing besides."""
 
     async def ended(self) -> str:
         return "it closed the connection"

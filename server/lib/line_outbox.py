@@ -7,30 +7,22 @@ A line that is taken is written whole, whatever becomes of who gave it: half a l
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import trio
+
+from server.lib.line_peer import Inlet
 
 WAITING: Final = 16  # lines, besides the batch that is being written; the pipe itself holds many small ones
 BATCH_BYTES: Final = 64 * 1024  # written at once; a pipe holds no more
 
 
-class Inlet(Protocol):
-    """As in server/agents/base/process_pipes.py."""
-
-    def write_some(self, data: bytes | memoryview) -> int: ...
-
-    async def room(self) -> None: ...
-
-    async def aclose(self) -> None: ...
-
-
 class LineOutbox:
-    """`run` is for one task, the others for any. What is said to a process that has ended is taken, and goes nowhere: its
+    """A queue in front of a pipe. `run` is for one task, the others for any. Lines to a process that has ended are taken, and go nowhere: its
     calls are told of its end."""
 
     def __init__(self, pipe: Inlet, broken: Callable[[], None]) -> None:
-        """`broken` is called when nobody reads any more."""
+        """Begin with nothing waiting. `broken` is called when nobody reads any more."""
         self._pipe = pipe
         self._broken = broken
         self._queue, self._waiting = trio.open_memory_channel[bytes | memoryview](WAITING)
@@ -38,7 +30,7 @@ class LineOutbox:
         self._idle = True
 
     def put(self, line: bytes) -> bool:
-        """False: there is no room for it now, and it was not taken."""
+        """Take a line; False: there is no room for it now, and it was not taken."""
         rest: bytes | memoryview = line
         if self._idle:
             try:
@@ -59,7 +51,7 @@ class LineOutbox:
         return True
 
     async def send(self, line: bytes) -> None:
-        """Waits until there is room; in the order in which they came. Cancelled: it was not taken."""
+        """Wait until there is room; in the order of the callers. Cancelled: the line was not taken."""
         if not self.put(line):
             try:
                 await self._queue.send(line)
@@ -67,7 +59,7 @@ class LineOutbox:
                 return
 
     async def run(self) -> None:
-        """Writes what waits, until nobody reads any more or it is closed."""
+        """Write what waits, until nobody reads any more or it is closed."""
         with self._waiting:
             try:
                 async for line in self._waiting:
@@ -82,7 +74,7 @@ class LineOutbox:
         self._queue.close()
 
     def _with_more(self, line: bytes | memoryview) -> bytes | memoryview:
-        """The line, and those behind it as far as they fill a batch."""
+        """Return the line, and those behind it as far as they fill a batch."""
         lines, size = [line], len(line)
         while size < BATCH_BYTES:
             try:

@@ -1,4 +1,4 @@
-"""What is exchanged with an upstream, as JSON-RPC: what we say, and what is heard, taken as a stranger's.
+"""Messages to and from an upstream, as JSON-RPC: what we say, and what is heard, taken as a stranger's.
 
 Params and results stay raw until whoever knows their method reads them. Not here: which era is spoken (agreement.py), and by
 which wire (message_channel.py, streamable_http.py). Spec: basic/index (2026-07-28).
@@ -12,8 +12,8 @@ from typing import Any, Final, TypeAlias, cast
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from server.agents.base.backend import BackendError, LogLevel, LogMessage, Progress
 from server.lib.surrogates import decode_mended
+from server.mcp.call_outlet import BackendError, LogLevel, LogMessage, Progress
 
 # The largest message that is taken: what our own callers would be sent is bounded by what they can read, and a model reads far less.
 MESSAGE_BYTES: Final = 16 * 1024 * 1024
@@ -52,11 +52,11 @@ class UpstreamFailure(BackendError):
 
 
 class UpstreamGone(UpstreamFailure):
-    """There is no connection to it now, or there was none long enough to hear the answer."""
+    """A connection that is gone, or was not there long enough to hear the answer."""
 
 
 class UpstreamAway(UpstreamGone):
-    """There is no connection, so nothing was sent."""
+    """A connection that is not there, so that nothing was sent."""
 
 
 class NotAnUpstream(UpstreamFailure):
@@ -185,7 +185,7 @@ def refusal_message(request_id: int | str, code: int, text: str) -> bytes:
 
 
 def read_message(body: bytes) -> HeardMessage:
-    """Never raises."""
+    """Read a message. Never raises."""
     try:
         message = decode_mended(_decode, body)
     except (ValueError, RecursionError):
@@ -225,7 +225,7 @@ def refusal_of(error: Raw) -> UpstreamRefusal:
 
 
 def progress_of(params: Raw) -> tuple[Any, Progress] | None:
-    """The token that it is for, and what it says."""
+    """Return the token that progress is for, and the progress."""
     try:
         read = _decode_progress(params)
     except (ValueError, RecursionError):
@@ -246,7 +246,7 @@ def log_of(params: Raw) -> LogMessage | None:
 
 
 def said(text: object, most: int = SAID_CHARACTERS) -> str:
-    """What a stranger says, fit to be shown: cut, and on lines that are text."""
+    """Return a stranger's words, fit to be shown: cut, and on lines that are text."""
     if not isinstance(text, str):
         return ""
     cut = text[:most]
@@ -256,7 +256,7 @@ def said(text: object, most: int = SAID_CHARACTERS) -> str:
 
 
 def members(raw: Raw) -> dict[str, Any]:
-    """An object as it is; empty for whatever is none."""
+    """Return an object as it is; an empty one for anything else."""
     try:
         found: Any = decode_mended(msgspec.json.decode, bytes(raw))
     except (ValueError, RecursionError):

@@ -13,9 +13,7 @@ from typing import Any, Final
 import trio
 from msgspec import Raw
 
-from server.agents.base.backend import AgentRequest, BackendError, LogLevel, Outlet
-from server.agents.base.outlets import NullOutlet
-from server.agents.mcp.agreement import (
+from server.client.mcp_session.agreement import (
     Agreement,
     discover_params,
     handshake_params,
@@ -24,13 +22,13 @@ from server.agents.mcp.agreement import (
     read_discovered,
     read_initialized,
 )
-from server.agents.mcp.following import follow
-from server.agents.mcp.incoming_messages import IncomingMessages, cancelled_params, lower
-from server.agents.mcp.line_streams import MessageStream
-from server.agents.mcp.offer_lists import read_resources
-from server.agents.mcp.upstream_calls import UpstreamCall
-from server.agents.mcp.upstream_link import NO_HEADERS, UpstreamTells
-from server.agents.mcp.upstream_messages import (
+from server.client.mcp_session.following import follow
+from server.client.mcp_session.incoming_messages import IncomingMessages, cancelled_params, lower
+from server.client.mcp_session.line_streams import MessageStream
+from server.client.mcp_session.session_request import SessionRequest
+from server.client.mcp_session.upstream_calls import UpstreamCall
+from server.client.mcp_session.upstream_link import NO_HEADERS, ReadResources, UpstreamTells
+from server.client.mcp_session.upstream_messages import (
     MESSAGE_BYTES,
     Answered,
     Asked,
@@ -45,6 +43,7 @@ from server.agents.mcp.upstream_messages import (
     request_message,
 )
 from server.lib.log.logger import Logger
+from server.mcp.call_outlet import BackendError, LogLevel, NullOutlet, Outlet
 from server.mcp.messages import Resource
 
 # A server of the handshake era may not answer what it does not know: after this it is begun with by handshake as well.
@@ -89,7 +88,7 @@ class ChannelLink:
     # ── from the first message to the last ──
 
     async def run(self) -> None:
-        """Reads until there is nothing to be read any more."""
+        """Read until there is nothing to be read any more."""
         try:
             while True:
                 for line in await self._stream.receive():
@@ -104,7 +103,7 @@ class ChannelLink:
             self._let_go()
 
     async def agree(self, era: str) -> None:
-        """Raises `BackendError`, and `UpstreamRefusal`."""
+        """Settle the era. Raises `BackendError`, and `UpstreamRefusal`."""
         agreed = None if era == "handshake" else await self._discover(impatient=era == "auto")
         if agreed is None and era == "stateless":
             raise NotAnUpstream("does not speak the stateless era of MCP")
@@ -165,7 +164,7 @@ class ChannelLink:
         raise problems[0].with_traceback(None)
 
     async def _listen(self) -> None:
-        """What changed is told to whoever listens. Another subscription takes the place of one that names other resources."""
+        """Ask to be told of changes. Another subscription takes the place of one that names other resources."""
         asked: dict[str, Any] = {
             f"{kind}ListChanged": True
             for kind in ("tools", "prompts", "resources")
@@ -192,7 +191,7 @@ class ChannelLink:
         method: str,
         params: Mapping[str, Any],
         *,
-        call: AgentRequest | None = None,
+        call: SessionRequest | None = None,
         outlet: Outlet | None = None,
         headers: Mapping[str, str] = NO_HEADERS,
         tasks: bool = False,
@@ -207,7 +206,7 @@ class ChannelLink:
         self,
         method: str,
         params: Mapping[str, Any],
-        call: AgentRequest,
+        call: SessionRequest,
         *,
         headers: Mapping[str, str] = NO_HEADERS,
         tasks: bool = False,
@@ -226,8 +225,8 @@ class ChannelLink:
             with trio.move_on_after(FAREWELL_SECONDS, shield=True):
                 await self._stream.send(message)
 
-    async def own_resources(self, asked: AgentRequest) -> Sequence[Resource]:
-        return await read_resources(self, asked, name=self._name, log=self._log)
+    async def own_resources(self, asked: SessionRequest, read: ReadResources) -> Sequence[Resource]:
+        return await read(self, asked)
 
     async def follow_resource(self, uri: str) -> None:
         if uri in self._followed:
@@ -244,7 +243,7 @@ class ChannelLink:
             await self.request("resources/subscribe", {"uri": uri})
 
     async def _send(
-        self, method: str, params: Mapping[str, Any], call: AgentRequest | None, tasks: bool
+        self, method: str, params: Mapping[str, Any], call: SessionRequest | None, tasks: bool
     ) -> UpstreamCall:
         if self.ended.is_set():
             raise self._gone()
@@ -270,8 +269,8 @@ class ChannelLink:
                 self._forget(running)
         return running
 
-    async def _set_level(self, call: AgentRequest | None) -> None:
-        """A session has one level for all its callers: the lowest that any of them wants. Each is told from its own on."""
+    async def _set_level(self, call: SessionRequest | None) -> None:
+        """Lower the level of the session, which is the lowest that any caller wants. Each is told from its own on."""
         wanted = None if call is None else call.log_level
         if wanted is None or self.agreement.modern or not self.agreement.has("logging"):
             return
@@ -282,7 +281,7 @@ class ChannelLink:
             except UpstreamRefusal:
                 return  # it says what it says
 
-    def _start(self, call: AgentRequest | None) -> UpstreamCall:
+    def _start(self, call: SessionRequest | None) -> UpstreamCall:
         running = UpstreamCall(next(self._numbers), call)
         self._running[running.number] = running
         return running
@@ -345,7 +344,7 @@ async def open_channel(
     name: str,
     log: Logger,
 ) -> AsyncGenerator[ChannelLink]:
-    """Agreed on, inside the block. Raises `BackendError` where that takes too long, or comes to nothing."""
+    """Give a link that is agreed on. Raises `BackendError` where that takes too long, or comes to nothing."""
     link = ChannelLink(stream, tells, questions=questions, name=name, log=log)
     problem: BackendError | None = None
     try:

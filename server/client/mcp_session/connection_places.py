@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from server.agents.base.backend import AgentRequest, Busy
+from server.client.mcp_session.session_request import SessionRequest
+from server.mcp.call_outlet import Busy
 
 FULL: Final = "as many people use it as can at once: try again in a minute"
 
 
-def holder_of(call: AgentRequest) -> str:
+def holder_of(call: SessionRequest) -> str:
     """Name whose part of the places a session of this caller is."""
     return call.sharer or call.subject
 

@@ -1,6 +1,6 @@
 """A request of ours that runs at an upstream: what is heard of it waits here for the task that follows it.
 
-Whoever reads the wire never waits for a caller: each request has a queue of its own, and one that nobody empties loses its
+A reader of the wire never waits for a caller: each request has a queue of its own, and one that nobody empties loses its
 oldest progress. Questions and the end are never lost; one that asks more than anybody could answer is ended.
 """
 
@@ -13,16 +13,14 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from server.agents.base.backend import AgentRequest, BackendError, CannotAsk, LogMessage, Progress
-from server.agents.mcp.upstream_messages import UpstreamRefusal
+from server.client.mcp_session.session_request import SessionRequest
+from server.client.mcp_session.upstream_messages import UpstreamRefusal
+from server.mcp.call_outlet import BackendError, CannotAsk, LogMessage, Progress
 from server.mcp.call_questions import Question
 
 NEWS_WAITING: Final = 64
 NEWS_BYTES: Final = 1024 * 1024
 QUESTIONS_OPEN: Final = 16
-# Of a request that waits while nobody follows it: under this key its call's checkpoint has the ticket, and what whoever comes too late is told.
-TICKET_KEY: Final = "parked"
-GONE: Final = "the call that this answers has ended meanwhile: make it again"
 
 Outcome: TypeAlias = Raw | UpstreamRefusal | BackendError
 
@@ -58,8 +56,8 @@ class UpstreamCall:
         "refused",
     )
 
-    def __init__(self, number: int, call: AgentRequest | None) -> None:
-        """`call`: whose it is; None for a request of our own, of which nobody can be asked anything."""
+    def __init__(self, number: int, call: SessionRequest | None) -> None:
+        """Begin with nothing heard. `call`: whose it is; None for a request of our own, of which nobody can be asked anything."""
         self.number = number
         self.call = call
         self.outcome: Outcome | None = None
@@ -77,7 +75,7 @@ class UpstreamCall:
 
     @property
     def asker(self) -> str | None:
-        """By what the callers of one connection are told apart: those without a login by where they call from."""
+        """The name by which the callers of one connection are told apart: those without a login by where they call from."""
         return None if self.call is None else f"{self.call.subject} {self.call.sharer}"
 
     def tell(self, event: Progress | LogMessage, size: int) -> None:
@@ -89,7 +87,7 @@ class UpstreamCall:
                 break
 
     def ask(self, request_id: int | str, question: Question) -> bool:
-        """False: it asks more than can be answered."""
+        """Add a question; False: more are open than can be answered."""
         if self.outcome is not None or len(self.open) >= QUESTIONS_OPEN or request_id in self.open:
             return False
         self._asked += 1
@@ -99,7 +97,7 @@ class UpstreamCall:
         return True
 
     def questions(self) -> list[UpstreamQuestion]:
-        """Those that nobody was given yet."""
+        """Take the questions that nobody was given yet."""
         found = [event for event in self._news if isinstance(event, UpstreamQuestion)]
         for asked in found:
             place = self._news.index(asked)
@@ -108,14 +106,14 @@ class UpstreamCall:
         return found
 
     def put_again(self) -> None:
-        """Whoever was asked comes back: what is open is put once more."""
+        """Put the open questions once more to a caller who has come back."""
         waiting = {each.id for each in self._news if isinstance(each, UpstreamQuestion)}
         for asked in self.open.values():
             if asked.id not in waiting:
                 self._add(asked, 0)
 
     def withdrawn(self, request_id: int | str) -> None:
-        """The upstream does not wait for the answer any longer."""
+        """Drop a question: the upstream does not wait for the answer any longer."""
         self.open.pop(request_id, None)
 
     def end(self, outcome: Outcome) -> None:
@@ -131,7 +129,7 @@ class UpstreamCall:
         return self._news.popleft()
 
     def taken(self) -> list[Progress | LogMessage]:
-        """What was told so far, for whoever reads the wire itself."""
+        """Take what was told so far, for whoever reads the wire itself."""
         told = [event for event in self._news if isinstance(event, Progress | LogMessage)]
         if told:
             self._news = deque(event for event in self._news if not isinstance(event, Progress | LogMessage))
@@ -140,7 +138,7 @@ class UpstreamCall:
         return told
 
     def result(self, ended: _Ended) -> Raw:
-        """Raises what it ended with; where that was an error after nobody could be asked, what would have to be offered."""
+        """Return the result. Raises what it ended with; where that was an error after nobody could be asked, what would have to be offered."""
         if isinstance(ended.outcome, UpstreamRefusal) and self.refused is not None:
             raise self.refused
         if isinstance(ended.outcome, Exception):

@@ -12,18 +12,19 @@ from typing import Final
 import msgspec
 import trio
 
-from server.agents.base.backend import AgentRequest, BackendError, LogLevel
-from server.agents.mcp.agreement import Agreement, initialize_params, read_initialized
-from server.agents.mcp.connection_places import giving_way, holder_of
-from server.agents.mcp.http_answers import TakeMessage, answer_in
-from server.agents.mcp.http_wire import HttpWire, lines_of, refusal_in, status_problem
-from server.agents.mcp.upstream_messages import (
+from server.client.mcp_session.agreement import Agreement, initialize_params, read_initialized
+from server.client.mcp_session.connection_places import giving_way, holder_of
+from server.client.mcp_session.http_answers import TakeMessage, answer_in
+from server.client.mcp_session.http_wire import HttpWire, lines_of, refusal_in, status_problem
+from server.client.mcp_session.session_request import SessionRequest
+from server.client.mcp_session.upstream_messages import (
     NotAnUpstream,
     UpstreamGone,
     UpstreamRefusal,
     notification_message,
     request_message,
 )
+from server.mcp.call_outlet import BackendError, LogLevel
 from server.mcp.messages import Resource
 
 FAREWELL_SECONDS: Final = 1.0
@@ -41,7 +42,7 @@ class HttpSession(msgspec.Struct):
     id: str | None  # None: the upstream has none
     head: bytes  # of every request in it
     level: LogLevel | None = None
-    call: AgentRequest | None = None  # whose it is; None: ours
+    call: SessionRequest | None = None  # whose it is; None: ours
     holder: str = ""  # whose part of the places it has
     requests: int = 0  # under way
     used_at: float = 0.0
@@ -61,7 +62,7 @@ class HttpSessions:
         engaged: Container[str] = (),
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
-        """`engaged`: callers that have something under way there between one request and the next."""
+        """Keep the parts. `engaged`: callers that have something under way there between one request and the next."""
         self.own = HttpSession(None, b"")
         self._wire = wire
         self._questions = questions
@@ -76,11 +77,11 @@ class HttpSessions:
         self._over = False
 
     async def begin(self) -> Agreement:
-        """Raises `BackendError`."""
+        """Begin our own session. Raises `BackendError`."""
         agreed, self.own = await self._initialize(None)
         return agreed
 
-    async def of(self, call: AgentRequest | None) -> HttpSession:
+    async def of(self, call: SessionRequest | None) -> HttpSession:
         """Return the session in which a request of this caller is made. Raises `BackendError`."""
         if call is None or self.own.id is None:
             return self.own
@@ -93,11 +94,11 @@ class HttpSessions:
         found.used_at = self._clock()
         return found
 
-    def known(self, call: AgentRequest) -> HttpSession | None:
+    def known(self, call: SessionRequest) -> HttpSession | None:
         """Return the caller's session, if one was begun."""
         return None if self.own.id is None else self._theirs.get(call.apart)
 
-    async def renew(self, lost: HttpSession, call: AgentRequest | None) -> bool:
+    async def renew(self, lost: HttpSession, call: SessionRequest | None) -> bool:
         """Begin another in its place, one for all who noticed. Return whether it was the connection's own."""
         if lost is self.own or call is None:
             async with self._renewing:
@@ -110,15 +111,15 @@ class HttpSessions:
         return False
 
     async def end(self) -> None:
-        """Without making anybody wait for it."""
+        """End all sessions without making anybody wait for it."""
         self._over = True
         own, self.own = self.own, HttpSession(None, b"")
         theirs = list(self._theirs.values())
         self._theirs.clear()
         await self._say_farewells([own, *theirs[-LAST_FAREWELLS:]])
 
-    async def _begin(self, key: str, call: AgentRequest) -> HttpSession:
-        """One for all requests of this caller that come meanwhile."""
+    async def _begin(self, key: str, call: SessionRequest) -> HttpSession:
+        """Begin one session for all requests of this caller that come meanwhile."""
         async with self._begun_by_one(key):
             found = self._theirs.get(key)
             if found is None:
@@ -185,7 +186,7 @@ class HttpSessions:
         except BackendError:
             return
 
-    async def _initialize(self, call: AgentRequest | None) -> tuple[Agreement, HttpSession]:
+    async def _initialize(self, call: SessionRequest | None) -> tuple[Agreement, HttpSession]:
         """Begin a session, which is ended there if it comes to nothing here."""
         number = self._number()
         message = request_message(number, "initialize", initialize_params(self._questions))

@@ -1,4 +1,4 @@
-"""What was agreed on with an upstream: which revision is spoken, what it has, and what a request to it looks like. Pure.
+"""The agreement with an upstream: which revision is spoken, what it has, and what a request to it looks like. Pure.
 
 Spec: basic/versioning (2026-07-28), basic/lifecycle (2025-11-25 and before).
 """
@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Raw
 
 from server import __version__
-from server.agents.base.backend import AgentRequest
-from server.agents.mcp.upstream_messages import (
+from server.client.mcp_session.session_request import SessionRequest
+from server.client.mcp_session.upstream_messages import (
     HEADER_MISMATCH,
     METHOD_NOT_FOUND,
     MISSING_CAPABILITY,
@@ -46,7 +46,7 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str = ""  # for whoever uses it: as much as is passed on
 
     def has(self, *path: str) -> bool:
-        """Whether it declared this; `has("tools", "listChanged")` wants it to be true or an object."""
+        """Return whether it declared this; `has("tools", "listChanged")` wants it to be true or an object."""
         found: Any = self.capabilities
         for name in path:
             found = cast("Mapping[str, Any]", found).get(name) if isinstance(found, Mapping) else None
@@ -67,7 +67,7 @@ def discover_params() -> dict[str, Any]:
 
 
 def read_discovered(answer: Raw | UpstreamRefusal, *, not_found: bool = False) -> Agreement | None:
-    """What `server/discover` came to; None: it is to be spoken to by handshake. `not_found`: over HTTP, with status 404."""
+    """Read what `server/discover` came to; None: speak by handshake. `not_found`: over HTTP, with status 404."""
     if isinstance(answer, UpstreamRefusal):
         supported = None if answer.data is None else answer.data.get("supported")
         if answer.code == UNSUPPORTED_VERSION:
@@ -90,14 +90,14 @@ def read_discovered(answer: Raw | UpstreamRefusal, *, not_found: bool = False) -
 
 def modern_params(
     params: Mapping[str, Any],
-    call: AgentRequest | None,
+    call: SessionRequest | None,
     *,
     questions: frozenset[str],
     tasks: bool,
     token: int | None,
 ) -> dict[str, Any]:
-    """`questions`: the kinds that may be passed on to callers. `token` None: no progress is wanted. What `params` have as `_meta` goes
-    along, below what is ours."""
+    """Add `_meta`. `questions`: the kinds that may be passed on to callers. `token` None: no progress is wanted. Entries of `_meta` in `params`
+    go along, below ours."""
     if call is None:
         meta = _meta_for(NOBODY_CAN, questions, False, None)
     else:
@@ -114,7 +114,7 @@ def modern_params(
 def _meta_for(
     can: frozenset[str], questions: frozenset[str], tasks: bool, level: str | None
 ) -> Mapping[str, Any]:
-    """Callers differ in little: what is said of one is said of many, and put together once. Nobody changes it."""
+    """Return the `_meta` of a caller. Callers differ in little, so one is put together once for many. Nobody changes it."""
     meta = _modern_meta(capabilities_of(can, questions, tasks=tasks))
     if level is not None:
         meta[f"{PREFIX}/logLevel"] = level
@@ -122,7 +122,7 @@ def _meta_for(
 
 
 def capabilities_of(can: frozenset[str], questions: frozenset[str], *, tasks: bool) -> dict[str, Any]:
-    """`ClientCapabilities`: what this caller can be asked, as far as that is passed on."""
+    """Return the `ClientCapabilities`: what this caller can be asked, as far as that is passed on."""
     declared: dict[str, Any] = {}
     if "elicitation" in questions:
         modes = {name: dict[str, Any]() for name, word in _MODES if word in can}
@@ -162,7 +162,7 @@ def _modern(capabilities: Mapping[str, Any], server: str = "", instructions: str
 
 
 def initialize_params(questions: frozenset[str], version: str = LATEST_LEGACY.version) -> dict[str, Any]:
-    """One session is for all callers, so it declares what any of them may be able to do."""
+    """Return the params of `initialize`. One session is for all callers, so they declare what any of them may be able to do."""
     declared: dict[str, Any] = {}
     if "elicitation" in questions:
         declared["elicitation"] = {"form": {}, "url": {}}
@@ -174,7 +174,7 @@ def initialize_params(questions: frozenset[str], version: str = LATEST_LEGACY.ve
 
 
 def read_initialized(result: Raw) -> Agreement:
-    """Raises `NotAnUpstream`."""
+    """Read the answer to `initialize`. Raises `NotAnUpstream`."""
     found = members(result)
     version = found.get("protocolVersion")
     revision = REVISIONS.get(version) if isinstance(version, str) else None

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 import trio
 from msgspec import Raw
 
-from server.agents.base.backend import AgentRequest, Outlet
-from server.agents.mcp.agreement import Agreement
-from server.agents.mcp.upstream_calls import UpstreamCall
+from server.client.mcp_session.agreement import Agreement
+from server.client.mcp_session.session_request import SessionRequest
+from server.client.mcp_session.upstream_calls import UpstreamCall
+from server.mcp.call_outlet import Outlet
 from server.mcp.messages import Resource
 
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class UpstreamTells(msgspec.Struct, frozen=True):
-    """Who hears what belongs to no request. Neither waits."""
+    """The hearers of what belongs to no request. Neither waits."""
 
     lists: Callable[[], None]  # some list changed
     resource: Callable[[str], None]  # what this URI holds
@@ -34,7 +35,7 @@ class Link(Protocol):
 
     @property
     def ended(self) -> trio.Event:
-        """There will be no more answers, and why is `reason`."""
+        """The event that there will be no more answers; why is `reason`."""
         ...
 
     @property
@@ -47,7 +48,7 @@ class Link(Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether any request is under way."""
+        """True if any request is under way."""
         ...
 
     async def request(
@@ -55,12 +56,12 @@ class Link(Protocol):
         method: str,
         params: Mapping[str, Any],
         *,
-        call: AgentRequest | None = None,
+        call: SessionRequest | None = None,
         outlet: Outlet | None = None,
         headers: Mapping[str, str] = NO_HEADERS,
         tasks: bool = False,
     ) -> Raw:
-        """One request and its answer. Of a caller that can be asked, `begin` and `follow` are the same in two steps. `headers`
+        """Make one request and return its answer. For a caller that can be asked, `begin` and `follow` are the two steps of it. `headers`
         go along over HTTP; `tasks`: the answer may be a task."""
         ...
 
@@ -68,24 +69,28 @@ class Link(Protocol):
         self,
         method: str,
         params: Mapping[str, Any],
-        call: AgentRequest,
+        call: SessionRequest,
         *,
         headers: Mapping[str, str] = NO_HEADERS,
         tasks: bool = False,
     ) -> UpstreamCall:
-        """A request that goes on while nobody follows it, until it is given up."""
+        """Begin a request that goes on while nobody follows it, until it is given up."""
         ...
 
     async def follow(self, running: UpstreamCall, outlet: Outlet) -> Raw: ...
 
     async def give_up(self, running: UpstreamCall) -> None:
-        """Nobody wants the answer any more. Takes a second at most, and cannot be cancelled."""
+        """Give up a request whose answer nobody wants. This takes a second at most, and cannot be cancelled."""
         ...
 
-    async def own_resources(self, asked: AgentRequest) -> Sequence[Resource]:
-        """List what there is for this caller, where something may be there for nobody else. Raises `BackendError`, `UpstreamRefusal`."""
+    async def own_resources(self, asked: SessionRequest, read: ReadResources) -> Sequence[Resource]:
+        """List what there is for this caller, where something may be there for nobody else. Raises what `read` raises."""
         ...
 
     async def follow_resource(self, uri: str) -> None:
-        """Be told when it changes."""
+        """Ask to be told when a resource changes."""
         ...
+
+
+# Reads the resources that are there for whoever makes this request.
+ReadResources: TypeAlias = Callable[[Link, SessionRequest], Awaitable[Sequence[Resource]]]

@@ -14,23 +14,21 @@ from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, Final
 
-import msgspec
 import trio
 from msgspec import Raw
 
-from server.agents.base.backend import AgentRequest, BackendError, LogLevel, Outlet
-from server.agents.mcp.agreement import (
+from server.client.mcp_session.agreement import (
     Agreement,
     discover_params,
     handshake_params,
     modern_params,
     read_discovered,
 )
-from server.agents.mcp.following import follow
-from server.agents.mcp.http_answers import GoOn, TakeMessage, answer_in, answer_of
-from server.agents.mcp.http_changes import HttpChanges
-from server.agents.mcp.http_sessions import HttpSession, HttpSessions
-from server.agents.mcp.http_wire import (
+from server.client.mcp_session.following import follow
+from server.client.mcp_session.http_answers import GoOn, TakeMessage, answer_in, answer_of
+from server.client.mcp_session.http_changes import HttpChanges
+from server.client.mcp_session.http_sessions import HttpSession, HttpSessions
+from server.client.mcp_session.http_wire import (
     HttpWire,
     NotReached,
     UpstreamSessionLost,
@@ -38,11 +36,11 @@ from server.agents.mcp.http_wire import (
     refusal_in,
     status_problem,
 )
-from server.agents.mcp.incoming_messages import IncomingMessages, cancelled_params, lower
-from server.agents.mcp.offer_lists import read_resources
-from server.agents.mcp.upstream_calls import UpstreamCall
-from server.agents.mcp.upstream_link import NO_HEADERS, UpstreamTells
-from server.agents.mcp.upstream_messages import (
+from server.client.mcp_session.incoming_messages import IncomingMessages, cancelled_params, lower
+from server.client.mcp_session.session_request import SessionRequest
+from server.client.mcp_session.upstream_calls import UpstreamCall
+from server.client.mcp_session.upstream_link import NO_HEADERS, ReadResources, UpstreamTells
+from server.client.mcp_session.upstream_messages import (
     MESSAGE_BYTES,
     Answered,
     Asked,
@@ -56,6 +54,7 @@ from server.agents.mcp.upstream_messages import (
 )
 from server.lib.http_client.fetch import UpstreamAnswer
 from server.lib.log.logger import Logger
+from server.mcp.call_outlet import BackendError, LogLevel, Outlet
 from server.mcp.messages import Resource
 from server.mcp.request_headers import header_value
 from server.mcp.versions import LATEST
@@ -80,7 +79,7 @@ class HttpLink:
         log: Logger,
         engaged: Container[str] = (),
     ) -> None:
-        """In `nursery` run requests that nobody waits for in their own task. `engaged`: as for `HttpSessions`."""
+        """Keep the parts. In `nursery` run requests that nobody waits for in their own task. `engaged`: as for `HttpSessions`."""
         self.agreement = Agreement(version="", modern=True, capabilities={})
         self.ended: Final = trio.Event()
         self.reason = "is being stopped"
@@ -115,7 +114,7 @@ class HttpLink:
     # ── from the first request to the last ──
 
     async def agree(self, era: str) -> None:
-        """Raises `BackendError`. `NotAnUpstream` where there is nothing that answers a POST."""
+        """Settle the era. Raises `BackendError`, `NotAnUpstream` where there is nothing that answers a POST."""
         agreed = None if era == "handshake" else await self._discover()
         if agreed is not None:
             self.agreement = agreed
@@ -126,20 +125,20 @@ class HttpLink:
         self.agreement = await self._sessions.begin()
 
     async def run(self) -> None:
-        """Listens for what changes; ends when there is nothing to listen to."""
+        """Listen for what changes; end when there is nothing to listen to."""
         await self._changes.run(
             self.agreement, lambda: self._sessions.own.head, self._renew_own, self._followed
         )
 
     async def end(self) -> None:
-        """Whoever is waiting for the next connection is told by `ended`."""
+        """End the sessions. A caller that waits for the next connection is told by `ended`."""
         self.ended.set()
         await self._sessions.end()
 
     async def _renew_own(self) -> None:
         await self._renew(self._sessions.own, None)
 
-    async def _renew(self, lost: HttpSession, call: AgentRequest | None) -> None:
+    async def _renew(self, lost: HttpSession, call: SessionRequest | None) -> None:
         if await self._sessions.renew(lost, call):
             self._tells.lists()
 
@@ -174,7 +173,7 @@ class HttpLink:
         method: str,
         params: Mapping[str, Any],
         *,
-        call: AgentRequest | None = None,
+        call: SessionRequest | None = None,
         outlet: Outlet | None = None,
         headers: Mapping[str, str] = NO_HEADERS,
         tasks: bool = False,
@@ -199,7 +198,7 @@ class HttpLink:
         self,
         method: str,
         params: Mapping[str, Any],
-        call: AgentRequest,
+        call: SessionRequest,
         *,
         headers: Mapping[str, str] = NO_HEADERS,
         tasks: bool = False,
@@ -244,13 +243,13 @@ class HttpLink:
         elif self.agreement.has("resources", "subscribe"):
             await self.request("resources/subscribe", {"uri": uri})
 
-    async def own_resources(self, asked: AgentRequest) -> Sequence[Resource]:
-        """List what there is in the caller's session. What was read is good until the caller makes another request."""
+    async def own_resources(self, asked: SessionRequest, read: ReadResources) -> Sequence[Resource]:
+        """List what there is in the caller's session. A list is good until the caller makes another request."""
         session = None if self.agreement.modern else self._sessions.known(asked)
         if session is None:
             return ()
         if session.resources is None or session.resources[0] != session.begun:
-            found = await read_resources(self, asked, name=self._name, log=self._log)
+            found = await read(self, asked)
             session.resources = (session.begun, found)
         return session.resources[1]
 
@@ -259,7 +258,7 @@ class HttpLink:
         running: UpstreamCall,
         method: str,
         params: Mapping[str, Any],
-        call: AgentRequest | None,
+        call: SessionRequest | None,
         outlet: Outlet | None,
         headers: Mapping[str, str],
         tasks: bool,
@@ -309,8 +308,8 @@ class HttpLink:
             raise refusal from None
         raise UpstreamGone("forgets each session that is begun")
 
-    def _go_on(self, session: HttpSession, call: AgentRequest | None) -> GoOn:
-        """In the handshake era a stream may be come back to."""
+    def _go_on(self, session: HttpSession, call: SessionRequest | None) -> GoOn:
+        """Return how to come back to a stream, as in the handshake era one may."""
 
         def go_on(last_id: str) -> AbstractAsyncContextManager[UpstreamAnswer]:
             return self._wire.stream(None, session.head + lines_of({"Last-Event-ID": last_id}), call)
@@ -323,7 +322,7 @@ class HttpLink:
     async def _take(
         self, number: int, running: UpstreamCall | None, outlet: Outlet | None, message: Any, size: int
     ) -> Raw | None:
-        """The result, if the message is the answer. Raises the refusal if it is that."""
+        """Return the result, if the message is the answer. Raises the refusal if it is that."""
         match message:
             case Answered(given):
                 if given != number and not (given is None and message.error is not None):
@@ -346,18 +345,17 @@ class HttpLink:
                 pass
         return None
 
-    async def _set_level(self, call: AgentRequest, wanted: LogLevel) -> None:
+    async def _set_level(self, call: SessionRequest, wanted: LogLevel) -> None:
         session = await self._sessions.of(call)
         if not self.agreement.has("logging") or not lower(wanted, session.level):
             return
         session.level = wanted
-        quiet = msgspec.structs.replace(call, can=frozenset(), wants_progress=False, log_level=None)
         try:
-            await self.request("logging/setLevel", {"level": wanted}, call=quiet)
+            await self.request("logging/setLevel", {"level": wanted}, call=call.quiet())
         except UpstreamRefusal:
             return
 
-    def _start(self, call: AgentRequest | None) -> UpstreamCall:
+    def _start(self, call: SessionRequest | None) -> UpstreamCall:
         running = UpstreamCall(next(self._numbers), call)
         self._running[running.number] = running
         return running
@@ -368,19 +366,19 @@ class HttpLink:
     async def _reply(self, running: UpstreamCall, message: bytes) -> None:
         await self._say(message, running.call)
 
-    async def _say(self, message: bytes, call: AgentRequest | None) -> None:
-        """What has no answer. Raises `BackendError`."""
+    async def _say(self, message: bytes, call: SessionRequest | None) -> None:
+        """Say what has no answer. Raises `BackendError`."""
         session = await self._sessions.of(call)
         await self._say_in(session, message, call)
 
-    async def _say_in(self, session: HttpSession, message: bytes, call: AgentRequest | None) -> None:
+    async def _say_in(self, session: HttpSession, message: bytes, call: SessionRequest | None) -> None:
         async with self._wire.post(message, session.head, call) as answer:
             if answer.status >= 300:
                 raise status_problem(answer.status)
             await answer.finish(FAREWELL_SECONDS)
 
     async def _say_cancelled(self, running: UpstreamCall) -> None:
-        """In the stateless era leaving has said it."""
+        """Say that a request is cancelled. In the stateless era leaving has said it."""
         if self.agreement.modern:
             return
         message = notification_message("notifications/cancelled", cancelled_params(running.number))
@@ -393,7 +391,7 @@ class HttpLink:
 
 
 def head_of(method: str, headers: Mapping[str, str]) -> bytes:
-    """Return the lines that say what a request of the stateless era is about. What names it is the same for many; arguments that are
+    """Return the lines that say what a request of the stateless era is about. Its name is the same for many; arguments that are
     repeated in headers are not."""
     if len(headers) == (NAME_HEADER in headers):
         return _named_head(method, headers.get(NAME_HEADER))
@@ -407,5 +405,5 @@ def _named_head(method: str, name: str | None) -> bytes:
 
 @lru_cache(maxsize=HEADS_KEPT)
 def name_header(name: str) -> Mapping[str, str]:
-    """What a request of the stateless era is about, for whoever looks at its head alone."""
+    """Return the header that names what a request of the stateless era is about."""
     return MappingProxyType({NAME_HEADER: header_value(name)})

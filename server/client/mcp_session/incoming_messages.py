@@ -1,8 +1,8 @@
-"""What an upstream says besides answers, and whose it is.
+"""The messages of an upstream besides answers, and whose they are.
 
-What comes on the stream of a request is that request's. Over a pipe or a wire that all requests share, only progress says which it
+Messages on the stream of a request are that request's. Over a pipe or a wire that all requests share, only progress says which it
 belongs to; a question or a log message is passed on where there can be no doubt whose it is: one caller's request runs alone, and
-nobody else's ran there lately. Whoever else might be meant is never told or asked; callers without a login are told apart by their address.
+nobody else's ran there lately. Anybody else who might be meant is never told or asked; callers without a login are told apart by their address.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from typing import Any, Final, get_args
 
 import trio
 
-from server.agents.base.backend import CannotAsk, LogLevel, LogMessage
-from server.agents.mcp.upstream_calls import UpstreamCall
-from server.agents.mcp.upstream_link import UpstreamTells
-from server.agents.mcp.upstream_messages import (
+from server.client.mcp_session.upstream_calls import UpstreamCall
+from server.client.mcp_session.upstream_link import UpstreamTells
+from server.client.mcp_session.upstream_messages import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     Asked,
@@ -27,8 +26,9 @@ from server.agents.mcp.upstream_messages import (
     refusal_message,
     reply_message,
 )
-from server.agents.mcp.upstream_questions import kind_of, question_of
+from server.client.mcp_session.upstream_questions import kind_of, question_of
 from server.lib.log.logger import Logger
+from server.mcp.call_outlet import CannotAsk, LogLevel, LogMessage
 from server.mcp.call_questions import missing
 
 # What an upstream still says of a request that is over comes sooner than this.
@@ -49,7 +49,7 @@ _LISTS: Final = frozenset(
 
 
 class IncomingMessages:
-    """Of one link. `take` is given whose stream it came on; nothing here waits."""
+    """The reader of what comes on one link. `told` and `asked` are given whose stream it came on; nothing here waits."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class IncomingMessages:
         self._lately: OrderedDict[str, float] = OrderedDict()  # callers, and when a request of theirs ended
 
     def ended(self, running: UpstreamCall) -> None:
-        """One that is over: what it left may still be heard."""
+        """Remember whose request is over: what it left may still be heard."""
         if running.asker is None:
             return
         lately = self._lately
@@ -110,8 +110,8 @@ class IncomingMessages:
     def asked(
         self, message: Asked, running: UpstreamCall | None, *, followed: bool, shared: bool
     ) -> bytes | None:
-        """What it is answered at once; None: whoever follows the request answers. `followed`: somebody does, who can be asked.
-        `shared`: it came where all requests' messages come."""
+        """Return the answer that is given at once; None: whoever follows the request answers. `followed`: somebody does, who can be asked.
+        `shared`: the question came where all requests' messages come."""
         if message.method == "ping":
             return reply_message(message.id, {})
         kind = kind_of(message.method)
@@ -134,7 +134,7 @@ class IncomingMessages:
             whose.tell(event, size)
 
     def _alone(self) -> UpstreamCall | None:
-        """The one request that runs, if it cannot be anybody else's that is meant."""
+        """Return the one request that runs, if it cannot be anybody else's that is meant."""
         calls = [each for each in self._running.values() if each.asker is not None]
         if len(calls) != 1:
             return None
@@ -145,8 +145,8 @@ class IncomingMessages:
 
 
 def lower(wanted: LogLevel, level: LogLevel | None) -> bool:
-    """Whether a session tells less than is wanted. It has one level for all its callers, the lowest that any of them wants; each is
-    told from its own on."""
+    """Return whether a session tells less than is wanted. A session has one level for all its callers, the lowest that any of them wants;
+    each is told from its own on."""
     return level is None or LEVELS.index(wanted) < LEVELS.index(level)
 
 

@@ -1,4 +1,4 @@
-"""What comes back over HTTP: one message, or a stream of them, with the answer among them; and the rest of a stream that broke off where
+"""An answer over HTTP: one message, or a stream of them with the answer among them; and the rest of a stream that broke off where
 its server said how to come back for it (2025-11-25). Whose messages they are is for who asked.
 """
 
@@ -11,8 +11,15 @@ from typing import Final, TypeAlias
 import trio
 from msgspec import Raw
 
-from server.agents.mcp.http_wire import ERROR_BYTES, EVENTS, UpstreamSessionLost, refusal_in, status_problem
-from server.agents.mcp.upstream_messages import (
+from server.client.client_errors import BadAnswer
+from server.client.mcp_session.http_wire import (
+    ERROR_BYTES,
+    EVENTS,
+    UpstreamSessionLost,
+    refusal_in,
+    status_problem,
+)
+from server.client.mcp_session.upstream_messages import (
     MESSAGE_BYTES,
     Answered,
     HeardMessage,
@@ -21,7 +28,6 @@ from server.agents.mcp.upstream_messages import (
     UpstreamGone,
     read_message,
 )
-from server.client.client_errors import BadAnswer
 from server.client.server_sent_events import EventDecoder
 from server.lib.http_client.fetch import UpstreamAnswer
 
@@ -41,7 +47,7 @@ GoOn: TypeAlias = Callable[[str], AbstractAsyncContextManager[UpstreamAnswer]]
 async def answer_of(
     answer: UpstreamAnswer, take: TakeMessage, go_on: GoOn | None = None, *, in_session: bool = False
 ) -> Raw:
-    """Raises `UpstreamRefusal`, `UpstreamFailure`, and `UpstreamSessionLost` where it was `in_session`."""
+    """Return the result. Raises `UpstreamRefusal`, `UpstreamFailure`, and `UpstreamSessionLost` where it was `in_session`."""
     status = answer.status
     if status < 300:
         return await answer_in(answer, take, go_on)
@@ -56,7 +62,7 @@ async def answer_of(
 
 
 async def answer_in(answer: UpstreamAnswer, take: TakeMessage, go_on: GoOn | None = None) -> Raw:
-    """The same, of a good status."""
+    """Return the result of an answer with a good status. Raises as `answer_of`."""
     if answer.media_type != EVENTS:
         body = await answer.read(MESSAGE_BYTES)
         message = read_message(body)
@@ -73,7 +79,7 @@ async def answer_in(answer: UpstreamAnswer, take: TakeMessage, go_on: GoOn | Non
 
 
 async def heard(answer: UpstreamAnswer, decoder: EventDecoder, take: TakeMessage) -> Raw | None:
-    """Until the answer has come; None: the stream ended before."""
+    """Read until the answer has come; None: the stream ended before."""
     try:
         while chunk := await answer.part():
             for data in decoder.feed(chunk):

@@ -1,7 +1,7 @@
 """Connections with an upstream that belong to one caller each: a child of its own, a TCP connection, or a stream of 2024-11-05.
 
 A caller's connection is opened with the first request, and closed when nobody has used it for a while or somebody else needs the place.
-What is offered is read on the shared connection; what a child says of changes is told to nobody.
+Lists are read on the shared connection; nobody is told what a child says of changes.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Final
 
 import trio
 
-from server.agents.base.backend import AgentRequest, BackendError, Busy
-from server.agents.mcp.connection_places import giving_way, holder_of
-from server.agents.mcp.upstream_link import Link, UpstreamTells
-from server.agents.mcp.upstream_messages import UpstreamGone
+from server.client.mcp_session.connection_places import giving_way, holder_of
+from server.client.mcp_session.session_request import SessionRequest
+from server.client.mcp_session.upstream_link import Link, UpstreamTells
+from server.client.mcp_session.upstream_messages import UpstreamGone
 from server.lib.log.logger import Logger
+from server.mcp.call_outlet import BackendError, Busy
 
 IDLE_SECONDS: Final = 600.0
 WAIT_SECONDS: Final = 5.0  # for a place that is in use
@@ -28,7 +29,7 @@ CLOSING: Final = "the connection with it is being closed: try again in a minute"
 class CallerLink:
     """The connection of one caller, from the moment in which somebody begins to open it."""
 
-    def __init__(self, call: AgentRequest) -> None:
+    def __init__(self, call: SessionRequest) -> None:
         self.apart: Final = call.apart
         self.holder: Final = holder_of(call)
         self.ready: Final = trio.Event()  # it is there, or it is known why it is not
@@ -42,7 +43,7 @@ class CallerLink:
 
     @property
     def over(self) -> bool:
-        """Whether it is being closed, or has to be."""
+        """True if the connection is being closed, or has to be."""
         ended = self.link is not None and self.link.ended.is_set()
         return self.left or ended or self.scope.cancel_called or self.ended.is_set()
 
@@ -56,7 +57,7 @@ class CallerLinks:
 
     def __init__(
         self,
-        open_link: Callable[[UpstreamTells, AgentRequest], AbstractAsyncContextManager[Link]],
+        open_link: Callable[[UpstreamTells, SessionRequest], AbstractAsyncContextManager[Link]],
         nursery: trio.Nursery,
         *,
         most: int,
@@ -66,8 +67,8 @@ class CallerLinks:
         shown: bool = False,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
-        """`engaged`: callers that have something under way there between one request and the next. `shown`: a connection is opened with its
-        caller's credential, which names the program as well."""
+        """Keep the parts. `engaged`: callers that have something under way there between one request and the next. `shown`: a connection is
+        opened with its caller's credential, which names the program as well."""
         self._open = open_link
         self._nursery = nursery
         self._most = most
@@ -82,7 +83,7 @@ class CallerLinks:
     def __len__(self) -> int:
         return len(self._links)
 
-    async def of(self, call: AgentRequest) -> Link:
+    async def of(self, call: SessionRequest) -> Link:
         """Return the caller's connection. Raises `BackendError`: `Busy` where every place is in use."""
         key = self._key(call)
         found = before = self._links.get(key)
@@ -101,16 +102,18 @@ class CallerLinks:
             raise found.problem or UpstreamGone("is being stopped")
         return found.link
 
-    def known(self, call: AgentRequest) -> Link | None:
+    def known(self, call: SessionRequest) -> Link | None:
         """Return the caller's connection, if there is one."""
         found = self._links.get(self._key(call))
         return None if found is None or found.over else found.link
 
-    def _key(self, call: AgentRequest) -> str:
+    def _key(self, call: SessionRequest) -> str:
         program = call.caller.client_id if self._shown and call.caller is not None else None
         return call.apart if program is None else f"{call.apart} {program}"
 
-    async def _hold(self, key: str, found: CallerLink, call: AgentRequest, before: CallerLink | None) -> None:
+    async def _hold(
+        self, key: str, found: CallerLink, call: SessionRequest, before: CallerLink | None
+    ) -> None:
         try:
             with found.scope:
                 await self._take_place(found, before)
@@ -152,7 +155,7 @@ class CallerLinks:
     def _in_use(self, found: CallerLink) -> bool:
         return found.busy or (found.apart in self._engaged and not found.over)
 
-    async def _use(self, found: CallerLink, call: AgentRequest) -> None:
+    async def _use(self, found: CallerLink, call: SessionRequest) -> None:
         async with self._open(UpstreamTells(lists=nothing, resource=nothing_of), call) as link:
             found.link = link
             found.ready.set()
@@ -185,8 +188,8 @@ async def either(one: trio.Event, other: trio.Event) -> None:
 
 
 def nothing() -> None:
-    """Nobody listens."""
+    """Do nothing, as nobody listens."""
 
 
 def nothing_of(_: str) -> None:
-    """Nobody listens."""
+    """Do nothing, as nobody listens."""

@@ -12,9 +12,9 @@ from typing import Final, TypeAlias
 import trio
 from msgspec import Raw
 
-from server.agents.base.backend import BackendError, CannotAsk, LogMessage, Outlet, Progress
-from server.agents.mcp.upstream_calls import UpstreamCall, UpstreamQuestion
-from server.agents.mcp.upstream_messages import INVALID_PARAMS, refusal_message, reply_message, said
+from server.client.mcp_session.upstream_calls import UpstreamCall, UpstreamQuestion
+from server.client.mcp_session.upstream_messages import INVALID_PARAMS, refusal_message, reply_message, said
+from server.mcp.call_outlet import BackendError, CannotAsk, LogMessage, Outlet, Progress
 
 # What is asked at once arrives within this; a person does not notice it.
 TOGETHER_SECONDS: Final = 0.02
@@ -23,7 +23,7 @@ Reply: TypeAlias = Callable[[UpstreamCall, bytes], Awaitable[None]]
 
 
 async def follow(running: UpstreamCall, outlet: Outlet, reply: Reply) -> Raw:
-    """Raises what it ended with, and whatever comes out of `outlet`. `reply` takes a message to the upstream."""
+    """Return the result. Raises what the request ended with, and whatever comes out of `outlet`. `reply` takes a message to the upstream."""
     while True:
         event = await running.next()
         if isinstance(event, Progress | LogMessage):
@@ -37,7 +37,7 @@ async def follow(running: UpstreamCall, outlet: Outlet, reply: Reply) -> Raw:
 async def _follow_asking(
     running: UpstreamCall, first: Sequence[UpstreamQuestion], outlet: Outlet, reply: Reply
 ) -> Raw:
-    """From the first question on: each is put beside the request, for the upstream may end while one is open."""
+    """Follow from the first question on: each is put beside the request, for the upstream may end while one is open."""
     raised = list[Exception]()
     found = list[Raw]()
     async with trio.open_nursery() as nursery:
@@ -71,7 +71,7 @@ async def _follow_asking(
 
 
 async def _with_others(running: UpstreamCall, first: UpstreamQuestion) -> Sequence[UpstreamQuestion]:
-    """What an upstream asks at once comes as one message behind the other, and is put to a client that comes back in one piece."""
+    """Collect the questions that come at once, one message behind the other: a client that comes back is asked them in one piece."""
     await trio.sleep(TOGETHER_SECONDS)
     return [first, *running.questions()]
 

@@ -1,4 +1,4 @@
-"""What an upstream of the handshake era asks, in the words of our own questions."""
+"""The questions of an upstream of the handshake era, in the words of our own questions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from server.agents.mcp.upstream_messages import members
+from server.client.mcp_session.upstream_messages import members
 from server.mcp.call_questions import Question, QuestionMethod
 
 _METHODS: Final[Mapping[str, tuple[QuestionMethod, str]]] = {
@@ -20,13 +20,13 @@ _OURS: Final = frozenset({"_meta", "task", "elicitationId"})
 
 
 def kind_of(method: str) -> str | None:
-    """ "elicitation", "sampling" or "roots"; None: nothing that a client is asked."""
+    """Return "elicitation", "sampling" or "roots"; None: nothing that a client is asked."""
     found = _METHODS.get(method)
     return None if found is None else found[1]
 
 
 def question_of(method: str, params: Raw | Mapping[str, Any]) -> Question | None:
-    """Not checked yet: an outlet does that before it asks."""
+    """Return the question, not checked yet: an outlet does that before it asks."""
     found = _METHODS.get(method)
     if found is None:
         return None

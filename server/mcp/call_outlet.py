@@ -1,0 +1,107 @@
+"""The line from whoever carries out a call to its caller: progress, log messages and questions meanwhile, and failures.
+
+No protocol era, no wire and no HTTP is known here. Failures that a person should read are raised as `BackendError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from server.mcp.call_questions import Question
+
+LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
+    """A piece of news about how far a call is."""
+
+    progress: float
+    total: float | None = None
+    message: str | None = None
+    joins: bool = False  # the message goes on where the one before ended: a piece of what the call answers
+
+
+class LogMessage(msgspec.Struct, frozen=True, kw_only=True, tag="message"):
+    """A log message of whoever carries out a call."""
+
+    level: LogLevel
+    data: Any
+    logger: str | None = None
+
+
+class BackendError(Exception):
+    """A call that could not be carried out; `str(error)` is written for the caller and holds no secret."""
+
+
+class CannotAsk(BackendError):
+    """A caller whose client cannot be asked; `required` is what it would have to declare (`ClientCapabilities`)."""
+
+    def __init__(self, text: str, required: Mapping[str, Any] = MappingProxyType({})) -> None:
+        super().__init__(text)
+        self.required = required
+
+
+class NotAnswered(BackendError):
+    """A refusal of the caller's client that was asked, or an answer that cannot be used. The tool may go on without."""
+
+
+class Busy(BackendError):
+    """A call whose turn it was not: the agent has as many as it may have at once. `why` in a few words."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the agent is busy: {why}")
+        self.why = why
+
+
+class Paused(Exception):
+    """A signal of `Outlet.ask` that the answers come with a later request, which runs the call again. Clean up, and let it
+    pass: no error is meant."""
+
+
+class Outlet(Protocol):
+    """The line to the caller while a call runs. Every method may wait (back-pressure) and may be cancelled."""
+
+    async def emit(self, event: Progress | LogMessage) -> None: ...
+
+    async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
+        """Return the raw answers, checked. Keys are the back-end's, and name the same question whenever the call runs again.
+        Raises `CannotAsk` where the client or the wire has no way to answer all of them, `NotAnswered`, and `Paused`."""
+        ...
+
+    async def checkpoint(self, data: Any) -> None:
+        """Keep `data`: should this call have to run again, its request has them as `resumed`. They are kept on return."""
+        ...
+
+    async def become_task(self) -> bool:
+        """Return whether the rest of the call is a task, so that nobody waits at the other end of a line."""
+        ...
+
+    async def close_stream(self) -> None:
+        """Let go of the caller's connection, where the caller can come back for the answer; else do nothing."""
+        ...
+
+
+class NullOutlet:
+    """An outlet behind which nobody hears or answers anything. `why` tells whoever asks."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
+        raise CannotAsk(self._why)
+
+    async def emit(self, event: Progress | LogMessage) -> None:
+        """Ignore what nobody hears."""
+
+    async def checkpoint(self, data: Any) -> None:
+        """Keep nothing: the call is not run again."""
+
+    async def become_task(self) -> bool:
+        return False
+
+    async def close_stream(self) -> None:
+        """Do nothing, as there is none."""
