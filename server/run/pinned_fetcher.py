@@ -1,21 +1,24 @@
 """Outgoing GETs to addresses that strangers name: documents of OAuth clients, and the keys those documents point to.
 
-A name is looked up once, every address it has must be public (server/lib/http_client/public_addresses.py), and the connection is made to one of those
-addresses: what connects takes addresses, not names, so no second look-up can lead elsewhere. TLS is checked against the
-name. There are no redirects, cookies, proxies or credentials to leak: server/lib/http_client/client_connection.py knows none. Addresses that the
-configuration names are server/lib/http_client/fetch.py's.
+A name is looked up once, every address it has must be public (server/lib/http_client/public_addresses.py), and the connection is
+made to one of those addresses: what connects takes addresses, not names, so no second look-up can lead elsewhere. A proxy of the
+environment is asked for such an address, too. TLS is checked against the name. There are no redirects, cookies or credentials to
+leak: server/lib/http_client/client_connection.py knows none. Addresses that the configuration names are called by
+server/lib/http_client/fetch.py.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from ipaddress import IPv4Address, ip_address
 from itertools import zip_longest
 from typing import Final, TypeAlias
+from urllib.parse import SplitResult
 
 import msgspec
 import trio
@@ -24,12 +27,21 @@ from auth.clients.client_identifier_urls import CannotFetch, FetchDocument, Fetc
 from auth.clients.client_identifier_urls import DocumentAddress as Url
 from server.lib.http_client import hosts_file
 from server.lib.http_client.client_connection import UpstreamConnection
-from server.lib.http_client.dialing import secure
-from server.lib.http_client.failures import BadCertificate, BrokenOff, NotConnected, NotHttp, TooLarge
+from server.lib.http_client.dialing import reach_proxy, secure
+from server.lib.http_client.failures import (
+    BadCertificate,
+    BrokenOff,
+    NotConnected,
+    NotHttp,
+    ProxyFailed,
+    TooLarge,
+)
 from server.lib.http_client.fetch import request_head
+from server.lib.http_client.proxies import proxy_for
 from server.lib.http_client.public_addresses import Address, is_public
 from server.lib.http_client.response_head import ResponseHead
 from server.lib.http_client.single_flight import SingleFlight
+from server.lib.http_client.tls_stream import TlsStream
 from server.lib.http_client.trusted_roots import system_trust
 from server.lib.http_client.upstream_socket import UpstreamSocket
 
@@ -71,7 +83,7 @@ class _Lookups:
 
 
 def _look_up(host: str) -> Sequence[Address]:
-    """Every address of a name, from whoever knows it first. Raises `OSError`."""
+    """Return every address of a name, from whoever knows it first. Raises `OSError`."""
     if named_here := hosts_file.addresses_of(host, hosts_file.HOSTS_FILE):
         return named_here
     # The dot keeps search domains out of it; bytes keep Python from translating the name.
@@ -80,7 +92,7 @@ def _look_up(host: str) -> Sequence[Address]:
 
 
 async def connect_to(address: Address, port: int) -> trio.SocketStream:
-    """A TCP connection to this address. Raises `OSError`."""
+    """Connect to this address. Raises `OSError`."""
     family = socket.AF_INET if isinstance(address, IPv4Address) else socket.AF_INET6
     connecting = trio.socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -98,6 +110,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     connect: Connect
     trust: Callable[[], ssl.SSLContext]
     slots: trio.Semaphore
+    environment: Mapping[str, str] = msgspec.field(default_factory=lambda: os.environ)  # names proxies
 
     @classmethod
     def system(cls) -> Reach:
@@ -109,12 +122,12 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def apart(self) -> Reach:
-        """The same outside, with exchanges of its own."""
+        """Return the outside as it is, with exchanges of its own."""
         return msgspec.structs.replace(self, slots=trio.Semaphore(EXCHANGES))
 
 
 def make_fetch(reach: Reach, *, limit: int = DOCUMENT_BYTES) -> FetchDocument:
-    """A fetch of bodies of up to `limit` bytes. Those that share a `reach` share its bound on exchanges at once."""
+    """Return a fetch of bodies of up to `limit` bytes. All that share a `reach` share its bound on exchanges at once."""
     return _PinnedFetch(reach, limit)
 
 
@@ -147,7 +160,7 @@ class _PinnedFetch:
         addresses = await self._addresses(asked.host)
         if self._tls is None:  # reading the system's authorities takes tens of milliseconds: not at the start
             self._tls = self._reach.trust()
-        wire = UpstreamSocket(await self._connect(addresses))
+        wire = await self._connect(addresses, asked.host, self._tls)
         try:
             tls = await secure(wire, self._tls, asked.host)
             connection = UpstreamConnection(tls, most=self._limit + OVERHEAD_BYTES)
@@ -177,15 +190,23 @@ class _PinnedFetch:
             raise CannotFetch("is not on the public internet")
         return _alternating(addresses)[:CONNECT_ATTEMPTS]
 
-    async def _connect(self, addresses: Sequence[Address]) -> trio.SocketStream:
-        """To the first of these that picks up."""
+    async def _connect(
+        self, addresses: Sequence[Address], host: str, trust: ssl.SSLContext
+    ) -> UpstreamSocket | TlsStream:
+        """Connect to the first of these that picks up."""
+        proxy = proxy_for(SplitResult("https", host, "", "", ""), self._reach.environment)
         for address in addresses:
             with trio.move_on_after(CONNECT_SECONDS):
                 try:
-                    return await self._reach.connect(address, HTTPS)
-                except OSError:
+                    if proxy is None:
+                        return UpstreamSocket(await self._reach.connect(address, HTTPS))
+                    return await reach_proxy(proxy, trust, (), (str(address), HTTPS))
+                except (OSError, ProxyFailed):
                     continue
-        raise CannotFetch("cannot be reached: nobody picked up")
+        # Strangers are told, and need not know which proxy.
+        raise CannotFetch(
+            f"cannot be reached: {'nobody picked up' if proxy is None else 'the proxy does not lead there'}"
+        )
 
     async def _read(self, connection: UpstreamConnection, head: ResponseHead) -> FetchedDocument:
         status = head.status
@@ -212,12 +233,12 @@ class _PinnedFetch:
 
 
 def _request(asked: Url) -> bytes:
-    # Of a GET without a Content-Length, which ends with its head.
+    # A GET without a Content-Length ends with its head.
     return request_head("GET", asked.target, asked.host, _HEADERS) + b"\r\n"
 
 
 def _alternating(addresses: Sequence[Address]) -> list[Address]:
-    """In the resolver's order, but the two families in turn: one of them may lead nowhere from here."""
+    """Take the two families in turn, each in the resolver's order: one of them may lead nowhere from here."""
     first = [address for address in addresses if address.version == addresses[0].version]
     second = [address for address in addresses if address.version != addresses[0].version]
     return [address for pair in zip_longest(first, second) for address in pair if address is not None]

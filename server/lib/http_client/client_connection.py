@@ -1,7 +1,7 @@
 """One HTTP/1.1 connection that we made: a request goes out, its answer comes in, one exchange after the other.
 
 The head of an answer is read in response_head.py, chunked bodies in chunked.py, how a connection is made in
-dialing.py, when it is used again in pool.py. There are no cookies, redirects, proxies or caches here to switch off, nothing is
+dialing.py, when it is used again in pool.py. There are no cookies, redirects or caches here to switch off, nothing is
 sent twice, and no timer runs: whoever asks bounds the exchange. Cancelled anywhere, a connection is not `reusable`. RFC 9112.
 """
 
@@ -93,6 +93,11 @@ class UpstreamConnection:
         """Return whether it is there, and nothing has come that nobody asked for."""
         return self._stream.is_quiet()
 
+    @property
+    def followed(self) -> bool:
+        """Say whether something came with the head that was read last."""
+        return bool(self._buffer)
+
     def close(self) -> None:
         """Close at once. In the middle of an exchange this is how the other side learns that nobody waits any more."""
         if self.complete and self._sent:
@@ -122,12 +127,11 @@ class UpstreamConnection:
             searched = 0
         self._left = head.length
         self._keep_alive = head.keep_alive
+        self._buffer = buffer
         if head.length == 0:
             self._end(followed=bool(buffer))
-        else:
-            self._buffer = buffer
-            if head.length == CHUNKED:
-                self._chunks = ChunkedContent()
+        elif head.length == CHUNKED:
+            self._chunks = ChunkedContent()
         return head
 
     async def _head_while_sending(self, request: bytes) -> ResponseHead:

@@ -1,6 +1,7 @@
-"""Connections to one address of the configuration: why one cannot be made is said in our words, and no socket is left behind.
+"""Connections to one address of the configuration, straight or through a proxy (proxies.py).
 
-Nothing was sent yet, so it is tried again. Addresses that strangers name are checked first, in server/run/pinned_fetcher.py.
+Why one cannot be made is said in our words, and no socket is left behind. Nothing was sent yet, so it is tried again. Addresses
+that strangers name are checked first, in server/run/pinned_fetcher.py.
 """
 
 from __future__ import annotations
@@ -16,15 +17,20 @@ from server.lib.http_client.client_connection import UpstreamConnection
 from server.lib.http_client.failures import (
     BadCertificate,
     ConnectTimeout,
+    FetchFailed,
     NobodyAnswers,
     NotConnected,
     NotTls,
+    ProxyFailed,
     TlsFailed,
     UnknownName,
 )
+from server.lib.http_client.proxies import Proxy, authority
+from server.lib.http_client.response_head import ResponseHead
 from server.lib.http_client.tls_stream import TlsStream
 from server.lib.http_client.upstream_socket import UpstreamSocket
 
+# For a connection; for a proxy to lead on from there; and for TLS.
 CONNECT_SECONDS: Final = 10.0
 # Pauses before the second and the third attempt to connect: an agent that is being restarted is back by then.
 CONNECT_PAUSES: Final = (0.1, 0.5)
@@ -36,46 +42,123 @@ class Dialer:
     """The way to one address. A call makes a connection."""
 
     def __init__(
-        self, host: str, port: int, trust: ssl.SSLContext | None, *, pauses: Sequence[float] = CONNECT_PAUSES
+        self,
+        host: str,
+        port: int,
+        trust: ssl.SSLContext | None,
+        *,
+        pauses: Sequence[float] = CONNECT_PAUSES,
+        proxy: Proxy | None = None,
+        proxy_trust: ssl.SSLContext | None = None,
     ) -> None:
         """Name the address. `trust` None: it is plain HTTP. `pauses`: seconds before each further attempt to connect."""
         self._host = host
         self._port = port
         self._trust = trust
         self._pauses = pauses
+        self._proxy = proxy
+        self._proxy_trust = proxy_trust
 
     async def __call__(self) -> UpstreamConnection:
         """Connect, and shake hands. Raises `NotConnected`."""
-        wire = UpstreamSocket(await self._connect())
-        if self._trust is None:
-            return UpstreamConnection(wire)
+        proxy, trust = self._proxy, self._trust
+        if proxy is None:
+            stream = UpstreamSocket(await _connect(self._host, self._port, self._pauses))
+        else:
+            target = None if trust is None else (self._host, self._port)
+            stream = await reach_proxy(proxy, self._proxy_trust, self._pauses, target)
+            if trust is None:
+                return ProxiedConnection(stream, proxy)
+        if trust is None:
+            return UpstreamConnection(stream)
         try:
             with trio.fail_after(CONNECT_SECONDS):
-                return UpstreamConnection(await secure(wire, self._trust, self._host))
+                return UpstreamConnection(await secure(stream, trust, self._host))
         except trio.TooSlowError:
-            wire.close()
+            stream.close()
             raise ConnectTimeout("cannot be reached: the TLS handshake took too long") from None
+        except BaseException:
+            stream.close()
+            raise
+
+
+class ProxiedConnection(UpstreamConnection):
+    """A connection to a proxy that hands on plain requests."""
+
+    __slots__ = ("_proxy",)
+
+    def __init__(self, stream: UpstreamSocket | TlsStream, proxy: Proxy) -> None:
+        super().__init__(stream)
+        self._proxy = proxy
+
+    async def begin(self, request: bytes) -> ResponseHead:
+        """Begin as any connection does. Raises `FetchFailed` where a login is wanted, which may be anybody's word by now."""
+        head = await super().begin(request)
+        if head.status == 407:
+            raise FetchFailed(str(self._proxy.refused(head.status)))
+        return head
+
+
+async def reach_proxy(
+    proxy: Proxy, trust: ssl.SSLContext | None, pauses: Sequence[float], target: tuple[str, int] | None
+) -> UpstreamSocket | TlsStream:
+    """Connect to the proxy and return the stream, which is a tunnel to `target` where one is given. Raises `ProxyFailed`.
+
+    `trust` judges the certificate of a proxy that speaks TLS."""
+    if proxy.problem:
+        raise ProxyFailed(f"cannot be reached: {proxy.problem}")
+    try:
+        wire = UpstreamSocket(await _connect(proxy.host, proxy.port, pauses))
+        try:
+            with trio.fail_after(CONNECT_SECONDS):
+                stream = wire
+                if proxy.secure:
+                    assert trust is not None
+                    stream = await secure(wire, trust, proxy.host)
+                if target is not None:
+                    await _ask_for_tunnel(stream, proxy, authority(*target))
+                return stream
         except BaseException:
             wire.close()
             raise
-
-    async def _connect(self) -> trio.SocketStream:
-        for pause in (*self._pauses, None):
-            try:
-                with trio.fail_after(CONNECT_SECONDS):
-                    return await trio.open_tcp_stream(self._host, self._port)
-            except trio.TooSlowError:
-                raise ConnectTimeout("cannot be reached: nobody picked up in time") from None
-            except UnicodeError:
-                raise UnknownName("cannot be reached: its name is not valid") from None
-            except OSError as error:
-                if pause is None:
-                    raise _not_connected(error) from error
-            await trio.sleep(pause or 0)
-        raise AssertionError("the last attempt returns or raises")
+    except trio.TooSlowError:
+        raise proxy.failed("did not answer in time") from None
+    except ProxyFailed:
+        raise
+    except FetchFailed as problem:
+        raise proxy.failed(problem) from problem
 
 
-async def secure(wire: UpstreamSocket, trust: ssl.SSLContext, host: str) -> TlsStream:
+async def _ask_for_tunnel(stream: UpstreamSocket | TlsStream, proxy: Proxy, target: str) -> None:
+    """Ask for one (RFC 9110 §9.3.6). Bytes behind a good answer, before anything was sent through it, are refused."""
+    lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
+    if proxy.authorization:
+        lines.append(f"Proxy-Authorization: {proxy.authorization}")
+    connection = UpstreamConnection(stream)
+    head = await connection.begin("\r\n".join([*lines, "", ""]).encode("ascii"))
+    if not 200 <= head.status < 300:
+        raise proxy.refused(head.status)
+    if connection.followed:
+        raise proxy.failed("sent more than an answer")
+
+
+async def _connect(host: str, port: int, pauses: Sequence[float]) -> trio.SocketStream:
+    for pause in (*pauses, None):
+        try:
+            with trio.fail_after(CONNECT_SECONDS):
+                return await trio.open_tcp_stream(host, port)
+        except trio.TooSlowError:
+            raise ConnectTimeout("cannot be reached: nobody picked up in time") from None
+        except UnicodeError:
+            raise UnknownName("cannot be reached: its name is not valid") from None
+        except OSError as error:
+            if pause is None:
+                raise _not_connected(error) from error
+        await trio.sleep(pause or 0)
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def secure(wire: UpstreamSocket | TlsStream, trust: ssl.SSLContext, host: str) -> TlsStream:
     """Return TLS with the other side, which has proved to be `host`. Raises `TlsFailed`; the socket stays its owner's to close."""
     try:
         stream = TlsStream(wire, trust, host)

@@ -1,16 +1,17 @@
 """Outgoing HTTP to an address that the configuration names: one request, one answer, every part of it bounded.
 
-No cookies (which would leak from one caller to the next), no redirects, no proxies, no netrc: there is nothing below this that
-knows any (client_connection.py). A call that is cancelled closes its own connection and gives its place back whatever it was doing, the
+No cookies (which would leak from one caller to the next), no redirects, no netrc: there is nothing below this that knows any
+(client_connection.py). Proxies are those of the environment (proxies.py). A call that is cancelled closes its own connection and gives its place back whatever it was doing, the
 TLS handshake included. Nothing is ever sent twice; only a connection that could not be made is tried again. Addresses that a
 stranger names need resolved addresses to be checked first, and are server/run/pinned_fetcher.py's.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,7 @@ from server.lib.http_client.client_connection import UpstreamConnection
 from server.lib.http_client.dialing import CONNECT_PAUSES, Dialer
 from server.lib.http_client.failures import CompressedUnasked, DeadlinePassed, FetchFailed, TooLarge
 from server.lib.http_client.pool import SLOT_SECONDS, ConnectionPool
+from server.lib.http_client.proxies import proxy_for
 from server.lib.http_client.response_head import ResponseHead
 from server.lib.http_client.trusted_roots import system_trust, trust_in
 from server.lib.shortened import short_name
@@ -180,8 +182,9 @@ class Fetcher:
         slot_seconds: float = SLOT_SECONDS,
         trust: ssl.SSLContext | None = None,
         pauses: Sequence[float] = CONNECT_PAUSES,
+        environment: Mapping[str, str] = os.environ,
     ) -> None:
-        """Prepare to call `url`; `pauses` are the seconds before each further attempt to connect.
+        """Prepare to call `url`; `pauses` are the seconds before each further attempt to connect, `environment` names proxies.
 
         Certificates are judged by `trust`, else by `ca_file`, else by the system. Raises `ValueError` for a URL or a CA file that cannot be used."""
         if problem := url_problem(url):
@@ -189,12 +192,26 @@ class Fetcher:
         parts = urlsplit(url)
         self._authority = parts.netloc
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self._origin = ""  # a proxy that hands on plain requests is told where to (RFC 9112 §3.2.2)
+        self._for_proxy: tuple[tuple[str, str], ...] = ()
         if parts.scheme == "http":
             trust = None
         elif trust is None:
             trust = system_trust() if ca_file is None else trust_in(ca_file)
         port = parts.port or (80 if trust is None else 443)
-        dial = Dialer(parts.hostname or "", port, trust, pauses=pauses)
+        proxy = proxy_for(parts, environment)
+        if proxy is not None and trust is None:
+            self._origin = f"http://{parts.netloc}"
+            if proxy.authorization:
+                self._for_proxy = (("Proxy-Authorization", proxy.authorization),)
+        dial = Dialer(
+            parts.hostname or "",
+            port,
+            trust,
+            pauses=pauses,
+            proxy=proxy,
+            proxy_trust=system_trust() if proxy is not None and proxy.secure else None,
+        )
         self._dial = dial
         self._pool = ConnectionPool(dial, connections=connections, slot_seconds=slot_seconds)
 
@@ -206,7 +223,8 @@ class Fetcher:
         `open`; lines may be added to it (`header_line`). Raises `ValueError` for what cannot be sent."""
         if target is not None and not _TARGET.fullmatch(target):
             raise ValueError("the address cannot be sent")
-        return request_head(method, self._target if target is None else target, self._authority, headers)
+        target = self._origin + (self._target if target is None else target)
+        return request_head(method, target, self._authority, (*self._for_proxy, *headers))
 
     async def reach(self, *, deadline: float) -> None:
         """Open a connection, and close it again: nothing is sent. Raises `NotConnected` and `DeadlinePassed`."""

@@ -1,7 +1,8 @@
-"""TLS over a connection that we made. The other side's certificate is checked against its name by the context (trusted_roots.py).
+"""TLS over a connection that we made, which may be TLS itself: that of a proxy.
 
-trio's own SSLStream serves any two tasks at any time, and hides what it has read but not yet handed on. A connection is only
-used again if nothing lies in it that nobody asked for, so this one can tell.
+The context checks the other side's certificate against its name (trusted_roots.py). trio's own SSLStream serves any two tasks at
+any time, and hides what it has read but not yet handed on. A connection is only used again if nothing lies in it that nobody
+asked for, so this one can tell.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from server.lib.http_client.upstream_socket import READ_BYTES, UpstreamSocket
 
 
 class TlsStream:
-    """Reads by one task and writes by one task at a time, once `shake_hands` has returned."""
+    """A stream that is read by one task and written by one task at a time, once `shake_hands` has returned."""
 
     __slots__ = ("_incoming", "_outgoing", "_socket", "_tls", "_writing")
 
-    def __init__(self, wire: UpstreamSocket, context: ssl.SSLContext, host: str) -> None:
-        """Raises `ValueError` for a host that no certificate could name."""
+    def __init__(self, wire: UpstreamSocket | TlsStream, context: ssl.SSLContext, host: str) -> None:
+        """Prepare the handshake. Raises `ValueError` for a host that no certificate could name."""
         self._socket = wire
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -28,7 +29,7 @@ class TlsStream:
         self._writing = False
 
     async def shake_hands(self) -> None:
-        """Raises `ssl.SSLError` and `trio.BrokenResourceError`."""
+        """Perform the handshake. Raises `ssl.SSLError` and `trio.BrokenResourceError`."""
         while True:
             try:
                 self._tls.do_handshake()
@@ -43,7 +44,7 @@ class TlsStream:
                 return await self._flush()
 
     async def receive_some(self) -> bytes:
-        """As `UpstreamSocket.receive_some`. An end without TLS's own goodbye is an end as well: many servers send none, and
+        """Receive as `UpstreamSocket` does. An end without TLS's own goodbye is an end as well: many servers send none, and
         HTTP says itself where an answer ends."""
         while True:
             try:
@@ -69,8 +70,16 @@ class TlsStream:
         finally:
             self._writing = False
 
+    def send_nowait(self, data: bytes) -> None:
+        """Send a last word, if the kernel takes it: nothing may be sent after it. Raises `trio.BrokenResourceError`."""
+        try:
+            self._tls.write(data)
+        except ssl.SSLError as error:
+            raise trio.BrokenResourceError("TLS cannot send any more") from error
+        self._socket.send_nowait(self._outgoing.read())
+
     def is_quiet(self) -> bool:
-        """As `UpstreamSocket.is_quiet`; also of what was read from the socket and not yet unpacked."""
+        """Ask as `UpstreamSocket` does; bytes that were read from the socket and not yet unpacked count as well."""
         return not self._incoming.pending and not self._tls.pending() and self._socket.is_quiet()
 
     def say_goodbye(self) -> None:
@@ -79,8 +88,10 @@ class TlsStream:
             with contextlib.suppress(ssl.SSLWantReadError):
                 self._tls.unwrap()
             self._socket.send_nowait(self._outgoing.read())
+        self._socket.say_goodbye()
 
     def close(self) -> None:
+        """Close the connection below."""
         self._socket.close()
 
     async def _flush(self) -> None:

@@ -17,7 +17,7 @@ import trio
 
 from server.lib.evm.payment_networks import find_network
 from server.lib.http_client.failures import DeadlinePassed, FetchFailed, NotConnected
-from server.lib.http_client.fetch import Fetcher, header_line, request_head
+from server.lib.http_client.fetch import Fetcher, header_line
 from server.payments.x402.envelopes import UnreadableEnvelope, open_envelope
 from server.payments.x402.payment_payload import Payment
 from server.payments.x402.requirements import V1, V2, PaidResource, Requirements
@@ -47,7 +47,7 @@ _SOMETHING: Final = PaidResource(url="mcp://tool", description="", mime_type="ap
 
 
 class FacilitatorAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """How one facilitator is reached. `headers` are values, no references: whoever reads the settings has looked those up."""
+    """The address of one facilitator, and all that is needed to call it. `headers` are values, no references: whoever reads the settings has looked those up."""
 
     url: str
     networks: tuple[str, ...] = ()  # CAIP-2; empty: whatever it says that it supports
@@ -82,7 +82,7 @@ class SupportedKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """Of a request to one endpoint: the same each time, but for a token."""
+    """The head of a request to one endpoint: the same each time, but for a token."""
 
     fixed: bytes
     method: str
@@ -111,7 +111,7 @@ class FacilitatorFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 class FacilitatorClient:
     def __init__(self, access: FacilitatorAccess) -> None:
-        """Raises `ValueError` for an address, a header or a CA file that cannot be used."""
+        """Prepare the requests. Raises `ValueError` for an address, a header or a CA file that cannot be used."""
         self.access: Final = access
         self._fetcher = Fetcher(access.url, connections=CONNECTIONS, ca_file=access.ca_file)
         parts = urlsplit(access.url)
@@ -122,7 +122,7 @@ class FacilitatorClient:
         def head(method: str, endpoint: str, *more: tuple[str, str]) -> _Head:
             path = f"{parts.path.rstrip('/')}/{endpoint}"
             target = path + (f"?{parts.query}" if parts.query else "")
-            lines = request_head(method, target, parts.netloc, (*more, *headers))
+            lines = self._fetcher.prepare(method, (*more, *headers), target=target)
             return _Head(lines, method, parts.netloc, path, access.tokens)
 
         self._verify = head("POST", "verify", ("Content-Type", "application/json"))
@@ -135,7 +135,7 @@ class FacilitatorClient:
     async def verify(
         self, payment: Payment, requirements: Requirements, resource: PaidResource | None
     ) -> Verified | Rejected:
-        """Raises `NoAnswer`."""
+        """Ask whether the payment is good. Raises `NoAnswer`."""
         document = _document(payment, requirements, resource)
         deadline = trio.current_time() + self.access.verify_seconds
         status, body = await self._ask(self._verify, document, deadline, ANSWER_BYTES)
@@ -144,7 +144,7 @@ class FacilitatorClient:
     async def settle(
         self, payment: Payment, requirements: Requirements, resource: PaidResource | None, *, repeated: bool
     ) -> SettleOutcome:
-        """Raises `NotSent`. Cancelled, it leaves open what happened: whoever calls it shields it."""
+        """Ask to move the money. Raises `NotSent`. Cancelled, it leaves open what happened: whoever calls it shields it."""
         document = _document(payment, requirements, resource)
         try:
             status, body = await self._fetcher.exchange(
@@ -163,7 +163,7 @@ class FacilitatorClient:
         return read_settled(status, body, payment, requirements.amount, repeated=repeated)
 
     async def supported(self) -> FacilitatorFacts:
-        """Raises `NoAnswer`, also where it supports nothing: some say so while they start."""
+        """Ask for all kinds of payment. Raises `NoAnswer`, also where it supports nothing: some say so while they start."""
         deadline = trio.current_time() + SUPPORTED_SECONDS
         status, body = await self._ask(self._supported, b"", deadline, SUPPORTED_BYTES)
         if status != 200:
@@ -177,7 +177,7 @@ class FacilitatorClient:
         await self._fetcher.aclose()
 
     async def _ask(self, head: _Head, document: bytes, deadline: float, limit: int) -> tuple[int, bytes]:
-        """A question that changes nothing. Raises `NoAnswer`."""
+        """Ask a question that changes nothing. Raises `NoAnswer`."""
         try:
             return await self._fetcher.exchange(
                 head.lines(), document, deadline=deadline, limit=limit, beginning=ANSWER_BYTES
@@ -189,7 +189,7 @@ class FacilitatorClient:
 
 
 def _document(payment: Payment, requirements: Requirements, resource: PaidResource | None) -> bytes:
-    """Both halves in the payment's version. What was asked for is ours, in both of them: a client's copy is sent nowhere."""
+    """Encode both halves in the payment's version. The requirements are ours in both: a client's copy is sent nowhere."""
     payload: dict[str, Any] = dict(payment.forward)
     if payment.version == V1:
         wanted = requirements.as_v1_json(resource or _SOMETHING)

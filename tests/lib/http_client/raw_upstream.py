@@ -6,8 +6,9 @@ import socket
 import ssl
 import struct
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 import trio
 
@@ -56,7 +57,8 @@ class Visitor:
             await trio.lowlevel.checkpoint()
 
     def hang_up(self) -> None:
-        self.plain.socket.shutdown(socket.SHUT_WR)
+        with suppress(OSError):  # the caller may be gone already
+            self.plain.socket.shutdown(socket.SHUT_WR)
 
     def reset(self) -> None:
         self.plain.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -116,6 +118,38 @@ async def raw_upstream(play: Play, *, tls: ssl.SSLContext | None = None) -> Asyn
             nursery.cancel_scope.cancel()
 
 
+def leading_to(
+    upstream: RawUpstream,
+    heads: list[bytes],
+    established: bytes = b"HTTP/1.1 200 Connection established\r\n\r\n",
+) -> Play:
+    """A proxy that leads to this upstream, whatever it is asked for, and notes what that was."""
+
+    async def play(visitor: Visitor) -> None:
+        await visitor.head_only()
+        received = bytes(visitor.received)
+        heads.append(received.partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
+        port = urlsplit(upstream.url).port or 0
+        async with await trio.open_tcp_stream("127.0.0.1", port) as onward, trio.open_nursery() as nursery:
+
+            async def hand_on(source: trio.abc.ReceiveStream, sink: trio.abc.SendStream) -> None:
+                try:
+                    while data := await source.receive_some(65536):
+                        await sink.send_all(data)
+                except (trio.BrokenResourceError, trio.ClosedResourceError):
+                    pass
+                nursery.cancel_scope.cancel()
+
+            if received.startswith(b"CONNECT "):
+                await visitor.send(established)
+            else:
+                await onward.send_all(received)
+            nursery.start_soon(hand_on, visitor.stream, onward)
+            nursery.start_soon(hand_on, onward, visitor.stream)
+
+    return play
+
+
 @asynccontextmanager
 async def calling(upstream: RawUpstream, *, connections: int = 1) -> AsyncGenerator[Fetcher]:
     fetcher = Fetcher(upstream.url, connections=connections)
@@ -123,6 +157,19 @@ async def calling(upstream: RawUpstream, *, connections: int = 1) -> AsyncGenera
         yield fetcher
     finally:
         await fetcher.aclose()
+
+
+@asynccontextmanager
+async def calling_by_proxy(upstream: RawUpstream, *, connections: int = 1) -> AsyncGenerator[Fetcher]:
+    """`calling`, for an upstream whose certificate is of upstream.example."""
+    async with raw_upstream(leading_to(upstream, [])) as proxy:
+        url = upstream.url.replace("localhost", "upstream.example")
+        environment = {"all_proxy": proxy.url.partition("/chat")[0]}
+        fetcher = Fetcher(url, connections=connections, environment=environment)
+        try:
+            yield fetcher
+        finally:
+            await fetcher.aclose()
 
 
 async def ask(

@@ -10,6 +10,7 @@ import trio
 
 from server.lib.http_client.failures import BrokenOff, DeadlinePassed, FetchFailed, NotHttp, TooLarge
 from server.lib.http_client.response_head import HEAD_BYTES
+from tests.lib.http_client import raw_upstream as upstreams
 from tests.lib.http_client.raw_upstream import LIMIT, Visitor, answer, ask, calling, raw_upstream
 from tests.made_certificates import write_certificate
 
@@ -20,9 +21,19 @@ COUNTED = answer(b"hello", b"Content-Type: text/plain")
 AFTER_HINTS = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + COUNTED
 
 
+@pytest.fixture(params=["straight", "by proxy"])
+def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way to the upstream."""
+    if request.param == "by proxy":
+        monkeypatch.setitem(globals(), "calling", upstreams.calling_by_proxy)
+
+
+either_way = pytest.mark.usefixtures("route")
+
+
 def tls(directory: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
     """A server's, with a certificate that callers trust from now on."""
-    authority, key = write_certificate(directory, "upstream", host="localhost")
+    authority, key = write_certificate(directory, "upstream", host="localhost", others=["upstream.example"])
     monkeypatch.setenv("SSL_CERT_FILE", str(authority))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(authority, key)
@@ -49,6 +60,7 @@ async def failure(raw: bytes) -> FetchFailed:
 # ---------------------------------------------------------------- in pieces
 
 
+@either_way
 @pytest.mark.parametrize("raw", [COUNTED, IN_CHUNKS, AFTER_HINTS, TO_ITS_END])
 @pytest.mark.parametrize("secure", [False, True])
 async def test_an_answer_that_comes_byte_by_byte_is_the_same_answer(
@@ -94,6 +106,7 @@ async def test_only_http_1_1_is_offered_and_an_idle_connection_ends_with_a_goodb
 # ---------------------------------------------------------------- broken off
 
 
+@either_way
 @pytest.mark.parametrize("reset", [False, True])
 @pytest.mark.parametrize("raw", [COUNTED, IN_CHUNKS, AFTER_HINTS], ids=["counted", "chunks", "interim"])
 async def test_an_answer_that_ends_early_is_none_wherever_it_ends(raw: bytes, reset: bool) -> None:
@@ -138,6 +151,7 @@ async def test_a_body_that_ends_with_its_connection_does_not_end_with_a_reset() 
 # ---------------------------------------------------------------- no HTTP
 
 
+@either_way
 @pytest.mark.parametrize(
     "raw",
     [
@@ -171,6 +185,7 @@ async def test_what_is_no_answer_in_http_is_said_to_be_none(raw: bytes) -> None:
     assert str(problem) == "did not answer in HTTP"
 
 
+@either_way
 @pytest.mark.parametrize(
     ("head", "again", "kind"),
     [
@@ -199,6 +214,7 @@ async def test_what_never_ends_is_cut_off(head: bytes, again: bytes, kind: type[
         await upstream.wait_until_nobody_is_left()
 
 
+@either_way
 async def test_a_body_that_is_announced_as_too_long_is_not_waited_for() -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.request()
@@ -285,6 +301,7 @@ async def test_an_interim_answer_does_not_end_a_long_request() -> None:
         assert upstream.connections == 1
 
 
+@either_way
 @pytest.mark.parametrize("secure", [False, True])
 async def test_an_answer_that_begins_before_a_long_request_has_ended_gets_the_rest_of_it(
     secure: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -237,7 +237,7 @@ async def test_whoever_answers_nothing_or_hangs_up_in_the_handshake_is_told_apar
             await post(fetcher(agent), seconds=10 * CONNECT_SECONDS)
 
 
-async def test_neither_proxies_nor_credentials_are_taken_from_the_environment(
+async def test_neither_credentials_nor_a_proxy_to_this_machine_are_taken_from_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):

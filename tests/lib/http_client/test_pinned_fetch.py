@@ -536,11 +536,9 @@ async def test_an_answer_that_is_broken_off_or_no_http_is_no_word(tmp_path: Path
 # ---------------------------------------------------------------- what it does not carry along
 
 
-async def test_neither_cookies_nor_proxies_nor_credentials_go_along(
+async def test_neither_cookies_nor_credentials_go_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
     (tmp_path / ".netrc").write_text(f"machine {HOST} login a password b")
     monkeypatch.setenv("HOME", str(tmp_path))
     reply = answer(headers=(JSON, "Set-Cookie: a=b; Domain=app.example"))
