@@ -168,7 +168,7 @@ def _client_error(url: str, failure: FetchFailed) -> ClientError:
             return Unreachable(f"{host} did not answer in time")
         case ProxyFailed():
             return Unreachable(
-                f"{host} cannot be reached through the proxy: it {failure}",
+                f"{host} {failure}",
                 hint="HTTPS_PROXY names the proxy, and NO_PROXY what is reached without it",
                 sent=False,
             )

@@ -8,6 +8,7 @@ see, such as the far side of a router; the steps say so where it matters.
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 import ssl
 import time
@@ -20,8 +21,9 @@ import trio
 from server.client.address import is_loopback
 from server.client.check_step import CheckStep
 from server.client.client_errors import ClientError
-from server.client.http_exchange import CONNECT_SECONDS, peek
+from server.client.http_exchange import CONNECT_SECONDS, network_trouble, peek
 from server.lib.http_client.http_client import HttpClient
+from server.lib.http_client.proxies import Proxy, proxy_for
 from server.lib.http_client.trusted_roots import system_trust
 
 # How many of a name's IP addresses are tried.
@@ -44,6 +46,9 @@ async def address_steps(
     `url` names no port and is not on this machine.
     """
     parts = urlsplit(url)
+    if (proxy := proxy_for(parts, os.environ)) is not None:
+        yield await _through(client, url, proxy)
+        return
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     step = await _connection(url, host, port)
     yield step
@@ -56,6 +61,19 @@ async def address_steps(
 
 
 # ── the name, and what it leads to ───────────────────────────────────────────────────────────────────────────────────
+
+
+async def _through(client: HttpClient, url: str, proxy: Proxy) -> CheckStep:
+    """Report whether a proxy leads there. Addresses and certificate of the server are not seen from behind one."""
+    name = "connection"
+    try:
+        with network_trouble(url):
+            await client.reach(url)
+    except ClientError as error:
+        return CheckStep(name=name, state="failed", detail=str(error), hint=error.hint)
+    return CheckStep(
+        name=name, state="ok", detail=f"through the proxy {proxy.place}, which alone sees more of it"
+    )
 
 
 async def _connection(url: str, host: str, port: int) -> CheckStep:

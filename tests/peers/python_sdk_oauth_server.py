@@ -1,11 +1,14 @@
 """The official Python SDK serving one tool behind OAuth, with the authorization server that it brings: registration, code, PKCE, refresh.
 
-Run with the `peers` environment; prints `Listening on URL`. Everybody who comes with a browser is let in.
+Run with the `peers` environment; prints `Listening on URL`. Everybody who comes with a browser is let in. Arguments are the https origin that
+it calls itself, and the files of certificate and key.
 """
 
 import secrets
 import socket
+import sys
 import time
+from urllib.parse import urlsplit
 
 import uvicorn
 from mcp.server import MCPServer
@@ -104,7 +107,8 @@ class Door(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, Acc
 
 def main() -> None:
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-    origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    here = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    origin = sys.argv[1] if len(sys.argv) > 1 else here
     server = MCPServer(
         "behind a door",
         auth_server_provider=Door(),
@@ -123,9 +127,14 @@ def main() -> None:
         """Remember a note."""
         return f"remembered: {note}"
 
-    app = server.streamable_http_app(json_response=True, stateless_http=True)
-    print(f"Listening on {origin}", flush=True)
-    uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
+    # Without an address to listen at, the SDK takes requests for any name.
+    app = server.streamable_http_app(
+        json_response=True, stateless_http=True, host=urlsplit(origin).hostname or ""
+    )
+    print(f"Listening on {here}", flush=True)
+    chain, key = sys.argv[2:] or (None, None)
+    config = uvicorn.Config(app, log_level="warning", access_log=False, ssl_certfile=chain, ssl_keyfile=key)
+    uvicorn.Server(config).run(sockets=[listener])
 
 
 if __name__ == "__main__":

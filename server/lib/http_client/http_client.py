@@ -66,6 +66,10 @@ class HttpClient:
             answer.connection.silence_seconds = math.inf
             fetcher.end(answer)
 
+    async def reach(self, url: str) -> None:
+        """Open a connection to the origin of `url`, and close it again: nothing is sent. Raise `FetchFailed`."""
+        await (await self._fetcher(url)).reach(deadline=math.inf)
+
     async def aclose(self) -> None:
         """Close the connections that are idle."""
         for fetcher in self._fetchers.values():

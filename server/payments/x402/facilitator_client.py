@@ -1,6 +1,6 @@
 """One facilitator over HTTP: what it is sent, by when it must have answered, and how much it may say (x402 v2 §7).
 
-What its answers mean is settlements.py's, which facilitator is asked facilitators.py's. Redirects are not followed: its address is
+The meaning of its answers is settlements.py's; facilitators.py chooses the facilitator. Redirects are not followed: its address is
 the configuration's, and payments go nowhere else. Nothing is sent twice.
 """
 
