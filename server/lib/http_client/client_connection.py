@@ -1,7 +1,7 @@
 """One HTTP/1.1 connection that we made: a request goes out, its answer comes in, one exchange after the other.
 
-The head of an answer is read in response_head.py, chunked bodies in chunked.py, how a connection is made in
-dialing.py, when it is used again in pool.py. There are no cookies, redirects or caches here to switch off, nothing is
+The form of an answer's head is in response_head.py, that of chunked bodies in server/lib/chunked_body.py; a connection is made in dialing.py,
+and used again by pool.py. There are no cookies, redirects or caches here to switch off, nothing is
 sent twice, and no timer runs: whoever asks bounds the exchange. Cancelled anywhere, a connection is not `reusable`. RFC 9112.
 """
 
@@ -11,7 +11,7 @@ import math
 
 import trio
 
-from server.lib.http_client.chunked import ChunkedContent
+from server.lib.chunked_body import OF_ANSWERS, ChunkedBody, MalformedChunks
 from server.lib.http_client.failures import BrokenOff, FetchFailed, NotHttp, Silent, TooLarge
 from server.lib.http_client.response_head import (
     CHUNKED,
@@ -27,6 +27,8 @@ from server.lib.http_client.upstream_socket import UpstreamSocket
 
 # The kernel takes this much for an idle connection, whatever the system: nothing has to be read meanwhile.
 AT_ONCE_BYTES = 16 * 1024
+# A checksum or a signature has some hundred bytes.
+TRAILER_BYTES = 64 * 1024
 
 
 class UpstreamConnection:
@@ -42,7 +44,7 @@ class UpstreamConnection:
         self._stream = stream
         self._most = most
         self._buffer = b""
-        self._chunks = ChunkedContent()
+        self._chunks = ChunkedBody(OF_ANSWERS, TRAILER_BYTES)
         self._left = 0  # of the body: bytes, CHUNKED or UNTIL_CLOSE
         self._keep_alive = False
         self._sent = True
@@ -79,7 +81,10 @@ class UpstreamConnection:
                 self._end(followed=len(data) > left)
                 return data[:left]
             elif left == CHUNKED:
-                content, rest, ended = self._chunks.feed(data)
+                try:
+                    content, rest, ended = self._chunks.feed(data)
+                except MalformedChunks as problem:
+                    raise NotHttp from problem
                 if ended:
                     self._end(followed=bool(rest))
                 if content:
@@ -131,7 +136,7 @@ class UpstreamConnection:
         if head.length == 0:
             self._end(followed=bool(buffer))
         elif head.length == CHUNKED:
-            self._chunks = ChunkedContent()
+            self._chunks = ChunkedBody(OF_ANSWERS, TRAILER_BYTES)
         return head
 
     async def _head_while_sending(self, request: bytes) -> ResponseHead:

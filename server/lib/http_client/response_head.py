@@ -1,4 +1,4 @@
-"""The head of an answer: bytes in, a `ResponseHead` out, or `NotHttp`. Pure; bodies are in client_connection.py and chunked.py.
+"""The head of an answer: bytes in, a `ResponseHead` out, or `NotHttp`. Pure; bodies are in client_connection.py.
 
 The grammar is RFC 9112 §4 and §5 with what §2.2 and §5.2 let a client forgive: lines that end without CR, and folded ones.
 Where a message ends is decided here alone (§6.3). An answer that two readers could take for two different ones is refused, with one
@@ -22,7 +22,6 @@ UNTIL_CLOSE: Final = -2
 LENGTH_DIGITS: Final = 20
 
 HEAD_END: Final = re.compile(rb"\n\r?\n")
-FIELD_LINE: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[^\x00\r\n]*+")
 # Possessive throughout: one pass, whatever is sent.
 _GRAMMAR: Final = re.compile(
     rb"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: [\t -~\x80-\xff]*+)?\r\n"

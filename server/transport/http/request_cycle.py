@@ -1,7 +1,7 @@
 """One request and its response. Most are a value each way: `arrived` is the body, `answer` the response in one write.
 
-What is not: a body that comes in pieces (`receive`), a response that does (`start`, `piece`). In these words the ASGI application
-of the pages is hosted too (asgi.py). The body is read only when somebody asks. That its peer has left a handler learns from
+A body may also come in pieces (`receive`), and a response go in pieces (`start`, `piece`): the ASGI application of the pages is
+hosted in these words (asgi.py). The body is read only when somebody asks. A handler learns that its peer has left from
 `Disconnected`, which every write raises, or by waiting for it (`wait_gone`).
 """
 
@@ -14,10 +14,11 @@ from typing import Any, Final, Protocol, cast
 
 import trio
 
+from server.lib.chunked_body import OF_REQUESTS, ChunkedBody, MalformedChunks, TooManyTrailers
+
 from .connection_refusals import Disconnected, RequestRefused
 from .disconnect_watch import DisconnectWatch
 from .handler import Address, Handler, Pairs, Scope
-from .request_body import ChunkedBody
 from .request_head import CHUNKED, Head
 from .response import CONTINUE, BadResponse, HttpResponse, whole
 from .shared_state import Serving
@@ -26,7 +27,7 @@ _ASGI: Final = {"version": "3.0", "spec_version": "2.4"}
 
 
 def scope_of(head: Head, connection: CycleConnection) -> Scope:
-    """What the head says, and the connection on which it came. Without what belongs to one request."""
+    """Return the words of the head and of its connection, without those of one request."""
     return {
         "type": "http",
         "asgi": _ASGI,
@@ -46,7 +47,7 @@ def scope_of(head: Head, connection: CycleConnection) -> Scope:
 
 
 class CycleConnection(Protocol):
-    """What a request needs of its connection (server_connection.py)."""
+    """The connection of a request, as far as the request needs it (server_connection.py)."""
 
     serving: Serving
     client: Address | None
@@ -72,7 +73,7 @@ class CycleConnection(Protocol):
 
 
 class ConnectionCycle:
-    """Implements `server.transport.http.handler.Cycle`."""
+    """A request and its response, as handlers see them (`server.transport.http.handler.Cycle`)."""
 
     __slots__ = (
         "_body_due", "_body_ended", "_chunks", "_connection", "_ended", "_given", "_handler", "_head", "_held_back",
@@ -80,7 +81,7 @@ class ConnectionCycle:
     )  # fmt: skip
 
     def __init__(self, connection: CycleConnection, head: Head, handler: Handler) -> None:
-        """Raises `RequestRefused` when the announced body is too large."""
+        """Begin a request. Raises `RequestRefused` when the announced body is too large."""
         length = head.length
         serving = connection.serving
         if length > serving.limits.body_bytes:
@@ -89,7 +90,7 @@ class ConnectionCycle:
         self._head = head
         self._handler = handler
         self._left = length
-        self._chunks = ChunkedBody(serving.limits.trailer_bytes) if length == CHUNKED else None
+        self._chunks = ChunkedBody(OF_REQUESTS, serving.limits.trailer_bytes) if length == CHUNKED else None
         self._received = 0
         self._body_ended = length == 0
         self._body_due = math.inf
@@ -119,7 +120,7 @@ class ConnectionCycle:
         return not self._body_ended or bool(self._connection.buffer)
 
     async def run(self) -> bool:
-        """Answer it. → whether the connection may carry a further request. Raises `RequestRefused` when nothing was sent."""
+        """Answer it, and return whether the connection may carry another. Raises `RequestRefused` when nothing was sent."""
         connection = self._connection
         serving = connection.serving
         serving.counters.requests += 1
@@ -156,7 +157,7 @@ class ConnectionCycle:
     # -- the request -------------------------------------------------------------------------------------------------
 
     def arrived(self) -> bytes | None:
-        """The whole body, if it is here already; then `receive` has nothing of it any more."""
+        """Return the whole body, if it is here already; then `receive` has nothing of it any more."""
         connection = self._connection
         data, left = connection.buffer, self._left
         if self._chunks is not None or self._given or self._refusal is not None or len(data) < left:
@@ -170,7 +171,7 @@ class ConnectionCycle:
         return data
 
     async def receive(self) -> dict[str, Any]:
-        """As ASGI has it: a piece of the body, or that the peer has left. Raises `RequestRefused` for a body that breaks the rules."""
+        """Return, as ASGI has it, a piece of the body, or that the peer has left. Raises `RequestRefused` for a body that breaks the rules."""
         connection = self._connection
         while not self._given:
             if self._refusal is not None:
@@ -193,12 +194,12 @@ class ConnectionCycle:
         return {"type": "http.disconnect"}
 
     async def wait_gone(self) -> None:
-        """Returns when the peer has left."""
+        """Wait until the peer has left."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
     def has_left(self) -> bool:
-        """Whether the peer is known to have left, without waiting for it."""
+        """Say whether the peer is known to have left, without waiting for it."""
         return self._connection.has_left()
 
     def when_heard_of(self, call: Callable[[], None] | None) -> None:
@@ -206,15 +207,15 @@ class ConnectionCycle:
         self._connection.when_heard_of = call
 
     def abandon(self) -> None:
-        """There is nobody to answer: what answers is cancelled, and the connection ends."""
+        """Cancel what answers, and end the connection: there is nobody to answer."""
         self._connection.abandon()
 
     def attend(self, companion: DisconnectWatch) -> None:
-        """It is to go with this request, if that lasts."""
+        """Let it go with this request, if that lasts."""
         self._connection.serving.companions.add(companion)
 
     async def part(self, companion: DisconnectWatch) -> None:
-        """The request is over."""
+        """End it: the request is over."""
         if companion.started:
             await companion.dismiss()
         else:
@@ -227,7 +228,7 @@ class ConnectionCycle:
             end()
 
     def _take(self) -> bytes:
-        """The part of this request's body that has arrived. Raises `RequestRefused`."""
+        """Return the part of this request's body that has arrived. Raises `RequestRefused`."""
         connection = self._connection
         data = connection.buffer
         if self._chunks is None:
@@ -243,16 +244,18 @@ class ConnectionCycle:
         connection.buffer = b""
         try:
             content, connection.buffer, self._body_ended = self._chunks.feed(data)
-            self._received += len(content)
-            if self._received > connection.serving.limits.body_bytes:
-                raise RequestRefused(413, "the request body is too large")
-        except RequestRefused as refusal:
-            self._refusal = refusal
-            raise
+        except MalformedChunks as problem:
+            status = 431 if isinstance(problem, TooManyTrailers) else 400
+            self._refusal = RequestRefused(status, str(problem))
+            raise self._refusal from problem
+        self._received += len(content)
+        if self._received > connection.serving.limits.body_bytes:
+            self._refusal = RequestRefused(413, "the request body is too large")
+            raise self._refusal
         return content
 
     async def _pull(self) -> bool:
-        """Wait for more of the body, within its deadline. → False when the peer will send no more."""
+        """Wait for more of the body, within its deadline; return False when the peer will send no more."""
         connection = self._connection
         if self._wants_continue:
             self._wants_continue = False
@@ -270,7 +273,7 @@ class ConnectionCycle:
         return not connection.gone
 
     async def _discard(self) -> bool:
-        """Read off the little that is left of a body nobody wanted. → whether the next request can follow."""
+        """Read off the little that is left of a body nobody wanted; return whether the next request can follow."""
         try:
             while not self._body_ended:
                 self._take()
@@ -283,7 +286,7 @@ class ConnectionCycle:
     # -- the response ------------------------------------------------------------------------------------------------
 
     async def answer(self, status: int, headers: Pairs, body: bytes) -> None:
-        """All of it. `headers` say nothing of its length. Raises `Disconnected`."""
+        """Send all of it. `headers` say nothing of its length. Raises `Disconnected`."""
         connection = self._connection
         if self._ended or self._response is not None:
             raise BadResponse("a second response to one request")
@@ -306,7 +309,7 @@ class ConnectionCycle:
             await connection.write(body)
 
     async def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """The head of a response whose body comes in pieces. Raises `Disconnected`."""
+        """Begin a response whose body comes in pieces. Raises `Disconnected`."""
         connection = self._connection
         if self._ended or self._response is not None:
             raise BadResponse("a second response to one request")
@@ -323,7 +326,7 @@ class ConnectionCycle:
             await connection.write(head)
 
     async def piece(self, body: bytes, *, more: bool, yields: bool = True) -> None:
-        """Raises `Disconnected`, and waits as long as the peer does not read. `yields`: others have their turn before it returns."""
+        """Send a piece, and wait as long as the peer does not read. `yields`: others have their turn before it returns. Raises `Disconnected`."""
         connection = self._connection
         response = self._response
         if response is None or self._ended:
@@ -342,7 +345,7 @@ class ConnectionCycle:
             await trio.lowlevel.checkpoint()  # a producer that never waits must still be cancellable
 
     async def _with_head(self, data: bytes) -> bytes:
-        """What is to be sent now that the head's body is here: both in one write, unless joining them would copy much."""
+        """Return the bytes to send now that the head's body is here: both in one write, unless joining them would copy much."""
         head, self._held_back = self._held_back, b""
         connection = self._connection
         if len(data) <= connection.serving.limits.write_piece_bytes:
@@ -352,7 +355,7 @@ class ConnectionCycle:
         return data
 
     def _may_keep_alive(self) -> bool:
-        """Whether the rest of the request, if any, is short enough to be read off."""
+        """Say whether the rest of the request, if any, is short enough to be read off."""
         if (
             not self._head.keep_alive
             or self._refusal is not None
@@ -366,7 +369,7 @@ class ConnectionCycle:
 
 
 def _is_expected(error: BaseException) -> bool:
-    """The peer's doing, not ours."""
+    """Say whether an error is the peer's doing, not ours."""
     if isinstance(error, BaseExceptionGroup):
         return all(_is_expected(one) for one in cast("BaseExceptionGroup[BaseException]", error).exceptions)
     return isinstance(error, Disconnected | RequestRefused)

@@ -3,7 +3,7 @@
 Two readers must agree. A strict grammar of our own looks at the raw bytes (RFC 9112 §2–§5 without its leniencies: no bare LF,
 no folding, no space before the colon, no control characters), then llhttp takes them apart. llhttp is given
 one head and nothing else, in a fresh parser, so it cannot run on into a body or a pipelined request; where a message ends is
-decided here and in request_body.py alone (RFC 9112 §6.3). Anything that two servers could read differently is refused, never repaired.
+decided here and in server/lib/chunked_body.py alone (RFC 9112 §6.3). Anything that two servers could read differently is refused, never repaired.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ _GRAMMAR: Final = re.compile(
     rb"([A-Z-]{1,32}+) (/[!-\"$-~]*+|\*|https?://[!-\"$-~]++) HTTP/1\.([01])\r\n"
     rb"(?:" + _TOKEN + rb"++:[\t -~\x80-\xff]*+\r\n)*+\r\n"
 )
-HEADER_LINE: Final = re.compile(_TOKEN + rb"++:[\t -~\x80-\xff]*+")
 HOST: Final = re.compile(rb"(?:[0-9A-Za-z._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?]*+)(.*+)")
 _UNSEEN: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -50,7 +49,7 @@ class Heads:
         self.known: Final[dict[bytes, Head]] = {}  # whoever looks here first need not `read`
 
     def read(self, raw: bytes) -> Head:
-        """`read_head`, remembered. Raises `RequestRefused`."""
+        """Read a head, or remember it. Raises `RequestRefused`."""
         head = self.known.get(raw)
         if head is None:
             head = read_head(raw, self._limits)
@@ -109,7 +108,7 @@ class Head:
 
 
 def read_head(raw: bytes, limits: HttpLimits) -> Head:
-    """`raw` runs from the request line to the empty line, both included."""
+    """Read `raw`, from the request line to the empty line, both included."""
     if len(raw) > limits.head_bytes:
         refuse_unfinished(raw, limits)
     line = _GRAMMAR.fullmatch(raw)

@@ -1,8 +1,8 @@
 """One HTTP/1.1 server connection: its requests in order, each answered in this very task (request_cycle.py) by what its head leads to.
 
 No task per request and no timers: `deadline` is a field that the reaper looks at (connection_table.py). Bytes are read when somebody
-needs them; what belongs to later requests waits in `buffer`, bounded, and the rest stays with the peer. What a head or a body
-may look like is in request_head.py and request_body.py, how a response is framed in response.py, sockets in listen.py. RFC 9112.
+needs them; the beginning of later requests waits in `buffer`, bounded, and the rest stays with the peer. The form of a head is in
+request_head.py, that of a body in server/lib/chunked_body.py, that of a response in response.py, sockets in listen.py. RFC 9112.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BLANK_LINE: Final = b"\r\n"
 
 
 class Connection:
-    """Runs once. `run` lets out cancellation and what ends a process (KeyboardInterrupt …), nothing that a peer can cause."""
+    """One connection, which runs once. `run` lets out cancellation and what ends a process (KeyboardInterrupt …), nothing that a peer can cause."""
 
     __slots__ = (
         "_answers_late",
@@ -72,8 +72,8 @@ class Connection:
         proxied: bool = False,
         vital: bool = False,
     ) -> None:
-        """`proxied`: its peer may say who calls, so what answers is found anew for each request. `vital`: there is no room, and it may
-        ask once for what is answered all the same."""
+        """Take a connection. `proxied`: its peer may say who calls, so the handler is found anew for each request. `vital`: there is
+        no room, and it may ask once for what is answered all the same."""
         self.serving = serving
         self.client = client
         self.server = server
@@ -137,7 +137,7 @@ class Connection:
                 self.at_end()
 
     def check(self, now: float) -> None:
-        """The reaper's question, once a tick: is this connection too late with what it owes?"""
+        """Answer the reaper's question, once a tick: is this connection too late with what it owes?"""
         if self.deadline <= now:
             self.deadline = math.inf
             self._timed_out = True
@@ -147,13 +147,13 @@ class Connection:
             self.give_up()
 
     def give_up(self) -> None:
-        """Its peer does not read what it is sent."""
+        """Cut it off: its peer does not read what it is sent."""
         self.gone = self.cut = True
         self.serving.counters.stalled += 1
         self._scope.cancel()
 
     def begin_drain(self) -> None:
-        """Closed without loss between requests; a request in progress is told, if it wants to know; a peer that owes something has
+        """Close it without loss between requests; a request in progress is told, if it wants to know; a peer that owes something has
         a moment for it."""
         if self.idle:
             self._scope.cancel()
@@ -163,8 +163,8 @@ class Connection:
             self.deadline = min(self.deadline, self.serving.owed_by)
 
     def cut_off(self) -> None:
-        """The drain is over, and the server does not wait for the request in progress: it ends, and its caller is told so, where
-        there is a word for that."""
+        """End the request in progress: the drain is over, and nobody waits for it. Its caller is told so, where there is a word for
+        that."""
         if self._cycle is not None and self._cycle.last_word is not None:
             self._last_word = self._cycle.last_word
             self._scope.cancel()
@@ -176,11 +176,11 @@ class Connection:
     # -- what a cycle needs ------------------------------------------------------------------------------------
 
     def has_left(self) -> bool:
-        """Whether the peer is known to have closed its side, without waiting for it."""
+        """Say whether the peer is known to have closed its side, without waiting for it."""
         return self.gone or (not self.buffer and self._wire.has_left(quiet=self._tls is not None))
 
     def due_in(self, seconds: float, *, answer: bool = False) -> None:
-        """From now on the peer has `seconds`. `answer`: tell it so (408) when they are over, if nothing was sent yet."""
+        """Give the peer `seconds` from now on. `answer`: tell it so (408) when they are over, if nothing was sent yet."""
         self.deadline = trio.current_time() + seconds
         self._answers_late = answer
 
@@ -189,7 +189,7 @@ class Connection:
         self._answers_late = answer
 
     async def read(self) -> bytes:
-        """The peer's next bytes; b"" when it will send no more."""
+        """Return the peer's next bytes; b"" when it will send no more."""
         try:
             return bytes(await self._stream.receive_some(READ_BYTES))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -231,7 +231,7 @@ class Connection:
     # -- lifecycle -------------------------------------------------------------------------------------------------
 
     async def _serve(self) -> None:
-        """One loop, not several functions: whatever waits for the peer here is woken for every request."""
+        """Serve in one loop, not in several functions: a task that waits for the peer here is woken for every request."""
         serving = self.serving
         known = serving.heads.known
         limits = serving.limits
@@ -299,7 +299,7 @@ class Connection:
                 await self._tls.aclose()
 
     async def _answer_vital(self, head: Head) -> None:
-        """One short answer, in the time that there is for it; and nothing is read any more for the sake of a peer that goes on sending."""
+        """Give one short answer, in the time that there is for it; nothing more is read of a peer that goes on sending."""
         if head.path not in self.serving.vital_paths:
             self.serving.counters.over_cap += 1
             with contextlib.suppress(Disconnected):
@@ -320,7 +320,7 @@ class Connection:
         return handler
 
     async def _rest_of_head(self) -> int:
-        """Where the head in the buffer ends, or -1 if the peer left before that."""
+        """Return where the head in the buffer ends, or -1 if the peer left before that."""
         limits = self.serving.limits
         if self._served:
             self.due_in(limits.head_seconds)
@@ -338,7 +338,7 @@ class Connection:
                 return end
 
     def _skip_blank_line(self) -> None:
-        """RFC 9112 §2.2: some clients end a body with one."""
+        """Skip a blank line, with which some clients end a body (RFC 9112 §2.2)."""
         if self.buffer.startswith(b"\r\n"):
             self.buffer = self.buffer[2:]
 
@@ -356,8 +356,8 @@ class Connection:
             await self._linger()
 
     async def _linger(self) -> None:
-        """RFC 9112 §9.6: say that no more will come, then read on until the peer has had its answer. Closing at once would
-        reset the connection, and the reset would overtake the answer."""
+        """Say that no more will come, then read on until the peer has had its answer (RFC 9112 §9.6). Closing at once would reset
+        the connection, and the reset would overtake the answer."""
         limits = self.serving.limits
         self.due_in(limits.linger_seconds)
         self.buffer = b""

@@ -71,6 +71,10 @@ KILLERS: dict[str, tuple[bytes, int]] = {
         b"POST /k HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;a\nx\r\n0\r\n\r\n",
         400,
     ),
+    "trailers without end": (
+        b"POST /k HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: " + b"x" * 70_000,
+        431,
+    ),
     "a chunk ending in LF": (
         b"POST /k HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\n0\r\n\r\n",
         400,
