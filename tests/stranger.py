@@ -69,12 +69,18 @@ class Stranger:
             await trio.sleep_forever()
         return await trio.open_tcp_stream("127.0.0.1", self.port)
 
-    def reach(self, *, trust: Callable[[], ssl.SSLContext] | None = None) -> Reach:
+    def reach(
+        self,
+        *,
+        trust: Callable[[], ssl.SSLContext] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Reach:
         return Reach(
             resolve=self.resolve,
             connect=self.connect,
             trust=trust or (lambda: trusting(self.authority)),
             slots=trio.Semaphore(EXCHANGES),
+            environment=environment or {},
         )
 
     def publishes(self, documents: Mapping[str, bytes]) -> None:

@@ -18,7 +18,9 @@ import msgspec
 from server.lib.http_client.failures import ProxyFailed
 from server.lib.http_client.public_addresses import Address
 
-_ENTRY: Final = re.compile(r"\[(?P<v6>[^\]]+)\](?::(?P<v6_port>\d+))?|(?P<name>[^:]+)(?::(?P<port>\d+))?")
+_ENTRY: Final = re.compile(
+    r"\[(?P<v6>[^\]]+)\](?::(?P<v6_port>\d{1,5}))?|(?P<name>[^:]+)(?::(?P<port>\d{1,5}))?"
+)
 
 
 class Proxy(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +30,7 @@ class Proxy(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 0
     secure: bool = False  # TLS is spoken with the proxy itself
     authorization: str = ""  # the value of Proxy-Authorization
+    variable: str = ""  # that names it
     problem: str = ""
 
     @property
@@ -48,8 +51,8 @@ class Proxy(msgspec.Struct, frozen=True, kw_only=True):
             return self.failed(f"does not let us through (status {status})")
         scheme = "https" if self.secure else "http"
         if self.authorization:
-            return self.failed("does not accept the login in HTTPS_PROXY (status 407)")
-        return self.failed(f"wants a login: set HTTPS_PROXY={scheme}://user:password@{self.place}")
+            return self.failed(f"does not accept the login in {self.variable} (status 407)")
+        return self.failed(f"wants a login: set {self.variable}={scheme}://user:password@{self.place}")
 
 
 def proxy_for(url: SplitResult, environment: Mapping[str, str]) -> Proxy | None:
@@ -96,6 +99,7 @@ def _read(name: str, text: str) -> Proxy:
         port=port or (443 if scheme == "https" else 80),
         secure=scheme == "https",
         authorization=authorization,
+        variable=name,
     )
 
 

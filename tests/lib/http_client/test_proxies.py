@@ -17,7 +17,7 @@ from server.lib.http_client.dialing import CONNECT_SECONDS
 from server.lib.http_client.failures import BadCertificate, FetchFailed, NotConnected, ProxyFailed
 from server.lib.http_client.fetch import Fetcher
 from server.lib.http_client.proxies import Proxy, proxy_for
-from server.run.pinned_fetcher import Reach, make_fetch
+from server.run.pinned_fetcher import make_fetch
 from tests.free_ports import free_port
 from tests.lib.http_client.raw_upstream import (
     RawUpstream,
@@ -104,7 +104,7 @@ def test_this_machine_is_never_called_through_a_proxy(host: str) -> None:
         ("fd00::1", ["[fd00::1]", "[fd00:0::1]:99"], ["[fd00::2]"]),
         ("[fd00::1]", ["[fd00::1]", "[fd00::1]:99"], ["[fd00::2]"]),
         ("[fd00::1]:99", ["[fd00::1]:99"], ["[fd00::1]"]),
-        ("10.0.0.0/99,.,:1,[],[x,a/b", [], ["10.0.0.1", "a.example", "[fd00::1]", "a"]),
+        (f"10.0.0.0/99,.,:1,[],[x,a/b,a:{'9' * 5000}", [], ["10.0.0.1", "a.example", "[fd00::1]", "a"]),
         ("", [], ["a.example"]),
     ],
 )  # fmt: skip
@@ -337,7 +337,7 @@ WANTS_A_LOGIN = (
 
 @pytest.mark.parametrize("scheme", ["https", "http"])
 async def test_where_a_proxy_wants_a_login_it_is_said_where_that_is_written(scheme: str) -> None:
-    assert "HTTPS_PROXY=http://user:password@localhost:" in await refusal(WANTS_A_LOGIN, scheme=scheme)
+    assert "all_proxy=http://user:password@localhost:" in await refusal(WANTS_A_LOGIN, scheme=scheme)
     assert "does not accept the login" in await refusal(WANTS_A_LOGIN, "me:secret@", scheme)
 
 
@@ -446,17 +446,6 @@ async def test_a_proxy_that_is_not_there_is_tried_again_and_named() -> None:
 # ---------------------------------------------------------------- addresses that strangers name
 
 
-def reach_by(stranger: Stranger, proxy: RawUpstream) -> Reach:
-    reach = stranger.reach()
-    return Reach(
-        resolve=reach.resolve,
-        connect=reach.connect,
-        trust=reach.trust,
-        slots=reach.slots,
-        environment=by(proxy),
-    )
-
-
 def upstream_of(stranger: Stranger) -> RawUpstream:
     return RawUpstream(f"https://localhost:{stranger.port}/")
 
@@ -469,7 +458,7 @@ async def test_a_strangers_name_is_looked_up_here_and_the_proxy_asked_for_the_ch
         a_stranger(tmp_path) as stranger,
         raw_upstream(leading_to(upstream_of(stranger), heads)) as proxy,
     ):
-        fetching = make_fetch(reach_by(stranger, proxy))
+        fetching = make_fetch(stranger.reach(environment=by(proxy)))
         assert (await fetching(f"https://{HOST}/a.json")).body == b"{}"
         assert heads[0].startswith(b"CONNECT %b:443 HTTP/1.1\r\n" % PUBLIC.encode())
         assert stranger.server_names == [HOST]
@@ -491,7 +480,7 @@ async def test_a_stranger_is_not_told_which_proxy_refused(tmp_path: Path) -> Non
     async with a_stranger(tmp_path) as stranger, raw_upstream(play) as proxy:
         stranger.names[HOST] = [["2606:4700::1", PUBLIC]]
         with pytest.raises(CannotFetch) as raised:
-            await make_fetch(reach_by(stranger, proxy))(f"https://{HOST}/a.json")
+            await make_fetch(stranger.reach(environment=by(proxy)))(f"https://{HOST}/a.json")
         assert "proxy" in str(raised.value)
         assert "localhost" not in str(raised.value)
         assert not raised.value.definite
