@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
+import trio
 
 from server.lib.http_client.failures import Silent, UnusableAddress
 from server.lib.http_client.http_client import ORIGINS, HttpClient
@@ -125,3 +126,25 @@ async def test_an_answer_that_is_left_before_its_end_takes_its_connection_with_i
         async with client.open("GET", upstream.url) as found:
             assert await found.part() == b"hi"
         assert upstream.connections == 2
+
+
+async def test_a_server_that_hangs_at_any_byte_can_be_left_and_its_connection_is_not_used_again() -> None:
+    whole = b"HTTP/1.1 200 So\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhi\n\r\n0\r\n\r\n"
+    client = HttpClient()
+    hangs, said = trio.Event(), whole
+
+    async def hanging(visitor: Visitor) -> None:
+        await first_line(visitor)
+        await visitor.send(said)
+        hangs.set()
+        await visitor.wait_gone()
+
+    async with raw_upstream(hanging) as upstream:
+        for size in range(len(whole)):
+            hangs, said = trio.Event(), whole[:size]
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(asked, client, upstream.url)
+                await hangs.wait()
+                nursery.cancel_scope.cancel()
+            await upstream.wait_until_nobody_is_left()
+        assert upstream.connections == len(whole)
