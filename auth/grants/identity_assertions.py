@@ -26,7 +26,6 @@ from auth.grants.request_parameters import TokenForm
 from auth.jose import jws
 from auth.jose.jws import BadJws, number_in, text_in
 from auth.jose.public_keys import BadKeys, PublicKey, read_set, select
-from auth.providers.provider_requests import ProviderUnavailable
 from auth.providers.provider_sign_in import (
     ALGORITHMS,
     MUTABLE,
@@ -37,6 +36,7 @@ from auth.providers.provider_sign_in import (
 )
 from auth.values.identity_model import JWT_BEARER, Client, Millis
 from auth.values.issuer_and_resources import Site
+from server.lib.oauth_client.asking import OAuthFailure
 
 TYPE: Final = "oauth-id-jag+jwt"
 PROFILE: Final = "urn:ietf:params:oauth:grant-profile:id-jag"  # §7.2: how the metadata names all this
@@ -218,7 +218,7 @@ async def prove(parts: Parts, form: TokenForm, origin: str, now: Millis) -> Asse
         return believed(statement, await parts.upstreams.keys(provider, statement.kid))
     except BadJws as problem:
         return Unproven(error="invalid_grant", reason=str(problem))
-    except ProviderUnavailable as problem:
+    except OAuthFailure as problem:
         return Unproven(error="temporarily_unavailable", reason=f"{provider.label} {problem}")
 
 

@@ -17,9 +17,9 @@ from auth.people.browser_sessions import cookie_from, set_cookie
 from auth.people.user_accounts import Throttled
 from auth.providers import provider_requests as upstream_provider
 from auth.providers import provider_sign_in as upstream
-from auth.providers.provider_requests import ProviderUnavailable
 from auth.providers.provider_sign_in import NotLetIn, Provider, ProviderNotBelieved
 from auth.values.http_messages import WireReply
+from server.lib.oauth_client.asking import OAuthFailure
 
 CODE_CHARACTERS: Final = 4_096
 AGAIN: Final = ("/signin", "Back to sign in")
@@ -44,7 +44,7 @@ async def leave(visit: PageVisit) -> WireReply:
     )
     try:
         url = await visit.parts.upstreams.authorization_url(provider, begun.login, begun.state)
-    except ProviderUnavailable as problem:
+    except OAuthFailure as problem:
         return _cannot_ask(visit, provider, problem)
     throttled = await visit.parts.store.write(
         partial(
@@ -87,7 +87,7 @@ async def come_back(visit: PageVisit) -> WireReply:
         return await _came_without(visit, provider, visit.query("error"))
     try:
         person = await visit.parts.upstreams.person(provider, login, code=code, iss=visit.query("iss"))
-    except ProviderUnavailable as problem:
+    except OAuthFailure as problem:
         return _cannot_ask(visit, provider, problem)
     now = visit.parts.clock()
     if isinstance(person, ProviderNotBelieved):
@@ -151,7 +151,7 @@ def _not_let_in(visit: PageVisit, provider: Provider, refused: NotLetIn) -> Wire
     )
 
 
-def _cannot_ask(visit: PageVisit, provider: Provider, problem: ProviderUnavailable) -> WireReply:
+def _cannot_ask(visit: PageVisit, provider: Provider, problem: OAuthFailure) -> WireReply:
     return visit.error(
         502,
         f"{provider.label} is not available",

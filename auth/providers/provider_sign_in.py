@@ -68,7 +68,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderPerson(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom a provider says that it has before it. `also`: other words for the same person, which may pass to somebody else."""
+    """The person that a provider says it has before it. `also`: other words for the same person, which may pass to somebody else."""
 
     subject: str
     also: tuple[str, ...]
@@ -76,7 +76,7 @@ class ProviderPerson(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderNotBelieved(msgspec.Struct, frozen=True):
-    """What a provider said proves nothing. The reason is for the audit trail."""
+    """An answer of a provider that proves nothing. The reason is for the audit trail."""
 
     reason: str
 
@@ -86,7 +86,7 @@ class ProviderNotBelieved(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProviderLogin:
-    """What we remember of it, sealed in the store."""
+    """A sign-in under way, as we remember it, sealed in the store."""
 
     verifier: str = field(repr=False)
     nonce: str = field(repr=False)
@@ -124,7 +124,7 @@ def prepare(key: bytes, *, redirect_uri: str, landing: str, entropy: Callable[[i
 def begin(
     db: Db, begun: BegunSignIn, *, provider: str, cookie: str, who: Requester, now: Millis
 ) -> Throttled | None:
-    """A job: remember it for this browser. Counted like any sign-in."""
+    """Remember a sign-in for this browser, counted like any other, as a job."""
     _, overall = user_accounts.buckets_of_network(who)
     until = attempt_limits.closed_until(db, ((overall, user_accounts.ALL_PER_NETWORK),), now)
     if until:
@@ -142,7 +142,7 @@ def begin(
 
 
 def take(db: Db, *, state: str, provider: str, cookie: str, now: Millis) -> str | None:
-    """A job: use it up; what was sealed, or None if this browser has nothing of the kind under way."""
+    """Use a sign-in up, as a job; return what was sealed, or None if this browser has nothing of the kind under way."""
     state_hash = _hash(state)
     won = db.execute(
         "UPDATE upstream_logins SET used_at = ? WHERE state_hash = ? AND provider = ? AND browser_hash = ?"
@@ -169,11 +169,6 @@ def unseal(key: bytes, sealed: str, state: str) -> ProviderLogin | None:
     return ProviderLogin(**json.loads(plain))
 
 
-def challenge_of(verifier: str) -> str:
-    """RFC 7636 §4.2, S256."""
-    return pack(hashlib.sha256(verifier.encode()).digest())
-
-
 def _hash(state: str) -> str:
     return hashlib.sha256(state.encode(errors="replace")).hexdigest()
 
@@ -182,7 +177,7 @@ def _hash(state: str) -> str:
 
 
 def key_id(token: str) -> str | ProviderNotBelieved:
-    """Which key a token says that it was signed with; empty where it does not say."""
+    """Return the key that a token says it was signed with; empty where it does not say."""
     try:
         head, _, _ = jws.split(token, longest=TOKEN_CHARACTERS)
     except BadJws:
@@ -197,7 +192,7 @@ def key_id(token: str) -> str | ProviderNotBelieved:
 def verify_id_token(
     token: str, jwks: Sequence[object], provider: Provider, *, nonce: str, now: Millis
 ) -> ProviderPerson | ProviderNotBelieved:
-    """OpenID Connect Core §3.1.3.7. `jwks` are the entries of the provider's key set that the token may be signed with."""
+    """Verify an id token (OpenID Connect Core §3.1.3.7) with entries of the provider's key set that it may be signed with."""
     kid = key_id(token)
     if isinstance(kid, ProviderNotBelieved):
         return kid
@@ -250,7 +245,7 @@ def _judge(
 
 
 def person_of(subject: str, claims: Mapping[str, Any]) -> ProviderPerson:
-    """Whom verified claims are about, and under which other words they are known for certain."""
+    """Return whom verified claims are about, and under which other words they are known for certain."""
     email = claims.get("email")
     # Only the word `true`: some providers send the text "false".
     proven = isinstance(email, str) and claims.get("email_verified") is True
@@ -264,8 +259,9 @@ def person_of(subject: str, claims: Mapping[str, Any]) -> ProviderPerson:
 
 
 def folded(word: str) -> str:
-    """Addresses and logins are the same in capitals. Of ASCII alone: folding other letters makes one of `straße` and `strasse`,
-    who are two."""
+    """Return an address or login in small letters, for they are the same in capitals.
+
+    That is done in ASCII alone: folding other letters makes one of `straße` and `strasse`, who are two."""
     return word.lower() if word.isascii() else word
 
 
@@ -274,7 +270,7 @@ def _is_time(value: object) -> TypeGuard[float]:
 
 
 def github_person(user: Mapping[str, Any]) -> ProviderPerson | ProviderNotBelieved:
-    """From `GET /user`. The number stays with an account for good; a login can be given up and taken by somebody else."""
+    """Read the answer of `GET /user`. The number stays with an account for good; a login can be given up and taken by somebody else."""
     number, login = user.get("id"), user.get("login")
     if not isinstance(number, int) or isinstance(number, bool) or number <= 0 or not isinstance(login, str):
         return ProviderNotBelieved("the provider named nobody")
@@ -287,7 +283,7 @@ def github_person(user: Mapping[str, Any]) -> ProviderPerson | ProviderNotBeliev
 
 
 class NotLetIn(msgspec.Struct, frozen=True, kw_only=True):
-    """`shown` is how the provider calls whoever came, for them to pass on."""
+    """A refusal. `shown` is how the provider calls the person who came, for them to pass on."""
 
     why: Literal["not listed", "no account", "another person"]
     shown: str
@@ -302,7 +298,7 @@ class ListedAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def account_of(db: Db, person: ProviderPerson, provider: Provider, now: Millis) -> ListedAccount | NotLetIn:
-    """Part of a job that only looks: who that is here, with an account that is open or waits for them."""
+    """Find who that is here, with an account that is open or waits for them: part of a job that only looks."""
     # A provider could call somebody `email:…`: that word of theirs is not the address that they verified.
     own = () if person.subject.startswith(MUTABLE) else (person.subject,)
     entry = next((word for word in (*own, *person.also) if word in provider.allow), None)
@@ -324,7 +320,7 @@ def account_of(db: Db, person: ProviderPerson, provider: Provider, now: Millis) 
 
 
 def remember(db: Db, person: ProviderPerson, provider: Provider, listed: ListedAccount, now: Millis) -> None:
-    """Part of a job: that this person was that account."""
+    """Remember that this person was that account: part of a job."""
     db.execute(
         "INSERT INTO user_identities (provider, subject, user_id, label, created_at, last_used_at)"
         " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (provider, subject) DO UPDATE"
@@ -349,7 +345,7 @@ def sign_in(
     who: Requester,
     now: Millis,
 ) -> User | NotLetIn:
-    """A job: the account that this person is here, signed in. An invited one is theirs from now on, because the list names them."""
+    """Sign in the account that this person is here, as a job. An invited one is theirs from now on, because the list names them."""
     listed = account_of(db, person, provider, now)
     if isinstance(listed, NotLetIn):
         return _refuse(db, person, provider, who, now, listed)
@@ -367,7 +363,7 @@ def sign_in(
 
 
 def _take_back(db: Db, state: str, who: Requester) -> None:
-    """What `begin` counted, where it was this network that began: nobody's good sign-in is to make room at another."""
+    """Take back what `begin` counted, where it was this network that began: nobody's good sign-in is to make room at another."""
     begun = db.fetch_one("SELECT expires_at FROM upstream_logins WHERE state_hash = ?", _hash(state))
     if begun is not None:
         attempt_limits.take_back_one(
@@ -386,7 +382,7 @@ def _refuse(
 def not_believed(
     db: Db, provider: Provider, reason: str, who: Requester, now: Millis, *, actor: str = "anonymous"
 ) -> None:
-    """A job: the row of a sign-in that came to nothing."""
+    """Record a sign-in that came to nothing, as a job."""
     _record(db, "user.signed_in", actor, who, now, reason=f"{provider.name}: {reason}", refused=True)
 
 

@@ -6,13 +6,13 @@ They become dates only on pages and in logs.
 
 from __future__ import annotations
 
-import hmac
 from enum import StrEnum
 from typing import Final, TypeAlias
 
 import msgspec
 
 from auth.values.database import Row
+from server.lib.secret import Secret as Secret
 
 Millis: TypeAlias = int
 
@@ -85,29 +85,6 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 ANONYMOUS = Principal(kind=PrincipalKind.ANONYMOUS, subject="anonymous")
 # Somebody who brings a payment in place of a credential, before it is known whose it is.
 STRANGER = Principal(kind=PrincipalKind.PAYER, subject="payer", reach=frozenset())
-
-
-class Secret:
-    """A text that must not be printed by accident. To show it, `reveal()` is written."""
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def reveal(self) -> str:
-        return self._text
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and hmac.compare_digest(self._text.encode(), other._text.encode())
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-    def __repr__(self) -> str:
-        return "***"
-
-    __str__ = __repr__
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):

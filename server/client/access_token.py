@@ -12,12 +12,13 @@ from shlex import quote
 
 import trio
 
-from server.client.address import origin, same_place
 from server.client.client_errors import BadAnswer, NotLoggedIn, ServerBusy, TokenFileError, Unreachable
-from server.client.proof_key import BoundToken
+from server.client.oauth_exchange import ask_for_tokens
 from server.client.token_file import Millis, StoredLogin, TokenFile, wall_clock
-from server.client.token_requests import GrantRefusal, Tokens, ask_for_tokens
 from server.lib.http_client.http_client import HttpClient
+from server.lib.oauth_client.addresses import origin, same_place
+from server.lib.oauth_client.proof_key import BoundToken
+from server.lib.oauth_client.token_requests import GrantRefusal, Tokens
 from server.settings.secret_reference import Secret
 
 # Three tries of ten seconds stay well inside the window in which a lost rotation can be repeated.
@@ -84,18 +85,13 @@ class Access:
                 )
             rotated: list[StoredLogin] = []
             with trio.CancelScope(shield=True):  # bounded by the tries within
-                rotated.append(await self._rotate(login, login.refresh_token))
+                rotated.append(await self._rotate(login))
             return rotated[0]
 
-    async def _rotate(self, login: StoredLogin, refresh_token: Secret) -> StoredLogin:
-        form = {
-            "grant_type": "refresh_token",
-            "refresh_token": refresh_token.reveal(),
-            "resource": login.resource,
-        }
-        answer = await self._insist(login, form)
+    async def _rotate(self, login: StoredLogin) -> StoredLogin:
+        answer = await self._insist(login)
         if isinstance(answer, Tokens):
-            renewed = answer.renewing(login, now=self._now())
+            renewed = login.renewed(answer, now=self._now())
             await trio.to_thread.run_sync(self._file.put, renewed)
             return renewed
         if answer.error in ("invalid_grant", "invalid_client", "unauthorized_client"):
@@ -111,8 +107,8 @@ class Access:
             hint="is the clock of this machine right?" if late else f"ostiary login {quote(self._url)}",
         )
 
-    async def _insist(self, login: StoredLogin, form: dict[str, str]) -> Tokens | GrantRefusal:
-        endpoint = login.token_endpoint
+    async def _insist(self, login: StoredLogin) -> Tokens | GrantRefusal:
+        endpoint, form = login.token_endpoint, login.refresh_form()
         trouble: Unreachable | None = None
         for attempt in range(REFRESH_TRIES):
             if attempt:

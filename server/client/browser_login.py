@@ -5,29 +5,29 @@ All steps but one, the token request, are pure. loopback.py waits for the browse
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
 from shlex import quote
 from typing import Final
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl
 
 import msgspec
 
 from server.client.client_errors import LoginError
-from server.client.client_identity import ClientIdentity
 from server.client.device_login import refused
 from server.client.discovery import Place
-from server.client.http_exchange import host_of
-from server.client.proof_key import ProofKey
+from server.client.oauth_exchange import ask_for_tokens
 from server.client.token_file import Millis
-from server.client.token_requests import AUTHORIZATION_CODE, GrantRefusal, Tokens, ask_for_tokens
 from server.lib.http_client.http_client import HttpClient
+from server.lib.oauth_client.addresses import host_of
+from server.lib.oauth_client.authorization_code import authorization_link, code_form, comes_from
+from server.lib.oauth_client.client_identity import ClientIdentity
+from server.lib.oauth_client.proof_key import ProofKey
+from server.lib.oauth_client.server_metadata import S256
+from server.lib.oauth_client.token_requests import GrantRefusal, Tokens
 from server.settings.secret_reference import Secret
 
-METHOD: Final = "S256"
 # 43 characters of each: the shortest verifier that RFC 7636 §4.1 allows is long enough for any guessing.
 RANDOM_BYTES: Final = 32
 MAX_ANSWER: Final = 16 * 1024
@@ -59,32 +59,29 @@ def begin(
         raise LoginError(
             f"{server.issuer} offers no login in a browser", hint=f"ostiary login {quote(place.url)} --device"
         )
-    if METHOD not in server.challenge_methods:
+    if S256 not in server.challenge_methods:
         # MCP authorization, "Authorization Code Protection": without it a stolen code is a stolen login.
         raise LoginError(
             f"{server.issuer} does not say that it protects logins in a browser (PKCE with S256)",
             hint="this is the server's to put right; code_challenge_methods_supported is missing",
         )
     state, verifier = secrets.token_urlsafe(RANDOM_BYTES), secrets.token_urlsafe(RANDOM_BYTES)
-    challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
-    query = {
-        "response_type": "code",
-        "client_id": identity.client_id,
-        "redirect_uri": redirect_uri,
-        "state": state,
-        "code_challenge": challenge,
-        "code_challenge_method": METHOD,
-        "resource": place.resource,
-    }
-    if scope:
-        query["scope"] = scope
-    if key is not None:
-        query["dpop_jkt"] = key.thumbprint  # RFC 9449 §10: nobody else can redeem the code
-    parts = urlsplit(server.authorization_endpoint)
-    # RFC 6749 §3.1: a query that the endpoint has already is kept.
-    joined = "&".join(part for part in (parts.query, urlencode(query)) if part)
+    link = authorization_link(
+        server.authorization_endpoint,
+        client_id=identity.client_id,
+        redirect_uri=redirect_uri,
+        state=state,
+        verifier=verifier,
+        more={
+            "resource": place.resource,
+            "scope": scope,
+            "dpop_jkt": ""
+            if key is None
+            else key.thumbprint,  # RFC 9449 §10: nobody else can redeem the code
+        },
+    )
     return BrowserTrip(
-        link=urlunsplit(parts._replace(query=joined)),
+        link=link,
         redirect_uri=redirect_uri,
         state=Secret(state),
         verifier=Secret(verifier),
@@ -103,8 +100,7 @@ def read_answer(query: str, attempt: BrowserTrip, place: Place, identity: Client
         raise StrangeCallback
     server = place.server
     issuer = given.get("iss")
-    if issuer != server.issuer and (issuer is not None or server.names_itself):
-        # RFC 9207 §2.4: an answer of another server must not be redeemed here.
+    if not comes_from(server.issuer, issuer, always=server.names_itself):
         said = "no name" if issuer is None else f"the name {issuer[:200]}"
         raise LoginError(f"the answer came with {said}, not from {server.issuer}, and was not used")
     if "error" in given:
@@ -132,13 +128,12 @@ async def redeem(
 
     Raise `LoginError`, `Unreachable` or `BadAnswer`.
     """
-    form = {
-        "grant_type": AUTHORIZATION_CODE,
-        "code": code.reveal(),
-        "redirect_uri": attempt.redirect_uri,
-        "code_verifier": attempt.verifier.reveal(),
-        "resource": place.resource,
-    }
+    form = code_form(
+        code=code.reveal(),
+        redirect_uri=attempt.redirect_uri,
+        verifier=attempt.verifier.reveal(),
+        resource=place.resource,
+    )
     answer = await ask_for_tokens(
         client, place.server.token_endpoint, form, identity=identity, key=key, now=now
     )

@@ -11,21 +11,17 @@ from contextlib import asynccontextmanager
 from shlex import quote
 from typing import Final
 
-from server.client.challenge import Challenge, read_challenge, scope_needed
-from server.client.client_errors import BadAnswer, ClientError, NotLoggedIn, Unreachable
-from server.client.http_exchange import (
-    MAX_DOCUMENT,
-    busy,
-    host_of,
-    network_trouble,
-)
+from server.client.client_errors import BadAnswer, ClientError, NotLoggedIn, Unreachable, scope_needed
+from server.client.http_exchange import MAX_DOCUMENT, busy, network_trouble
 from server.client.json_rpc import MAX_ANSWER
 from server.client.login_on_demand import Entrance
-from server.client.proof_key import headers_of, only_wants_nonce
 from server.client.seller_terms import NamelessEntry
 from server.client.server_sent_events import EventDecoder
 from server.lib.http_client.fetch import UpstreamAnswer
 from server.lib.http_client.http_client import HttpClient
+from server.lib.oauth_client.addresses import host_of
+from server.lib.oauth_client.challenge import Challenge, read_challenge
+from server.lib.oauth_client.proof_key import headers_of, only_wants_nonce
 from server.settings.secret_reference import Secret
 
 JSON: Final = "application/json"
@@ -125,7 +121,7 @@ class Carrier:
         if challenge is not None and lacks_scope(response):
             return scope_needed(challenge, self.url)
         if status in (429, 503):
-            return busy(f"{self.host} is busy", response.head)
+            return busy(f"{self.host} is busy", response.head.value(b"retry-after"))
         if 300 <= status < 400:
             return BadAnswer(
                 f"{self.url} redirects", hint="give `ostiary connect` the address it redirects to"

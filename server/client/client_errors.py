@@ -1,4 +1,4 @@
-"""What can go wrong at the other end of the wire, said for a person: one sentence, and what to do next.
+"""The failures at the other end of the wire, said for a person: one sentence, and what to do next.
 
 No message here may carry a token, a code that grants anything, or a body. Text that came from a server is cleaned by
 whoever prints it, and cut by whoever raises it.
@@ -7,8 +7,15 @@ whoever prints it, and cut by whoever raises it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from shlex import quote
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from server.lib.oauth_client.challenge import Challenge
+
+# Of what a server says of its refusal.
+MAX_SAID: Final = 300
 
 
 class ClientError(Exception):
@@ -20,7 +27,7 @@ class ClientError(Exception):
 
 
 class BadAddress(ClientError):
-    """What was typed is no address of an MCP server that may be spoken to."""
+    """A typed text that is no address of an MCP server that may be spoken to."""
 
 
 class Unreachable(ClientError):
@@ -66,7 +73,7 @@ class LoginExpired(LoginError):
 
 
 class NotLoggedIn(ClientError):
-    """There is no token for this server, or it is no longer accepted and cannot be refreshed."""
+    """A server for which there is no token, or one that is no longer accepted and cannot be refreshed."""
 
 
 class TokenFileError(ClientError):
@@ -95,3 +102,18 @@ class CallRefused(ClientError):
         super().__init__(message, hint=hint)
         self.code = code
         self.error = error
+
+
+def scope_needed(challenge: Challenge, url: str) -> ScopeNeeded:
+    """Return a refusal for want of scopes, in the server's own words if it has some: the scopes that it names are all that a new login is to
+    ask for, not those that this one lacks."""
+    scope = challenge.scope or ""
+    said = " ".join((challenge.description or "").split())[:MAX_SAID]
+    if not said:
+        said = (
+            f"this needs a login with the scopes {scope}"
+            if scope
+            else "this needs more than the login may do"
+        )
+    more = f" --scope {quote(scope)}" if scope else ""
+    return ScopeNeeded(said, hint=f"ostiary login {quote(url)}{more}", scope=scope)

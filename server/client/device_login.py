@@ -16,7 +16,6 @@ from typing import Final
 import msgspec
 import trio
 
-from server.client.address import may_follow
 from server.client.client_errors import (
     BadAnswer,
     ClientError,
@@ -27,21 +26,15 @@ from server.client.client_errors import (
     ServerBusy,
     Unreachable,
 )
-from server.client.client_identity import ClientIdentity
 from server.client.discovery import Place
-from server.client.http_exchange import exchange, host_of
-from server.client.proof_key import ProofKey
+from server.client.oauth_exchange import ask_for_tokens, asking, oauth_trouble, revoke
 from server.client.token_file import Millis, StoredLogin, TokenFile
-from server.client.token_requests import (
-    DEVICE_CODE_GRANT,
-    GrantRefusal,
-    Tokens,
-    ask_for_tokens,
-    number,
-    read_refusal,
-    revoke,
-)
 from server.lib.http_client.http_client import HttpClient
+from server.lib.json_objects import decode_object, positive
+from server.lib.oauth_client.addresses import host_of, may_follow
+from server.lib.oauth_client.client_identity import ClientIdentity
+from server.lib.oauth_client.proof_key import ProofKey
+from server.lib.oauth_client.token_requests import DEVICE_CODE, GrantRefusal, Tokens, post_form, read_refusal
 from server.settings.secret_reference import Secret
 
 OURS: Final = ClientIdentity()
@@ -91,15 +84,16 @@ async def ask_for_code(
     form = {"resource": place.resource, **names}
     if scope:
         form["scope"] = scope
-    fields, headers = identity.signed(form)
-    answer = await exchange(client, "POST", endpoint, form=fields, headers=headers)
+    answer = await post_form(asking(client), endpoint, form, identity=identity)
     if answer.status != 200:
-        raise refused(read_refusal(answer, endpoint), endpoint, identity)
-    body = answer.json_object() or {}
+        with oauth_trouble(endpoint):
+            refusal = read_refusal(answer, endpoint)
+        raise refused(refusal, endpoint, identity)
+    body = decode_object(answer.body) or {}
     device_code, user_code = body.get("device_code"), body.get("user_code")
     uri = body.get("verification_uri", body.get("verification_url"))
     complete = body.get("verification_uri_complete")
-    lifetime = number(body.get("expires_in"))
+    lifetime = positive(body.get("expires_in"))
     if not (
         isinstance(device_code, str)
         and 0 < len(device_code) <= 4096
@@ -118,7 +112,7 @@ async def ask_for_code(
         if isinstance(complete, str) and may_follow(complete, typed=place.url)
         else None,
         expires_at=now() + int(min(lifetime, MAX_LIFETIME_SECONDS) * 1000),
-        interval=min(number(body.get("interval")) or DEFAULT_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS),
+        interval=min(positive(body.get("interval")) or DEFAULT_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS),
     )
 
 
@@ -139,7 +133,7 @@ async def wait_for_tokens(
     and waited out until the code expires.
     """
     form = {
-        "grant_type": DEVICE_CODE_GRANT,
+        "grant_type": DEVICE_CODE,
         "device_code": code.device_code.reveal(),
         "resource": place.resource,
     }

@@ -1,4 +1,4 @@
-"""From the URL a person typed to the endpoints of its authorization server, the way a careful client goes it:
+"""The way from the URL a person typed to the endpoints of its authorization server, as a careful client goes it:
 challenge (MCP authorization, RFC 9728 §5.1) → protected-resource metadata (RFC 9728 §3) → server metadata (RFC 8414 §3).
 
 Each step is a function of its own, because `doctor` shows them one by one. Every step is refused rather than guessed:
@@ -9,22 +9,25 @@ One thing is forgiven: servers from before 2025-06-18 have no resource metadata,
 from __future__ import annotations
 
 from shlex import quote
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from server.client.address import may_follow, origin, same_resource, well_known
-from server.client.challenge import Challenge, read_challenge
 from server.client.client_errors import DiscoveryError, Unreachable
-from server.client.http_exchange import HttpAnswer, exchange, host_of, peek
-from server.client.token_requests import AUTHORIZATION_CODE, DEVICE_CODE_GRANT
+from server.client.http_exchange import HttpAnswer, exchange, peek
+from server.client.oauth_exchange import asking
 from server.lib.http_client.http_client import HttpClient
+from server.lib.json_objects import strings
+from server.lib.oauth_client import server_metadata
+from server.lib.oauth_client.addresses import host_of, may_follow, origin, same_resource, well_known
+from server.lib.oauth_client.asking import OAuthFailure
+from server.lib.oauth_client.challenge import Challenge, read_challenge
+from server.lib.oauth_client.server_metadata import ServerMetadata
 
 MODERN = "2026-07-28"
 OFFLINE_ACCESS = "offline_access"
-# Ours, beside RFC 8414's own fields.
-BUILT_IN_CLIENT = "ostiary_client_id"
+# How a person is told which addresses a server may name.
+FOLLOWED = "only https, or http on this machine for a server on this machine"
 # A probe without side effects: the cheapest request of the newest revision, which needs no session.
 _PROBE = msgspec.json.encode(
     {
@@ -48,6 +51,8 @@ _PROBE_HEADERS = {
 
 
 class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    """The metadata that a resource publishes about itself."""
+
     found_at: str
     resource: str
     authorization_server: str
@@ -55,36 +60,8 @@ class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
     title: str = ""  # what it calls itself (RFC 9728 §2, `resource_name`)
 
 
-class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    found_at: str
-    issuer: str
-    token_endpoint: str
-    authorization_endpoint: str | None = None
-    device_authorization_endpoint: str | None = None
-    revocation_endpoint: str | None = None
-    registration_endpoint: str | None = None
-    grant_types: tuple[str, ...] = ()
-    auth_methods: tuple[str, ...] = ()
-    challenge_methods: tuple[str, ...] = ()
-    scopes: tuple[str, ...] = ()
-    documents: bool = False  # a client id may be the address of a document about the client
-    names_itself: bool = False  # RFC 9207: every authorization response carries `iss`
-    proof_algorithms: tuple[str, ...] = ()  # RFC 9449: its tokens can be bound to such a key
-    built_in_client: str | None = None  # an ostiary says which client id our terminal has there
-
-    @property
-    def device_login(self) -> bool:
-        return self.device_authorization_endpoint is not None and DEVICE_CODE_GRANT in self.grant_types
-
-    @property
-    def browser_login(self) -> bool:
-        # RFC 8414 §2: a server that lists no grant types has this one.
-        listed = AUTHORIZATION_CODE in self.grant_types or not self.grant_types
-        return self.authorization_endpoint is not None and listed
-
-
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and for what to log in."""
+    """The resource and the server to log in at."""
 
     url: str
     resource: str
@@ -94,15 +71,15 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenServer(DiscoveryError):
-    """The server answers without a token: there is nothing to log in to."""
+    """The error of a server that answers without a token: there is nothing to log in to."""
 
 
 class NoDocument(DiscoveryError):
-    """None of the places where a document may be has one."""
+    """The error where none of the places has a document."""
 
 
 async def discover(client: HttpClient, url: str) -> Place:
-    """All steps. Raises `DiscoveryError` naming the step that broke, `OpenServer`, `Unreachable`, `BadAnswer`."""
+    """Take all steps. Raise `DiscoveryError` naming the step that broke, `OpenServer`, `Unreachable` or `BadAnswer`."""
     challenge = await find_challenge(client, url)
     try:
         resource = await find_resource(client, url, challenge)
@@ -116,7 +93,7 @@ async def discover(client: HttpClient, url: str) -> Place:
 async def discover_as_of_old(
     client: HttpClient, url: str, challenge: Challenge, missing: NoDocument
 ) -> Place:
-    """MCP 2025-03-26, "Authorization Base URL": the origin is the authorization server."""
+    """Take the origin for the authorization server (MCP 2025-03-26, "Authorization Base URL")."""
     try:
         server = await find_server(client, url, origin(url))
     except NoDocument:
@@ -125,20 +102,21 @@ async def discover_as_of_old(
 
 
 def wanted_scope(challenge: Challenge, resource: ResourceMetadata) -> str:
-    """MCP authorization: what the challenge asks for, else what the resource lists."""
+    """Return the scopes that the challenge asks for, else those that the resource lists (MCP authorization)."""
     return challenge.scope if challenge.scope else " ".join(resource.scopes)
 
 
 def login_scope(scope: str, server: ServerMetadata) -> str:
-    """`scope`, and what makes a foreign server give refresh tokens where it knows that word. An ostiary gives them anyway,
-    and whoever approves there should not read a word that changes nothing."""
+    """Return `scope`, and the word that makes a foreign server give refresh tokens, where it knows that.
+
+    An ostiary gives them anyway, and whoever approves there should not read a word that changes nothing."""
     if OFFLINE_ACCESS not in server.scopes or server.built_in_client is not None:
         return scope
     return " ".join(dict.fromkeys([*scope.split(), OFFLINE_ACCESS]))
 
 
 async def find_challenge(client: HttpClient, url: str) -> Challenge:
-    """Step 1: ask without a token and be told where to get one."""
+    """Take step 1: ask without a token and be told where to get one."""
     answer = await exchange(client, "POST", url, content=_PROBE, headers=_PROBE_HEADERS)
     if answer.status != 401:
         # Some servers look at the message before they look for a token; a GET has none.
@@ -176,7 +154,7 @@ def _no_challenge(url: str, answer: HttpAnswer) -> DiscoveryError:
 
 
 async def find_resource(client: HttpClient, url: str, challenge: Challenge) -> ResourceMetadata:
-    """Step 2: what the resource calls itself and which authorization server it trusts."""
+    """Take step 2: find out what the resource calls itself, and which authorization server it trusts."""
     places = [
         well_known("oauth-protected-resource", url),
         f"{origin(url)}/.well-known/oauth-protected-resource",
@@ -186,11 +164,13 @@ async def find_resource(client: HttpClient, url: str, challenge: Challenge) -> R
         if not may_follow(named, typed=url):
             raise DiscoveryError(
                 "the challenge names resource metadata at an address that must not be followed",
-                hint="only https, or http on this machine for a server on this machine",
+                hint=FOLLOWED,
             )
         places.insert(0, named)
     try:
-        found_at, document = await _first_document(client, places, what="resource metadata")
+        found_at, document = await server_metadata.first_document(asking(client), places)
+    except OAuthFailure as failure:
+        raise _broken(failure, "resource metadata") from None
     except Unreachable as error:
         if named is None or origin(named) == origin(url):
             raise
@@ -209,7 +189,7 @@ async def find_resource(client: HttpClient, url: str, challenge: Challenge) -> R
             f"the server calls itself {spelled}, not {url}",
             hint=f"use that address: {quote(spelled)}" if isinstance(resource, str) else None,
         )
-    servers = _strings(document.get("authorization_servers"))
+    servers = strings(document.get("authorization_servers"))
     if not servers:
         raise DiscoveryError(f"the resource metadata at {found_at} names no authorization server")
     chosen = next((server for server in servers if same_resource(server, origin(url))), servers[0])
@@ -217,85 +197,42 @@ async def find_resource(client: HttpClient, url: str, challenge: Challenge) -> R
         found_at=found_at,
         resource=resource,
         authorization_server=chosen,
-        scopes=_strings(document.get("scopes_supported")),
+        scopes=strings(document.get("scopes_supported")),
         title=name if isinstance(name := document.get("resource_name"), str) else "",
     )
 
 
 async def find_server(client: HttpClient, url: str, issuer: str) -> ServerMetadata:
-    """Step 3: the endpoints of the authorization server."""
-    parts = urlsplit(issuer)
-    if not may_follow(issuer, typed=url) or parts.query:
+    """Take step 3: find the endpoints of the authorization server."""
+    if not may_follow(issuer, typed=url) or urlsplit(issuer).query:
         raise DiscoveryError(
             f"the authorization server {issuer[:300]} has an address that must not be followed",
-            hint="only https, or http on this machine for a server on this machine",
+            hint=FOLLOWED,
         )
-    places = [well_known("oauth-authorization-server", issuer), well_known("openid-configuration", issuer)]
-    if parts.path.strip("/"):
-        places.append(f"{issuer.removesuffix('/')}/.well-known/openid-configuration")
-    found_at, document = await _first_document(client, places, what="authorization server metadata")
-    if document.get("issuer") != issuer:
-        raise DiscoveryError(
-            f"the metadata at {found_at} speaks for another issuer than {issuer}",
-            hint="the two must be equal to the letter; this is the server's to put right",
-        )
-    token_endpoint = _endpoint(document, "token_endpoint", url)
-    if token_endpoint is None:
-        raise DiscoveryError(f"the metadata at {found_at} names no token endpoint")
-    return ServerMetadata(
-        found_at=found_at,
-        issuer=issuer,
-        token_endpoint=token_endpoint,
-        authorization_endpoint=_endpoint(document, "authorization_endpoint", url),
-        device_authorization_endpoint=_endpoint(document, "device_authorization_endpoint", url),
-        revocation_endpoint=_endpoint(document, "revocation_endpoint", url),
-        registration_endpoint=_endpoint(document, "registration_endpoint", url),
-        grant_types=_strings(document.get("grant_types_supported")),
-        auth_methods=_strings(document.get("token_endpoint_auth_methods_supported")),
-        challenge_methods=_strings(document.get("code_challenge_methods_supported")),
-        scopes=_strings(document.get("scopes_supported")),
-        documents=document.get("client_id_metadata_document_supported") is True,
-        names_itself=document.get("authorization_response_iss_parameter_supported") is True,
-        proof_algorithms=_strings(document.get("dpop_signing_alg_values_supported")),
-        built_in_client=_client_id(document.get(BUILT_IN_CLIENT)),
-    )
+    try:
+        return await server_metadata.find_server(asking(client), issuer, typed=url)
+    except OAuthFailure as failure:
+        raise _broken(failure, "authorization server metadata", issuer) from None
 
 
-async def _first_document(client: HttpClient, places: list[str], *, what: str) -> tuple[str, dict[str, Any]]:
-    """The first of these that is there. One that is there and broken is an error, not a reason to look on."""
-    for place in dict.fromkeys(places):
-        answer = await exchange(client, "GET", place, headers={"Accept": "application/json"})
-        if answer.status in (401, 403, 404, 405, 410):
-            continue
-        if answer.status != 200:
-            raise DiscoveryError(f"no {what}: {place} answers with status {answer.status}")
-        document = answer.json_object()
-        if document is None:
-            raise DiscoveryError(f"no {what}: {place} does not answer in JSON")
-        return place, document
-    raise NoDocument(
-        f"no {what} at {host_of(places[0])}", hint="this server offers no login that can be discovered"
-    )
-
-
-def _endpoint(document: dict[str, Any], name: str, typed: str) -> str | None:
-    value = document.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, str) or not may_follow(value, typed=typed):
-        raise DiscoveryError(
-            f"{name} is an address that must not be followed",
-            hint="only https, or http on this machine for a server on this machine",
-        )
-    return value
-
-
-def _client_id(value: Any) -> str | None:
-    return value if isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable() else None
-
-
-def _strings(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        return ()
-    items: list[object] = value  # pyright: ignore[reportUnknownVariableType]  # JSON
-    return tuple(item for item in items if isinstance(item, str))[:100]
+def _broken(failure: OAuthFailure, what: str, issuer: str = "") -> DiscoveryError:
+    """Return the error for a document that is not there, or cannot be used."""
+    place = failure.place
+    match failure.reason:
+        case "no document":
+            return NoDocument(
+                f"no {what} at {host_of(place)}", hint="this server offers no login that can be discovered"
+            )
+        case "status":
+            return DiscoveryError(f"no {what}: {place} answers with status {failure.status}")
+        case "issuer":
+            return DiscoveryError(
+                f"the metadata at {place} speaks for another issuer than {issuer}",
+                hint="the two must be equal to the letter; this is the server's to put right",
+            )
+        case "endpoint" if failure.field:
+            return DiscoveryError(f"{failure.field} is an address that must not be followed", hint=FOLLOWED)
+        case "endpoint":
+            return DiscoveryError(f"the metadata at {place} names no token endpoint")
+        case _:
+            return DiscoveryError(f"no {what}: {place} does not answer in JSON")

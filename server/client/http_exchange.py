@@ -7,12 +7,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
-from urllib.parse import urlencode, urlsplit
 
 import msgspec
 import trio
 
-from server.client.address import is_loopback
 from server.client.client_errors import BadAnswer, ClientError, ServerBusy, Unreachable
 from server.lib.counted import counted
 from server.lib.http_client.failures import (
@@ -31,7 +29,8 @@ from server.lib.http_client.failures import (
 )
 from server.lib.http_client.http_client import NO_HEADERS, HttpClient
 from server.lib.http_client.response_head import ResponseHead
-from server.lib.surrogates import decode_mended
+from server.lib.json_objects import decode_object
+from server.lib.oauth_client.addresses import host_of, is_loopback
 
 # A metadata document or token answer is a few kilobytes; this is a server gone wrong.
 MAX_DOCUMENT = 1024 * 1024
@@ -44,9 +43,6 @@ EXCHANGE_SECONDS = 30
 MAX_RETRY_AFTER_SECONDS = 300.0
 # A person is told what the server asked for, unless nobody can mean it.
 MAX_TOLD_SECONDS = 24 * 3600.0
-
-_FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,14 +67,6 @@ class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
         return decode_object(self.body)
 
 
-def decode_object(body: bytes | str) -> dict[str, Any] | None:
-    """Return `body` as a JSON object, or None where it is anything else."""
-    try:
-        return decode_mended(_decode_object, body.encode() if isinstance(body, str) else body)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None
-
-
 @asynccontextmanager
 async def open_client() -> AsyncGenerator[HttpClient]:
     """Open a client for as long as the block lasts."""
@@ -95,17 +83,14 @@ async def exchange(
     url: str,
     *,
     headers: Mapping[str, str] = NO_HEADERS,
-    form: Mapping[str, str] | None = None,
     content: bytes = b"",
     limit: int = MAX_DOCUMENT,
     seconds: float = EXCHANGE_SECONDS,
 ) -> HttpAnswer:
     """Send one request and read its whole answer. Raise `Unreachable` or `BadAnswer`; safe to cancel."""
-    sent = {**headers, **_FORM} if form is not None else headers
-    body = urlencode(form).encode() if form is not None else content
     with trio.move_on_after(seconds) as deadline, network_trouble(url):
         async with client.open(
-            method, url, headers=sent, body=body, silence_seconds=max(seconds, READ_SECONDS)
+            method, url, headers=headers, body=content, silence_seconds=max(seconds, READ_SECONDS)
         ) as answer:
             return HttpAnswer(head=answer.head, body=await answer.read(limit))
     assert deadline.cancelled_caught
@@ -121,11 +106,10 @@ async def peek(client: HttpClient, method: str, url: str, *, headers: Mapping[st
     raise Unreachable(f"{host_of(url)} did not begin its answer within {EXCHANGE_SECONDS} seconds")
 
 
-def busy(what: str, head: ResponseHead) -> ServerBusy:
-    """Return the error for `what` could not be done now; the server may have said when it can (RFC 9110 §10.2.3)."""
+def busy(what: str, retry_after: str) -> ServerBusy:
+    """Return the error for `what` could not be done now; `retry_after` is the header in which the server may say when it can (RFC 9110 §10.2.3)."""
     # In seconds; dates are too rare on these endpoints to be worth a parser.
-    value = head.value(b"retry-after")
-    asked = float(value) if value.isascii() and value.isdigit() else 0.0
+    asked = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0
     return ServerBusy(
         what,
         retry_after_seconds=min(asked, MAX_RETRY_AFTER_SECONDS) or None,
@@ -138,14 +122,6 @@ def _told(seconds: float) -> str:
         return f"{seconds:.0f} seconds"
     # Never less than was asked for.
     return f"{-(-seconds // 60):.0f} minutes"
-
-
-def host_of(url: str) -> str:
-    """Return host and port of `url`, as people are told them."""
-    try:
-        return urlsplit(url).netloc.rpartition("@")[2] or url
-    except ValueError:
-        return url
 
 
 @contextmanager

@@ -12,20 +12,16 @@ from typing import Any, Protocol
 
 import msgspec
 
-from server.client.challenge import Challenge, read_challenge, scope_needed
-from server.client.client_errors import BadAnswer, CallRefused, ClientError, NotLoggedIn
-from server.client.http_exchange import (
-    MAX_DOCUMENT,
-    busy,
-    decode_object,
-    host_of,
-    network_trouble,
-)
-from server.client.proof_key import headers_of, only_wants_nonce
+from server.client.client_errors import BadAnswer, CallRefused, ClientError, NotLoggedIn, scope_needed
+from server.client.http_exchange import MAX_DOCUMENT, busy, network_trouble
 from server.client.seller_terms import NamelessEntry
 from server.client.server_sent_events import EventDecoder
 from server.lib.http_client.fetch import UpstreamAnswer
 from server.lib.http_client.http_client import HttpClient
+from server.lib.json_objects import decode_object
+from server.lib.oauth_client.addresses import host_of
+from server.lib.oauth_client.challenge import Challenge, read_challenge
+from server.lib.oauth_client.proof_key import headers_of, only_wants_nonce
 from server.settings.secret_reference import Secret
 
 # A tool's whole result in one JSON answer.
@@ -204,7 +200,7 @@ class RemoteEndpoint:
         if status == 413:
             raise CallRefused("the arguments are larger than the server takes", code=413)
         if status in (429, 503):
-            raise busy(f"{host} is busy", response.head)
+            raise busy(f"{host} is busy", response.head.value(b"retry-after"))
         if 300 <= status < 400:
             raise BadAnswer(f"{self.url} redirects", hint="type the address that it redirects to")
         if status >= 500:

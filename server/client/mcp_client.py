@@ -20,12 +20,13 @@ from server import __version__
 from server.client import task_polling
 from server.client.client_errors import BadAnswer, CallRefused, ClientError, Unreachable
 from server.client.discovery import MODERN
-from server.client.http_exchange import decode_object, host_of
 from server.client.json_rpc import OnMessage, RpcEndpoint, RpcReply
 from server.client.mcp_answers import info_of, mapping, paying, refused, strings
 from server.client.server_info import ServerInfo
 from server.client.server_questions import MAX_ROUNDS, Answerer, capabilities, read_questions
 from server.lib.counted import counted
+from server.lib.json_objects import decode_object
+from server.lib.oauth_client.addresses import host_of
 from server.mcp.request_headers import header_value, parameter_headers
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ import msgspec
 import trio
 
 from server.client.client_errors import BadAnswer, Unreachable
-from server.client.http_exchange import decode_object
 from server.client.json_rpc import MAX_ANSWER, MAX_EVENTS, OnMessage, RpcReply, ignore
 from server.client.stdio_lines import CHUNK, LineSplitter, TooLong
+from server.lib.json_objects import decode_object
 
 # Agents let go of what they hold; afterwards it is ended.
 FAREWELL_SECONDS: Final = 10.0

@@ -18,13 +18,13 @@ from urllib.parse import urlsplit
 
 import trio
 
-from server.client.address import is_loopback
 from server.client.check_step import CheckStep
 from server.client.client_errors import ClientError
 from server.client.http_exchange import CONNECT_SECONDS, network_trouble, peek
 from server.lib.http_client.http_client import HttpClient
 from server.lib.http_client.proxies import Proxy, proxy_for
 from server.lib.http_client.trusted_roots import system_trust
+from server.lib.oauth_client.addresses import is_loopback
 
 # How many of a name's IP addresses are tried.
 ADDRESSES: Final = 8

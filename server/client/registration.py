@@ -11,27 +11,21 @@ from typing import Any, Final
 import msgspec
 import trio
 
-from server import __version__
-from server.client.client_errors import BadAnswer, LoginError
-from server.client.client_identity import BUILT_IN, METHODS, NONE, ClientIdentity, method_for
+from server.client.client_errors import LoginError
 from server.client.discovery import Place
-from server.client.http_exchange import exchange, host_of
 from server.client.login_ways import Way
+from server.client.oauth_exchange import REGISTER_BY_HAND, asking, oauth_trouble
 from server.client.token_file import Millis, StoredRegistration, TokenFile
-from server.client.token_requests import (
-    AUTHORIZATION_CODE,
-    DEVICE_CODE_GRANT,
-    REFRESH_TOKEN,
-    number,
-    read_refusal,
-)
 from server.lib.http_client.http_client import HttpClient
-from server.settings.secret_reference import Secret
+from server.lib.oauth_client.addresses import host_of
+from server.lib.oauth_client.client_identity import BUILT_IN, METHODS, NONE, ClientIdentity, method_for
+from server.lib.oauth_client.registration import register
+from server.lib.oauth_client.server_metadata import ServerMetadata
+from server.lib.oauth_client.token_requests import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN
 
 CLIENT_NAME: Final = "Ostiary in a terminal"
 SOFTWARE_ID: Final = "ostiary-cli"
-GRANTS: Final = {"device": DEVICE_CODE_GRANT, "browser": AUTHORIZATION_CODE}
-MAX_CREDENTIAL: Final = 4096
+GRANTS: Final = {"device": DEVICE_CODE, "browser": AUTHORIZATION_CODE}
 
 
 class KnownIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +59,7 @@ async def recall(
         return KnownIdentity(identity=ClientIdentity(client_id=BUILT_IN))
     raise LoginError(
         f"{host_of(server.issuer)} lets no program register itself",
-        hint="register a client there by hand, and pass its id: --client-id",
+        hint=REGISTER_BY_HAND,
     )
 
 
@@ -81,72 +75,32 @@ async def introduce(
     """Register as a client, and store the registration. Raise `LoginError`, `BadAnswer`, `Unreachable` or `TokenFileError`."""
     endpoint = place.server.registration_endpoint
     assert endpoint is not None
-    wanted = _wanted(place, way, redirect_uri=redirect_uri, scope=scope)
-    headers = {"Accept": "application/json", "Content-Type": "application/json"}
-    answer = await exchange(client, "POST", endpoint, content=msgspec.json.encode(wanted), headers=headers)
-    if answer.status not in (200, 201):
-        refusal = read_refusal(answer, endpoint)
-        said = f": {refusal.description}" if refusal.description else ""
-        raise LoginError(
-            f"{host_of(endpoint)} does not register this program ({refusal.error}){said}",
-            hint="register a client there by hand, and pass its id: --client-id",
-        )
-    made = _read(answer.json_object() or {}, place, way, redirect_uri=redirect_uri, endpoint=endpoint)
-    await trio.to_thread.run_sync(file.put_registration, made)
+    wanted = _wanted(place.server, way, redirect_uri=redirect_uri)
+    with oauth_trouble(endpoint):
+        made = await register(asking(client), place.server, wanted, scope=scope)
+    registration = StoredRegistration(
+        issuer=place.server.issuer,
+        grant_type=GRANTS[way],
+        client_id=made.identity.client_id,
+        client_secret=made.identity.secret,
+        auth_method=made.identity.method,
+        redirect_uri=redirect_uri,
+        expires_at=made.expires_at,
+    )
+    await trio.to_thread.run_sync(file.put_registration, registration)
     return made.identity
 
 
-def _wanted(place: Place, way: Way, *, redirect_uri: str | None, scope: str) -> dict[str, Any]:
+def _wanted(server: ServerMetadata, way: Way, *, redirect_uri: str | None) -> dict[str, Any]:
     grants = [GRANTS[way]]
-    if REFRESH_TOKEN in place.server.grant_types or not place.server.grant_types:
+    if REFRESH_TOKEN in server.grant_types or not server.grant_types:
         grants.append(REFRESH_TOKEN)
-    offered = place.server.auth_methods
-    method = next((each for each in METHODS if each in offered), NONE)
-    wanted: dict[str, Any] = {
+    return {
         "client_name": CLIENT_NAME,
         "grant_types": grants,
         "response_types": [] if redirect_uri is None else ["code"],
-        "token_endpoint_auth_method": method,
+        "token_endpoint_auth_method": next((each for each in METHODS if each in server.auth_methods), NONE),
         "application_type": "native",
         "software_id": SOFTWARE_ID,
-        "software_version": __version__,
+        **({} if redirect_uri is None else {"redirect_uris": [redirect_uri]}),
     }
-    if redirect_uri is not None:
-        wanted["redirect_uris"] = [redirect_uri]
-    if scope:
-        wanted["scope"] = scope
-    return wanted
-
-
-def _read(
-    body: dict[str, Any], place: Place, way: Way, *, redirect_uri: str | None, endpoint: str
-) -> StoredRegistration:
-    """Read the answer to a registration (RFC 7591 §3.2.1). Raise `BadAnswer` if we cannot use the client that it describes.
-
-    The server may have registered something else than was asked for; what it answers counts.
-    """
-    client_id, secret = _credential(body.get("client_id")), _credential(body.get("client_secret"))
-    method = body.get("token_endpoint_auth_method")
-    if method is None:
-        # Left out: what was asked for, or the default of §2 where a secret came along.
-        method = NONE if secret is None else method_for(place.server.auth_methods, secret=True)
-    if client_id is None or method not in METHODS or (method != NONE and secret is None):
-        raise BadAnswer(f"{host_of(endpoint)} registered this program in a way that it cannot use")
-    # Never read as a time in the past: zero says that it does not end.
-    ends = number(body.get("client_secret_expires_at")) if secret is not None else None
-    return StoredRegistration(
-        issuer=place.server.issuer,
-        grant_type=GRANTS[way],
-        client_id=client_id,
-        client_secret=Secret(secret) if secret is not None and method != NONE else None,
-        auth_method=str(method),
-        redirect_uri=redirect_uri,
-        expires_at=None if ends is None else int(ends * 1000),
-    )
-
-
-def _credential(value: Any) -> str | None:
-    # RFC 6749 appendix A.1, A.2: visible ASCII and blanks.
-    if isinstance(value, str) and 0 < len(value) <= MAX_CREDENTIAL and all(" " <= c <= "~" for c in value):
-        return value
-    return None

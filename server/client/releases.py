@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from server.client.address import is_loopback
 from server.client.client_errors import BadAnswer
-from server.client.http_exchange import exchange, host_of
+from server.client.http_exchange import exchange
 from server.lib.http_client.http_client import HttpClient
+from server.lib.oauth_client.addresses import host_of, is_loopback
 
 DOCUMENT_BYTES: Final = 64 * 1024
 SECONDS: Final = 15.0

@@ -14,11 +14,8 @@ from typing import Any, Final, TypeAlias
 
 from server.client import browser_login, loopback
 from server.client.access_token import Access, wall_clock
-from server.client.browser_login import METHOD
-from server.client.challenge import Challenge
 from server.client.check_step import CheckStep, names_step
 from server.client.client_errors import BadAnswer, ClientError, LoginError, NotLoggedIn, ServerBusy
-from server.client.client_identity import ClientIdentity
 from server.client.discovery import (
     NoDocument,
     OpenServer,
@@ -30,15 +27,19 @@ from server.client.discovery import (
     login_scope,
     wanted_scope,
 )
-from server.client.http_exchange import exchange, open_client, peek
+from server.client.http_exchange import open_client, peek
 from server.client.json_rpc import RemoteEndpoint
 from server.client.mcp_client import McpClient
+from server.client.oauth_exchange import asking, oauth_trouble
 from server.client.public_address import address_steps
 from server.client.registration import recall
 from server.client.seller_terms import NamelessEntry, Seller, find_seller
 from server.client.token_file import TokenFile
-from server.client.token_requests import read_refusal
 from server.lib.http_client.http_client import HttpClient
+from server.lib.oauth_client.challenge import Challenge
+from server.lib.oauth_client.client_identity import ClientIdentity
+from server.lib.oauth_client.server_metadata import S256
+from server.lib.oauth_client.token_requests import FORM, read_refusal
 from server.mcp.tool_names import refused_names
 
 # No client id, and a parameter twice (RFC 6749 §3.2): every living endpoint refuses it in OAuth's own form, whatever it
@@ -176,12 +177,13 @@ async def _device_login(client: HttpClient, place: Place) -> CheckStep:
     name, endpoint = "device login", place.server.device_authorization_endpoint
     if endpoint is None or not place.server.device_login:
         return CheckStep(name=name, state="skipped", detail="not offered; the way in is a browser")
-    headers = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
+    headers = {"Accept": "application/json", "Content-Type": FORM}
     try:
-        answer = await exchange(client, "POST", endpoint, content=REFUSABLE, headers=headers)
+        answer = await asking(client)("POST", endpoint, headers, REFUSABLE)
         if answer.status == 200:
             raise BadAnswer("the device endpoint hands out codes to nobody in particular")
-        read_refusal(answer, endpoint)
+        with oauth_trouble(endpoint):
+            read_refusal(answer, endpoint)
     except ServerBusy:
         return CheckStep(name=name, state="ok", detail="offered, and busy just now")
     except ClientError as error:
@@ -195,11 +197,11 @@ async def _browser_login(client: HttpClient, file: TokenFile, place: Place) -> C
     endpoint = server.authorization_endpoint
     if endpoint is None or not server.browser_login:
         return CheckStep(name=name, state="skipped", detail="not offered; the way in is a code")
-    if METHOD not in server.challenge_methods:
+    if S256 not in server.challenge_methods:
         return CheckStep(
             name=name,
             state="failed",
-            detail=f"offered, but not protected (PKCE with {METHOD})",
+            detail=f"offered, but not protected (PKCE with {S256})",
             hint="the server's metadata should list it in code_challenge_methods_supported; clients refuse without",
         )
     try:

@@ -18,10 +18,9 @@ import msgspec
 import trio
 
 from server import __version__
-from server.client import browser_login, loopback, proof_key
+from server.client import browser_login, loopback
 from server.client.access_token import wall_clock
 from server.client.client_errors import ClientError, ClientUnknown, LoginError, LoginExpired
-from server.client.client_identity import ClientIdentity
 from server.client.device_login import (
     DeviceCode,
     ask_for_code,
@@ -31,13 +30,16 @@ from server.client.device_login import (
     withdraw,
 )
 from server.client.discovery import Place, discover
-from server.client.http_exchange import host_of, peek
+from server.client.http_exchange import peek
 from server.client.login_ways import Way, choose
-from server.client.proof_key import ProofKey
 from server.client.registration import KnownIdentity, introduce, recall
 from server.client.token_file import StoredCode, StoredLogin, TokenFile
-from server.client.token_requests import Tokens
 from server.lib.http_client.http_client import HttpClient
+from server.lib.oauth_client import proof_key
+from server.lib.oauth_client.addresses import host_of
+from server.lib.oauth_client.client_identity import ClientIdentity
+from server.lib.oauth_client.proof_key import ProofKey
+from server.lib.oauth_client.token_requests import Tokens
 
 # Characters of a name that the person who approves will read; the server cuts it as well.
 MAX_NAME: Final = 80

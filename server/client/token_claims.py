@@ -6,7 +6,7 @@ import base64
 import binascii
 from typing import Any
 
-from server.client.http_exchange import decode_object
+from server.lib.json_objects import decode_object
 from server.settings.secret_reference import Secret
 
 SHOWN = ("sub", "client_id", "scope", "sid", "iss", "aud", "exp", "iat")

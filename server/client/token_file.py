@@ -1,7 +1,7 @@
-"""The token file: one login per server, and who we are registered as where, in a file that nobody else can read.
+"""The token file: one login per server, and the clients that we are registered as, in a file that nobody else can read.
 
-What is in it only: how it is kept is in private_file.py, asking for tokens in device_login.py and browser_login.py, refreshing
-them in access_token.py. Every change is read, applied and written under one lock.
+Its contents are here; how it is kept is in private_file.py, asking for tokens in device_login.py and browser_login.py, refreshing them
+in access_token.py. Every change is read, applied and written under one lock.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import Any, TypeAlias
 import msgspec
 
 from server.client.client_errors import TokenFileError
-from server.client.client_identity import NONE, ClientIdentity
-from server.client.proof_key import ProofKey, UnusableKey
 from server.lib import paths
 from server.lib.file_lock import FileLock
+from server.lib.oauth_client.client_identity import KnownClient
+from server.lib.oauth_client.login import OAuthLogin
+from server.lib.oauth_client.proof_key import ProofKey, UnusableKey
 from server.lib.private_file import MAX_FILE, PrivateFile
 from server.settings.secret_reference import Secret
 
@@ -34,35 +35,17 @@ def wall_clock() -> Millis:
 # written as 4.
 FORMAT = 4
 CHOSEN = "OSTIARY_CONFIG_HOME"
-# A token that ends within this time is refreshed first: it must survive the way to the server and a clock a little off.
-FRESH_FOR_MILLIS = 60_000
 
 
-class StoredLogin(msgspec.Struct, frozen=True, kw_only=True):
-    """What is needed to call one server, and to refresh without discovering it again."""
+class StoredLogin(OAuthLogin, frozen=True, kw_only=True):
+    """A login at one server, as the file has it."""
 
     url: str  # as completed from what was typed
-    resource: str  # as the server spells it
-    issuer: str
-    token_endpoint: str
-    revocation_endpoint: str | None = None
-    client_id: str
-    client_secret: Secret | None = None
-    auth_method: str = NONE
-    access_token: Secret
-    refresh_token: Secret | None = None
     proof_key: Secret | None = None  # both tokens count only with a proof of it
-    scope: str = ""
-    obtained_at: Millis
-    expires_at: Millis | None = None  # None: the server did not say
-
-    @property
-    def identity(self) -> ClientIdentity:
-        return ClientIdentity(client_id=self.client_id, secret=self.client_secret, method=self.auth_method)
 
     @property
     def key(self) -> ProofKey | None:
-        """Raises `TokenFileError`."""
+        """The key to which both tokens are bound. A damaged one raises `TokenFileError`."""
         try:
             return None if self.proof_key is None else ProofKey.of(self.proof_key)
         except UnusableKey:
@@ -71,29 +54,13 @@ class StoredLogin(msgspec.Struct, frozen=True, kw_only=True):
                 hint=f"ostiary login {quote(self.url)} --dpop",
             ) from None
 
-    def fresh(self, now: Millis) -> bool:
-        if self.expires_at is None:
-            return True
-        if now < self.obtained_at - FRESH_FOR_MILLIS:  # the clock was set back: nothing can be told from it
-            return False
-        # Never more than a tenth of a short life, or a token of one minute would never be used.
-        return now < self.expires_at - min(FRESH_FOR_MILLIS, (self.expires_at - self.obtained_at) // 10)
 
+class StoredRegistration(KnownClient, frozen=True, kw_only=True):
+    """The answer of an authorization server when we introduced ourselves (RFC 7591 §3.2.1)."""
 
-class StoredRegistration(msgspec.Struct, frozen=True, kw_only=True):
-    """What an authorization server answered when we introduced ourselves (RFC 7591 §3.2.1)."""
-
-    issuer: str
     grant_type: str  # the way of logging in that it was made for
-    client_id: str
-    client_secret: Secret | None = None
-    auth_method: str = NONE
     redirect_uri: str | None = None
     expires_at: Millis | None = None  # of the secret
-
-    @property
-    def identity(self) -> ClientIdentity:
-        return ClientIdentity(client_id=self.client_id, secret=self.client_secret, method=self.auth_method)
 
     @property
     def key(self) -> str:
@@ -131,14 +98,15 @@ class _Unreadable(Exception):
 
 
 def token_directory(environ: Mapping[str, str]) -> Path:
-    """`OSTIARY_CONFIG_HOME`, else the platform's configuration directory."""
+    """Return `OSTIARY_CONFIG_HOME`, else the platform's configuration directory."""
     chosen = environ.get(CHOSEN, "")
     return Path(chosen) if os.path.isabs(chosen) else paths.config_home()
 
 
 def needed_variables(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """What must be set for a program that is started with another environment, so that it finds the same directory. Empty
-    where that needs nothing but a home."""
+    """Return the variables that must be set for a program in another environment, so that it finds the same directory.
+
+    There are none where that needs nothing but a home."""
     here = token_directory(environ)
     return {} if here == paths.config_home({}) else {CHOSEN: str(here)}
 
@@ -156,15 +124,15 @@ class TokenFile:
         return list(self._read().logins.values())
 
     def latest(self) -> str:
-        """The address of the login that was made last, if that is known."""
+        """Return the address of the login that was made last, if that is known."""
         return self._read().latest
 
     def begin(self, login: StoredLogin) -> None:
-        """A new login: it is the latest from now on. Durable when it returns."""
+        """Store a new login durably, as the latest from now on."""
         self._change(lambda kept: _with(kept, logins={**kept.logins, login.url: login}, latest=login.url))
 
     def put(self, login: StoredLogin) -> None:
-        """The same login with other tokens. Durable when it returns."""
+        """Store a login with other tokens than before, durably."""
         self._change(lambda kept: _with(kept, logins={**kept.logins, login.url: login}))
 
     def drop(self, url: str) -> None:
@@ -190,7 +158,7 @@ class TokenFile:
         self._change(change)
 
     def code(self, url: str) -> StoredCode | None:
-        """One that was asked for at this server, by a program that may be gone."""
+        """Return the code that was asked for at this server, by a program that may be gone."""
         return self._read().codes.get(url)
 
     def put_code(self, url: str, code: StoredCode, *, now: Millis) -> None:
@@ -201,7 +169,7 @@ class TokenFile:
         self._change(change)
 
     def drop_code(self, url: str, code: StoredCode) -> None:
-        """It is of no use any more."""
+        """Forget a code that is of no use any more."""
 
         def change(kept: _File) -> _File:
             return _with(kept, codes={each: one for each, one in kept.codes.items() if one != code})
@@ -209,8 +177,9 @@ class TokenFile:
         self._change(change)
 
     def lock_of(self, url: str, what: str = "login") -> FileLock:
-        """The lock under which the login of one server is refreshed, replaced or ended; or that of something else that is done there by one
-        process at a time."""
+        """Return the lock under which the login of one server is refreshed, replaced or ended.
+
+        With a purpose, it is that of something else that is done there by one process at a time."""
         import hashlib
 
         self._file.make_directory()
@@ -251,7 +220,7 @@ class TokenFile:
             raise _Unreadable from None
 
     def _set_aside(self) -> _File:
-        """Under the lock: keep a damaged file under another name and say so. Somebody may have done it just before."""
+        """Keep a damaged file under another name, under the lock, and say so. Somebody may have done it just before."""
         try:
             return self._decode(self._file.load())
         except _Unreadable:

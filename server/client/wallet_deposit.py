@@ -15,14 +15,16 @@ import msgspec
 
 from server.client.access_token import Access, wall_clock
 from server.client.client_errors import BadAnswer, ClientError, NotLoggedIn
-from server.client.client_identity import NONE, ClientIdentity
 from server.client.device_login import login_from, remember
 from server.client.discovery import Place
-from server.client.http_exchange import HttpAnswer, exchange, host_of
-from server.client.proof_key import headers_of, only_wants_nonce
+from server.client.http_exchange import HttpAnswer, exchange
+from server.client.oauth_exchange import oauth_trouble
 from server.client.token_file import TokenFile
-from server.client.token_requests import read_tokens
 from server.lib.http_client.http_client import HttpClient
+from server.lib.oauth_client.addresses import host_of
+from server.lib.oauth_client.client_identity import NONE, ClientIdentity
+from server.lib.oauth_client.proof_key import headers_of, only_wants_nonce
+from server.lib.oauth_client.token_requests import read_tokens
 from server.payments.buyer.payer import PaidCall
 from server.settings.secret_reference import Secret
 
@@ -85,9 +87,11 @@ async def keep_bought_token(
     named, endpoint = told.get("client_id"), place.server.token_endpoint
     if not isinstance(named, str) or not 0 < len(named) <= WORD_CHARACTERS or not named.isprintable():
         raise BadAnswer(f"{host_of(endpoint)} does not say whose its token is")
+    with oauth_trouble(endpoint):
+        tokens = read_tokens(told, endpoint)
     login = login_from(
         place,
-        read_tokens(answer, endpoint),
+        tokens,
         asked_scope="",
         now=wall_clock(),
         identity=ClientIdentity(client_id=named, method=NONE),

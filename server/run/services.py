@@ -45,10 +45,9 @@ from server.calls.servers.shown_servers import ShownServers
 from server.calls.sessions.background_tasks import BackgroundTasks
 from server.calls.tasks.task_engine import Tasks
 from server.calls.tools_call import carry_out
-from server.client.address import may_follow
-from server.client.provider_fetcher import ProviderClient
 from server.lib.log.logger import Logger
 from server.lib.log.metrics import Metrics
+from server.lib.oauth_client.fetcher import OAuthFetcher
 from server.mcp.loads import Loads
 from server.run import store_watch
 from server.run.agent_outages import count_troubles
@@ -177,7 +176,7 @@ async def build(
         keys=KeyPolicy(signs_ms=config.signing_key_days * DAY),
         assertions=any(each.assertions for each in resolved.upstreams),
     )
-    upstreams = Upstreams(providers(resolved.upstreams), ProviderClient(), now_millis, may_follow=may_follow)
+    upstreams = Upstreams(providers(resolved.upstreams), OAuthFetcher(), now_millis)
     access = access_of(resolved.servers)
     home = Site(
         issuer=resolved.canonical_issuer(port),

@@ -70,7 +70,7 @@ def faults(upstreams: Sequence[UpstreamConfig | None]) -> Iterable[tuple[str, st
     if not upstreams:
         return
     # Every command reads settings, and few of those have such a table.
-    from auth.providers import provider_requests as upstream_provider
+    from server.lib.oauth_client.addresses import is_fit
 
     seen: set[str] = set()
     for place, each in enumerate(upstreams, 1):
@@ -86,7 +86,7 @@ def faults(upstreams: Sequence[UpstreamConfig | None]) -> Iterable[tuple[str, st
                 'is needed with kind = "oidc"',
                 'the provider\'s address, e.g. "https://accounts.google.com"',
             )
-        elif each.issuer and (not upstream_provider.is_fit(each.issuer) or "?" in each.issuer):
+        elif each.issuer and (not is_fit(each.issuer) or "?" in each.issuer):
             yield (
                 f"{where}.issuer",
                 f'"{without_credentials(each.issuer)}" is no address with https',

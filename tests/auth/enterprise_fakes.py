@@ -17,7 +17,7 @@ from auth.clients import client_registry as clients
 from auth.clients.client_registry import ClientRegistration
 from auth.grant_types.jwt_bearer_grant import EVENT
 from auth.identity import Identity
-from auth.providers.provider_requests import ProviderAnswer, ProviderUnavailable, Upstreams
+from auth.providers.provider_requests import Upstreams
 from auth.providers.provider_sign_in import Provider
 from auth.tokens.presented_credentials import present
 from auth.tokens.www_authenticate import BearerRefusal
@@ -27,7 +27,7 @@ from auth.values.identity_model import JWT_BEARER, Principal
 from auth.values.issuer_and_resources import Site
 from auth.values.limits_and_lifetimes import Policy
 from auth.values.scopes import Scope, Vocabulary
-from server.client.address import may_follow
+from server.lib.oauth_client.asking import OAuthAnswer, OAuthFailure
 from tests.auth.identity_fakes import ORIGIN, POLICY, Clock, open_identity, post
 from tests.auth.registration_fakes import sent
 from tests.auth.upstream_fakes import FakeProvider, pack
@@ -72,14 +72,12 @@ class Idp(FakeProvider):
         self.down = False
         self.made = 0
 
-    async def ask(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> ProviderAnswer:
+    async def ask(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> OAuthAnswer:
         if self.down:
             self.asked.append("in vain")
-            raise ProviderUnavailable("does not answer in time")
+            raise OAuthFailure("does not answer in time")
         status, said = self.answer(method, url.removeprefix(IDP), dict(headers), body.decode())
-        return ProviderAnswer(
-            status=status, body=said if isinstance(said, bytes) else json.dumps(said).encode()
-        )
+        return OAuthAnswer(status=status, body=said if isinstance(said, bytes) else json.dumps(said).encode())
 
     def said_of(self, client_id: str, /, **changed: Any) -> dict[str, Any]:
         """The claims; None takes one out."""
@@ -190,9 +188,7 @@ class Company:
 
 
 def upstreams(idp: Idp, *providers: Provider) -> Upstreams:
-    return Upstreams(
-        {each.name: each for each in providers or (provider(),)}, idp.ask, idp.clock, may_follow=may_follow
-    )
+    return Upstreams({each.name: each for each in providers or (provider(),)}, idp.ask, idp.clock)
 
 
 async def moved_in(company: Company) -> Company:

@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from server.client.address import (
+from server.client.address import complete
+from server.client.client_errors import BadAddress
+from server.lib.oauth_client.addresses import (
     canonical,
-    complete,
     is_loopback,
     may_follow,
     origin,
     same_resource,
     well_known,
 )
-from server.client.client_errors import BadAddress
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ from screens import Screen, follow
 from server.client import callback_page, loopback
 from server.client.access_token import Access
 from server.client.client_errors import ClientError, ClientUnknown, LoginDenied, LoginError, LoginExpired
-from server.client.client_identity import BASIC, POST, ClientIdentity
 from server.client.device_login import end
 from server.client.signing_in import Wish, sign_in
 from server.client.token_file import StoredLogin, TokenFile
 from server.lib.http_client.http_client import HttpClient
+from server.lib.oauth_client.client_identity import BASIC, POST, ClientIdentity
 from server.settings.secret_reference import Secret
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from server.client.challenge import Challenge, read_challenge
+from server.lib.oauth_client.challenge import Challenge, read_challenge
 
 
 @pytest.mark.parametrize(

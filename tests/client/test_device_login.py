@@ -18,10 +18,11 @@ from server.client.client_errors import (
     ServerBusy,
 )
 from server.client.device_login import DeviceCode, ask_for_code, end, login_from, remember, wait_for_tokens
-from server.client.discovery import Place, ServerMetadata
+from server.client.discovery import Place
 from server.client.token_file import TokenFile
-from server.client.token_requests import DEVICE_CODE_GRANT, Tokens
 from server.lib.http_client.failures import BrokenOff, NotConnected
+from server.lib.oauth_client.server_metadata import ServerMetadata
+from server.lib.oauth_client.token_requests import DEVICE_CODE, Tokens
 
 ORIGIN = "https://a.example"
 PLACE = Place(
@@ -34,7 +35,7 @@ PLACE = Place(
         token_endpoint=f"{ORIGIN}/token",
         device_authorization_endpoint=f"{ORIGIN}/device_authorization",
         revocation_endpoint=f"{ORIGIN}/revoke",
-        grant_types=(DEVICE_CODE_GRANT,),
+        grant_types=(DEVICE_CODE,),
     ),
 )
 CODE = {
@@ -126,7 +127,7 @@ async def test_an_approved_code_becomes_tokens_and_every_wait_is_the_interval() 
     assert tokens.access_token.reveal() == "access-1"
     assert clock.sleeps == [5, 5, 5]
     assert script.forms[0] == {
-        "grant_type": DEVICE_CODE_GRANT,
+        "grant_type": DEVICE_CODE,
         "device_code": "dc-secret",
         "client_id": "ostiary-cli",
         "resource": f"{ORIGIN}/mcp",

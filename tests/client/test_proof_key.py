@@ -17,14 +17,14 @@ from screens import Screen
 
 from server.client.access_token import Access
 from server.client.carrier import Carrier
-from server.client.challenge import read_challenge, wants_nonce
 from server.client.client_errors import BadAnswer, LoginError, NotLoggedIn, TokenFileError
 from server.client.json_rpc import RemoteEndpoint
 from server.client.login_on_demand import Door
-from server.client.proof_key import ProofKey, UnusableKey, headers_of
 from server.client.signing_in import Wish, sign_in
 from server.client.token_file import StoredLogin, TokenFile
 from server.lib.http_client.http_client import HttpClient
+from server.lib.oauth_client.challenge import read_challenge, wants_nonce
+from server.lib.oauth_client.proof_key import ProofKey, UnusableKey, headers_of
 from server.settings.secret_reference import Secret
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}

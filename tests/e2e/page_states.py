@@ -22,7 +22,7 @@ from auth.clients import client_registry as clients
 from auth.clients.client_registry import ClientRegistration
 from auth.pages import front_page
 from auth.people import browser_sessions
-from auth.providers.provider_requests import ProviderAnswer, Upstreams
+from auth.providers.provider_requests import Upstreams
 from auth.providers.provider_sign_in import Provider
 from auth.tokens import api_keys
 from auth.values import http_messages
@@ -37,7 +37,7 @@ from auth.values.identity_model import (
 from auth.values.limits_and_lifetimes import DevicePolicy, Policy
 from auth.values.requester import Requester
 from auth.values.scopes import FINANCIAL, MCP, Scope, Vocabulary
-from server.client.address import may_follow
+from server.lib.oauth_client.asking import OAuthAnswer
 from server.payments.seller import spending_caps, wallets
 from server.payments.seller.ledger import GRANTED, Books, Movement, revenue_account
 from server.transport.http import fallback_answers
@@ -920,10 +920,10 @@ def upstreams(server: Server, page: Page) -> Iterator[str]:
 def _provider(house: House) -> Generator[FakeProvider]:
     with provided(lambda: house.time) as fake:
 
-        async def ask(method: str, url: str, headers: Mapping[str, str], body: bytes) -> ProviderAnswer:
+        async def ask(method: str, url: str, headers: Mapping[str, str], body: bytes) -> OAuthAnswer:
             low = {name.lower(): value for name, value in headers.items()}
             status, said = fake.answer(method, url.removeprefix(fake.origin), low, body.decode())
-            return ProviderAnswer(
+            return OAuthAnswer(
                 status=status, body=said if isinstance(said, bytes) else json.dumps(said).encode()
             )
 
@@ -937,9 +937,7 @@ def _provider(house: House) -> Generator[FakeProvider]:
             allow={"sub-of-ann": "alice"},
         )
         providers = {"there": there, "github": replace(there, name="github", kind="github", label="GitHub")}
-        house.parts = replace(
-            house.parts, upstreams=Upstreams(providers, ask, lambda: house.time, may_follow=may_follow)
-        )
+        house.parts = replace(house.parts, upstreams=Upstreams(providers, ask, lambda: house.time))
         yield fake
 
 

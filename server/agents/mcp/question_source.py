@@ -15,9 +15,9 @@ from server.agents.base.backend import BackendError, LogMessage, Outlet, Progres
 from server.agents.mcp.mcp_settings import McpConfig
 from server.agents.mcp.program_names import program_name
 from server.agents.mcp.secret_fields import secret_field
-from server.client.address import is_loopback
 from server.lib.log.logger import Logger
 from server.lib.log.visible_text import clean
+from server.lib.oauth_client.addresses import is_loopback
 from server.lib.shortened import short_name
 from server.mcp.call_questions import MAX_MESSAGE, BadQuestion, Question, check_question
 

@@ -39,13 +39,13 @@ from server.agents.mcp.upstream_credentials import AccountNeeded
 from server.agents.mcp.upstream_keeper import Upstream
 from server.agents.mcp.upstream_rounds import use
 from server.agents.mcp.upstream_tasks import TASK, cancel_task, created, follow_task, kept_task
-from server.client import address
 from server.client.mcp_session.session_request import Credential
 from server.client.mcp_session.streamable_http import name_header
 from server.client.mcp_session.upstream_link import NO_HEADERS, Link
 from server.client.mcp_session.upstream_messages import UpstreamAway, UpstreamFailure, UpstreamRefusal
 from server.lib.log.logger import Logger
 from server.lib.money.amounts import shown
+from server.lib.oauth_client import addresses
 from server.lib.rates.fair_turns import NoTurn, Turns
 from server.mcp.call_outlet import NullOutlet
 from server.mcp.call_questions import Question
@@ -114,7 +114,7 @@ class McpBackend:
         self._mark_up = _mark_up(config.mark_up)
         self._buyer = None if buying is None else buying(config.url or config.what, self._upstream.read_again)
         self._tell_receipt = tell_receipt
-        self._issuer = address.origin(config.url) if config.url else ""
+        self._issuer = addresses.origin(config.url) if config.url else ""
         self._config = config
         self._guard = guard
         self._credential = credential

@@ -84,7 +84,7 @@ def _of_this_machine(step: CheckStep, address: str) -> CheckStep:
     """Name the setting that says where this machine's own server is, where nobody can reach it there."""
     from msgspec.structs import replace
 
-    from server.client.address import is_loopback
+    from server.lib.oauth_client.addresses import is_loopback
 
     if step.name != "connection" or step.state != "failed" or is_loopback(address):
         return step

@@ -21,7 +21,7 @@ def may_show(as_json: bool) -> None:
 def show_link(answer: Mapping[str, Any], words: str) -> None:
     """The link, how long it works, and a picture of it where a phone could follow it."""
     from server.cli.use.login_screen import draw_qr
-    from server.client.address import is_loopback
+    from server.lib.oauth_client.addresses import is_loopback
 
     terminal.out(answer["url"])
     reachable = not is_loopback(answer["url"])

@@ -232,9 +232,9 @@ def _obtain(url: str, wish: Any, *, opens: bool) -> StoredLogin:
     from server.cli.browser import would_be_seen
     from server.cli.use import target
     from server.cli.use.login_screen import LoginScreen
-    from server.client.address import is_loopback
     from server.client.http_exchange import open_client
     from server.client.signing_in import obtain
+    from server.lib.oauth_client.addresses import is_loopback
 
     seen = opens and would_be_seen(os.environ, sys.platform)
     screen = LoginScreen(local=is_loopback(url), opens=seen)

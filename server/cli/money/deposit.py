@@ -39,10 +39,11 @@ def deposit(url: str, amount: str, yes: bool, as_json: bool) -> None:
     from server.cli.use import target
     from server.client.access_token import Access
     from server.client.discovery import discover
-    from server.client.http_exchange import host_of, open_client
+    from server.client.http_exchange import open_client
     from server.client.seller_terms import PAYERS, find_seller
     from server.client.wallet_deposit import keep_bought_token, make_deposit
     from server.lib.money.amounts import BadAmount, parse, shown
+    from server.lib.oauth_client.addresses import host_of
 
     try:
         micros = parse(amount)

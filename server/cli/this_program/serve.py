@@ -519,7 +519,7 @@ def _announce(started: StartedServer, resolved: Resolved) -> None:
     if started.sold:
         pairs.append(("sold", started.sold))
     if started.claim_url:
-        from server.client.address import is_loopback
+        from server.lib.oauth_client.addresses import is_loopback
 
         where = "a browser on this machine" if is_loopback(started.claim_url) else "any browser"
         pairs.append(("make it yours", f"{started.claim_url}\nonce, within 30 minutes, in {where}"))

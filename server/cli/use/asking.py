@@ -14,11 +14,10 @@ from typing import Any, Final
 
 from server.cli import terminal
 from server.cli.terminal import CliError, Misuse, StatusLine, clean, cut, paint, say
-from server.client.address import is_loopback
-from server.client.http_exchange import host_of
 from server.client.server_info import ServerInfo
 from server.client.server_questions import DECLINED, FormQuestion, Mode, PageQuestion, Question, accepted
 from server.client.typed_forms import BadValue, FormField, nothing, parse, parse_numbered, wanted
+from server.lib.oauth_client.addresses import host_of, is_loopback
 from server.lib.shortened import short_name
 
 HOW_TO_ANSWER: Final = "enter takes what is in [ ], ctrl-d declines, ctrl-c ends the call"

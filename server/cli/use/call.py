@@ -155,7 +155,7 @@ def whole_arguments(words: Sequence[str]) -> dict[str, Any] | None:
         data = word.encode("utf-8", "surrogateescape")
     if len(data) > MAX_ARGUMENTS:
         raise Misuse(f"the arguments are larger than {MAX_ARGUMENTS // 1024 // 1024} MiB")
-    from server.client.http_exchange import decode_object
+    from server.lib.json_objects import decode_object
 
     found = decode_object(data)
     if found is None:

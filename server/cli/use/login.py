@@ -12,8 +12,8 @@ from server.cli import terminal
 from server.cli.terminal import json_option, paint, say
 
 if TYPE_CHECKING:
-    from server.client.client_identity import ClientIdentity
     from server.client.signing_in import Wish
+    from server.lib.oauth_client.client_identity import ClientIdentity
 
 
 @click.command("login")
@@ -103,8 +103,8 @@ def asked(
     dpop: bool = False,
 ) -> Wish:
     """Return the options of a login as a `Wish`. Raise `Misuse` if one is wrong or contradicts another."""
-    from server.client.proof_key import ProofKey
     from server.client.signing_in import Wish
+    from server.lib.oauth_client.proof_key import ProofKey
 
     if no_browser and way == "device":
         raise terminal.Misuse("--device opens no browser anyway", hint="leave out --no-browser")
@@ -124,7 +124,7 @@ def _identity(client_id: str | None, reference: str | None) -> ClientIdentity | 
 
     The secret itself is never on a command line, which everybody can read: there is only a reference to it.
     """
-    from server.client.client_identity import BASIC, NONE, ClientIdentity
+    from server.lib.oauth_client.client_identity import BASIC, NONE, ClientIdentity
     from server.settings.secret_reference import Secret, SecretUnreadable, read_secret
 
     if client_id is None:

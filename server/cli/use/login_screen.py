@@ -101,7 +101,7 @@ def invitation(*, opened: bool) -> str:
 def show(code: DeviceCode, *, local: bool, qr: bool | None) -> None:
     """The code, large, and how to approve it."""
     from server.cli.use.which_server import of_server_at
-    from server.client.address import is_loopback
+    from server.lib.oauth_client.addresses import is_loopback
 
     link, page = code.verification_uri_complete, f"{terminal.clean(code.verification_uri)} and type the code"
     # A phone cannot reach this machine by its own name for itself.

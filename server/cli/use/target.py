@@ -12,7 +12,7 @@ from typing import Final
 
 from server.cli import terminal
 from server.client.access_token import Access
-from server.client.address import Address, complete, same_place
+from server.client.address import Address, complete
 from server.client.client_errors import ScopeNeeded
 from server.client.http_exchange import open_client
 from server.client.json_rpc import RemoteEndpoint
@@ -20,6 +20,7 @@ from server.client.mcp_client import McpClient
 from server.client.named_servers import Places
 from server.client.seller_terms import NamelessEntry
 from server.client.token_file import TokenFile, token_directory
+from server.lib.oauth_client.addresses import same_place
 
 # What `serve` takes in place of a URL.
 FILES: Final = frozenset({".py", ".json", ".3md", ".toml"})

@@ -106,7 +106,7 @@ def of_server_at(url: str) -> str | None:
     cannot be found out. A server is asked only where there are several."""
     from server.admin import control
     from server.cli import local
-    from server.client.address import same_place
+    from server.lib.oauth_client.addresses import same_place
 
     try:
         usual = local.directory()

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from server.client.address import is_loopback
 from server.client.programs.program_table import PROGRAMS
+from server.lib.oauth_client.addresses import is_loopback
 
 # As people look for them. Claude Desktop is told where claude.ai is, but for a server that only this machine can reach.
 ORDER: Final = ("claude-code", "claude", "cursor", "vscode", "chatgpt", "codex", "gemini")

@@ -14,8 +14,7 @@ from auth.providers.provider_requests import Upstreams
 from auth.providers.provider_sign_in import Provider
 from auth.values.http_messages import WireReply
 from auth.values.identity_model import Secret
-from server.client.address import may_follow
-from server.client.provider_fetcher import ProviderClient
+from server.lib.oauth_client.fetcher import OAuthFetcher
 from tests.auth.browser_fakes import (
     PUBLIC,
     Browser,
@@ -48,7 +47,7 @@ def at(house: House, *, github: bool = False, **changes: Any) -> Generator[FakeP
         providers = {"there": replace(provider, **changes)}
         house.parts = replace(
             house.parts,
-            upstreams=Upstreams(providers, ProviderClient(), lambda: house.time, may_follow=may_follow),
+            upstreams=Upstreams(providers, OAuthFetcher(), lambda: house.time),
         )
         yield fake
 
@@ -407,7 +406,7 @@ async def test_the_answer_of_one_provider_is_none_of_anothers() -> None:
         both = {"there": first, "other": replace(first, name="other")}
         house.parts = replace(
             house.parts,
-            upstreams=Upstreams(both, ProviderClient(), lambda: house.time, may_follow=may_follow),
+            upstreams=Upstreams(both, OAuthFetcher(), lambda: house.time),
         )
         browser = Browser(house)
         url = fake.agree(await leave(browser)).replace("/with/there/", "/with/other/")

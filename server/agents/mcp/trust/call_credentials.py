@@ -19,13 +19,13 @@ from server.agents.mcp.trust.token_endpoint import (
     UNSAID_SECONDS,
     AskForTokens,
     TokenDenied,
-    UpstreamTokens,
-    host_of,
 )
 from server.agents.mcp.upstream_credentials import StaticCredential
-from server.client.client_identity import ClientIdentity
 from server.client.mcp_session.session_request import Credential
 from server.lib.log.logger import Logger
+from server.lib.oauth_client.addresses import host_of
+from server.lib.oauth_client.client_identity import ClientIdentity
+from server.lib.oauth_client.token_requests import Tokens
 
 TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 ACCESS_TOKEN_TYPE: Final = "urn:ietf:params:oauth:token-type:access_token"
@@ -226,9 +226,13 @@ async def _fetch(
     return ready(tokens, clock())
 
 
-def ready(tokens: UpstreamTokens, now: Millis) -> ReadyToken:
-    ends = now + UNSAID_SECONDS * 1_000 if tokens.expires_at is None else tokens.expires_at
-    return ReadyToken(token=tokens.access, made_at=now, expires_at=ends)
+def ready(tokens: Tokens, now: Millis) -> ReadyToken:
+    ends = tokens.expires_at(now)
+    return ReadyToken(
+        token=tokens.access_token,
+        made_at=now,
+        expires_at=now + UNSAID_SECONDS * 1_000 if ends is None else ends,
+    )
 
 
 def _demand_person(call: AgentRequest | None) -> None:

@@ -15,7 +15,8 @@ from auth.keys import sealed_secrets
 from auth.keys.sealed_secrets import CannotUnseal
 from auth.values.identity_model import Millis, Secret
 from server.agents.mcp.trust.pin_rows import CHANGE, UpstreamKey
-from server.client.client_identity import METHODS, NONE, ClientIdentity
+from server.lib.oauth_client.client_identity import METHODS
+from server.lib.oauth_client.login import OAuthLogin
 from server.store.jobs import Change, StoreDb
 from server.store.task_leases import gone
 
@@ -25,32 +26,8 @@ MAX_TEXT: Final = 4_096
 _OF: Final = " "  # in no name of an upstream
 
 
-class UpstreamLogin(msgspec.Struct, frozen=True, kw_only=True):
-    """As `ostiary upstream login` hands it over, and as it is kept."""
-
-    resource: str
-    issuer: str
-    token_endpoint: str
-    revocation_endpoint: str | None = None
-    client_id: str
-    client_secret: Secret | None = None
-    auth_method: str = NONE
-    access_token: Secret
-    refresh_token: Secret | None = None
-    scope: str = ""
-    obtained_at: Millis
-    expires_at: Millis | None = None
-
-    @property
-    def identity(self) -> ClientIdentity:
-        return ClientIdentity(client_id=self.client_id, secret=self.client_secret, method=self.auth_method)
-
-    def fresh(self, now: Millis) -> bool:
-        if self.expires_at is None:
-            return True
-        if now < self.obtained_at - 60_000:  # the clock was set back: nothing can be told from it
-            return False
-        return now < self.expires_at - min(60_000, (self.expires_at - self.obtained_at) // 10)
+class UpstreamLogin(OAuthLogin, frozen=True, kw_only=True):
+    """A login at an upstream, as `ostiary upstream login` hands it over, and as it is kept."""
 
 
 class KeptLogin(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,11 +37,11 @@ class KeptLogin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BadLogin(ValueError):
-    """What was handed over is no login."""
+    """The error of something handed over that is no login."""
 
 
 class LoginVault:
-    """Seals and opens. `nonce` and `subkey` are lent."""
+    """The sealing and opening of logins. `subkey` and `entropy` are lent."""
 
     def __init__(self, subkey: Callable[[str], bytes], entropy: Callable[[int], bytes]) -> None:
         self._subkey = subkey
@@ -78,7 +55,7 @@ class LoginVault:
         )
 
     def open(self, upstream: UpstreamKey, person: str, sealed: str) -> UpstreamLogin | None:
-        """None for what was sealed with another key file: a login that nobody can use any more."""
+        """Return the login; None if it was sealed with another key file, so that nobody can use it any more."""
         try:
             plain = sealed_secrets.unseal(
                 self._subkey(SEAL_PURPOSE), sealed, bound_to=_bound_to(upstream, person), what="a login"
@@ -89,7 +66,7 @@ class LoginVault:
 
 
 def read_login(value: object) -> UpstreamLogin:
-    """What the admin socket was given. Raises `BadLogin`, whose text holds none of it."""
+    """Read a login that the admin socket was given. Raise `BadLogin`, whose text holds none of it."""
     try:
         login = msgspec.convert(value, UpstreamLogin, dec_hook=decode_secret)
     except msgspec.ValidationError as error:
@@ -101,13 +78,13 @@ def read_login(value: object) -> UpstreamLogin:
 
 
 def handed_over(login: Any) -> dict[str, Any]:
-    """The command line's `StoredLogin` as `read_login` takes it."""
+    """Return the command line's `StoredLogin` as `read_login` takes it."""
     names = UpstreamLogin.__struct_fields__
     return {name: _plain(getattr(login, name)) for name in names}
 
 
 def fetch(db: StoreDb, upstream: UpstreamKey, person: str) -> tuple[str, str, int] | None:
-    """A job that reads: sealed, which login, which version of it."""
+    """Fetch a login, as a job: sealed, its id, and which version of it that is."""
     row = db.fetch_one(
         "SELECT sealed, login_id, version FROM upstream_tokens WHERE server = ? AND agent = ? AND person = ?",
         upstream.server,
@@ -120,7 +97,7 @@ def fetch(db: StoreDb, upstream: UpstreamKey, person: str) -> tuple[str, str, in
 def put(
     db: StoreDb, upstream: UpstreamKey, person: str, *, sealed: str, login_id: str, by: str, now: Millis
 ) -> None:
-    """A job: somebody has logged in. What was there before is replaced."""
+    """Put a new login in the place of the one before, as a job."""
     db.execute(
         "INSERT INTO upstream_tokens"
         " (server, agent, person, user_id, sealed, login_id, version, obtained_at, obtained_by)"
@@ -151,7 +128,7 @@ def take_turn(
     now: Millis,
     millis: Millis,
 ) -> bool:
-    """A job: whether `node` may refresh these tokens. Nobody else may for so long, unless that node is gone, or says that it is done."""
+    """Tell whether `node` may refresh these tokens, as a job. Nobody else may for so long, unless that node is gone, or says that it is done."""
     taken = db.execute(
         "UPDATE upstream_tokens SET refresher = ?, refreshing_until = ?"
         " WHERE server = ? AND agent = ? AND person = ? AND login_id = ? AND version = ? AND (refresher IS NULL"
@@ -171,7 +148,7 @@ def take_turn(
 def leave_turn(
     db: StoreDb, upstream: UpstreamKey, person: str, *, login_id: str, version: int, node: str
 ) -> None:
-    """A job: they were not refreshed, and another one may try."""
+    """Leave the turn, as a job: these tokens were not refreshed, and another node may try."""
     db.execute(
         "UPDATE upstream_tokens SET refresher = NULL, refreshing_until = 0"
         " WHERE server = ? AND agent = ? AND person = ? AND login_id = ? AND version = ? AND refresher = ?",
@@ -187,7 +164,7 @@ def leave_turn(
 def renew(
     db: StoreDb, upstream: UpstreamKey, person: str, *, sealed: str, login_id: str, version: int
 ) -> bool:
-    """A job: the tokens after a refresh, unless somebody logged in anew, or out, meanwhile."""
+    """Write the tokens after a refresh, as a job, unless somebody logged in anew, or out, meanwhile."""
     return (
         db.execute(
             "UPDATE upstream_tokens SET sealed = ?, version = version + 1, refresher = NULL, refreshing_until = 0"
@@ -214,7 +191,7 @@ def end(
     why: str,
     now: Millis,
 ) -> bool:
-    """A job: forget a login; with `login_id`, that one and no later one, and with `version`, these tokens of it and no newer ones."""
+    """Forget a login, as a job; with `login_id`, that one and no later one, and with `version`, these tokens of it and no newer ones."""
     db.takes_away()
     gone = db.execute(
         "DELETE FROM upstream_tokens WHERE server = ? AND agent = ? AND person = ?"
@@ -233,13 +210,13 @@ def end(
 
 
 def whose(change: Change) -> tuple[str, str] | None:
-    """Of the account of a person at an upstream: which upstream, and which person."""
+    """Return the upstream and the person of a change to an account at an upstream."""
     upstream, _, person = change.entity_id.partition(_OF)
     return (upstream, person) if change.kind == CHANGE and person else None
 
 
 def _tell(db: StoreDb, upstream: UpstreamKey, person: str) -> None:
-    """Other processes."""
+    """Tell other processes."""
     db.changed(CHANGE, str(upstream) if person == OURS else f"{upstream}{_OF}{person}")
 
 

@@ -23,8 +23,10 @@ from server.agents.base.backend import AgentRequest, BackendError, Trouble
 from server.agents.mcp.trust import login_rows
 from server.agents.mcp.trust.login_rows import OURS, KeptLogin, LoginVault, UpstreamLogin
 from server.agents.mcp.trust.pin_rows import UpstreamKey
-from server.agents.mcp.trust.token_endpoint import AskForTokens, TokenDenied, UpstreamTokens, host_of
+from server.agents.mcp.trust.token_endpoint import AskForTokens, TokenDenied
 from server.lib.log.logger import Logger
+from server.lib.oauth_client.addresses import host_of
+from server.lib.oauth_client.token_requests import Tokens
 from server.store.jobs import Store, StoreError, StoreUnavailable
 from server.store.write_retry import Job, WriteRetry
 
@@ -46,7 +48,7 @@ _NOTHING_SHOWN: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class OwnerLogin:
-    """A `Credential`. Nobody logged in: calls go out without one, and the upstream says whether it wants one."""
+    """A `Credential`. While nobody is logged in, calls go out without one, and the upstream says whether it wants one."""
 
     shared = True
 
@@ -64,8 +66,10 @@ class OwnerLogin:
         url: str = "",
         node: str = "",
     ) -> None:
-        """`owed`: what the store could not write yet, of all logins. `url`: where the upstream is. A login at another place is none, however the two are called here. `node`: the boot id of this one,
-        where others may use the same database."""
+        """Prepare the login of one upstream.
+
+        `owed` is what the store could not write yet, of all logins. `url` is where the upstream is: a login at another place is none, however
+        the two are called here. `node` is the boot id of this one, where others may use the same database."""
         self._upstream = upstream
         self._store = store
         self._vault = vault
@@ -87,13 +91,13 @@ class OwnerLogin:
         return self._trouble
 
     def changed(self) -> None:
-        """Somebody logged in, or out. Why the last one ended is said until there is another."""
+        """Forget what was read, because somebody logged in, or out. Why the last one ended is said until there is another."""
         self._read, self._kept, self._renewed_at = False, None, 0
         self._shown = None
 
     @property
     def over(self) -> bool:
-        """There is none, as far as is known."""
+        """The answer to whether there is no login, as far as is known."""
         return self._read and self._kept is None
 
     @property
@@ -101,13 +105,13 @@ class OwnerLogin:
         return not self._one_at_a_time.locked()
 
     async def give_up(self) -> None:
-        """It is not accepted over there, whatever it says of itself."""
+        """Give up a login that is not accepted over there, whatever it says of itself."""
         kept = self._kept
         if kept is not None:
             await self._end(kept, "it was not accepted")
 
     async def current(self) -> UpstreamLogin | None:
-        """With a token that has some time left. Raises `BackendError`."""
+        """Return the login, with a token that has some time left. Raise `BackendError`."""
         kept = self._kept if self._read else await self._load()
         if kept is None or kept.login.fresh(self._clock()):
             return None if kept is None else kept.login
@@ -198,7 +202,7 @@ class OwnerLogin:
             return done[0]
 
     async def _wait_for_turn(self, kept: KeptLogin) -> KeptLogin | None:
-        """None: it is this node's. Else what another one has made of it meanwhile. Raises `BackendError`."""
+        """Wait until it is this node's turn, and return None; or what another node has made of the login meanwhile. Raise `BackendError`."""
         job = partial(
             login_rows.take_turn,
             upstream=self._upstream,
@@ -268,14 +272,7 @@ class OwnerLogin:
             await self._leave_turn(kept)
             raise
         now = self._clock()
-        after = msgspec.structs.replace(
-            before,
-            access_token=tokens.access,
-            refresh_token=tokens.refresh or before.refresh_token,
-            scope=before.scope if tokens.scope is None else tokens.scope,
-            obtained_at=now,
-            expires_at=tokens.expires_at,
-        )
+        after = before.renewed(tokens, now=now)
         sealed = self._vault.seal(self._upstream, self._person, after)
         renewed = await self._write(
             partial(
@@ -298,7 +295,7 @@ class OwnerLogin:
         return after
 
     async def _refreshed_elsewhere(self, kept: KeptLogin) -> KeptLogin | None:
-        """The same login with newer tokens, which another process on this database has written."""
+        """Return the login with newer tokens, if another process on this database has written them."""
         try:
             row = await self._store.read(
                 partial(login_rows.fetch, upstream=self._upstream, person=self._person)
@@ -313,23 +310,17 @@ class OwnerLogin:
         self._kept = KeptLogin(login=login, login_id=row[1], version=row[2])
         return self._kept
 
-    async def _insist(self, login: UpstreamLogin) -> UpstreamTokens:
-        assert login.refresh_token is not None
-        form = {
-            "grant_type": "refresh_token",
-            "refresh_token": login.refresh_token.reveal(),
-            "resource": login.resource,
-        }
+    async def _insist(self, login: UpstreamLogin) -> Tokens:
         for last in (*(False for _ in range(TRIES - 1)), True):
             try:
-                return await self._ask(login.token_endpoint, form, login.identity)
+                return await self._ask(login.token_endpoint, login.refresh_form(), login.identity)
             except TokenDenied as denied:
                 if denied.final or last:
                     raise
         raise AssertionError("the last try returns or raises")
 
     async def _end(self, kept: KeptLogin, why: str) -> None:
-        """These tokens, and no newer ones that somebody else has written."""
+        """End these tokens, and no newer ones that somebody else has written."""
         ended = await self._write(
             partial(
                 login_rows.end,
@@ -347,7 +338,7 @@ class OwnerLogin:
             self._read = ended is not False
 
     async def _write(self, job: Callable[..., bool]) -> bool | None:
-        """None: the store cannot now, and it is owed. It must be a job that may be done twice."""
+        """Write, and return what the job does; None if the store cannot now, so that it is owed. The job may be done twice."""
         try:
             return await self._store.write(job)
         except StoreError as error:
@@ -356,7 +347,7 @@ class OwnerLogin:
             return None
 
     def _fail(self, words: str) -> None:
-        """The server's own login is its owner's to mend; a person is asked for theirs when they call."""
+        """Tell the owner, whose login this is to mend; a person is asked for theirs when they call."""
         if self._person != OURS:
             self._log.info("upstream.account_over", upstream=str(self._upstream), reason=words)
             return

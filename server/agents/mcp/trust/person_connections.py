@@ -7,11 +7,10 @@ answer must name the issuer that it was begun with (RFC 9207), and its code is r
 from __future__ import annotations
 
 import hashlib
-import hmac
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -20,19 +19,17 @@ from auth.keys import sealed_secrets
 from auth.values.connected_accounts import AccountPlace, CannotConnect, ConnectedAccount
 from auth.values.database import Db
 from auth.values.entropy import SEED_BYTES, Entropy
-from auth.values.identity_model import AUTHORIZATION_CODE, Millis, Secret
+from auth.values.identity_model import Millis, Secret
 from auth.values.limits_and_lifetimes import MINUTE
 from server.agents.mcp.trust import login_rows
-from server.agents.mcp.trust.authorization_server import (
-    AuthorizationServer,
-    AuthorizationServers,
-    ForeignClient,
-)
+from server.agents.mcp.trust.authorization_server import AuthorizationServers, ForeignClient
 from server.agents.mcp.trust.login_rows import LoginVault, UpstreamLogin, decode_secret, encode_secret
 from server.agents.mcp.trust.pin_rows import UpstreamKey
 from server.agents.mcp.trust.token_endpoint import AskForTokens, TokenDenied
-from server.client.client_identity import ClientIdentity
 from server.lib.log.logger import Logger
+from server.lib.oauth_client.authorization_code import authorization_link, code_form, comes_from
+from server.lib.oauth_client.client_identity import ClientIdentity
+from server.lib.oauth_client.server_metadata import ServerMetadata
 from server.store.jobs import Change, Store, StoreDb
 
 LIFETIME: Final[Millis] = 10 * MINUTE  # people look for their phone
@@ -65,7 +62,7 @@ class _Trip(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PersonConnections:
-    """`changed` is told whose login at which upstream is another now."""
+    """The accounts of all people at all such upstreams. Listeners are told whose login at which upstream is another now."""
 
     def __init__(
         self,
@@ -91,12 +88,12 @@ class PersonConnections:
         self._listeners: dict[UpstreamKey, Callable[[str], None]] = {}
 
     def listen(self, upstream: UpstreamKey, changed: Callable[[str], None]) -> None:
-        """`changed` is given the id of a person whose login there is another now."""
+        """Listen: `changed` is given the id of a person whose login there is another now."""
         self._listeners[upstream] = changed
 
     def apply_changes(self, changes: Sequence[Change]) -> None:
-        """For the store's `on_changes`: of an account that was locked or removed, nothing is remembered; nor of one at an upstream that was
-        connected or taken away, here or in another process."""
+        """Apply what the store's `on_changes` tells: nothing is remembered of an account that was locked or removed, nor of one at an
+        upstream that was connected or taken away, here or in another process."""
         for change in changes:
             if (found := login_rows.whose(change)) is not None:
                 for key, changed in self._listeners.items():
@@ -126,7 +123,7 @@ class PersonConnections:
             verifier=Secret(verifier),
             redirect_uri=redirect_uri,
             issuer=server.issuer,
-            token_endpoint=server.token,
+            token_endpoint=server.token_endpoint,
             names_itself=server.names_itself,
             client=client,
         )
@@ -141,18 +138,14 @@ class PersonConnections:
                 now=self._clock(),
             )
         )
-        asked = {
-            "response_type": "code",
-            "client_id": client.client_id,
-            "redirect_uri": redirect_uri,
-            "state": state,
-            "code_challenge": pack(hashlib.sha256(verifier.encode()).digest()),
-            "code_challenge_method": "S256",
-            "resource": upstream.resource,
-            **({"scope": upstream.scope} if upstream.scope else {}),
-        }
-        joint = "&" if urlsplit(server.authorization).query else "?"
-        return server.authorization + joint + urlencode(asked)
+        return authorization_link(
+            server.authorization_endpoint or "",
+            client_id=client.client_id,
+            redirect_uri=redirect_uri,
+            state=state,
+            verifier=verifier,
+            more={"resource": upstream.resource, "scope": upstream.scope},
+        )
 
     async def come_back(
         self, place: AccountPlace, *, state: str, code: str, iss: str, user_id: str, cookie: str
@@ -173,23 +166,21 @@ class PersonConnections:
             return False
         if not code:
             return True
-        if (iss or trip.names_itself) and not hmac.compare_digest(
-            iss.encode(errors="replace"), trip.issuer.encode()
-        ):
+        if not comes_from(trip.issuer, iss or None, always=trip.names_itself):
             self._log.warning("upstream.mixed_up", upstream=str(upstream.key))
             raise CannotConnect("sent an answer in another name, which was not used")
-        form = {
-            "grant_type": AUTHORIZATION_CODE,
-            "code": code,
-            "redirect_uri": trip.redirect_uri,
-            "code_verifier": trip.verifier.reveal(),
-            "resource": upstream.resource,
-        }
+        form = code_form(
+            code=code,
+            redirect_uri=trip.redirect_uri,
+            verifier=trip.verifier.reveal(),
+            resource=upstream.resource,
+        )
         try:
             tokens = await self._tokens(trip.token_endpoint, form, trip.client.identity)
         except TokenDenied as denied:
             self._log.warning("upstream.cannot_connect", upstream=str(upstream.key), reason=str(denied))
             raise CannotConnect(str(denied)) from None
+        now = self._clock()
         login = UpstreamLogin(
             resource=upstream.resource,
             issuer=trip.issuer,
@@ -197,11 +188,11 @@ class PersonConnections:
             client_id=trip.client.client_id,
             client_secret=trip.client.client_secret,
             auth_method=trip.client.auth_method,
-            access_token=tokens.access,
-            refresh_token=tokens.refresh,
+            access_token=tokens.access_token,
+            refresh_token=tokens.refresh_token,
             scope=upstream.scope if tokens.scope is None else tokens.scope,
-            obtained_at=self._clock(),
-            expires_at=tokens.expires_at,
+            obtained_at=now,
+            expires_at=tokens.expires_at(now),
         )
         await self._store.write(
             partial(
@@ -259,7 +250,7 @@ class PersonConnections:
     # ── who we are there ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _client(
-        self, upstream: PersonalUpstream, server: AuthorizationServer, redirect_uri: str
+        self, upstream: PersonalUpstream, server: ServerMetadata, redirect_uri: str
     ) -> ForeignClient:
         if upstream.identity is not None:
             return ForeignClient(
@@ -316,7 +307,7 @@ def _begin(
     sealed: str,
     now: Millis,
 ) -> None:
-    """A job. Of each person at most one trip to a place is under way."""
+    """Begin a trip, as a job. A person has at most one to a place under way."""
     db.execute(
         "DELETE FROM upstream_trips WHERE server = ? AND agent = ? AND user_id = ?",
         upstream.server,
@@ -339,7 +330,7 @@ def _begin(
 def _take(
     db: StoreDb, *, upstream: UpstreamKey, state_hash: str, user_id: str, browser_hash: str, now: Millis
 ) -> str | None:
-    """A job: use it up; what was sealed, or None where this person has nothing of the kind under way in this browser."""
+    """Use a trip up, as a job; return what was sealed, or None where this person has nothing of the kind under way in this browser."""
     won = db.execute(
         "UPDATE upstream_trips SET used_at = ? WHERE state_hash = ? AND server = ? AND agent = ? AND user_id = ?"
         " AND browser_hash = ? AND used_at IS NULL AND expires_at > ?",

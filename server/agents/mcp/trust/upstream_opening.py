@@ -33,10 +33,10 @@ from server.agents.mcp.trust.token_endpoint import TokenEndpoints
 from server.agents.mcp.trust.upstream_registry import KnownUpstream, UpstreamRegistry
 from server.agents.mcp.upstream_agent import MakeBuyer, McpBackend, TellReceipt
 from server.agents.mcp.upstream_credentials import PayerCredential, StaticCredential
-from server.client.client_identity import BASIC, NONE, POST, ClientIdentity
 from server.client.mcp_session.session_request import Credential
-from server.client.provider_fetcher import ProviderClient
 from server.lib.log.logger import Logger
+from server.lib.oauth_client.client_identity import BASIC, NONE, POST, ClientIdentity
+from server.lib.oauth_client.fetcher import OAuthFetcher
 from server.settings.secret_reference import Secret, read_secret
 from server.settings.setting_shapes import ServerConfig
 from server.store.jobs import Store
@@ -69,7 +69,7 @@ def open_desk(
         entropy=secrets.token_bytes,
         log=log,
         issuer=issuer,
-        tokens=TokenEndpoints(ProviderClient(), clock),
+        tokens=TokenEndpoints(OAuthFetcher()),
         connections=connections,
         node=node,
     )
@@ -158,7 +158,7 @@ def open_connections(
     clock: Callable[[], Millis],
 ) -> PersonConnections:
     """Of all upstreams that are used with accounts of people. Raises `SecretUnreadable`."""
-    ask = ProviderClient()
+    ask = OAuthFetcher()
     upstreams = [
         PersonalUpstream(
             key=UpstreamKey(server.name, agent.id),
@@ -175,7 +175,7 @@ def open_connections(
         upstreams,
         store,
         servers=AuthorizationServers(ask, clock),
-        tokens=TokenEndpoints(ask, clock),
+        tokens=TokenEndpoints(ask),
         clock=clock,
         subkey=subkey,
         entropy=secrets.token_bytes,

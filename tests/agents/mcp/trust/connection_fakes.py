@@ -11,7 +11,6 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from msgspec.structs import replace
 
-from auth.providers.provider_requests import ProviderAnswer, ProviderUnavailable
 from auth.values.http_messages import WireReply
 from server.agents.mcp.trust.authorization_server import AuthorizationServers
 from server.agents.mcp.trust.login_rows import LoginVault
@@ -20,7 +19,8 @@ from server.agents.mcp.trust.person_connections import PersonalUpstream, PersonC
 from server.agents.mcp.trust.person_identity import PersonCredential
 from server.agents.mcp.trust.pin_rows import UpstreamKey
 from server.agents.mcp.trust.token_endpoint import TokenEndpoints
-from server.client.client_identity import ClientIdentity
+from server.lib.oauth_client.asking import OAuthAnswer, OAuthFailure
+from server.lib.oauth_client.client_identity import ClientIdentity
 from server.store.write_retry import WriteRetry
 from tests.agents.mcp.trust.trust_fakes import EventLog, call_of
 from tests.auth.browser_fakes import LOOPBACK, Browser, House
@@ -61,9 +61,7 @@ class FakeIssuer:
         query = urlencode({name: value for name, value in said.items() if value is not None})
         return f"{urlsplit(asked['redirect_uri']).path}?{query}"
 
-    async def __call__(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes
-    ) -> ProviderAnswer:
+    async def __call__(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> OAuthAnswer:
         if method == "GET":
             known = url == f"{ISSUER}/.well-known/oauth-authorization-server"
             return self._answer(200 if known else 404, self.metadata if known else {})
@@ -80,7 +78,7 @@ class FakeIssuer:
             )
         assert url == f"{ISSUER}/token"
         if self.down:
-            raise ProviderUnavailable("does not answer in time")
+            raise OAuthFailure("does not answer in time")
         form = dict(parse_qsl(body.decode(), strict_parsing=True))
         self.redeemed.append({**form, "authorization": headers.get("Authorization", "")})
         if form["grant_type"] == "authorization_code":
@@ -106,8 +104,8 @@ class FakeIssuer:
             },
         )
 
-    def _answer(self, status: int, said: Mapping[str, Any]) -> ProviderAnswer:
-        return ProviderAnswer(status=status, body=json.dumps(said).encode())
+    def _answer(self, status: int, said: Mapping[str, Any]) -> OAuthAnswer:
+        return OAuthAnswer(status=status, body=json.dumps(said).encode())
 
 
 class Connecting:
@@ -119,7 +117,7 @@ class Connecting:
         self.issuer = FakeIssuer()
         self.log = EventLog()
         parts = self.house.parts
-        self.tokens = TokenEndpoints(self.issuer, parts.clock)
+        self.tokens = TokenEndpoints(self.issuer)
         self._identity = identity
         self.connections, self.credential = self.node()
         self.house.parts = replace(parts, connections=self.connections)

@@ -19,7 +19,7 @@ from server.agents.mcp.trust import person_identity
 from server.agents.mcp.trust.authorization_server import AuthorizationServers
 from server.agents.mcp.trust.person_identity import PersonCredential
 from server.agents.mcp.upstream_credentials import AccountNeeded
-from server.client.client_identity import BASIC, ClientIdentity
+from server.lib.oauth_client.client_identity import BASIC, ClientIdentity
 from server.store.jobs import Change
 from tests.agents.mcp.trust.connection_fakes import ISSUER, PATH, Connecting, FakeIssuer
 from tests.agents.mcp.trust.trust_fakes import call_of

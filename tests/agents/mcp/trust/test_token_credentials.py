@@ -18,12 +18,10 @@ from joserfc import jwt
 from joserfc.jwk import KeySet
 
 from auth.grants import identity_assertions
-from auth.providers.provider_requests import ProviderAnswer
 from auth.providers.provider_sign_in import Provider
 from auth.tokens import access_token_verifier
 from auth.values.identity_model import PrincipalKind, Secret
 from server.agents.base.backend import AgentRequest, BackendError, Trouble
-from server.agents.mcp.trust import token_endpoint
 from server.agents.mcp.trust.call_credentials import (
     TOKEN_EXCHANGE,
     MakeToken,
@@ -40,9 +38,11 @@ from server.agents.mcp.trust.call_credentials import (
 )
 from server.agents.mcp.trust.own_tokens import TokenIssuer
 from server.agents.mcp.trust.token_cache import ReadyToken
-from server.agents.mcp.trust.token_endpoint import TokenDenied, TokenEndpoints, UpstreamTokens
+from server.agents.mcp.trust.token_endpoint import TokenDenied, TokenEndpoints
 from server.agents.mcp.upstream_credentials import StaticCredential
-from server.client.client_identity import BASIC, ClientIdentity
+from server.lib.oauth_client.asking import OAuthAnswer, OAuthFailure
+from server.lib.oauth_client.client_identity import BASIC, ClientIdentity
+from server.lib.oauth_client.token_requests import Tokens, read_tokens
 from server.settings.secret_reference import Secret as Stated
 from tests.agents.mcp.trust.trust_fakes import (
     FILES,
@@ -371,11 +371,11 @@ async def test_what_is_shown_to_an_authorization_server_is_for_none_of_our_own()
             )
 
 
-@pytest.mark.parametrize(("ends", "expected"), [(None, 301_000), (2_000, 2_000)])
+@pytest.mark.parametrize(("lives", "expected"), [(None, 301_000), (1, 2_000)])
 def test_a_token_of_which_nobody_says_how_long_it_lives_is_asked_for_anew_soon(
-    ends: int | None, expected: int
+    lives: float | None, expected: int
 ) -> None:
-    fetched = UpstreamTokens(access=Secret("a"), refresh=None, scope=None, expires_at=ends)
+    fetched = Tokens(access_token=Secret("a"), expires_in=lives)
     assert ready(fetched, 1_000) == ReadyToken(token=Secret("a"), made_at=1_000, expires_at=expected)
 
 
@@ -466,8 +466,8 @@ BEST = {"access_token": "a", "token_type": "Bearer"}
 def test_a_lifetime_is_a_number_or_its_digits_and_anything_else_is_none(
     lives: object, seconds: float | None
 ) -> None:
-    read = token_endpoint._read({**BEST, "expires_in": lives}, 1_000)
-    assert read.expires_at == (None if seconds is None else 1_000 + seconds * 1_000)
+    read = read_tokens({**BEST, "expires_in": lives}, TOKEN_URL)
+    assert read.expires_at(1_000) == (None if seconds is None else 1_000 + seconds * 1_000)
 
 
 @pytest.mark.parametrize(
@@ -487,15 +487,15 @@ def test_a_lifetime_is_a_number_or_its_digits_and_anything_else_is_none(
     ],
 )
 def test_an_access_token_that_cannot_be_sent_is_none(said: dict[str, object], good: bool) -> None:
-    with nullcontext() if good else pytest.raises(TokenDenied):
-        token_endpoint._read({**BEST, **said}, 0)
+    with nullcontext() if good else pytest.raises(OAuthFailure):
+        read_tokens({**BEST, **said}, TOKEN_URL)
 
 
 def test_what_else_comes_with_a_token_is_kept_where_it_can_be_used() -> None:
-    read = token_endpoint._read({**BEST, "scope": "s" * 4_096, "refresh_token": "r"}, 0)
-    assert (read.scope, read.refresh) == ("s" * 4_096, Secret("r"))
-    read = token_endpoint._read({**BEST, "scope": "s" * 4_097, "refresh_token": "\n"}, 0)
-    assert (read.scope, read.refresh) == (None, None)
+    read = read_tokens({**BEST, "scope": "s" * 4_096, "refresh_token": "r"}, TOKEN_URL)
+    assert (read.scope, read.refresh_token) == ("s" * 4_096, Secret("r"))
+    read = read_tokens({**BEST, "scope": "s" * 4_097, "refresh_token": "\n"}, TOKEN_URL)
+    assert (read.scope, read.refresh_token) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -509,17 +509,19 @@ def test_what_else_comes_with_a_token_is_kept_where_it_can_be_used() -> None:
         (400, {"error": "x" * 41}, f"({'x' * 40})", False),
         (400, {"error": "h4ck"}, "(status 400)", False),
         (400, {"error": 1}, "(status 400)", False),
-        (200, {}, "(status 200)", False),
+        (200, {}, "cannot be used", False),
+        (200, {"error": "invalid_grant"}, "(invalid_grant)", True),
+        (429, {"error": "invalid_grant"}, "(invalid_grant)", False),
         (201, BEST, "(status 201)", False),
     ],
 )
 async def test_what_is_no_token_says_why_and_whether_asking_again_is_in_vain(
     status: int, said: dict[str, object], words: str, final: bool
 ) -> None:
-    async def ask(*_: object, **__: object) -> ProviderAnswer:
-        return ProviderAnswer(status=status, body=json.dumps(said).encode())
+    async def ask(*_: object, **__: object) -> OAuthAnswer:
+        return OAuthAnswer(status=status, body=json.dumps(said).encode())
 
     with pytest.raises(TokenDenied) as caught:
-        await TokenEndpoints(ask, lambda: 0)(TOKEN_URL, {}, US)
+        await TokenEndpoints(ask)(TOKEN_URL, {}, US)
     assert words in str(caught.value)
     assert caught.value.final is final

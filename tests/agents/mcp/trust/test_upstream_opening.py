@@ -18,7 +18,7 @@ from server.agents.mcp.trust.person_connections import PersonalUpstream, PersonC
 from server.agents.mcp.trust.pin_rows import UpstreamKey
 from server.agents.mcp.trust.upstream_registry import UpstreamRegistry
 from server.agents.mcp.upstream_credentials import AccountNeeded
-from server.client.client_identity import BASIC, NONE, POST, ClientIdentity
+from server.lib.oauth_client.client_identity import BASIC, NONE, POST, ClientIdentity
 from server.settings.setting_shapes import ServerConfig
 from tests.agents.mcp.trust.trust_fakes import (
     TOKEN_URL,

@@ -13,7 +13,6 @@ import msgspec
 import trio
 
 from auth.identity import Identity
-from auth.providers.provider_requests import ProviderAnswer, ProviderUnavailable
 from auth.values.identity_model import Principal, PrincipalKind
 from server.agents.base.backend import AgentRequest
 from server.agents.mcp.offer_guard import UpstreamLists
@@ -22,6 +21,7 @@ from server.agents.mcp.trust.own_tokens import TokenIssuer
 from server.agents.mcp.trust.pin_rows import UpstreamKey
 from server.agents.mcp.trust.token_endpoint import TokenEndpoints
 from server.agents.mcp.trust.upstream_registry import KnownUpstream, UpstreamRegistry
+from server.lib.oauth_client.asking import OAuthAnswer, OAuthFailure
 from server.mcp.messages import Prompt, ResourceTemplate, Tool
 from server.store.jobs import Store, StoreUnreachable
 from tests.auth.identity_fakes import SITE, Clock, open_identity, seeds, subkey
@@ -172,9 +172,7 @@ class FakeAuthorizationServer:
         self.gate: trio.Event | None = None  # an answer waits for it
         self._answers = list(answers)
 
-    async def __call__(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes
-    ) -> ProviderAnswer:
+    async def __call__(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> OAuthAnswer:
         assert method == "POST"
         self.forms.append(dict(parse_qsl(body.decode(), strict_parsing=True)))
         self.headers.append(headers)
@@ -182,14 +180,14 @@ class FakeAuthorizationServer:
         if self.gate is not None:
             await self.gate.wait()
         if self.down:
-            raise ProviderUnavailable("does not answer in time")
+            raise OAuthFailure("does not answer in time")
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         said = answer(self.forms[-1]) if callable(answer) else answer
         status = 400 if "error" in said else self.status
-        return ProviderAnswer(status=status, body=json.dumps(said).encode())
+        return OAuthAnswer(status=status, body=json.dumps(said).encode())
 
     def endpoints(self, clock: Clock) -> TokenEndpoints:
-        return TokenEndpoints(self, clock)
+        return TokenEndpoints(self)
 
 
 def tokens(access: str, *, lives: int | None = 600, refresh: str | None = None) -> dict[str, Any]:

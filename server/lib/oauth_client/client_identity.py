@@ -1,4 +1,4 @@
-"""Who we are to an authorization server: a client id, perhaps with a secret, and how that is shown (RFC 6749 §2.3)."""
+"""The client that we are to an authorization server: an id, perhaps with a secret, and how that is shown (RFC 6749 §2.3)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from server.settings.secret_reference import Secret
+from server.lib.secret import Secret
 
 # The client that every ostiary knows from its first start.
 BUILT_IN: Final = "ostiary-cli"
@@ -21,25 +21,41 @@ METHODS: Final = (NONE, POST, BASIC)
 
 
 class ClientIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """A client id, and the way in which it is shown."""
+
     client_id: str = BUILT_IN
     secret: Secret | None = None
     method: str = NONE
 
     def signed(self, form: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-        """`form` as this client sends it, and the headers that go with it."""
+        """Return `form` as this client sends it, and the headers that go with it."""
         headers = {"Accept": "application/json"}
         if self.secret is None or self.method == NONE:
             return {**form, "client_id": self.client_id}, headers
         if self.method == BASIC:
-            # RFC 6749 §2.3.1: both halves are form-encoded first, because either may hold a colon.
+            # RFC 6749 §2.3.1 and appendix B: both halves are form-encoded first, because either may hold a colon;
+            # a blank is %20, which those read too who do not read forms.
             pair = f"{quote(self.client_id, safe='')}:{quote(self.secret.reveal(), safe='')}"
             encoded = base64.b64encode(pair.encode()).decode()
             return dict(form), {**headers, "Authorization": f"Basic {encoded}"}
         return {**form, "client_id": self.client_id, "client_secret": self.secret.reveal()}, headers
 
 
+class KnownClient(msgspec.Struct, frozen=True, kw_only=True):
+    """The client that we are at one issuer, as it is kept."""
+
+    issuer: str
+    client_id: str
+    client_secret: Secret | None = None
+    auth_method: str = NONE
+
+    @property
+    def identity(self) -> ClientIdentity:
+        return ClientIdentity(client_id=self.client_id, secret=self.client_secret, method=self.auth_method)
+
+
 def method_for(offered: tuple[str, ...], *, secret: bool) -> str:
-    """How a client with or without a secret shows itself to a server that offers these ways."""
+    """Choose how a client with or without a secret shows itself to a server that offers these ways."""
     if not secret:
         return NONE
     # A server that lists none is to be taken to want Basic (RFC 8414 §2).

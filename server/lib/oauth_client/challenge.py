@@ -1,14 +1,11 @@
-"""Reading `WWW-Authenticate` (RFC 9110 §11.6.1): the Bearer challenge of a 401 or 403, or the DPoP one, with its parameters."""
+"""The reader of `WWW-Authenticate` (RFC 9110 §11.6.1): the Bearer challenge of a 401 or 403, or the DPoP one, with its parameters."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from shlex import quote
 
 import msgspec
-
-from server.client.client_errors import ScopeNeeded
 
 # token68 forms (Negotiate, …) carry no parameters that matter here; they are skipped like any other scheme.
 _PART = re.compile(
@@ -19,11 +16,11 @@ _PART = re.compile(
 _BETWEEN = re.compile(r"[\s,]*")
 # The header is read once per refusal; a longer one is not worth the time.
 MAX_HEADER = 8 * 1024
-# Of what a server says of its refusal.
-MAX_SAID = 300
 
 
 class Challenge(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of a challenge that a client acts on."""
+
     resource_metadata: str | None = None
     scope: str | None = None
     error: str | None = None
@@ -31,13 +28,13 @@ class Challenge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wants_nonce(headers: Iterable[str]) -> bool:
-    """RFC 9449 §9: the token is good, and its proof lacks what the server has just made up."""
+    """Tell whether the token is good, and its proof lacks what the server has just made up (RFC 9449 §9)."""
     found = read_challenge(headers, scheme="dpop")
     return found is not None and found.error == "use_dpop_nonce"
 
 
 def read_challenge(headers: Iterable[str], *, scheme: str = "bearer") -> Challenge | None:
-    """The first challenge of this scheme in these header lines, or None."""
+    """Return the first challenge of this scheme in these header lines, or None."""
     for header in headers:
         found: dict[str, str] | None = None
         for part in _parts(header[:MAX_HEADER]):
@@ -59,23 +56,8 @@ def read_challenge(headers: Iterable[str], *, scheme: str = "bearer") -> Challen
     return None
 
 
-def scope_needed(challenge: Challenge, url: str) -> ScopeNeeded:
-    """Return a refusal for want of scopes, in the server's own words if it has some: the scopes that it names are all that a new login is to
-    ask for, not those that this one lacks."""
-    scope = challenge.scope or ""
-    said = " ".join((challenge.description or "").split())[:MAX_SAID]
-    if not said:
-        said = (
-            f"this needs a login with the scopes {scope}"
-            if scope
-            else "this needs more than the login may do"
-        )
-    more = f" --scope {quote(scope)}" if scope else ""
-    return ScopeNeeded(said, hint=f"ostiary login {quote(url)}{more}", scope=scope)
-
-
 def _parts(header: str) -> Iterator[re.Match[str]]:
-    """Schemes and parameters in order; what is neither is passed over, a character at a time."""
+    """Yield schemes and parameters in order; what is neither is passed over, a character at a time."""
     position = 0
     while position < len(header):
         if between := _BETWEEN.match(header, position):

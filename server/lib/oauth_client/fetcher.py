@@ -1,7 +1,6 @@
-"""Asking the providers that people sign in with: one exchange at a time, on trio, bounded in size and time.
+"""Exchanges with the authorization servers that settings name, on trio: one at a time each, bounded in size and time.
 
-Their addresses are the configuration's or come from a configured issuer's own document, so private ones are fine. The
-questions, and the meaning of the answers, are in auth/providers/provider_requests.py.
+Their addresses are the configuration's or come from a configured issuer's own document, so private ones are fine.
 """
 
 from __future__ import annotations
@@ -11,22 +10,20 @@ from typing import Final
 
 import trio
 
-from auth.providers.provider_requests import ProviderAnswer, ProviderUnavailable
+from server.lib.oauth_client.asking import OAuthAnswer, OAuthFailure
 
 ANSWER_BYTES: Final = 256 * 1024  # some providers publish a dozen keys with their certificates
 SECONDS: Final = 10.0  # somebody looks at a blank page meanwhile
 AT_ONCE: Final = 8
 
 
-class ProviderClient:
-    """`auth.providers.provider_requests.Ask`. A sign-in is rare: no connection is kept for the next."""
+class OAuthFetcher:
+    """An `Ask`. Exchanges are rare: no connection is kept for the next."""
 
     def __init__(self) -> None:
         self._slots = trio.CapacityLimiter(AT_ONCE)
 
-    async def __call__(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes
-    ) -> ProviderAnswer:
+    async def __call__(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> OAuthAnswer:
         # Megabytes and tenths of a second that a server without providers never spends.
         from server.lib.http_client.failures import DeadlinePassed, FetchFailed
         from server.lib.http_client.fetch import Fetcher
@@ -44,12 +41,12 @@ class ProviderClient:
                             deadline=deadline,
                             limit=ANSWER_BYTES,
                         ) as answer:
-                            return ProviderAnswer(status=answer.status, body=await answer.read())
+                            return OAuthAnswer(status=answer.status, body=await answer.read())
                     finally:
                         await fetcher.aclose()
         except (DeadlinePassed, trio.TooSlowError):
-            raise ProviderUnavailable("does not answer in time") from None
+            raise OAuthFailure("does not answer in time") from None
         except FetchFailed as problem:
-            raise ProviderUnavailable(str(problem)) from problem
+            raise OAuthFailure(str(problem)) from problem
         except ValueError:
-            raise ProviderUnavailable("has an address that cannot be used") from None
+            raise OAuthFailure("has an address that cannot be used") from None

@@ -15,14 +15,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from server.client.address import origin
-from server.client.challenge import wants_nonce
 from server.lib.http_client.response_head import ResponseHead
-from server.settings.secret_reference import Secret
+from server.lib.oauth_client.addresses import origin
+from server.lib.oauth_client.challenge import wants_nonce
+from server.lib.secret import Secret
 
 # The RFC demands none of servers; this is the one that all of them have.
 ALGORITHM: Final = "ES256"
-NONCE_HEADER: Final = b"dpop-nonce"
+NONCE_HEADER: Final = "dpop-nonce"
 # RFC 9449 §8.1: what may go into a proof as it came.
 MAX_NONCE: Final = 512
 _BYTES: Final = 32
@@ -138,7 +138,11 @@ def only_wants_nonce(token: Secret | None, url: str, head: ResponseHead) -> bool
 
 
 def read_nonce(head: ResponseHead) -> str | None:
-    nonce = head.value(NONCE_HEADER)
+    return usable_nonce(head.value(NONCE_HEADER.encode()))
+
+
+def usable_nonce(nonce: str) -> str | None:
+    """Return a nonce that can go into a proof, or None."""
     # §8.1: printable, without quotes and backslashes.
     good = 0 < len(nonce) <= MAX_NONCE and all("!" <= c <= "~" and c not in '"\\' for c in nonce)
     return nonce if good else None
