@@ -1,6 +1,6 @@
-"""As whom an API is called: which of an operation's security requirements can be met with the configured credentials, and how.
+"""The credentials with which an API is called: which of an operation's security requirements they meet, and how.
 
-What is sent is added here, after everything that a caller has a say in, and taken out of what an API repeats. Spec: OpenAPI 3.1.1
+They are added here, after everything that a caller has a say in, and taken out of what an API repeats. Spec: OpenAPI 3.1.1
 §4.8.27 and §4.8.30; RFC 6749 §4.4, RFC 6750, RFC 7617.
 """
 
@@ -15,10 +15,10 @@ from urllib.parse import quote
 import msgspec
 import trio
 
-from server.agents.base.backend import BackendError
 from server.agents.openapi.openapi_document import ApiDocument, BadApi, as_table
 from server.agents.openapi.openapi_settings import ClientGrant
-from server.settings.secret_reference import Secret
+from server.lib.oauth_client.token_requests import Tokens
+from server.lib.secret import Secret
 
 Where: TypeAlias = Literal["header", "query", "cookie"]
 
@@ -28,10 +28,12 @@ EARLY_SECONDS: Final = 30.0
 USUAL_SECONDS: Final = 300.0
 LONGEST_SECONDS: Final = 86_400.0
 
-AskToken: TypeAlias = Callable[[ClientGrant, Secret], Awaitable[Mapping[str, Any]]]
+AskToken: TypeAlias = Callable[[ClientGrant, Secret], Awaitable[Tokens]]
 
 
 class Presented(msgspec.Struct, frozen=True):
+    """One credential, and where in a request it is sent."""
+
     where: Where
     name: str
     value: Secret
@@ -47,8 +49,10 @@ def same_name(name: str) -> str:
 
 
 class Credentials:
-    """`given` are references that were read, by the name of their scheme. Raises `BadApi` for a scheme that is not in the
-    document or has no place for a credential."""
+    """The configured credentials of one API.
+
+    `given` are references that were read, by the name of their scheme. `BadApi` is raised for a scheme that is not in the document or
+    has no place for a credential."""
 
     def __init__(
         self,
@@ -77,22 +81,23 @@ class Credentials:
         return bool(self._presented or self._tokens)
 
     def chosen(self, security: Sequence[Sequence[str]]) -> Sequence[str] | None:
-        """The schemes of the first requirement that can be met; None where there is none. Without any credential, what is asked
-        for is not looked at: the API may know its callers otherwise."""
+        """Return the schemes of the first requirement that can be met; None where there is none.
+
+        Without any credential, requirements are not looked at: the API may know its callers otherwise."""
         if not security or not self:
             return ()
         known = self._presented.keys() | self._tokens.keys()
         return next((schemes for schemes in security if known.issuperset(schemes)), None)
 
     def places(self, schemes: Sequence[str]) -> frozenset[tuple[Where, str]]:
-        """Where these are sent, by names as `same_name` writes them."""
+        """Return where these are sent, by names as `same_name` writes them."""
         return frozenset(
             (found.where, same_name(found.name))
             for found in (self._presented.get(name, _BEARER) for name in schemes)
         )
 
     async def present(self, schemes: Sequence[str]) -> Sequence[Presented]:
-        """Raises `BackendError` where a token cannot be had."""
+        """Return these as they are sent. Raise `BackendError` where a token cannot be had."""
         return [
             self._presented[name]
             if name in self._presented
@@ -101,12 +106,12 @@ class Credentials:
         ]
 
     def refused(self, schemes: Sequence[str]) -> bool:
-        """The API said 401. Whether another token may do better."""
+        """Forget the tokens with which the API said 401, and tell whether another may do better."""
         had = [self._tokens[name].forget() for name in schemes if name in self._tokens]
         return any(had)
 
     def masked(self, text: str) -> str:
-        """Without what we sent: some APIs repeat it."""
+        """Return `text` without what we sent: some APIs repeat it."""
         words = {
             word
             for secret in (*self._masks, *(token.value for token in self._tokens.values()))
@@ -133,11 +138,8 @@ class _Token:
         async with self._lock:
             if trio.current_time() >= self._ends:
                 answer = await self._ask(self._grant, self._secret)
-                token, seconds = answer.get("access_token"), answer.get("expires_in")
-                if not isinstance(token, str) or not token.isascii() or not token.isprintable() or not token:
-                    raise BackendError("the API's token endpoint answered without a usable token")
-                lasts = seconds if isinstance(seconds, int | float) and seconds > 0 else USUAL_SECONDS
-                self.value = Secret(token)
+                lasts = answer.expires_in or USUAL_SECONDS
+                self.value = answer.access_token
                 self._ends = trio.current_time() + min(max(lasts - EARLY_SECONDS, lasts / 2), LONGEST_SECONDS)
             return self.value.reveal()
 
