@@ -87,7 +87,7 @@ async def ask_for_code(
     answer = await post_form(asking(client), endpoint, form, identity=identity)
     if answer.status != 200:
         with oauth_trouble(endpoint):
-            refusal = read_refusal(answer, endpoint)
+            refusal = read_refusal(answer)
         raise refused(refusal, endpoint, identity)
     body = decode_object(answer.body) or {}
     device_code, user_code = body.get("device_code"), body.get("user_code")

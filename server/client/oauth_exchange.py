@@ -44,21 +44,8 @@ def _client_error(failure: OAuthFailure, endpoint: str) -> ClientError:
     host = host_of(endpoint)
     match failure.reason:
         case "busy":
-            said = (
-                "is busy" if failure.status in (429, 503) else f"answers with status {failure.status}"
-            ) + (f": {failure.description}" if failure.description else "")
-            return busy(f"{host} {said}", failure.retry_after)
-        case "status":
-            return BadAnswer(f"{host} answered with status {failure.status} and no OAuth error")
-        case "no object":
-            return BadAnswer(f"{host} did not answer in JSON")
-        case "no token":
-            return BadAnswer(f"the token endpoint at {host} sent no usable access token")
-        case "token type":
-            wanted = "is not bound to our key" if failure.field == "dpop" else "is no bearer token"
-            return BadAnswer(f"the token endpoint at {host} sent a token that {wanted}")
-        case "unusable client":
-            return BadAnswer(f"{host} registered this program in a way that it cannot use")
+            said = f": {failure.description}" if failure.description else ""
+            return busy(f"{host} {failure}{said}", failure.retry_after)
         case "refused":
             said = f": {failure.description}" if failure.description else ""
             return LoginError(
@@ -92,5 +79,5 @@ async def revoke(
     with oauth_trouble(endpoint):
         answer = await post_form(asking(client), endpoint, form, identity=identity)
         if answer.status != 200:
-            refusal = read_refusal(answer, endpoint)
+            refusal = read_refusal(answer)
             raise BadAnswer(f"{host_of(endpoint)} did not revoke the login ({refusal.error})")

@@ -75,32 +75,22 @@ async def introduce(
     """Register as a client, and store the registration. Raise `LoginError`, `BadAnswer`, `Unreachable` or `TokenFileError`."""
     endpoint = place.server.registration_endpoint
     assert endpoint is not None
-    wanted = _wanted(place.server, way, redirect_uri=redirect_uri)
+    wanted = _wanted(place.server, way)
     with oauth_trouble(endpoint):
-        made = await register(asking(client), place.server, wanted, scope=scope)
-    registration = StoredRegistration(
-        issuer=place.server.issuer,
-        grant_type=GRANTS[way],
-        client_id=made.identity.client_id,
-        client_secret=made.identity.secret,
-        auth_method=made.identity.method,
-        redirect_uri=redirect_uri,
-        expires_at=made.expires_at,
-    )
-    await trio.to_thread.run_sync(file.put_registration, registration)
+        made = await register(asking(client), place.server, wanted, redirect_uri=redirect_uri, scope=scope)
+    kept = StoredRegistration(grant_type=GRANTS[way], **msgspec.structs.asdict(made))
+    await trio.to_thread.run_sync(file.put_registration, kept)
     return made.identity
 
 
-def _wanted(server: ServerMetadata, way: Way, *, redirect_uri: str | None) -> dict[str, Any]:
+def _wanted(server: ServerMetadata, way: Way) -> dict[str, Any]:
     grants = [GRANTS[way]]
     if REFRESH_TOKEN in server.grant_types or not server.grant_types:
         grants.append(REFRESH_TOKEN)
     return {
         "client_name": CLIENT_NAME,
         "grant_types": grants,
-        "response_types": [] if redirect_uri is None else ["code"],
         "token_endpoint_auth_method": next((each for each in METHODS if each in server.auth_methods), NONE),
         "application_type": "native",
         "software_id": SOFTWARE_ID,
-        **({} if redirect_uri is None else {"redirect_uris": [redirect_uri]}),
     }

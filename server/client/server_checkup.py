@@ -183,7 +183,7 @@ async def _device_login(client: HttpClient, place: Place) -> CheckStep:
         if answer.status == 200:
             raise BadAnswer("the device endpoint hands out codes to nobody in particular")
         with oauth_trouble(endpoint):
-            read_refusal(answer, endpoint)
+            read_refusal(answer)
     except ServerBusy:
         return CheckStep(name=name, state="ok", detail="offered, and busy just now")
     except ClientError as error:

@@ -18,9 +18,9 @@ import msgspec
 from server.client.client_errors import TokenFileError
 from server.lib import paths
 from server.lib.file_lock import FileLock
-from server.lib.oauth_client.client_identity import KnownClient
 from server.lib.oauth_client.login import OAuthLogin
 from server.lib.oauth_client.proof_key import ProofKey, UnusableKey
+from server.lib.oauth_client.registration import Registered
 from server.lib.private_file import MAX_FILE, PrivateFile
 from server.settings.secret_reference import Secret
 
@@ -55,12 +55,10 @@ class StoredLogin(OAuthLogin, frozen=True, kw_only=True):
             ) from None
 
 
-class StoredRegistration(KnownClient, frozen=True, kw_only=True):
+class StoredRegistration(Registered, frozen=True, kw_only=True):
     """The answer of an authorization server when we introduced ourselves (RFC 7591 §3.2.1)."""
 
     grant_type: str  # the way of logging in that it was made for
-    redirect_uri: str | None = None
-    expires_at: Millis | None = None  # of the secret
 
     @property
     def key(self) -> str:

@@ -88,7 +88,7 @@ async def keep_bought_token(
     if not isinstance(named, str) or not 0 < len(named) <= WORD_CHARACTERS or not named.isprintable():
         raise BadAnswer(f"{host_of(endpoint)} does not say whose its token is")
     with oauth_trouble(endpoint):
-        tokens = read_tokens(told, endpoint)
+        tokens = read_tokens(told)
     login = login_from(
         place,
         tokens,

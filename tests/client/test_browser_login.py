@@ -196,7 +196,7 @@ async def test_a_registration_that_cannot_be_used_is_refused(
         return as_json(made, 201)
 
     foreign.overrides["/register"] = answer
-    with pytest.raises(ClientError, match="cannot use"):
+    with pytest.raises(ClientError, match="cannot be used"):
         await log_in(foreign, file, client, Screen())
 
 

@@ -11,7 +11,7 @@ import msgspec
 from server.lib.json_objects import decode_object
 
 Reason: TypeAlias = Literal[
-    "no answer", "status", "no object", "no document", "issuer", "endpoint", "no token", "token type", "busy", "unusable client", "refused"
+    "no answer", "status", "no object", "no document", "issuer", "endpoint", "no token", "busy", "unusable client", "refused"
 ]  # fmt: skip
 
 

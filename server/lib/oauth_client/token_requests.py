@@ -84,8 +84,8 @@ async def ask_for_tokens(
         answer = await post_form(ask, endpoint, form, identity=identity, headers=shown)
         body = answer.json_object() if answer.status == 200 else {}
         if answer.status == 200 and ("access_token" in body or "error" not in body):
-            return read_tokens(body, endpoint, bound=key is not None, any_type=any_type)
-        refusal = read_refusal(answer, endpoint)
+            return read_tokens(body, bound=key is not None, any_type=any_type)
+        refusal = read_refusal(answer)
         wanted = usable_nonce(answer.headers.get(NONCE_HEADER, ""))
         if key is None or refusal.error != NONCE_WANTED or wanted is None or nonce is not None:
             return refusal
@@ -105,19 +105,16 @@ async def post_form(
     return await ask("POST", endpoint, {**own, **headers, "Content-Type": FORM}, urlencode(fields).encode())
 
 
-def read_tokens(
-    body: Mapping[str, Any], endpoint: str, *, bound: bool = False, any_type: bool = False
-) -> Tokens:
+def read_tokens(body: Mapping[str, Any], *, bound: bool = False, any_type: bool = False) -> Tokens:
     """Read the answer of a token endpoint. Raise `OAuthFailure` where there is no token that can be used."""
     access = _token(body.get("access_token"))
     if access is None:
-        raise OAuthFailure("sent a token that cannot be used", reason="no token", place=endpoint)
+        raise OAuthFailure("sent no usable access token", reason="no token")
     # RFC 8693 §2.2.1: `N_A` is of a token that is no access token.
-    kind, wanted = body.get("token_type"), "dpop" if bound else "bearer"
-    if not any_type and (not isinstance(kind, str) or kind.lower() != wanted):
-        raise OAuthFailure(
-            "sent a token that cannot be used", reason="token type", place=endpoint, field=wanted
-        )
+    kind = body.get("token_type")
+    if not any_type and (not isinstance(kind, str) or kind.lower() != ("dpop" if bound else "bearer")):
+        wrong = "is not bound to our key" if bound else "is no bearer token"
+        raise OAuthFailure(f"sent a token that {wrong}", reason="no token")
     expires_in, scope, id_token = positive(body.get("expires_in")), body.get("scope"), body.get("id_token")
     return Tokens(
         access_token=access,
@@ -128,7 +125,7 @@ def read_tokens(
     )
 
 
-def read_refusal(answer: OAuthAnswer, endpoint: str, *, outcome: str = "gave no token") -> GrantRefusal:
+def read_refusal(answer: OAuthAnswer) -> GrantRefusal:
     """Read the error of an answer that is no success. Raise `OAuthFailure` where there is none, or only trouble that may pass."""
     body = decode_object(answer.body) or {}
     error, description = body.get("error"), body.get("error_description")
@@ -138,13 +135,14 @@ def read_refusal(answer: OAuthAnswer, endpoint: str, *, outcome: str = "gave no 
         interval=positive(body.get("interval")),
         status=answer.status,
     )
-    busy = answer.status == 429 or answer.status >= 500
+    busy, status = answer.status == 429 or answer.status >= 500, answer.status
     if busy or not refusal.error:
         raise OAuthFailure(
-            f"{outcome} ({refusal.word or f'status {answer.status}'})",
+            "is busy"
+            if status in (429, 503)
+            else f"answered with status {status}" + ("" if busy else " and no OAuth error"),
             reason="busy" if busy else "status",
-            place=endpoint,
-            status=answer.status,
+            status=status,
             description=refusal.description,
             retry_after=answer.headers.get("retry-after", ""),
         )

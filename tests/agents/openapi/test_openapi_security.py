@@ -146,7 +146,7 @@ async def test_a_token_endpoint_is_asked_as_the_client_and_its_failures_are_told
         (says({"error": "secret"}), "answered 200"),
         (says(b"no"), "JSON object"),
         (says(b"[]"), "JSON object"),
-        (says({"access_token": "a\nb"}), "token that cannot be used"),
+        (says({"access_token": "a\nb"}), "no usable access token"),
     ):
         async with fake_agent(handler) as endpoint:
             grant = msgspec.convert({**GRANT, "token_url": endpoint.url}, ClientGrant)

@@ -12,19 +12,12 @@ from auth.values.connected_accounts import CannotConnect
 from auth.values.identity_model import Millis
 from auth.values.limits_and_lifetimes import MINUTE
 from server.lib.oauth_client.asking import Ask, OAuthFailure
-from server.lib.oauth_client.client_identity import BASIC, NONE, POST, KnownClient
-from server.lib.oauth_client.registration import register
+from server.lib.oauth_client.client_identity import BASIC, NONE, POST
+from server.lib.oauth_client.registration import Registered, register
 from server.lib.oauth_client.server_metadata import S256, ServerMetadata, find_server
 from server.lib.oauth_client.token_requests import AUTHORIZATION_CODE, REFRESH_TOKEN
 
 KEPT: Final[Millis] = 60 * MINUTE
-
-
-class ForeignClient(KnownClient, frozen=True, kw_only=True):
-    """The client that an authorization server made of us, for one redirect address."""
-
-    redirect_uri: str
-    expires_at: Millis | None = None
 
 
 class AuthorizationServers:
@@ -56,15 +49,13 @@ class AuthorizationServers:
         self._kept[issuer] = (found, now)
         return found
 
-    async def register(self, server: ServerMetadata, *, redirect_uri: str, scope: str) -> ForeignClient:
+    async def register(self, server: ServerMetadata, *, redirect_uri: str, scope: str) -> Registered:
         """Register as a client that people are sent back to at `redirect_uri`."""
         if server.registration_endpoint is None:
             raise CannotConnect("lets no program register itself, and the settings name no client")
         wanted = {
             "client_name": "Ostiary",
-            "redirect_uris": [redirect_uri],
             "grant_types": [AUTHORIZATION_CODE, REFRESH_TOKEN],
-            "response_types": ["code"],
             # A server has a place to keep a secret in.
             "token_endpoint_auth_method": next(
                 (each for each in (BASIC, POST, NONE) if each in server.auth_methods), BASIC
@@ -73,14 +64,6 @@ class AuthorizationServers:
             "software_id": "ostiary",
         }
         try:
-            made = await register(self._ask, server, wanted, scope=scope)
+            return await register(self._ask, server, wanted, redirect_uri=redirect_uri, scope=scope)
         except OAuthFailure as failure:
             raise CannotConnect(str(failure)) from failure
-        return ForeignClient(
-            issuer=server.issuer,
-            redirect_uri=redirect_uri,
-            client_id=made.identity.client_id,
-            client_secret=made.identity.secret,
-            auth_method=made.identity.method,
-            expires_at=made.expires_at,
-        )

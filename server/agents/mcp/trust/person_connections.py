@@ -22,13 +22,14 @@ from auth.values.entropy import SEED_BYTES, Entropy
 from auth.values.identity_model import Millis, Secret
 from auth.values.limits_and_lifetimes import MINUTE
 from server.agents.mcp.trust import login_rows
-from server.agents.mcp.trust.authorization_server import AuthorizationServers, ForeignClient
+from server.agents.mcp.trust.authorization_server import AuthorizationServers
 from server.agents.mcp.trust.login_rows import LoginVault, UpstreamLogin, decode_secret, encode_secret
 from server.agents.mcp.trust.pin_rows import UpstreamKey
 from server.agents.mcp.trust.token_endpoint import AskForTokens, TokenDenied
 from server.lib.log.logger import Logger
 from server.lib.oauth_client.authorization_code import authorization_link, code_form, comes_from
 from server.lib.oauth_client.client_identity import ClientIdentity
+from server.lib.oauth_client.registration import Registered
 from server.lib.oauth_client.server_metadata import ServerMetadata
 from server.store.jobs import Change, Store, StoreDb
 
@@ -58,7 +59,7 @@ class _Trip(msgspec.Struct, frozen=True, kw_only=True):
     issuer: str
     token_endpoint: str
     names_itself: bool
-    client: ForeignClient
+    client: Registered
 
 
 class PersonConnections:
@@ -251,9 +252,9 @@ class PersonConnections:
 
     async def _client(
         self, upstream: PersonalUpstream, server: ServerMetadata, redirect_uri: str
-    ) -> ForeignClient:
+    ) -> Registered:
         if upstream.identity is not None:
-            return ForeignClient(
+            return Registered(
                 issuer=server.issuer,
                 redirect_uri=redirect_uri,
                 client_id=upstream.identity.client_id,
@@ -280,11 +281,11 @@ class PersonConnections:
         plain = self._unbox(sealed, f"trip {state_hash}")
         return None if plain is None else msgspec.json.decode(plain, type=_Trip, dec_hook=decode_secret)
 
-    def _open_client(self, sealed: str, bound_to: str) -> ForeignClient | None:
+    def _open_client(self, sealed: str, bound_to: str) -> Registered | None:
         plain = self._unbox(sealed, bound_to)
         if plain is None:
             return None
-        return msgspec.json.decode(plain, type=ForeignClient, dec_hook=decode_secret)
+        return msgspec.json.decode(plain, type=Registered, dec_hook=decode_secret)
 
     def _box(self, plain: bytes, bound_to: str) -> str:
         nonce = self._entropy(sealed_secrets.NONCE_BYTES)

@@ -11,9 +11,10 @@ import pytest
 
 from auth.values.connected_accounts import CannotConnect
 from auth.values.identity_model import Secret
-from server.agents.mcp.trust.authorization_server import AuthorizationServers, ForeignClient
+from server.agents.mcp.trust.authorization_server import AuthorizationServers
 from server.lib.oauth_client.asking import OAuthAnswer, OAuthFailure
 from server.lib.oauth_client.client_identity import BASIC, NONE, POST
+from server.lib.oauth_client.registration import Registered
 from server.lib.oauth_client.server_metadata import ServerMetadata
 
 ISSUER = "https://login.example"
@@ -74,7 +75,7 @@ async def found(said: object, status: int = 200) -> ServerMetadata:
     return await AuthorizationServers(there, lambda: 0).find(ISSUER)
 
 
-async def registered(said: object, status: int = 201, *, at: ServerMetadata | None = None) -> ForeignClient:
+async def registered(said: object, status: int = 201, *, at: ServerMetadata | None = None) -> Registered:
     servers = AuthorizationServers(Answers(register=(status, said)), lambda: 0)
     return await servers.register(at or server(), redirect_uri=BACK, scope="")
 
