@@ -40,9 +40,9 @@ from server.agents.mcp.trust.own_tokens import TokenIssuer
 from server.agents.mcp.trust.token_cache import ReadyToken
 from server.agents.mcp.trust.token_endpoint import TokenDenied, TokenEndpoints
 from server.agents.mcp.upstream_credentials import StaticCredential
-from server.lib.oauth_client.asking import OAuthAnswer, OAuthFailure
+from server.lib.oauth_client.asking import OAuthAnswer
 from server.lib.oauth_client.client_identity import BASIC, ClientIdentity
-from server.lib.oauth_client.token_requests import Tokens, read_tokens
+from server.lib.oauth_client.token_requests import Tokens
 from server.settings.secret_reference import Secret as Stated
 from tests.agents.mcp.trust.trust_fakes import (
     FILES,
@@ -438,64 +438,7 @@ async def test_an_assertion_of_ours_is_what_our_own_receiving_side_takes() -> No
             )
 
 
-TEN_YEARS = 315_360_000
 BEST = {"access_token": "a", "token_type": "Bearer"}
-
-
-@pytest.mark.parametrize(
-    ("lives", "seconds"),
-    [
-        (600, 600),
-        (0.5, 0.5),
-        ("600", 600),
-        ("99999999999", TEN_YEARS),
-        ("999999999999", None),
-        (999_999_999_999, TEN_YEARS),
-        (1_000_000_000_000, None),
-        (TEN_YEARS, TEN_YEARS),
-        (TEN_YEARS + 1, TEN_YEARS),
-        (0, None),
-        (-1, None),
-        (True, None),
-        ("", None),
-        ("-1", None),
-        ("²", None),
-        ([], None),
-    ],
-)
-def test_a_lifetime_is_a_number_or_its_digits_and_anything_else_is_none(
-    lives: object, seconds: float | None
-) -> None:
-    read = read_tokens({**BEST, "expires_in": lives})
-    assert read.expires_at(1_000) == (None if seconds is None else 1_000 + seconds * 1_000)
-
-
-@pytest.mark.parametrize(
-    ("said", "good"),
-    [
-        ({}, True),
-        ({"token_type": "bEARER"}, True),
-        ({"token_type": "N_A"}, False),
-        ({"token_type": None}, False),
-        ({"access_token": "!~"}, True),
-        ({"access_token": " a"}, False),
-        ({"access_token": "a\x7f"}, False),
-        ({"access_token": ""}, False),
-        ({"access_token": 1}, False),
-        ({"access_token": "a" * 16_384}, True),
-        ({"access_token": "a" * 16_385}, False),
-    ],
-)
-def test_an_access_token_that_cannot_be_sent_is_none(said: dict[str, object], good: bool) -> None:
-    with nullcontext() if good else pytest.raises(OAuthFailure):
-        read_tokens({**BEST, **said})
-
-
-def test_what_else_comes_with_a_token_is_kept_where_it_can_be_used() -> None:
-    read = read_tokens({**BEST, "scope": "s" * 4_096, "refresh_token": "r"})
-    assert (read.scope, read.refresh_token) == ("s" * 4_096, Secret("r"))
-    read = read_tokens({**BEST, "scope": "s" * 4_097, "refresh_token": "\n"})
-    assert (read.scope, read.refresh_token) == (None, None)
 
 
 @pytest.mark.parametrize(
