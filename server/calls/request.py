@@ -22,8 +22,8 @@ from server.mcp.errors import BadParams, McpError
 from server.mcp.inbound_messages import Headers, Route
 from server.mcp.loads import Load
 from server.mcp.messages import RequestId
-from server.mcp.result_encoding import PAYMENT_EXTENSION, TASKS_EXTENSION
-from server.mcp.versions import Revision
+from server.mcp.result_encoding import PAYMENT_EXTENSION
+from server.mcp.versions import TASKS_EXTENSION, Revision
 from server.store.call_records.call_record import CallRecord
 from server.store.idempotency.call_keys import IDEMPOTENCY_HEADER
 from server.store.limits.endpoint_gate import sharer_of

@@ -1,4 +1,4 @@
-"""What a bridge must know of a message to carry it: who waits for an answer, which era it is of, which headers it needs.
+"""The messages that a bridge carries: who waits for an answer, which era each is of, which headers it needs.
 
 Pure. A message is carried as the bytes that came; only what has to be changed is written anew.
 """
@@ -13,16 +13,15 @@ from typing import Any, Final, TypeAlias, TypeGuard, cast
 import msgspec
 
 from server.client.client_errors import ClientError
+from server.client.mcp_session.agreement import PROTOCOL_VERSION
+from server.client.mcp_session.upstream_messages import INTERNAL_ERROR
 from server.lib.surrogates import decode_mended
 from server.mcp.request_headers import header_value, parameter_headers
 
 Id: TypeAlias = str | int
 
-PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
-INTERNAL_ERROR: Final = -32603
-HEADER_MISMATCH: Final = -32020
 
 # MCP 2026-07-28 streamable HTTP, "Request Metadata"; tasks extension: which parameter the header Mcp-Name repeats.
 NAMED_BY: Final[Mapping[str, str]] = MappingProxyType(
@@ -128,7 +127,7 @@ def is_id(value: object) -> TypeGuard[Id]:
 
 
 def modern_headers(message: BridgedRequest | BridgedNotice) -> dict[str, str]:
-    """What 2026-07-28 wants repeated in headers. What no header can carry is left out; the server refuses it then."""
+    """Return what 2026-07-28 wants repeated in headers. A text that no header can carry is left out; the server refuses it then."""
     version = mapping(message.params.get("_meta")).get(PROTOCOL_VERSION)
     wanted = {"MCP-Protocol-Version": version, "Mcp-Method": message.method}
     headers = {name: value for name, value in wanted.items() if is_header_safe(value)}
@@ -143,7 +142,7 @@ def argument_headers(message: BridgedRequest, schema: Any) -> dict[str, str]:
 
 
 def is_header_safe(value: object) -> TypeGuard[str]:
-    """Visible ASCII, and not too much of it: what a version, a method or a session id must be to be sent as it is."""
+    """Return whether a value is visible ASCII, and not too much: so a version, a method or a session id can be sent as it is."""
     return isinstance(value, str) and _HEADER_SAFE.fullmatch(value) is not None
 
 
@@ -151,7 +150,7 @@ def is_header_safe(value: object) -> TypeGuard[str]:
 
 
 def decode(data: bytes) -> Any:
-    """The JSON value, or None where it is none."""
+    """Return the JSON value, or None where it is none."""
     try:
         return decode_mended(_JSON.decode, data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -163,19 +162,19 @@ def is_answer(message: Mapping[str, Any]) -> bool:
 
 
 def answered(message: Any, ids: Collection[Id]) -> set[Id]:
-    """Which of `ids` this message, or batch of messages, answers. 1 and "1" are two ids."""
+    """Return the ids that this message, or batch of messages, answers. 1 and "1" are two ids."""
     items = cast("list[Any]", message) if isinstance(message, list) else [message]
     answers = [fields.get("id") for fields in map(mapping, items) if is_answer(fields)]
     return {one for one in ids if any(type(found) is type(one) and found == one for found in answers)}
 
 
 def one_line(data: bytes) -> bytes:
-    """JSON in one line. In valid JSON a line end is white space, wherever it stands."""
+    """Write JSON in one line. In valid JSON a line end is white space, wherever it stands."""
     return data.replace(b"\r", b" ").replace(b"\n", b" ").strip() if b"\n" in data or b"\r" in data else data
 
 
 def answer_for(request_id: Id, message: Mapping[str, Any]) -> bytes:
-    """An answer of the server with the id that is waited for: a server that refuses early may not have read it."""
+    """Give an answer of the server the id that is waited for: a server that refuses early may not have read it."""
     return msgspec.json.encode({**message, "id": request_id})
 
 
@@ -187,21 +186,21 @@ def error_answer(request_id: Id | None, code: int, text: str, data: Mapping[str,
 
 
 def failures(message: BridgedRequest, error: ClientError, spelled: Callable[[str], str] = str) -> bytes:
-    """The error, for everything in `message` that has no answer; its commands as `spelled` has them."""
+    """Write the error, for everything in `message` that has no answer; its commands as `spelled` has them."""
     data = {"hint": spelled(error.hint)} if error.hint else None
     text = spelled(with_hint(error))
     return answer_rest(message, mapping(decode(error_answer(None, INTERNAL_ERROR, text, data))))
 
 
 def answer_rest(message: BridgedRequest, answer: Mapping[str, Any]) -> bytes:
-    """`answer` for every id that has none, as it was asked: a batch gets a batch."""
+    """Write `answer` for every id that has none, as it was asked: a batch gets a batch."""
     answers = [answer_for(one, answer) for one in message.ids if one in message.left]
     message.left.clear()
     return b"[" + b",".join(answers) + b"]" if message.batch else answers[0]
 
 
 def with_hint(error: ClientError) -> str:
-    """For a reader who sees one text only."""
+    """Return the error and its hint for a reader who sees one text only."""
     if not error.hint:
         return str(error)
     return f"{error}; {'run ' if error.hint.startswith('ostiary ') else ''}{error.hint}"

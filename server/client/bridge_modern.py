@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from server.client.bridge_messages import (
-    HEADER_MISMATCH,
     BridgedNotice,
     BridgedRequest,
     argument_headers,
@@ -24,8 +23,9 @@ from server.client.bridge_relay import Patience, Relay, Revise, refusal
 from server.client.carrier import Carrier, broken_off
 from server.client.client_errors import ClientError
 from server.client.mcp_client import MAX_PAGES, MAX_TOOLS
-from server.client.server_sent_events import EventDecoder
+from server.client.mcp_session.upstream_messages import HEADER_MISMATCH
 from server.client.stdio_lines import Write
+from server.lib.server_sent_events import EventDecoder
 
 if TYPE_CHECKING:
     from server.client.bridge_paying import Purse
@@ -70,8 +70,8 @@ class ModernSide:
         await Relay(asking, self._carrier, self._write).refuse(refused)
 
     async def tell(self, telling: BridgedNotice) -> None:
-        async with self._carrier.post(
-            telling.line, headers=modern_headers(telling), silence_seconds=self._patience.telling_seconds
+        async with self._carrier.open(
+            "POST", modern_headers(telling), body=telling.line, silence_seconds=self._patience.telling_seconds
         ) as response:
             if response.status >= 300:
                 raise self._carrier.problem(response)
@@ -87,7 +87,9 @@ class ModernSide:
 
         relay = Relay(asking, self._carrier, self._write, learn, revise=revise)
         patience = self._patience.stream_seconds if asking.listening else self._patience.answer_seconds
-        async with self._carrier.post(asking.line, headers=headers, silence_seconds=patience) as response:
+        async with self._carrier.open(
+            "POST", headers, body=asking.line, silence_seconds=patience
+        ) as response:
             if response.status >= 300:
                 return await refusal(response, self._carrier)
             if not await relay.hear(response, EventDecoder()):
@@ -134,9 +136,10 @@ class ModernSide:
             answers: list[Mapping[str, Any]] = []
             relay = Relay(listing, self._carrier, _swallow, answers.append)
             try:
-                async with self._carrier.post(
-                    listing.line,
-                    headers=modern_headers(listing),
+                async with self._carrier.open(
+                    "POST",
+                    modern_headers(listing),
+                    body=listing.line,
                     silence_seconds=self._patience.telling_seconds,
                 ) as response:
                     if response.status >= 300 or not await relay.hear(response, EventDecoder()):

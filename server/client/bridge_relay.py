@@ -23,9 +23,9 @@ from server.client.bridge_messages import (
 from server.client.carrier import Carrier, body_of, hear, is_stream, lacks_scope
 from server.client.client_errors import BadAnswer
 from server.client.http_exchange import MAX_RETRY_AFTER_SECONDS
-from server.client.server_sent_events import EventDecoder
 from server.client.stdio_lines import Write
 from server.lib.http_client.fetch import UpstreamAnswer
+from server.lib.server_sent_events import EventDecoder
 
 OnAnswer = Callable[[Mapping[str, Any]], None]
 # Returns the answer that the client receives in place of the server's; None: none yet, because the server is asked once more.

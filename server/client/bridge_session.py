@@ -23,10 +23,10 @@ from server.client.bridge_messages import (
 from server.client.bridge_relay import Patience, Relay, Revise, refusal
 from server.client.carrier import Carrier, broken_off, hear, is_stream
 from server.client.client_errors import BadAnswer, ClientError, NotLoggedIn, ScopeNeeded, Unreachable
-from server.client.mcp_client import METHOD_NOT_FOUND
-from server.client.server_sent_events import EventDecoder
+from server.client.mcp_session.upstream_messages import METHOD_NOT_FOUND
 from server.client.stdio_lines import Write
 from server.lib.http_client.fetch import UpstreamAnswer
+from server.lib.server_sent_events import EventDecoder
 
 if TYPE_CHECKING:
     from server.client.bridge_paying import Purse
@@ -186,8 +186,8 @@ class SessionSide:
 
         The answer names the version; the headers of its response name the session.
         """
-        async with self._carrier.post(
-            asking.line, headers={}, silence_seconds=self._patience.answer_seconds
+        async with self._carrier.open(
+            "POST", body=asking.line, silence_seconds=self._patience.answer_seconds
         ) as response:
             if response.status >= 300:
                 await Relay(asking, self._carrier, write).refuse(await refusal(response, self._carrier))
@@ -252,17 +252,18 @@ class SessionSide:
             return
         with trio.move_on_after(self._patience.farewell_seconds, shield=True):
             try:
-                await self._carrier.delete(
-                    headers=session.headers, silence_seconds=self._patience.farewell_seconds
-                )
+                async with self._carrier.open(
+                    "DELETE", session.headers, silence_seconds=self._patience.farewell_seconds
+                ):
+                    return
             except ClientError:
                 return
 
     # ---- requests ----------------------------------------------------------------------------------------------------
 
     async def _post(self, line: bytes, session: _Session | None) -> None:
-        async with self._carrier.post(
-            line, headers=_headers(session), silence_seconds=self._patience.telling_seconds
+        async with self._carrier.open(
+            "POST", _headers(session), body=line, silence_seconds=self._patience.telling_seconds
         ) as response:
             if response.status == 404 and session is not None and session.id is not None:
                 raise _lost(self._carrier)
@@ -275,8 +276,8 @@ class SessionSide:
         relay = Relay(asking, self._carrier, self._write, revise=revise)
         decoder = EventDecoder()
         try:
-            async with self._carrier.post(
-                asking.line, headers=_headers(session), silence_seconds=self._patience.answer_seconds
+            async with self._carrier.open(
+                "POST", _headers(session), body=asking.line, silence_seconds=self._patience.answer_seconds
             ) as response:
                 if response.status >= 300:
                     await self._refused(response, relay, session)
@@ -318,8 +319,9 @@ class SessionSide:
             await self._sleep(self._patience.pause(place.retry_millis, place.idle))
             decoder = EventDecoder()
             try:
-                async with self._carrier.get(
-                    headers={**_headers(session), **place.headers},
+                async with self._carrier.open(
+                    "GET",
+                    {**_headers(session), **place.headers},
                     silence_seconds=self._patience.answer_seconds,
                 ) as response:
                     if is_stream(response):
@@ -349,8 +351,9 @@ class SessionSide:
         while True:
             decoder = EventDecoder()
             try:
-                async with self._carrier.get(
-                    headers={**session.headers, **place.headers},
+                async with self._carrier.open(
+                    "GET",
+                    {**session.headers, **place.headers},
                     silence_seconds=self._patience.stream_seconds,
                 ) as response:
                     status = response.status

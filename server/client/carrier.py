@@ -1,31 +1,46 @@
-"""The bridge's way to a server: one message over Streamable HTTP, shown with a token and never looked into.
+"""The way of the bridge and the terminal to a server: one message over Streamable HTTP, shown with a token and never looked into.
 
-Unlike json_rpc.py, which asks for one client of ours, this hands out everything that comes back as it comes: the bytes of a
-JSON answer, or of each event of a stream. The bridge decides which of them is the answer.
+Everything that comes back is handed out as it comes: the bytes of a JSON answer, or of each event of a stream. The bridge, or a session
+(login_wire.py), decides which of them is the answer.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from shlex import quote
+from types import MappingProxyType
 from typing import Final
 
-from server.client.client_errors import BadAnswer, ClientError, NotLoggedIn, Unreachable, scope_needed
+from server.client.client_errors import (
+    BadAnswer,
+    CallRefused,
+    ClientError,
+    NotLoggedIn,
+    Unreachable,
+    scope_needed,
+)
 from server.client.http_exchange import MAX_DOCUMENT, busy, network_trouble
-from server.client.json_rpc import MAX_ANSWER
 from server.client.login_on_demand import Entrance
+from server.client.mcp_session.http_wire import EVENTS, JSON
+from server.client.mcp_session.upstream_messages import MESSAGE_BYTES
 from server.client.seller_terms import NamelessEntry
-from server.client.server_sent_events import EventDecoder
 from server.lib.http_client.fetch import UpstreamAnswer
-from server.lib.http_client.http_client import HttpClient
+from server.lib.http_client.http_client import NO_HEADERS, HttpClient
 from server.lib.oauth_client.addresses import host_of
 from server.lib.oauth_client.challenge import Challenge, read_challenge
 from server.lib.oauth_client.proof_key import headers_of, only_wants_nonce
+from server.lib.server_sent_events import EventDecoder, EventTooLarge
 from server.settings.secret_reference import Secret
 
-JSON: Final = "application/json"
-EVENTS: Final = "text/event-stream"
+_HEADERS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        "POST": {"Content-Type": JSON, "Accept": f"{JSON}, {EVENTS}"},
+        "GET": {"Accept": EVENTS},
+        "DELETE": {},
+    }
+)
 
 # The token at hand, then a renewed one; each may be asked for with another nonce in its proof.
 TRIES: Final = 4
@@ -55,29 +70,17 @@ class Carrier:
         self._nameless = nameless
 
     @asynccontextmanager
-    async def post(
-        self, body: bytes, *, headers: Mapping[str, str], silence_seconds: float
-    ) -> AsyncGenerator[UpstreamAnswer, None]:
-        sent = {"Content-Type": JSON, "Accept": f"{JSON}, {EVENTS}", **headers}
-        async with self._open("POST", sent, silence_seconds, body) as response:
-            yield response
-
-    @asynccontextmanager
-    async def get(
-        self, *, headers: Mapping[str, str], silence_seconds: float
-    ) -> AsyncGenerator[UpstreamAnswer, None]:
-        async with self._open("GET", {"Accept": EVENTS, **headers}, silence_seconds) as response:
-            yield response
-
-    async def delete(self, *, headers: Mapping[str, str], silence_seconds: float) -> None:
-        async with self._open("DELETE", dict(headers), silence_seconds):
-            return
-
-    @asynccontextmanager
-    async def _open(
-        self, method: str, headers: Mapping[str, str], silence_seconds: float, body: bytes | None = None
-    ) -> AsyncGenerator[UpstreamAnswer, None]:
-        """Yield a response whose body has not been read; never a 401. Raise `ClientError`s, also while the body is read."""
+    async def open(
+        self,
+        method: str,
+        headers: Mapping[str, str] = NO_HEADERS,
+        *,
+        body: bytes = b"",
+        lines: bytes = b"",
+        silence_seconds: float = math.inf,
+    ) -> AsyncGenerator[UpstreamAnswer]:
+        """Yield a response whose body has not been read; never a 401. `lines` are more headers. Raise `ClientError`s, also while the body is read."""
+        headers = {**_HEADERS[method], **headers}
         token = await self._entrance.token()
         renewed = False
         for _ in range(TRIES):
@@ -88,7 +91,8 @@ class Carrier:
                     async with self._client.open(
                         method,
                         self.url,
-                        body=body or b"",
+                        body=body,
+                        lines=lines,
                         headers={**headers, **self._shown(token, method)},
                         silence_seconds=silence_seconds,
                     ) as response:
@@ -97,7 +101,7 @@ class Carrier:
                             return
                         another = only_wants_nonce(token, self.url, response.head)
             except Unreachable as error:
-                if body is not None and error.sent and error.hint is None:
+                if body and error.sent and error.hint is None:
                     error.hint = PERHAPS_DONE
                 raise
             if another:
@@ -123,16 +127,22 @@ class Carrier:
         if status in (429, 503):
             return busy(f"{self.host} is busy", response.head.value(b"retry-after"))
         if 300 <= status < 400:
-            return BadAnswer(
-                f"{self.url} redirects", hint="give `ostiary connect` the address it redirects to"
-            )
+            return BadAnswer(f"{self.url} redirects", hint="use the address that it redirects to")
         if status == 402:
             return BadAnswer(
                 "this has a price that is asked for over HTTP, and calls are paid inside MCP here",
                 hint="use an x402 client for HTTP",
             )
         if status == 413:
-            return BadAnswer("this message is larger than the server takes", hint="send less at once")
+            return CallRefused(
+                "this message is larger than the server takes", code=status, hint="send less at once"
+            )
+        if status == 403:
+            return CallRefused(
+                f"{self.host} refuses this client (status 403)",
+                code=status,
+                hint=f"`ostiary doctor {quote(self.url)}` looks closer",
+            )
         if status in (404, 405):
             return BadAnswer(
                 f"there is no MCP endpoint at {self.url} (status {status})",
@@ -149,17 +159,20 @@ class Carrier:
 async def hear(response: UpstreamAnswer, take: Take, decoder: EventDecoder) -> bool:
     """Give each event, or the one body, to `take`; return whether it got what it waits for."""
     if is_stream(response):
-        while chunk := await response.part():
-            for data in decoder.feed(chunk):
-                if await take(data):
-                    return True
+        try:
+            while chunk := await response.part():
+                for data in decoder.feed(chunk):
+                    if await take(data):
+                        return True
+        except EventTooLarge as error:
+            raise BadAnswer(f"the server {error}") from None
         return False
     return await take(await body_of(response))
 
 
 async def body_of(response: UpstreamAnswer) -> bytes:
     good = response.status < 300
-    return await response.read(MAX_ANSWER if good else MAX_DOCUMENT)
+    return await response.read(MESSAGE_BYTES if good else MAX_DOCUMENT)
 
 
 def is_stream(response: UpstreamAnswer) -> bool:

@@ -1,4 +1,4 @@
-"""The failures at the other end of the wire, said for a person: one sentence, and what to do next.
+"""Failures at the other end of the wire, said for a person: one sentence, and what to do next.
 
 No message here may carry a token, a code that grants anything, or a body. Text that came from a server is cleaned by
 whoever prints it, and cut by whoever raises it.
@@ -11,6 +11,8 @@ from shlex import quote
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from server.mcp.call_failures import BackendError
+
 if TYPE_CHECKING:
     from server.lib.oauth_client.challenge import Challenge
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 MAX_SAID: Final = 300
 
 
-class ClientError(Exception):
+class ClientError(BackendError):
     """An expected failure. `str(error)` is lower case without a full stop; `hint` says what to do about it."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
@@ -27,7 +29,7 @@ class ClientError(Exception):
 
 
 class BadAddress(ClientError):
-    """A typed text that is no address of an MCP server that may be spoken to."""
+    """An address of which no MCP server may be spoken to."""
 
 
 class Unreachable(ClientError):
@@ -73,7 +75,7 @@ class LoginExpired(LoginError):
 
 
 class NotLoggedIn(ClientError):
-    """A server for which there is no token, or one that is no longer accepted and cannot be refreshed."""
+    """The lack of a token for this server, or one that is no longer accepted and cannot be refreshed."""
 
 
 class TokenFileError(ClientError):

@@ -1,6 +1,6 @@
 """Getting in while requests wait: the stored login, refreshed, or a login that is begun when it is needed.
 
-What a login is made of and shows is the caller's (signing_in.py); refreshing is in access_token.py.
+The parts of a login, and its screen, are the caller's (signing_in.py); refreshing is in access_token.py.
 """
 
 from __future__ import annotations
@@ -11,10 +11,17 @@ from typing import Protocol
 import trio
 
 from server.client.client_errors import ClientError, LoginDenied, NotLoggedIn
-from server.client.json_rpc import TokenSource
 from server.settings.secret_reference import Secret
 
 LogIn = Callable[[], Awaitable[None]]
+
+
+class TokenSource(Protocol):
+    async def token(self) -> Secret | None: ...
+
+    async def renew(self, refused: Secret) -> Secret: ...
+
+    async def not_logged_in(self) -> NotLoggedIn: ...
 
 
 class Entrance(Protocol):
@@ -43,14 +50,14 @@ class Door:
         self._denied: LoginDenied | None = None
 
     async def token(self) -> Secret | None:
-        """A token with some time left; None for somebody who never logged in here, and may not need to."""
+        """Return a token with some time left; None for somebody who never logged in here, and may not need to."""
         try:
             return await self._access.token()
         except NotLoggedIn as ended:
             return await self._after_login(ended)
 
     async def after_refusal(self, refused: Secret | None) -> Secret:
-        """Another token than the one refused. Raises what logging in raises."""
+        """Return another token than the one refused. Raises what logging in raises."""
         try:
             if refused is not None:
                 return await self._access.renew(refused)
@@ -62,7 +69,7 @@ class Door:
             return await self._after_login(ended)
 
     async def run(self) -> None:
-        """Does the logins. They belong to nobody's request: one that its client gives up must not end them."""
+        """Do the logins. They belong to nobody's request: one that its client gives up must not end them."""
         log_in = self._log_in
         if log_in is None:
             return

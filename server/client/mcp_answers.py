@@ -1,26 +1,25 @@
-"""What the answers of an MCP server say: who it is, why it refuses, what it wants to be paid. For mcp_client.py, which asks."""
+"""The answers of an MCP server, read for mcp_client.py: who it is, why it refuses, how much it wants to be paid."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from server.client.client_errors import CallRefused, ClientError
+from server.client.mcp_session.agreement import Agreement
+from server.client.mcp_session.upstream_messages import INTERNAL_ERROR, MISSING_CAPABILITY
 from server.client.server_info import ServerInfo
 
 if TYPE_CHECKING:
     from server.payments.buyer.payer import PaidCall
 
-MISSING_CAPABILITY: Final = -32021
-# JSON-RPC: the server tried and failed.
-INTERNAL_ERROR: Final = -32603
 # As much of what a server says of itself as anybody reads.
 MAX_WORDS: Final = 8_000
 SHOWN_AGAIN: Final = "make the same call again: it shows the same payment, and pays no second time"
 
 
 async def paying(request: Callable[[], Awaitable[dict[str, Any]]], paid: PaidCall) -> dict[str, Any]:
-    """The first answer that asks for no money. It is sent at most twice, for a payment that went along is the only one."""
+    """Return the first answer that asks for no money. The request is sent at most twice, for a payment that went along is the only one."""
     while True:
         try:
             result = await request()
@@ -37,19 +36,21 @@ async def paying(request: Callable[[], Awaitable[dict[str, Any]]], paid: PaidCal
             return result
 
 
-def info_of(
-    era: Literal["modern", "legacy"], version: str, info: Mapping[str, Any], instructions: Any = None
-) -> ServerInfo:
-    name, title, server_version = info.get("name"), info.get("title"), info.get("version")
-    description = info.get("description")
+def info_of(agreed: Agreement) -> ServerInfo:
+    """Return what a server has said of itself, cut to what anybody reads."""
+
+    def text(name: str, most: int) -> str:
+        value = agreed.info.get(name)
+        return value[:most] if isinstance(value, str) else ""
+
     return ServerInfo(
-        era=era,
-        version=version,
-        name=name[:200] if isinstance(name, str) else "",
-        title=title[:200] if isinstance(title, str) else "",
-        server_version=server_version[:100] if isinstance(server_version, str) else "",
-        description=description[:MAX_WORDS] if isinstance(description, str) else "",
-        instructions=instructions[:MAX_WORDS] if isinstance(instructions, str) else "",
+        era="modern" if agreed.modern else "legacy",
+        version=agreed.version,
+        name=text("name", 200),
+        title=text("title", 200),
+        server_version=text("version", 100),
+        description=text("description", MAX_WORDS),
+        instructions=agreed.instructions,
     )
 
 
@@ -73,11 +74,3 @@ def refused(error: Mapping[str, Any], method: str) -> CallRefused:
 
 def mapping(value: Any) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def strings(value: Any) -> list[str]:
-    return (
-        [item for item in cast("list[Any]", value) if isinstance(item, str)]
-        if isinstance(value, list)
-        else []
-    )

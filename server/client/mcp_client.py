@@ -1,87 +1,142 @@
-"""An MCP client for one endpoint: settle the era, list tools, call them. The newest revision is tried first; a server
-that does not know it is spoken to with the handshake of 2025-11-25 and older (MCP versioning, "dual-era clients").
+"""The terminal's way to use one MCP server: its lists, its tools and its resources, with results and failures as people are shown them.
 
-A server may ask back while a tool runs if `call` is given somebody who answers, and is of the newest revision. Tasks are
-declared where a tool cannot be called otherwise (task_polling.py). Nothing else is: it cannot be sampled, so a server has no reason to try.
+Era, session and wire are mcp_session's. A server may ask back while a tool runs if `call` is given somebody who answers, and is of the
+newest revision. Tasks are declared where a tool cannot be called otherwise (task_polling.py). Nothing else is: this client cannot be
+sampled, so a server has no reason to try.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from shlex import quote
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
+import msgspec
 import trio
 
-from server import __version__
 from server.client import task_polling
+from server.client.carrier import Carrier
 from server.client.client_errors import BadAnswer, CallRefused, ClientError, Unreachable
-from server.client.discovery import MODERN
-from server.client.json_rpc import OnMessage, RpcEndpoint, RpcReply
-from server.client.mcp_answers import info_of, mapping, paying, refused, strings
+from server.client.login_on_demand import Door, TokenSource
+from server.client.login_wire import LoginWire
+from server.client.mcp_answers import info_of, paying, refused
+from server.client.mcp_session.streamable_http import HttpLink, name_header
+from server.client.mcp_session.upstream_link import NO_HEADERS, UNHEARD, Link
+from server.client.mcp_session.upstream_messages import (
+    NotAnUpstream,
+    UpstreamFailure,
+    UpstreamGone,
+    UpstreamRefusal,
+    members,
+)
+from server.client.seller_terms import NamelessEntry
 from server.client.server_info import ServerInfo
-from server.client.server_questions import MAX_ROUNDS, Answerer, capabilities, read_questions
+from server.client.server_questions import MAX_ROUNDS, Answerer, read_questions
 from server.lib.counted import counted
+from server.lib.http_client.http_client import HttpClient
 from server.lib.json_objects import decode_object
+from server.lib.log.logger import UNLOGGED
 from server.lib.oauth_client.addresses import host_of
-from server.mcp.request_headers import header_value, parameter_headers
+from server.mcp.call_outlet import LogLevel, LogMessage, NullOutlet, Progress
+from server.mcp.request_headers import parameter_headers
 
 if TYPE_CHECKING:
     from server.payments.buyer.payer import PaidCall
 
-LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-META = "io.modelcontextprotocol"
-CLIENT_INFO = {"name": "ostiary-cli", "version": __version__}
-# Of this a client can be sure that the other side is modern, even though it refuses.
-MODERN_REFUSALS = frozenset({-32020, -32021, -32022})
-UNSUPPORTED_VERSION = -32022
-METHOD_NOT_FOUND = -32601
-
-DEFAULT_SECONDS = 30.0
-FAREWELL_SECONDS = 2.0
+DEFAULT_SECONDS: Final = 30.0
 # More pages than any catalogue has: a server that keeps turning them is broken.
-MAX_PAGES = 200
-MAX_TOOLS = 10_000
+MAX_PAGES: Final = 200
+MAX_TOOLS: Final = 10_000
+# The questions that may be passed on to a person, and the words for each way to answer one.
+QUESTIONS: Final = frozenset({"elicitation"})
+ABILITIES: Final = {"form": "elicitation", "url": "elicitation.url"}
 
-Progress = Callable[[float, float | None, str], None]
+TellProgress = Callable[[float, float | None, str], None]
+
+
+class TerminalRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of the one person at a terminal: a `SessionRequest`."""
+
+    can: frozenset[str] = frozenset()
+    wants_progress: bool = False
+    subject: str = ""
+    sharer: str = ""
+    apart: str = ""
+    caller: None = None
+    log_level: LogLevel | None = None
+
+    def bare(self) -> TerminalRequest:
+        return QUIET
+
+    def quiet(self) -> TerminalRequest:
+        return QUIET
+
+
+QUIET: Final = TerminalRequest()
+
+
+class ProgressOutlet(NullOutlet):
+    """An outlet to somebody who is told of progress, and asked nothing."""
+
+    def __init__(self, tell: TellProgress) -> None:
+        super().__init__("nobody is asked in this way")
+        self._tell = tell
+
+    async def emit(self, event: Progress | LogMessage) -> None:
+        if isinstance(event, Progress):
+            self._tell(event.progress, event.total, event.message or "")
+
+
+def client_over_http(
+    client: HttpClient, url: str, tokens: TokenSource, *, nameless: NamelessEntry | None = None
+) -> McpClient:
+    """Return the client of the server at `url`. `nameless`: somebody who would also pay instead of logging in."""
+    wire = LoginWire(Carrier(client, url, Door(tokens, None), nameless=nameless))
+    link = HttpLink(
+        wire, UNHEARD, None, questions=QUESTIONS, in_session=frozenset(), name=host_of(url), log=UNLOGGED
+    )
+    return McpClient(link, url, nameless=nameless)
 
 
 class McpClient:
     """Call `connect` first and `aclose` at the end. Methods raise `ClientError`s and may be cancelled at any time."""
 
-    def __init__(self, endpoint: RpcEndpoint) -> None:
-        self._endpoint = endpoint
-        self._ids = itertools.count(1)
+    def __init__(self, link: Link, url: str, *, nameless: NamelessEntry | None = None) -> None:
+        self._link = link
+        self._url = url
+        self._nameless = nameless
         self._server: ServerInfo | None = None
-        self._session_id: str | None = None
 
     @property
     def nameless(self) -> bool:
-        """It came in to pay, without a login."""
-        return self._endpoint.nameless
+        """True for a client that came in to pay, without a login."""
+        return self._nameless is not None and self._nameless.taken
 
     async def connect(self) -> ServerInfo:
+        """Settle how to speak with the server, and return who it is."""
         with trio.move_on_after(DEFAULT_SECONDS):
-            self._server = await self._discover() or await self._initialize()
+            if not self._link.agreement.version:
+                with self._told("initialize"):
+                    await self._link.agree("auto")
+            self._server = info_of(self._link.agreement)
             return self._server
-        raise Unreachable(f"{host_of(self._endpoint.url)} did not answer in time")
+        raise Unreachable(f"{host_of(self._url)} did not answer in time")
 
     @property
     def server(self) -> ServerInfo:
-        """Who it is, once it is connected to."""
+        """The server, once it is connected to."""
         if self._server is None:
             raise RuntimeError("connect comes first")
         return self._server
 
     async def tools(self) -> list[dict[str, Any]]:
-        """The whole catalogue, page by page."""
+        """Return the whole catalogue, page by page."""
         return await self.listed("tools/list", "tools", "name")
 
     async def listed(self, method: str, kind: str, named_by: str) -> list[dict[str, Any]]:
-        """A list of the server's: `kind` is its key in the result, `named_by` the one that each entry has. Page by page."""
+        """Return a list of the server's, page by page: `kind` is its key in the result, `named_by` the one that each entry has."""
         found: list[dict[str, Any]] = []
         cursor: str | None = None
         seen: set[str] = set()
@@ -91,7 +146,7 @@ class McpClient:
             result = await self._request(method, params, seconds=DEFAULT_SECONDS)
             page = result.get(kind)
             if not isinstance(page, list):
-                raise BadAnswer(f"{host_of(self._endpoint.url)} sent no list of {kind}")
+                raise BadAnswer(f"{host_of(self._url)} sent no list of {kind}")
             found.extend(
                 cast("dict[str, Any]", entry)
                 for entry in cast("list[Any]", page)
@@ -104,38 +159,36 @@ class McpClient:
                 break
             seen.add(following)
             cursor = following
-        raise BadAnswer(f"{host_of(self._endpoint.url)} never comes to the end of its list of {kind}")
+        raise BadAnswer(f"{host_of(self._url)} never comes to the end of its list of {kind}")
 
     async def call(
         self,
         tool: Mapping[str, Any],
         arguments: Mapping[str, Any],
         *,
-        progress: Progress | None = None,
+        progress: TellProgress | None = None,
         seconds: float,
         answerer: Answerer | None = None,
         paid: PaidCall | None = None,
     ) -> dict[str, Any]:
-        """The tool's result, also one with `isError`. `tool` is an entry of `tools()`. `seconds` is for each answer of the
+        """Return the tool's result, also one with `isError`. `tool` is an entry of `tools()`. `seconds` is for each answer of the
         server; how long `answerer` takes does not count. Without `paid` a result that asks for payment is the result; with it,
         raises what `paid` raises."""
         name = str(tool["name"])
-        headers = {"Mcp-Name": header_value(name), **parameter_headers(tool.get("inputSchema"), arguments)}
-        modern = self.server.era == "modern"
+        modern = self._link.agreement.modern
+        headers: Mapping[str, str] = NO_HEADERS
+        if modern:
+            headers = {**name_header(name), **parameter_headers(tool.get("inputSchema"), arguments)}
         whole: dict[str, Any] = {"name": name, "arguments": dict(arguments)}
         # An older server is asked for a task; a newer one decides, for clients that say that they know tasks.
         whole |= {"task": {}} if not modern and task_polling.always_a_task(tool) else {}
-        params, declared = whole, capabilities(answerer)
+        params, tasks = whole, False
+        can = _abilities(answerer) if modern else frozenset[str]()
 
         async def request() -> dict[str, Any]:
+            asked = params if paid is None or not paid.meta else {**params, "_meta": dict(paid.meta)}
             return await self._request(
-                "tools/call",
-                params,
-                seconds=seconds,
-                modern_headers=headers,
-                progress=progress,
-                declared=declared,
-                meta={} if paid is None else paid.meta,
+                "tools/call", asked, seconds=seconds, headers=headers, progress=progress, can=can, tasks=tasks
             )
 
         if paid is not None:
@@ -144,12 +197,12 @@ class McpClient:
             try:
                 result = await request() if paid is None else await paying(request, paid)
             except CallRefused as error:
-                if not task_polling.needs_task(error) or "extensions" in declared:
+                if not task_polling.needs_task(error) or tasks:
                     raise
-                declared |= task_polling.CAPABILITY
+                tasks = True
                 continue
             if (task_id := task_polling.task_id_of(result)) is not None:
-                wire = _TaskWire(self, task_id, name, declared, progress, answerer)
+                wire = _TaskWire(self, task_id, name, can, progress, answerer)
                 ended = await task_polling.wait_for(wire, modern=modern, seconds=seconds)
                 if ended is None:
                     raise self._too_slow(seconds)
@@ -161,26 +214,23 @@ class McpClient:
             if kind == "complete":
                 return result
             if kind != "input_required" or not modern:
-                raise BadAnswer(f"{host_of(self._endpoint.url)} answered with an unknown kind of result")
+                raise BadAnswer(f"{host_of(self._url)} answered with an unknown kind of result")
             # Only what belongs to the last answer goes along, and a state exactly as it came.
             params = {**whole, **await self._answered(name, result, answerer)}
         raise BadAnswer(f"{name} does not come to the end of its questions")
 
     async def ask(
-        self,
-        method: str,
-        task_id: str,
-        more: Mapping[str, Any],
-        declared: Mapping[str, Any],
+        self, method: str, task_id: str, more: Mapping[str, Any], can: frozenset[str]
     ) -> dict[str, Any]:
         """Return the answer to a request about a task. The one for its result waits as long as it takes."""
-        seconds = math.inf if method == "tasks/result" else DEFAULT_SECONDS
+        modern = self._link.agreement.modern
         return await self._request(
             method,
             {"taskId": task_id, **more},
-            seconds=seconds,
-            modern_headers={"Mcp-Name": header_value(task_id)},
-            declared=declared,
+            seconds=math.inf if method == "tasks/result" else DEFAULT_SECONDS,
+            headers=name_header(task_id) if modern else NO_HEADERS,
+            can=can,
+            tasks=modern,
         )
 
     async def answers(
@@ -197,7 +247,7 @@ class McpClient:
     async def _answered(
         self, name: str, result: Mapping[str, Any], answerer: Answerer | None
     ) -> dict[str, Any]:
-        """What a request is sent again with: the answers, and the state of the server."""
+        """Return what a request is sent again with: the answers, and the state of the server."""
         requests, state = result.get("inputRequests"), result.get("requestState")
         if not requests and not isinstance(state, str):
             raise BadAnswer(f"{name} wants an answer, and asks no question")
@@ -207,13 +257,13 @@ class McpClient:
         return {**again, "inputResponses": dict(await self.answers(name, requests, answerer))}
 
     async def contents(self, uri: str) -> list[dict[str, Any]]:
-        """Of a resource; none where there is no such thing (MCP, "Reading Resources")."""
+        """Read a resource; return nothing where there is no such thing (MCP, "Reading Resources")."""
         try:
             result = await self._request(
                 "resources/read",
                 {"uri": uri},
                 seconds=DEFAULT_SECONDS,
-                modern_headers={"Mcp-Name": header_value(uri)},
+                headers=name_header(uri) if self._link.agreement.modern else NO_HEADERS,
             )
         except CallRefused:
             return []
@@ -225,79 +275,14 @@ class McpClient:
         ]
 
     async def document(self, uri: str) -> dict[str, Any] | None:
-        """A resource that is one JSON object; None where there is no such thing."""
+        """Read a resource that is one JSON object; None where there is no such thing."""
         contents = await self.contents(uri)
         text = contents[0].get("text") if contents else None
         return decode_object(text) if isinstance(text, str) else None
 
     async def aclose(self) -> None:
-        """End a legacy session, if there is one, without making anybody wait for it."""
-        if self._session_id is None:
-            return
-        session_id, self._session_id = self._session_id, None
-        with trio.move_on_after(FAREWELL_SECONDS, shield=True):
-            try:
-                await self._endpoint.delete(
-                    headers={"Mcp-Session-Id": session_id}, silence_seconds=FAREWELL_SECONDS
-                )
-            except ClientError:
-                return
-
-    # ---- settling the era --------------------------------------------------------------------------------------------
-
-    async def _discover(self) -> ServerInfo | None:
-        """The modern opening; None when the server is to be spoken to in the old way."""
-        message = self._message("server/discover", _modern_meta({}))
-        reply = await self._endpoint.post(
-            message, headers=_modern_headers("server/discover"), silence_seconds=DEFAULT_SECONDS
-        )
-        answer = reply.message or {}
-        result = mapping(answer.get("result"))
-        if result:
-            if MODERN not in strings(result.get("supportedVersions")):
-                return None
-            info = mapping(mapping(result.get("_meta")).get(f"{META}/serverInfo"))
-            return info_of("modern", MODERN, info, result.get("instructions"))
-        error = mapping(answer.get("error"))
-        code = error.get("code")
-        if code == UNSUPPORTED_VERSION:
-            return (
-                None
-                if MODERN not in strings(mapping(error.get("data")).get("supported"))
-                else info_of("modern", MODERN, {})
-            )
-        if code in MODERN_REFUSALS:
-            raise refused(error, "server/discover")
-        if code == METHOD_NOT_FOUND and reply.status == 404:
-            return info_of("modern", MODERN, {})
-        return None
-
-    async def _initialize(self) -> ServerInfo:
-        params = {"protocolVersion": LEGACY[0], "capabilities": {}, "clientInfo": CLIENT_INFO}
-        reply = await self._endpoint.post(
-            self._message("initialize", params), headers={}, silence_seconds=DEFAULT_SECONDS
-        )
-        result = self._result(reply, "initialize")
-        version = result.get("protocolVersion")
-        if version not in LEGACY:
-            raise BadAnswer(f"{host_of(self._endpoint.url)} speaks no version of MCP that is known here")
-        session_id = reply.session_id
-        if session_id is not None and not (
-            0 < len(session_id) <= 1024 and all("!" <= character <= "~" for character in session_id)
-        ):
-            raise BadAnswer(f"{host_of(self._endpoint.url)} sent an unusable session id")
-        self._session_id = session_id
-        server = info_of(
-            "legacy", str(version), mapping(result.get("serverInfo")), result.get("instructions")
-        )
-        await self._endpoint.post(
-            {"jsonrpc": "2.0", "method": "notifications/initialized"},
-            headers=self._legacy_headers(server),
-            silence_seconds=DEFAULT_SECONDS,
-        )
-        return server
-
-    # ---- requests ----------------------------------------------------------------------------------------------------
+        """End a session of the handshake era, if there is one, without making anybody wait for it."""
+        await self._link.end()
 
     async def _request(
         self,
@@ -305,119 +290,53 @@ class McpClient:
         params: Mapping[str, Any],
         *,
         seconds: float,
-        modern_headers: Mapping[str, str] | None = None,
-        progress: Progress | None = None,
-        declared: Mapping[str, Any] | None = None,
-        meta: Mapping[str, Any] = MappingProxyType({}),
+        headers: Mapping[str, str] = NO_HEADERS,
+        progress: TellProgress | None = None,
+        can: frozenset[str] = frozenset(),
+        tasks: bool = False,
     ) -> dict[str, Any]:
-        """`meta` goes into `_meta` besides what the protocol wants there."""
-        server = self.server
-        if server.era == "legacy":
-            return await self._legacy_request(server, method, params, seconds, progress, meta)
-        body = _modern_meta(params, declared)
-        body["_meta"] |= meta
+        """Return the result of one request. `can`: what may be asked of whoever waits for it."""
+        call, outlet = QUIET, None
+        if can or progress is not None:
+            call = TerminalRequest(can=can, wants_progress=progress is not None)
         if progress is not None:
-            body["_meta"]["progressToken"] = 1
+            outlet = ProgressOutlet(progress)
         with trio.move_on_after(seconds):
-            reply = await self._endpoint.post(
-                self._message(method, body),
-                headers={**_modern_headers(method), **(modern_headers or {})},
-                silence_seconds=seconds,
-                on_message=_progress_to(progress),
-            )
-            return self._result(reply, method)
+            with self._told(method):
+                raw = await self._link.request(
+                    method, params, call=call, outlet=outlet, headers=headers, tasks=tasks
+                )
+            if not bytes(raw).startswith(b"{"):
+                raise self._bad_answer(f"answers {method} with no result")
+            return members(raw)
         raise self._too_slow(seconds)
 
-    async def _legacy_request(
-        self,
-        server: ServerInfo,
-        method: str,
-        params: Mapping[str, Any],
-        seconds: float,
-        progress: Progress | None,
-        meta: Mapping[str, Any],
-        *,
-        may_reconnect: bool = True,
-    ) -> dict[str, Any]:
-        body = dict(params)
-        if meta or progress is not None:
-            body["_meta"] = {**meta, **({} if progress is None else {"progressToken": 1})}
-        message = self._message(method, body)
-        headers = self._legacy_headers(server)
-        report = _progress_to(progress)
-
-        async def on_message(found: dict[str, Any]) -> None:
-            if "method" in found and "id" in found:
-                await self._answer(found, headers)
-            else:
-                await report(found)
-
-        reply: RpcReply | None = None
-        with trio.move_on_after(seconds):
-            try:
-                reply = await self._endpoint.post(
-                    message, headers=headers, silence_seconds=seconds, on_message=on_message
-                )
-            except trio.Cancelled:
-                await self._cancel(message["id"], headers)
-                raise
-        if reply is None:
-            raise self._too_slow(seconds)
-        if reply.status == 404 and self._session_id is not None and may_reconnect:
-            # The session is gone (a restart, an idle limit): a new one, once.
-            self._server = server = await self._initialize()
-            return await self._legacy_request(
-                server, method, params, seconds, progress, meta, may_reconnect=False
-            )
-        return self._result(reply, method)
-
-    async def _answer(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> None:
-        """A legacy server may ask on the stream. Only ping was not declared away."""
-        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": request["id"]}
-        if request.get("method") == "ping":
-            answer["result"] = {}
-        else:
-            answer["error"] = {"code": METHOD_NOT_FOUND, "message": "not offered by this client"}
-        await self._endpoint.post(answer, headers=headers, silence_seconds=DEFAULT_SECONDS)
-
-    async def _cancel(self, request_id: object, headers: Mapping[str, str]) -> None:
-        """Legacy: leaving does not stop the work, saying so does."""
-        notification = {
-            "jsonrpc": "2.0",
-            "method": "notifications/cancelled",
-            "params": {"requestId": request_id, "reason": "the caller left"},
-        }
-        with trio.move_on_after(FAREWELL_SECONDS, shield=True):
-            try:
-                await self._endpoint.post(notification, headers=headers, silence_seconds=FAREWELL_SECONDS)
-            except ClientError:
-                return
-
-    def _message(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        return {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
-
-    def _legacy_headers(self, server: ServerInfo) -> dict[str, str]:
-        headers = {"MCP-Protocol-Version": server.version}
-        if self._session_id is not None:
-            headers["Mcp-Session-Id"] = self._session_id
-        return headers
-
-    def _result(self, reply: RpcReply, method: str) -> dict[str, Any]:
-        answer = reply.message or {}
-        error = mapping(answer.get("error"))
-        if error:
-            raise refused(error, method)
-        result = answer.get("result")
-        if not isinstance(result, dict):
+    @contextmanager
+    def _told(self, method: str) -> Generator[None]:
+        """Turn what went wrong in a session into what a person is told."""
+        try:
+            yield
+        except UpstreamRefusal as refusal:
+            error = {"code": refusal.code, "message": str(refusal), "data": refusal.data}
+            raise refused(error, method) from None
+        except NotAnUpstream as failure:
+            raise self._bad_answer(str(failure)) from None
+        except UpstreamGone as failure:
             raise BadAnswer(
-                f"{host_of(self._endpoint.url)} answers {method} with status {reply.status} and no result",
-                hint=f"is this an MCP server? `ostiary doctor {quote(self._endpoint.url)}` looks closer",
-            )
-        return cast("dict[str, Any]", result)
+                f"{host_of(self._url)} {failure}", hint="the call may have been carried out"
+            ) from None
+        except UpstreamFailure as failure:
+            raise self._bad_answer(str(failure)) from None
+
+    def _bad_answer(self, text: str) -> ClientError:
+        return BadAnswer(
+            f"{host_of(self._url)} {text}",
+            hint=f"is this an MCP server? `ostiary doctor {quote(self._url)}` looks closer",
+        )
 
     def _too_slow(self, seconds: float) -> Unreachable:
         return Unreachable(
-            f"{host_of(self._endpoint.url)} gave no result within {counted(seconds, 'second')}",
+            f"{host_of(self._url)} gave no result within {counted(seconds, 'second')}",
             hint="allow more with --timeout",
         )
 
@@ -430,19 +349,19 @@ class _TaskWire:
         client: McpClient,
         task_id: str,
         tool: str,
-        declared: Mapping[str, Any],
-        progress: Progress | None,
+        can: frozenset[str],
+        progress: TellProgress | None,
         answerer: Answerer | None,
     ) -> None:
         self._client = client
         self._task_id = task_id
         self._tool = tool
-        self._declared = declared
+        self._can = can
         self._progress = progress
         self._answerer = answerer
 
     async def request(self, method: str, more: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._client.ask(method, self._task_id, more, self._declared)
+        return await self._client.ask(method, self._task_id, more, self._can)
 
     async def answer(self, questions: Mapping[str, Any]) -> Mapping[str, Any]:
         return await self._client.answers(self._tool, questions, self._answerer)
@@ -452,30 +371,6 @@ class _TaskWire:
             self._progress(0.0, None, words)
 
 
-def _progress_to(progress: Progress | None) -> OnMessage:
-    async def on_message(message: dict[str, Any]) -> None:
-        if progress is None or message.get("method") != "notifications/progress":
-            return
-        params = mapping(message.get("params"))
-        done, total, text = params.get("progress"), params.get("total"), params.get("message")
-        if isinstance(done, int | float) and not isinstance(done, bool):
-            progress(
-                float(done),
-                float(total) if isinstance(total, int | float) else None,
-                text if isinstance(text, str) else "",
-            )
-
-    return on_message
-
-
-def _modern_meta(params: Mapping[str, Any], declared: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    meta = {
-        f"{META}/protocolVersion": MODERN,
-        f"{META}/clientInfo": CLIENT_INFO,
-        f"{META}/clientCapabilities": dict(declared or {}),
-    }
-    return {**params, "_meta": meta}
-
-
-def _modern_headers(method: str) -> dict[str, str]:
-    return {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
+def _abilities(answerer: Answerer | None) -> frozenset[str]:
+    """Return what can be answered now, and nothing else."""
+    return frozenset() if answerer is None else frozenset(ABILITIES[mode] for mode in answerer.modes)

@@ -28,8 +28,7 @@ from server.client.discovery import (
     wanted_scope,
 )
 from server.client.http_exchange import open_client, peek
-from server.client.json_rpc import RemoteEndpoint
-from server.client.mcp_client import McpClient
+from server.client.mcp_client import client_over_http
 from server.client.oauth_exchange import asking, oauth_trouble
 from server.client.public_address import address_steps
 from server.client.registration import recall
@@ -274,7 +273,7 @@ async def _login(access: Access) -> CheckStep:
 async def _tools(
     client: HttpClient, url: str, access: Access, nameless: NamelessEntry | None
 ) -> tuple[CheckStep, list[dict[str, Any]] | None]:
-    mcp = McpClient(RemoteEndpoint(client, url, access, nameless=nameless))
+    mcp = client_over_http(client, url, access, nameless=nameless)
     try:
         server = await mcp.connect()
         tools = await mcp.tools()

@@ -40,7 +40,7 @@ Question: TypeAlias = FormQuestion | PageQuestion
 
 
 class Answerer(Protocol):
-    """Who answers. Only what `modes` has is declared to the server; a question of another kind never gets here."""
+    """The one who answers. Only what `modes` has is declared to the server; a question of another kind never gets here."""
 
     @property
     def modes(self) -> frozenset[Mode]: ...
@@ -48,24 +48,17 @@ class Answerer(Protocol):
     async def __call__(
         self, server: ServerInfo, questions: Mapping[str, Question], /
     ) -> Mapping[str, Mapping[str, Any]]:
-        """An `ElicitResult` for every key. May take as long as a person takes, and may raise."""
+        """Return an `ElicitResult` for every key. May take as long as a person takes, and may raise."""
         ...
 
 
 def accepted(content: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """An answer; a page that was opened has no content."""
+    """Return an answer; a page that was opened has no content."""
     return {"action": "accept"} if content is None else {"action": "accept", "content": dict(content)}
 
 
-def capabilities(answerer: Answerer | None) -> dict[str, Any]:
-    """`ClientCapabilities`: what can be answered now, and nothing else."""
-    if answerer is None or not answerer.modes:
-        return {}
-    return {"elicitation": {mode: {} for mode in sorted(answerer.modes)}}
-
-
 def read_questions(requests: Any, modes: frozenset[Mode]) -> dict[str, Question]:
-    """What `inputRequests` asks. Raises `BadAnswer` for what was not offered, and for what cannot be shown."""
+    """Read what `inputRequests` asks. Raises `BadAnswer` for what was not offered, and for what cannot be shown."""
     if not isinstance(requests, dict):
         raise BadAnswer("the server has questions that are none")
     found = cast("dict[str, Any]", requests)
@@ -92,7 +85,7 @@ def _question(request: Mapping[str, Any], modes: frozenset[Mode]) -> Question:
 
 
 def _host(url: str) -> str | None:
-    """Where a page is, if its address may be shown as one that leads there."""
+    """Return where a page is, if its address may be shown as one that leads there."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port

@@ -13,9 +13,10 @@ from typing import Any, Final, Protocol, cast
 import trio
 
 from server.client.client_errors import BadAnswer, CallRefused, ClientError
-from server.client.mcp_answers import MISSING_CAPABILITY, mapping, refused
+from server.client.mcp_answers import mapping, refused
+from server.client.mcp_session.upstream_messages import MISSING_CAPABILITY
+from server.mcp.versions import TASKS_EXTENSION
 
-CAPABILITY: Final[Mapping[str, Any]] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 # Asked soon at first, as many a task is short, then as seldom as the server wishes.
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0
@@ -24,7 +25,7 @@ MAX_ID: Final = 4096
 
 
 class TaskWire(Protocol):
-    """Who sends what is asked about a task, and has its questions answered."""
+    """The sender of what is asked about a task, who has its questions answered."""
 
     async def request(self, method: str, more: Mapping[str, Any]) -> dict[str, Any]: ...
 
@@ -36,10 +37,8 @@ class TaskWire(Protocol):
 def needs_task(error: CallRefused) -> bool:
     """Return whether the server refused a call because it runs as a task alone."""
     required = mapping(mapping(error.error.get("data")).get("requiredCapabilities"))
-    return (
-        error.code == MISSING_CAPABILITY
-        and CAPABILITY["extensions"].keys() == mapping(required.get("extensions")).keys()
-    )
+    wanted = set(mapping(required.get("extensions")))
+    return error.code == MISSING_CAPABILITY and wanted == {TASKS_EXTENSION}
 
 
 def always_a_task(tool: Mapping[str, Any]) -> bool:

@@ -1,17 +1,19 @@
-"""The line from whoever carries out a call to its caller: progress, log messages and questions meanwhile, and failures.
+"""The line from whoever carries out a call to its caller: progress, log messages and questions meanwhile.
 
-No protocol era, no wire and no HTTP is known here. Failures that a person should read are raised as `BackendError`.
+No protocol era, no wire and no HTTP is known here. Failures are in call_failures.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
-from server.mcp.call_questions import Question
+from server.mcp.call_failures import CannotAsk
+
+if TYPE_CHECKING:
+    from server.mcp.call_questions import Question
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
@@ -31,35 +33,6 @@ class LogMessage(msgspec.Struct, frozen=True, kw_only=True, tag="message"):
     level: LogLevel
     data: Any
     logger: str | None = None
-
-
-class BackendError(Exception):
-    """A call that could not be carried out; `str(error)` is written for the caller and holds no secret."""
-
-
-class CannotAsk(BackendError):
-    """A caller whose client cannot be asked; `required` is what it would have to declare (`ClientCapabilities`)."""
-
-    def __init__(self, text: str, required: Mapping[str, Any] = MappingProxyType({})) -> None:
-        super().__init__(text)
-        self.required = required
-
-
-class NotAnswered(BackendError):
-    """A refusal of the caller's client that was asked, or an answer that cannot be used. The tool may go on without."""
-
-
-class Busy(BackendError):
-    """A call whose turn it was not: the agent has as many as it may have at once. `why` in a few words."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(f"the agent is busy: {why}")
-        self.why = why
-
-
-class Paused(Exception):
-    """A signal of `Outlet.ask` that the answers come with a later request, which runs the call again. Clean up, and let it
-    pass: no error is meant."""
 
 
 class Outlet(Protocol):

@@ -1,7 +1,7 @@
 """The forms of elicitation: which schemas a client can draw, and whether what came back fits.
 
-A form is a flat object of primitive properties; that is all that clients are asked to understand. What else a question
-has (its message, its mode) is in call_questions.py. Spec: client/elicitation, schema `PrimitiveSchemaDefinition`.
+A form is a flat object of primitive properties; that is all that clients are asked to understand. The rest of a question
+(its message, its mode) is in call_questions.py. Spec: client/elicitation, schema `PrimitiveSchemaDefinition`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, cast
 
-import jsonschema_rs
 import msgspec
 from msgspec import UNSET, UnsetType
 
@@ -92,7 +91,7 @@ class RequestedForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 
 
 def fault_in_form(form: RequestedForm, schema: Mapping[str, Any]) -> str | None:
-    """What its author has to change; `form` is the decoded `schema`."""
+    """Say what its author has to change; `form` is the decoded `schema`."""
     if len(form.properties) > MAX_FIELDS:
         return f"a form has at most {MAX_FIELDS} fields"
     fields: dict[str, _AnyField] = {}
@@ -121,7 +120,7 @@ def fault_in_form(form: RequestedForm, schema: Mapping[str, Any]) -> str | None:
 
 
 def problem_in_form(schema: Mapping[str, Any], content: Any) -> str | None:
-    """Why a filled-in form cannot be used. Names fields, never what was put there."""
+    """Say why a filled-in form cannot be used. Names fields, never what was put there."""
     if content is None:
         content = {}  # clients send none where the form has nothing that must be filled in
     if not isinstance(content, dict):
@@ -132,6 +131,8 @@ def problem_in_form(schema: Mapping[str, Any], content: Any) -> str | None:
     for name, value in values.items():
         if name not in fields and not _primitive(value):
             return "content has a value that is neither primitive nor a list of texts"
+    import jsonschema_rs  # not free to load, and a terminal asks no forms
+
     try:
         # The first fault alone: to look for all of them takes seconds where there are many.
         _validator(schema).validate(values)
@@ -144,7 +145,7 @@ def problem_in_form(schema: Mapping[str, Any], content: Any) -> str | None:
 
 
 def with_enum_names(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The form in the words of 2025-06-18: titled options were `enum` and `enumNames` then. Several choices at once were
+    """Write the form in the words of 2025-06-18: titled options were `enum` and `enumNames` then. Several choices at once were
     not there at all, and stay as they are: a client that does not know them shows what it can."""
     return {
         **schema,
@@ -237,6 +238,8 @@ def _primitive(value: Any) -> bool:
     return isinstance(value, str | int | float)
 
 
-def _validator(schema: Mapping[str, Any]) -> jsonschema_rs.Validator:
+def _validator(schema: Mapping[str, Any]) -> Any:
+    import jsonschema_rs
+
     # A form is asked a few times at most, so nothing is kept. `mask` keeps what a person wrote out of every message.
     return jsonschema_rs.validator_for(dict(schema), offline=True, mask="the value", validate_formats=True)

@@ -41,12 +41,12 @@ from server.mcp.messages import (
 )
 from server.mcp.method_params import InitializeParams, Params
 from server.mcp.method_table import METHODS, Method
-from server.mcp.result_encoding import TASKS_EXTENSION
 from server.mcp.versions import (
     LATEST,
     LATEST_LEGACY,
     MODERN_VERSIONS,
     REVISIONS,
+    TASKS_EXTENSION,
     UNNAMED,
     Revision,
     negotiate,

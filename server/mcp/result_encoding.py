@@ -1,4 +1,4 @@
-"""From what a handler returns to the bytes of its era: which fields a revision has, and what it wants added.
+"""Results, from what a handler returns to the bytes of its era: which fields a revision has, and what it wants added.
 
 Handlers return the structs below and know no era. Spec: basic/index "Responses" (2026-07-28), and the tables of what
 each revision added. Legacy results carry none of the modern fields: clients compare some of them to `{}`.
@@ -32,11 +32,10 @@ from server.mcp.messages import (
 )
 from server.mcp.method_params import Level
 from server.mcp.skills_extension import SKILLS_EXTENSION
-from server.mcp.versions import MODERN_VERSIONS, Revision
+from server.mcp.versions import MODERN_VERSIONS, TASKS_EXTENSION, Revision
 
 SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
-TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 PAYMENT_EXTENSION: Final = "org.x402/payment"
 
 # How long a client may keep a list without asking again. A change notification overrides it for those who listen; this
@@ -47,7 +46,7 @@ CACHE_SCOPE: Final = "private"
 
 
 class ServerIdentity:
-    """Who we are, encoded once for as long as it stays what it is. `further`: what somebody behind us says today."""
+    """The identity of this server, encoded once for as long as it stays the same. `further`: what somebody behind us says today."""
 
     __slots__ = ("_further", "_instructions", "info", "meta")
 
@@ -60,7 +59,7 @@ class ServerIdentity:
         self.meta = Raw(_encode({SERVER_INFO: info}))
 
     def take(self, newer: ServerIdentity) -> None:
-        """From now on this is who we are."""
+        """Take another identity from now on."""
         self.info, self.meta = newer.info, newer.meta
         self._instructions, self._further = newer._instructions, newer._further
 
@@ -73,7 +72,7 @@ class ServerIdentity:
 
 
 class Offers(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server has, for this caller on this wire: what it declares, and which methods it knows."""
+    """The offer of the server to this caller on this wire: what it declares, and which methods it knows."""
 
     resources: bool = False
     prompts: bool = False
@@ -207,7 +206,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def encode_result(request_id: RequestId, result: Result, revision: Revision, server: ServerIdentity) -> bytes:
-    """Raises what msgspec raises when a back-end put something into its answer that JSON does not have."""
+    """Encode a result. Raises what msgspec raises when a back-end put something into its answer that JSON does not have."""
     if type(result) is not ToolResult:
         return _encode(_Response(request_id, _shape(result, revision, server)))
     if not revision.modern:
@@ -269,7 +268,7 @@ def _older_tool_result(result: ToolResult, revision: Revision) -> _ToolResult:
 
 
 def _older(block: Content, revision: Revision) -> Content:
-    """Kinds of content that a revision does not know become text that says the same; icons are left out."""
+    """Turn kinds of content that a revision does not know into text that says the same; icons are left out."""
     if isinstance(block, ResourceLink):
         if revision.structured:
             return block if block.icons is UNSET else msgspec.structs.replace(block, icons=UNSET)
@@ -384,7 +383,7 @@ def _info(info: Implementation, revision: Revision) -> Implementation:
 def _item(
     item: Tool | Resource | ResourceTemplate | Prompt, revision: Revision
 ) -> Tool | Resource | ResourceTemplate | Prompt:
-    """Without the fields that the revision does not know."""
+    """Leave out the fields that the revision does not know."""
     if isinstance(item, Tool):
         return _tool(item, revision)
     if revision.icons:
@@ -422,5 +421,5 @@ def _tool(tool: Tool, revision: Revision) -> Tool:
 
 
 def as_text(value: Any) -> str:
-    """The JSON of a structured answer, for the text block that goes with it."""
+    """Write the JSON of a structured answer, for the text block that goes with it."""
     return _encode(value).decode()

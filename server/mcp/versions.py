@@ -47,6 +47,8 @@ _TABLE: Final = (
 REVISIONS: Final[Mapping[str, Revision]] = MappingProxyType({row.version: row for row in _TABLE})
 LATEST_LEGACY: Final = REVISIONS["2025-11-25"]
 LATEST: Final = REVISIONS["2026-07-28"]
+# Tasks are an extension of the stateless era; 2025-11-25 has them in its core.
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
 # What a request without the version header means (streamable HTTP, 2025-06-18 and later): the revision before headers.
 UNNAMED: Final = REVISIONS["2025-03-26"]

@@ -11,8 +11,7 @@ from test_access_token import NOW, stored
 
 from server.client.access_token import Access
 from server.client.http_exchange import open_client
-from server.client.json_rpc import RemoteEndpoint
-from server.client.mcp_client import McpClient
+from server.client.mcp_client import McpClient, client_over_http
 from server.client.token_file import TokenFile
 from server.lib.http_client.http_client import HttpClient
 
@@ -64,6 +63,6 @@ async def mcp(fake: FakeServer, file: TokenFile, client: HttpClient) -> AsyncIte
     """Open a client that is logged in."""
     stored(fake, file, expired=False)
     access = Access(file, fake.url, client=client, now=lambda: NOW)
-    opened = McpClient(RemoteEndpoint(client, fake.url, access))
+    opened = client_over_http(client, fake.url, access)
     yield opened
     await opened.aclose()

@@ -56,6 +56,7 @@ class ScriptedClient(HttpClient):
         url: str,
         *,
         headers: Mapping[str, str] = NO_HEADERS,
+        lines: bytes = b"",
         body: bytes = b"",
         silence_seconds: float = 0,
     ) -> AsyncGenerator[UpstreamAnswer]:

@@ -5,8 +5,8 @@ import os
 import pytest
 import trio
 
-from server.client.server_sent_events import EventDecoder
 from server.client.stdio_lines import LineSplitter, TooLong, read_lines, reader, writer
+from server.lib.server_sent_events import EventDecoder
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])

@@ -19,8 +19,7 @@ from server.client.client_errors import (
     ServerBusy,
     Unreachable,
 )
-from server.client.json_rpc import RemoteEndpoint
-from server.client.mcp_client import McpClient, Progress
+from server.client.mcp_client import McpClient, TellProgress, client_over_http
 from server.client.token_file import TokenFile
 from server.lib.http_client.http_client import HttpClient
 from tests.agents.python.fake_agent import pass_when
@@ -39,7 +38,7 @@ async def call(
     which: dict[str, Any],
     arguments: dict[str, Any],
     *,
-    progress: Progress | None = None,
+    progress: TellProgress | None = None,
     seconds: float = 60,
 ) -> dict[str, Any]:
     return await mcp.call(which, arguments, progress=progress, seconds=seconds)
@@ -169,7 +168,7 @@ async def test_a_server_that_refuses_even_a_new_token_is_not_asked_for_ever(
 async def test_without_a_login_an_open_server_is_used_and_a_closed_one_explained(
     fake: FakeServer, file: TokenFile, client: HttpClient
 ) -> None:
-    mcp = McpClient(RemoteEndpoint(client, fake.url, Access(file, fake.url, client=client)))
+    mcp = client_over_http(client, fake.url, Access(file, fake.url, client=client))
     with pytest.raises(NotLoggedIn, match="not logged in"):
         await mcp.connect()
     fake.login_needed = False
@@ -211,8 +210,8 @@ async def test_without_a_login_an_open_server_is_used_and_a_closed_one_explained
         (Response(429, headers={"retry-after": "7"}), ServerBusy, "busy", "7 seconds"),
         (Response(503), ServerBusy, "busy", "in a moment"),
         (Response(500), BadAnswer, "status 500", "log"),
-        (Response(302, headers={"location": "https://a.example"}), BadAnswer, "redirects", "type"),
-        (Response(200, b"<html>"), BadAnswer, "no result", "doctor"),
+        (Response(302, headers={"location": "https://a.example"}), BadAnswer, "redirects", "use"),
+        (Response(200, b"<html>"), BadAnswer, "no answer in MCP", "doctor"),
         (Response(200, b"", {"content-type": "text/event-stream"}), BadAnswer, "before the result", None),
         (as_events({"jsonrpc": "2.0", "id": 999, "result": {}}), BadAnswer, "before the result", None),
         (as_events("noise", {"jsonrpc": "2.0", "id": 2, "error": {"code": 7, "message": "no"}}), CallRefused, "no", None),

@@ -18,7 +18,6 @@ from screens import Screen
 from server.client.access_token import Access
 from server.client.carrier import Carrier
 from server.client.client_errors import BadAnswer, LoginError, NotLoggedIn, TokenFileError
-from server.client.json_rpc import RemoteEndpoint
 from server.client.login_on_demand import Door
 from server.client.signing_in import Wish, sign_in
 from server.client.token_file import StoredLogin, TokenFile
@@ -151,20 +150,19 @@ async def test_login_calls_and_refresh_prove_one_key_and_a_nonce_costs_one_more_
     assert kept.proof_key == key.kept
     assert key.kept.reveal() not in repr(kept)
     access = Access(file, fake.url, client=client)
-    endpoint, carrier = (
-        RemoteEndpoint(client, fake.url, access),
-        Carrier(client, fake.url, Door(access, None)),
-    )
+    carrier = Carrier(client, fake.url, Door(access, None))
+    body = msgspec.json.encode(PING)
     before = len(fake.requests("/mcp"))
     for _ in range(2):
-        assert (await endpoint.post(PING, headers={}, silence_seconds=5)).status == 200
-        async with carrier.post(msgspec.json.encode(PING), headers={}, silence_seconds=5) as response:
+        async with carrier.open("POST", body=body) as response:
             assert response.status == 200
-    assert len(fake.requests("/mcp")) - before == 4 + (nonce is not None)
+    assert len(fake.requests("/mcp")) - before == 2 + (nonce is not None)
     fake.valid.clear()  # the token is refused, renewed, and shown with the same key
-    assert (await endpoint.post(PING, headers={}, silence_seconds=5)).status == 200
+    async with carrier.open("POST", body=body) as response:
+        assert response.status == 200
     assert fake.count["refreshed"] == 1
-    await endpoint.delete(headers={}, silence_seconds=5)
+    async with carrier.open("DELETE"):
+        pass
     assert set(strict.keys) == {key.thumbprint}
 
 
@@ -184,7 +182,7 @@ async def test_a_server_that_always_wants_another_nonce_is_given_up(
     fake.overrides["/mcp"] = insatiable
     carrier = Carrier(client, fake.url, Door(Access(file, fake.url, client=client), None))
     with pytest.raises(NotLoggedIn):
-        async with carrier.post(msgspec.json.encode(PING), headers={}, silence_seconds=5):
+        async with carrier.open("POST", body=msgspec.json.encode(PING)):
             pytest.fail("it was let in")
     assert asked <= 4
     assert strict.nonce is None

@@ -12,15 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runt
 
 import msgspec
 
-from server.mcp.call_outlet import (
-    BackendError as BackendError,
-)
-from server.mcp.call_outlet import (
-    Busy as Busy,
-)
-from server.mcp.call_outlet import (
-    CannotAsk as CannotAsk,
-)
+from server.mcp.call_failures import BackendError as BackendError
+from server.mcp.call_failures import Busy as Busy
+from server.mcp.call_failures import CannotAsk as CannotAsk
+from server.mcp.call_failures import NotAnswered as NotAnswered
+from server.mcp.call_failures import Paused as Paused
 from server.mcp.call_outlet import (
     LogLevel as LogLevel,
 )
@@ -28,13 +24,7 @@ from server.mcp.call_outlet import (
     LogMessage as LogMessage,
 )
 from server.mcp.call_outlet import (
-    NotAnswered as NotAnswered,
-)
-from server.mcp.call_outlet import (
     Outlet as Outlet,
-)
-from server.mcp.call_outlet import (
-    Paused as Paused,
 )
 from server.mcp.call_outlet import (
     Progress as Progress,

@@ -19,9 +19,9 @@ from typing import Final
 
 import trio
 
-from server.agents.base.process_pipes import PipeReader, PipeWriter
 from server.agents.base.program_start import start
 from server.lib.log.logger import Logger
+from server.lib.process_pipes import PipeReader, PipeWriter
 
 GRACE_SECONDS: Final = 3.0  # to end by itself once its input has ended
 TERM_SECONDS: Final = 2.0  # and once it was told to

@@ -23,8 +23,8 @@ from server.agents.mcp.offer_lists import read_lists
 from server.agents.mcp.offered_names import NO_NAMED_LISTS, NamedLists, chosen
 from server.agents.mcp.suspended_requests import SuspendedRequests
 from server.client.mcp_session.caller_links import CallerLinks, either, nothing, nothing_of
+from server.client.mcp_session.credential_wire import CredentialWire, HttpUpstream
 from server.client.mcp_session.http_sse_2024 import SseStream
-from server.client.mcp_session.http_wire import HttpUpstream, HttpWire
 from server.client.mcp_session.line_streams import LineStream, TcpPeer
 from server.client.mcp_session.message_channel import open_channel
 from server.client.mcp_session.session_request import Credential, SessionRequest
@@ -102,7 +102,9 @@ class Upstream:
         self._updated: Callable[[str], None] = nothing_of
         guard.watch(self._judge_again)
         if config.url:
-            HttpWire(self._where, credential, log, name)  # so that a bad address or CA file is known now
+            CredentialWire(
+                self._where, credential, log, name
+            )  # so that a bad address or CA file is known now
 
     async def run(
         self,
@@ -330,7 +332,7 @@ class Upstream:
 
     @asynccontextmanager
     async def _open_http(self, tells: UpstreamTells, nursery: trio.Nursery) -> AsyncGenerator[Link]:
-        wire = HttpWire(self._where, self._credential, self._log, self._name)
+        wire = CredentialWire(self._where, self._credential, self._log, self._name)
         try:
             link = HttpLink(
                 wire,
@@ -370,7 +372,7 @@ class Upstream:
 
     @asynccontextmanager
     async def _open_sse(self, tells: UpstreamTells, call: SessionRequest | None) -> AsyncGenerator[Link]:
-        wire = HttpWire(self._where, self._credential, self._log, self._name)
+        wire = CredentialWire(self._where, self._credential, self._log, self._name)
         try:
             async with self._channel(SseStream(wire, call), tells, "handshake") as link:
                 yield link

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import trio
 
-from server.agents.base.process_pipes import PipeReader, PipeWriter
+from server.lib.process_pipes import PipeReader, PipeWriter
 
 # To finish once its input has ended. Whoever is stuck in a function of theirs is left behind.
 GRACE_SECONDS: Final = 3.0

@@ -166,13 +166,11 @@ async def _connections(
 @asynccontextmanager
 async def _started(name: str, source: Path | None) -> AsyncGenerator[McpClient, None]:
     from server.cli.form import this_again
-    from server.client.mcp_client import McpClient
     from server.client.piped_server import started
 
     settings = [] if source is None else ["--config", str(source)]
     words = [*this_again(), "serve", "--stdio", "--server", name, "--log-level", "error", *settings]
-    async with started(words, name) as endpoint:
-        mcp = McpClient(endpoint)
+    async with started(words, name) as mcp:
         await mcp.connect()
         yield mcp
 
@@ -186,7 +184,7 @@ def _named(loaded: LoadedSettings, name: str | None) -> Sequence[ServerConfig]:
 
 
 def _at(url: str, loaded: LoadedSettings, name: str | None) -> ServerConfig:
-    """The one that is meant by an address: of that name, else of that path, else the only one."""
+    """Return the server that is meant by an address: of that name, else of that path, else the only one."""
     if name is not None or len(loaded.servers) == 1:
         return _named(loaded, name)[0]
     from server.settings.resolved_settings import resolve

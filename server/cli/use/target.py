@@ -15,8 +15,7 @@ from server.client.access_token import Access
 from server.client.address import Address, complete
 from server.client.client_errors import ScopeNeeded
 from server.client.http_exchange import open_client
-from server.client.json_rpc import RemoteEndpoint
-from server.client.mcp_client import McpClient
+from server.client.mcp_client import McpClient, client_over_http
 from server.client.named_servers import Places
 from server.client.seller_terms import NamelessEntry
 from server.client.token_file import TokenFile, token_directory
@@ -110,7 +109,7 @@ async def connected(url: str, *, pays: bool = False) -> AsyncGenerator[McpClient
     async with open_client() as client:
         access = Access(token_file(), url, client=client)
         nameless = NamelessEntry(client, url) if pays else None
-        mcp = McpClient(RemoteEndpoint(client, url, access, nameless=nameless))
+        mcp = client_over_http(client, url, access, nameless=nameless)
         try:
             await mcp.connect()
             yield mcp

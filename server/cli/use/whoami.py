@@ -71,8 +71,7 @@ async def _examine(url: str, *, offline: bool) -> dict[str, Any]:
     from server.client.access_token import Access
     from server.client.client_errors import BadAnswer, NotLoggedIn, ScopeNeeded, Unreachable
     from server.client.http_exchange import open_client
-    from server.client.json_rpc import RemoteEndpoint
-    from server.client.mcp_client import McpClient
+    from server.client.mcp_client import client_over_http
 
     async with open_client() as client:
         access = Access(target.token_file(), url, client=client)
@@ -81,7 +80,7 @@ async def _examine(url: str, *, offline: bool) -> dict[str, Any]:
             raise await access.not_logged_in()
         state, me = "unknown", None
         if not offline:
-            mcp = McpClient(RemoteEndpoint(client, url, access))
+            mcp = client_over_http(client, url, access)
             try:
                 await mcp.connect()
                 state = "accepted"

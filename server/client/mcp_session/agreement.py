@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Final, cast
 
 import msgspec
@@ -24,10 +25,10 @@ from server.client.mcp_session.upstream_messages import (
     members,
     said,
 )
-from server.mcp.result_encoding import TASKS_EXTENSION
-from server.mcp.versions import LATEST, LATEST_LEGACY, REVISIONS
+from server.mcp.versions import LATEST, LATEST_LEGACY, REVISIONS, TASKS_EXTENSION
 
 PREFIX: Final = "io.modelcontextprotocol"
+PROTOCOL_VERSION: Final = f"{PREFIX}/protocolVersion"
 CLIENT_INFO: Final = {"name": "ostiary", "version": __version__}
 # Of this one can be sure that the other side is of the stateless era, even though it refuses.
 MODERN_REFUSALS: Final = frozenset({HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION})
@@ -35,6 +36,7 @@ NOBODY_CAN: Final = frozenset[str]()
 _SHOWN: Final = 200
 # Every client has them before its model, in every conversation.
 INSTRUCTIONS: Final = 8_000
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 METAS_KEPT: Final = 256  # that are put together once
 
 
@@ -42,8 +44,14 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     modern: bool
     capabilities: Mapping[str, Any]
-    server: str = ""  # what it calls itself, for the log
+    info: Mapping[str, Any] = NOTHING  # what it says of itself
     instructions: str = ""  # for whoever uses it: as much as is passed on
+
+    @property
+    def server(self) -> str:
+        """The name of the program, for the log."""
+        name = self.info.get("name")
+        return name[:_SHOWN] if isinstance(name, str) and name.isprintable() else ""
 
     def has(self, *path: str) -> bool:
         """Return whether it declared this; `has("tools", "listChanged")` wants it to be true or an object."""
@@ -74,7 +82,7 @@ def read_discovered(answer: Raw | UpstreamRefusal, *, not_found: bool = False) -
             known = isinstance(supported, list) and LATEST.version in supported
             return _modern({}) if known else None
         if answer.code in MODERN_REFUSALS:
-            raise NotAnUpstream("refuses to say what it has")
+            raise NotAnUpstream(f"refuses to say what it has: {answer}")
         # The method is one that every server of this era has; but the era it is.
         return _modern({}) if answer.code == METHOD_NOT_FOUND and not_found else None
     found = members(answer)
@@ -84,7 +92,7 @@ def read_discovered(answer: Raw | UpstreamRefusal, *, not_found: bool = False) -
     meta = found.get("_meta")
     info = cast("Mapping[str, Any]", meta).get(f"{PREFIX}/serverInfo") if isinstance(meta, Mapping) else None
     return _modern(
-        _mapping(found.get("capabilities")), _name_in(info), said(found.get("instructions"), INSTRUCTIONS)
+        _mapping(found.get("capabilities")), _mapping(info), said(found.get("instructions"), INSTRUCTIONS)
     )
 
 
@@ -142,18 +150,20 @@ _MODES: Final = (("form", "elicitation"), ("url", "elicitation.url"))
 
 def _modern_meta(capabilities: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        f"{PREFIX}/protocolVersion": LATEST.version,
+        PROTOCOL_VERSION: LATEST.version,
         f"{PREFIX}/clientInfo": CLIENT_INFO,
         f"{PREFIX}/clientCapabilities": capabilities,
     }
 
 
-def _modern(capabilities: Mapping[str, Any], server: str = "", instructions: str = "") -> Agreement:
+def _modern(
+    capabilities: Mapping[str, Any], info: Mapping[str, Any] = NOTHING, instructions: str = ""
+) -> Agreement:
     return Agreement(
         version=LATEST.version,
         modern=True,
         capabilities=capabilities,
-        server=server,
+        info=info,
         instructions=instructions,
     )
 
@@ -184,7 +194,7 @@ def read_initialized(result: Raw) -> Agreement:
         version=revision.version,
         modern=False,
         capabilities=_mapping(found.get("capabilities")),
-        server=_name_in(found.get("serverInfo")),
+        info=_mapping(found.get("serverInfo")),
         instructions=said(found.get("instructions"), INSTRUCTIONS),
     )
 
@@ -197,8 +207,3 @@ def handshake_params(params: Mapping[str, Any], token: int | None) -> Mapping[st
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
-def _name_in(info: Any) -> str:
-    name = _mapping(info).get("name")
-    return name[:_SHOWN] if isinstance(name, str) and name.isprintable() else ""

@@ -14,10 +14,10 @@ import trio
 
 from server.client.mcp_session.connection_places import giving_way, holder_of
 from server.client.mcp_session.session_request import SessionRequest
-from server.client.mcp_session.upstream_link import Link, UpstreamTells
+from server.client.mcp_session.upstream_link import UNHEARD, Link, UpstreamTells
 from server.client.mcp_session.upstream_messages import UpstreamGone
 from server.lib.log.logger import Logger
-from server.mcp.call_outlet import BackendError, Busy
+from server.mcp.call_failures import BackendError, Busy
 
 IDLE_SECONDS: Final = 600.0
 WAIT_SECONDS: Final = 5.0  # for a place that is in use
@@ -156,7 +156,7 @@ class CallerLinks:
         return found.busy or (found.apart in self._engaged and not found.over)
 
     async def _use(self, found: CallerLink, call: SessionRequest) -> None:
-        async with self._open(UpstreamTells(lists=nothing, resource=nothing_of), call) as link:
+        async with self._open(UNHEARD, call) as link:
             found.link = link
             found.ready.set()
             while not link.ended.is_set():

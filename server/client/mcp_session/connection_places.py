@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from server.client.mcp_session.session_request import SessionRequest
-from server.mcp.call_outlet import Busy
+from server.mcp.call_failures import Busy
 
 FULL: Final = "as many people use it as can at once: try again in a minute"
 

@@ -14,7 +14,8 @@ from msgspec import Raw
 
 from server.client.mcp_session.upstream_calls import UpstreamCall, UpstreamQuestion
 from server.client.mcp_session.upstream_messages import INVALID_PARAMS, refusal_message, reply_message, said
-from server.mcp.call_outlet import BackendError, CannotAsk, LogMessage, Outlet, Progress
+from server.mcp.call_failures import BackendError, CannotAsk
+from server.mcp.call_outlet import LogMessage, Outlet, Progress
 
 # What is asked at once arrives within this; a person does not notice it.
 TOGETHER_SECONDS: Final = 0.02

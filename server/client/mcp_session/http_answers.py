@@ -11,7 +11,6 @@ from typing import Final, TypeAlias
 import trio
 from msgspec import Raw
 
-from server.client.client_errors import BadAnswer
 from server.client.mcp_session.http_wire import (
     ERROR_BYTES,
     EVENTS,
@@ -28,8 +27,8 @@ from server.client.mcp_session.upstream_messages import (
     UpstreamGone,
     read_message,
 )
-from server.client.server_sent_events import EventDecoder
 from server.lib.http_client.fetch import UpstreamAnswer
+from server.lib.server_sent_events import EventDecoder, EventTooLarge
 
 # The end of a stream comes right behind its answer; whoever lets us wait longer gets another connection the next time.
 STREAM_END_SECONDS: Final = 0.02
@@ -86,7 +85,7 @@ async def heard(answer: UpstreamAnswer, decoder: EventDecoder, take: TakeMessage
                 found = await take(read_message(data), len(data))
                 if found is not None:
                     return found
-    except BadAnswer as error:
+    except EventTooLarge as error:
         raise UpstreamGone(f"said more than {MESSAGE_BYTES // 1024} KiB in one message") from error
     return None
 

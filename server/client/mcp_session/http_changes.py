@@ -20,10 +20,10 @@ from server.client.mcp_session.http_wire import (
 )
 from server.client.mcp_session.upstream_link import UpstreamTells
 from server.client.mcp_session.upstream_messages import MESSAGE_BYTES, UpstreamRefusal, request_message
-from server.client.server_sent_events import EventDecoder
 from server.lib.log.logger import Logger
+from server.lib.server_sent_events import EventDecoder
 from server.lib.shortened import short_reason
-from server.mcp.call_outlet import BackendError
+from server.mcp.call_failures import BackendError
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0

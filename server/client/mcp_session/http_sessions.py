@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Container, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
@@ -24,8 +24,11 @@ from server.client.mcp_session.upstream_messages import (
     notification_message,
     request_message,
 )
-from server.mcp.call_outlet import BackendError, LogLevel
-from server.mcp.messages import Resource
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import LogLevel
+
+if TYPE_CHECKING:
+    from server.mcp.messages import Resource
 
 FAREWELL_SECONDS: Final = 1.0
 SESSION_ID_CHARACTERS: Final = 1024
@@ -85,7 +88,8 @@ class HttpSessions:
         """Return the session in which a request of this caller is made. Raises `BackendError`."""
         if call is None or self.own.id is None:
             return self.own
-        key = call.apart
+        if not (key := call.apart):
+            return self.own
         found = self._theirs.get(key)
         if found is None:
             found = await self._begin(key, call)

@@ -9,12 +9,11 @@ from typing import Final
 
 import trio
 
-from server.client.client_errors import BadAnswer
 from server.client.mcp_session.http_wire import EVENTS, HttpWire, status_problem
 from server.client.mcp_session.session_request import SessionRequest
 from server.client.mcp_session.upstream_messages import MESSAGE_BYTES, NotAnUpstream, UpstreamGone
-from server.client.server_sent_events import EventDecoder
-from server.mcp.call_outlet import BackendError
+from server.lib.server_sent_events import EventDecoder, EventTooLarge
+from server.mcp.call_failures import BackendError
 
 WAITING: Final = 64
 ENDPOINT_CHARACTERS: Final = 2048
@@ -87,7 +86,7 @@ class SseStream:
                         self._found.set()
                     if messages:
                         await self._put.send(messages)
-            except BadAnswer as error:
+            except EventTooLarge as error:
                 raise UpstreamGone("said more in one message than is taken") from error
 
     def _elsewhere(self, endpoint: bytes) -> HttpWire:

@@ -1,35 +1,25 @@
-"""HTTP as it is spoken to one upstream: with what credential, over which connections, and what a status means that says nothing in
-JSON-RPC. Questions and answers are streamable_http.py's.
+"""HTTP as a session needs it: who sends and receives, and what a status means that says nothing in JSON-RPC.
+
+The gateway's HTTP is in credential_wire.py, the terminal's in login_wire.py.
 """
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
-from typing import Final, TypeVar
-from urllib.parse import urljoin, urlsplit
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Final, Protocol, TypeVar
 
-import msgspec
-
-from server.client.mcp_session.session_request import Credential, SessionRequest
+from server.client.mcp_session.session_request import SessionRequest
 from server.client.mcp_session.upstream_messages import (
     MESSAGE_BYTES,
     Answered,
     UpstreamAway,
     UpstreamFailure,
-    UpstreamGone,
     UpstreamRefusal,
-    encode,
     outcome,
     read_message,
 )
-from server.lib.http_client.failures import FetchFailed, NotConnected, TooManyConnections
-from server.lib.http_client.fetch import Fetcher, UpstreamAnswer, header_line
-from server.lib.log.logger import Logger
-from server.payments.x402.payment_headers import PAYMENT_SIGNATURE, X_PAYMENT
+from server.lib.http_client.fetch import UpstreamAnswer, header_line
 
 T = TypeVar("T")
 
@@ -40,50 +30,13 @@ STREAM_BYTES: Final = 4 * MESSAGE_BYTES
 # What is told unasked may go on for as long as the upstream lives.
 ENDLESS_BYTES: Final = 1 << 62
 ERROR_BYTES: Final = 64 * 1024
-STREAMS: Final = 4
-CHALLENGE_CHARACTERS: Final = 4096
-# Shorter values are words, not credentials.
-MASKED_CHARACTERS: Final = 8
-# A line of a request's own that brings a payment.
-_PAYS: Final = re.compile(rf"(?:^|\n)(?:{PAYMENT_SIGNATURE}|{X_PAYMENT}):".encode("ascii"))
 
 
-class UpstreamNotLetIn(UpstreamFailure):
-    """The upstream wants another credential than it was shown."""
+class HttpWire(Protocol):
+    """The HTTP of one upstream, with a credential and in the words of whoever asks. `call` None: the request is our own.
 
-
-class UpstreamSessionLost(Exception):
-    """The upstream does not know the session any more: nothing was done."""
-
-
-class HttpUpstream(msgspec.Struct, frozen=True, kw_only=True):
-    """The address of an upstream, from the settings."""
-
-    url: str
-    connections: int
-    ca_file: str = ""
-
-
-class HttpWire:
-    """The HTTP of one upstream. Raises `ValueError` for an address or a CA file that cannot be used."""
-
-    def __init__(self, where: HttpUpstream, credential: Credential, log: Logger, name: str) -> None:
-        ca_file = Path(where.ca_file).expanduser() if where.ca_file else None
-        self.url: Final = where.url
-        self._credential = credential
-        self._log = log
-        self._name = name
-        self._ca_file = ca_file
-        # What lasts has connections of its own, or calls would wait for what never ends.
-        self._calls = Fetcher(where.url, connections=where.connections, ca_file=ca_file)
-        self._streams = Fetcher(where.url, connections=STREAMS, ca_file=ca_file)
-        both = (("Content-Type", JSON), ("Accept", f"{JSON}, {EVENTS}"))
-        self._post: Final = self._calls.prepare("POST", both)
-        self._stream_post: Final = self._streams.prepare("POST", both)
-        self._stream_get: Final = self._streams.prepare("GET", (("Accept", EVENTS),))
-        self._delete: Final = self._calls.prepare("DELETE", (("Accept", JSON),))
-        self._shown: Mapping[str, str] = {}  # what a request was last shown with, and the same as lines
-        self._shown_lines = b""
+    Failures are `BackendError`s, `UpstreamGone` and `NotReached` among them, also out of reading the body.
+    """
 
     async def ask(
         self,
@@ -94,93 +47,37 @@ class HttpWire:
     ) -> T:
         """Return what `read` makes of the answer to this message. Raises what the block of `post` raises; every call goes this way, which
         takes fewer steps."""
-        head, calls = self._post + headers, self._calls
-        for last in (False, True):
-            shown = await self._credential.headers(call)
-            try:
-                answer = await calls.begin(head + self._lines(shown, headers), message, limit=STREAM_BYTES)
-                try:
-                    if answer.status != 401:
-                        return await read(answer)
-                    challenge = answer.header(b"www-authenticate")[:CHALLENGE_CHARACTERS]
-                finally:
-                    calls.end(answer)
-            except UpstreamRefusal as refusal:
-                raise without_credentials(refusal, shown.values()) from None
-            except FetchFailed as error:
-                raise _not_answered(error) from error
-            if last or not await self._credential.refused(call, challenge):
-                break
-        raise self._not_let_in(call)
+        ...
 
     def post(
         self, message: bytes, headers: bytes, call: SessionRequest | None
-    ) -> AbstractAsyncContextManager[UpstreamAnswer]:
-        return self._open(self._calls, self._post + headers, message, call, STREAM_BYTES)
+    ) -> AbstractAsyncContextManager[UpstreamAnswer]: ...
 
     def stream(
         self, message: bytes | None, headers: bytes, call: SessionRequest | None
     ) -> AbstractAsyncContextManager[UpstreamAnswer]:
         """Open a stream that lasts: a GET, or a POST of this message."""
-        head = (self._stream_get if message is None else self._stream_post) + headers
-        return self._open(self._streams, head, message or b"", call, ENDLESS_BYTES)
+        ...
 
-    async def delete(self, headers: bytes, call: SessionRequest | None) -> None:
-        async with self._open(self._calls, self._delete + headers, b"", call, ERROR_BYTES):
-            return
+    async def delete(self, headers: bytes, call: SessionRequest | None) -> None: ...
 
     def elsewhere(self, target: str) -> HttpWire:
         """Return the wire to another address of this origin, as the upstream named it. Raises `ValueError`."""
-        url = urljoin(self.url, target)
-        ours, theirs = urlsplit(self.url), urlsplit(url)
-        if (ours.scheme, ours.netloc) != (theirs.scheme, theirs.netloc):
-            raise ValueError("names an address at another place")
-        where = HttpUpstream(url=url, connections=STREAMS, ca_file=str(self._ca_file or ""))
-        return HttpWire(where, self._credential, self._log, self._name)
+        ...
 
-    async def aclose(self) -> None:
-        await self._calls.aclose()
-        await self._streams.aclose()
+    async def aclose(self) -> None: ...
 
-    @asynccontextmanager
-    async def _open(
-        self, fetcher: Fetcher, head: bytes, body: bytes, call: SessionRequest | None, limit: int
-    ) -> AsyncGenerator[UpstreamAnswer]:
-        """Open an exchange. Raises `BackendError`s, `UpstreamGone` among them, also out of reading the body."""
-        for last in (False, True):
-            shown = await self._credential.headers(call)
-            try:
-                async with fetcher.open(
-                    head + self._lines(shown), body, deadline=math.inf, limit=limit
-                ) as answer:
-                    if answer.status != 401:
-                        yield answer
-                        return
-                    challenge = answer.header(b"www-authenticate")[:CHALLENGE_CHARACTERS]
-            except UpstreamRefusal as refusal:
-                raise without_credentials(refusal, shown.values()) from None
-            except FetchFailed as error:
-                raise _not_answered(error) from error
-            if last or not await self._credential.refused(call, challenge):
-                break
-        raise self._not_let_in(call)
 
-    def _lines(self, shown: Mapping[str, str], headers: bytes = b"") -> bytes:
-        """Write the credential as lines. `headers`: the request's own; a payment among them says more than that one is to come."""
-        if PAYMENT_SIGNATURE in shown and _PAYS.search(headers):
-            return lines_of({name: value for name, value in shown.items() if name != PAYMENT_SIGNATURE})
-        if shown is not self._shown:
-            self._shown_lines = lines_of(shown)
-            self._shown = shown
-        return self._shown_lines
+class UpstreamNotLetIn(UpstreamFailure):
+    """An upstream that wants another credential than it was shown."""
 
-    def _not_let_in(self, call: SessionRequest | None) -> UpstreamNotLetIn:
-        self._log.warning("upstream.not_let_in", agent=self._name, mine=call is None)
-        return UpstreamNotLetIn("does not accept the credential that it is shown")
+
+class UpstreamSessionLost(Exception):
+    """A session that the upstream does not know any more: nothing was done."""
 
 
 class NotReached(UpstreamAway):
-    """Nothing was sent."""
+    """An upstream that could not be reached: nothing was sent."""
 
     def __init__(self, text: str, *, busy: bool = False) -> None:
         super().__init__(text)
@@ -210,25 +107,3 @@ def status_problem(status: int) -> UpstreamFailure:
 def lines_of(headers: Mapping[str, str]) -> bytes:
     """Write headers as lines. Raises `ValueError` for what cannot be sent."""
     return b"".join([header_line(name, value) for name, value in headers.items()])
-
-
-def _not_answered(error: FetchFailed) -> UpstreamGone:
-    if isinstance(error, NotConnected):
-        return NotReached(str(error), busy=isinstance(error, TooManyConnections))
-    return UpstreamGone(str(error))
-
-
-def without_credentials(refusal: UpstreamRefusal, shown: Iterable[str]) -> UpstreamRefusal:
-    """Mask what was shown, which some servers repeat."""
-    text, data = str(refusal), refusal.data
-    for mask in _masks(shown):
-        text = text.replace(mask, "***")
-        if data is not None and mask.encode() in encode(data):
-            data = None
-    return UpstreamRefusal(refusal.code, text, data)
-
-
-def _masks(values: Iterable[str]) -> list[str]:
-    """Return each value, and the credential at its end; the longest first."""
-    words = {word for value in values for word in (value, value.rpartition(" ")[2])}
-    return sorted((word for word in words if len(word) >= MASKED_CHARACTERS), key=len, reverse=True)

@@ -28,7 +28,8 @@ from server.client.mcp_session.upstream_messages import (
 )
 from server.client.mcp_session.upstream_questions import kind_of, question_of
 from server.lib.log.logger import Logger
-from server.mcp.call_outlet import CannotAsk, LogLevel, LogMessage
+from server.mcp.call_failures import CannotAsk
+from server.mcp.call_outlet import LogLevel, LogMessage
 from server.mcp.call_questions import missing
 
 # What an upstream still says of a request that is over comes sooner than this.

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from msgspec import Raw
@@ -43,8 +43,11 @@ from server.client.mcp_session.upstream_messages import (
     request_message,
 )
 from server.lib.log.logger import Logger
-from server.mcp.call_outlet import BackendError, LogLevel, NullOutlet, Outlet
-from server.mcp.messages import Resource
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import LogLevel, NullOutlet, Outlet
+
+if TYPE_CHECKING:
+    from server.mcp.messages import Resource
 
 # A server of the handshake era may not answer what it does not know: after this it is begun with by handshake as well.
 SILENCE_SECONDS: Final = 3.0
@@ -65,6 +68,7 @@ class ChannelLink:
         tells: UpstreamTells,
         *,
         questions: frozenset[str],
+        in_session: frozenset[str],
         name: str,
         log: Logger,
     ) -> None:
@@ -75,11 +79,12 @@ class ChannelLink:
         self.failure: BackendError | None = None
         self._stream = stream
         self._questions = questions
+        self._in_session = in_session
         self._name = name
         self._log = log
         self._numbers = itertools.count(1)
         self._running: dict[int, UpstreamCall] = {}
-        self._hearing = IncomingMessages(self._running, tells, questions=questions, name=name, log=log)
+        self._hearing = IncomingMessages(self._running, tells, questions=in_session, name=name, log=log)
         self._level: LogLevel | None = None
         self._garbage = 0
         self._followed: dict[str, None] = {}
@@ -133,7 +138,7 @@ class ChannelLink:
 
     async def _greet(self) -> Agreement:
         """Begin by handshake, which the protocol does not let anybody cancel."""
-        running = await self._send("initialize", initialize_params(self._questions), None, False)
+        running = await self._send("initialize", initialize_params(self._in_session), None, False)
         try:
             return read_initialized(await follow(running, _NOBODY, self._reply))
         finally:
@@ -179,6 +184,9 @@ class ChannelLink:
         await self._stream.send(request_message(self._listening.number, "subscriptions/listen", params))
         if before is not None:
             await self.give_up(before)
+
+    async def end(self) -> None:
+        """Do nothing: the stream is the session, and is closed by whoever opened it."""
 
     # ── requests ──
 
@@ -343,9 +351,17 @@ async def open_channel(
     questions: frozenset[str],
     name: str,
     log: Logger,
+    in_session: frozenset[str] | None = None,
 ) -> AsyncGenerator[ChannelLink]:
     """Give a link that is agreed on. Raises `BackendError` where that takes too long, or comes to nothing."""
-    link = ChannelLink(stream, tells, questions=questions, name=name, log=log)
+    link = ChannelLink(
+        stream,
+        tells,
+        questions=questions,
+        in_session=questions if in_session is None else in_session,
+        name=name,
+        log=log,
+    )
     problem: BackendError | None = None
     try:
         async with trio.open_nursery() as nursery:

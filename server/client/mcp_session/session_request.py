@@ -22,7 +22,7 @@ class SessionRequest(Protocol):
 
     @property
     def apart(self) -> str:
-        """The name of the caller and of its client's session: what has a session of its own there."""
+        """The name of the caller and of its client's session, for whom a session is begun; empty: the connection's own serves."""
         ...
 
     @property

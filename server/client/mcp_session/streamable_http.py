@@ -12,7 +12,7 @@ from collections.abc import Container, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from msgspec import Raw
@@ -54,10 +54,13 @@ from server.client.mcp_session.upstream_messages import (
 )
 from server.lib.http_client.fetch import UpstreamAnswer
 from server.lib.log.logger import Logger
-from server.mcp.call_outlet import BackendError, LogLevel, Outlet
-from server.mcp.messages import Resource
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import LogLevel, Outlet
 from server.mcp.request_headers import header_value
 from server.mcp.versions import LATEST
+
+if TYPE_CHECKING:
+    from server.mcp.messages import Resource
 
 FAREWELL_SECONDS: Final = 1.0
 RESOURCES_FOLLOWED: Final = 256
@@ -72,14 +75,17 @@ class HttpLink:
         self,
         wire: HttpWire,
         tells: UpstreamTells,
-        nursery: trio.Nursery,
+        nursery: trio.Nursery | None,
         *,
         questions: frozenset[str],
         name: str,
         log: Logger,
         engaged: Container[str] = (),
+        in_session: frozenset[str] | None = None,
     ) -> None:
-        """Keep the parts. In `nursery` run requests that nobody waits for in their own task. `engaged`: as for `HttpSessions`."""
+        """Keep the parts. In `nursery` run requests that are begun (`begin`); None where none are. `questions`: the kinds that may be asked, and
+        `in_session` those in the handshake era, if they are others. `engaged`: as for `HttpSessions`."""
+        in_session = questions if in_session is None else in_session
         self.agreement = Agreement(version="", modern=True, capabilities={})
         self.ended: Final = trio.Event()
         self.reason = "is being stopped"
@@ -93,10 +99,10 @@ class HttpLink:
         self._numbers = itertools.count(1)
         self._running: dict[int, UpstreamCall] = {}
         self._scopes: dict[int, trio.CancelScope] = {}
-        self._hearing = IncomingMessages(self._running, tells, questions=questions, name=name, log=log)
+        self._hearing = IncomingMessages(self._running, tells, questions=in_session, name=name, log=log)
         self._sessions = HttpSessions(
             wire,
-            questions=questions,
+            questions=in_session,
             number=lambda: next(self._numbers),
             take=lambda number: self._taker(number, None),
             engaged=engaged,
@@ -217,6 +223,7 @@ class HttpLink:
                     self._forget(running)
                     running.end(UpstreamGone("is being stopped"))
 
+        assert self._nursery is not None
         self._nursery.start_soon(carry_out)
         return running
 

@@ -15,7 +15,8 @@ from msgspec import Raw
 
 from server.client.mcp_session.session_request import SessionRequest
 from server.client.mcp_session.upstream_messages import UpstreamRefusal
-from server.mcp.call_outlet import BackendError, CannotAsk, LogMessage, Progress
+from server.mcp.call_failures import BackendError, CannotAsk
+from server.mcp.call_outlet import LogMessage, Progress
 from server.mcp.call_questions import Question
 
 NEWS_WAITING: Final = 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
 import trio
@@ -14,7 +14,9 @@ from server.client.mcp_session.agreement import Agreement
 from server.client.mcp_session.session_request import SessionRequest
 from server.client.mcp_session.upstream_calls import UpstreamCall
 from server.mcp.call_outlet import Outlet
-from server.mcp.messages import Resource
+
+if TYPE_CHECKING:
+    from server.mcp.messages import Resource
 
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -24,6 +26,9 @@ class UpstreamTells(msgspec.Struct, frozen=True):
 
     lists: Callable[[], None]  # some list changed
     resource: Callable[[str], None]  # what this URI holds
+
+
+UNHEARD: Final = UpstreamTells(lists=lambda: None, resource=lambda uri: None)
 
 
 class Link(Protocol):
@@ -49,6 +54,14 @@ class Link(Protocol):
     @property
     def busy(self) -> bool:
         """True if any request is under way."""
+        ...
+
+    async def agree(self, era: str) -> None:
+        """Settle the era. Raises `BackendError`, and `UpstreamRefusal`."""
+        ...
+
+    async def end(self) -> None:
+        """End what was begun there, without making anybody wait for it."""
         ...
 
     async def request(
@@ -93,4 +106,4 @@ class Link(Protocol):
 
 
 # Reads the resources that are there for whoever makes this request.
-ReadResources: TypeAlias = Callable[[Link, SessionRequest], Awaitable[Sequence[Resource]]]
+ReadResources: TypeAlias = Callable[[Link, SessionRequest], Awaitable[Sequence["Resource"]]]

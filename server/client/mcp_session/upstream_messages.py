@@ -13,7 +13,8 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from server.lib.surrogates import decode_mended
-from server.mcp.call_outlet import BackendError, LogLevel, LogMessage, Progress
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import LogLevel, LogMessage, Progress
 
 # The largest message that is taken: what our own callers would be sent is bounded by what they can read, and a model reads far less.
 MESSAGE_BYTES: Final = 16 * 1024 * 1024

@@ -41,10 +41,11 @@ class HttpClient:
         url: str,
         *,
         headers: Mapping[str, str] = NO_HEADERS,
+        lines: bytes = b"",
         body: bytes = b"",
         silence_seconds: float = math.inf,
     ) -> AsyncGenerator[UpstreamAnswer]:
-        """Send one request, and yield its answer, whose body is read inside the block. Raise `FetchFailed`.
+        """Send one request, and yield its answer, whose body is read inside the block; `lines` are more headers. Raise `FetchFailed`.
 
         Leaving the block before the end of the answer closes its connection, and so does being cancelled."""
         fetcher = await self._fetcher(url)
@@ -56,7 +57,7 @@ class HttpClient:
             raise UnusableAddress from error
         answer: UpstreamAnswer | None = None
         with trio.move_on_after(silence_seconds):
-            answer = await fetcher.begin(head, body, limit=ENDLESS)
+            answer = await fetcher.begin(head + lines, body, limit=ENDLESS)
         if answer is None:
             raise Silent
         answer.connection.silence_seconds = silence_seconds

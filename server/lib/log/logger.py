@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class Logger(Protocol):
@@ -21,6 +21,18 @@ class Logger(Protocol):
     def error(self, event: str, **fields: object) -> None: ...
 
     def exception(self, event: str, **fields: object) -> None: ...
+
+
+class Unlogged:
+    """A log that nobody keeps."""
+
+    def debug(self, event: str, **fields: object) -> None:
+        """Drop the event."""
+
+    info = warning = error = exception = debug
+
+
+UNLOGGED: Final = Unlogged()
 
 
 def is_for_people(log: Logger) -> bool:

@@ -16,21 +16,24 @@ from wires import Answer, said, wire
 
 from server.agents.base.backend import AgentRequest, BackendError
 from server.agents.mcp.upstream_credentials import StaticCredential
-from server.client.mcp_session import http_sessions, http_wire
+from server.client.mcp_session import credential_wire, http_sessions
+from server.client.mcp_session.credential_wire import (
+    MASKED_CHARACTERS,
+    CredentialWire,
+    HttpUpstream,
+    without_credentials,
+)
 from server.client.mcp_session.http_answers import RESUMED_AT_MOST, answer_of
 from server.client.mcp_session.http_sessions import SESSION_ID_CHARACTERS, HttpSessions
 from server.client.mcp_session.http_sse_2024 import ENDPOINT_CHARACTERS, SseStream
 from server.client.mcp_session.http_wire import (
     EVENTS,
     JSON,
-    MASKED_CHARACTERS,
-    HttpUpstream,
     HttpWire,
     NotReached,
     UpstreamNotLetIn,
     UpstreamSessionLost,
     status_problem,
-    without_credentials,
 )
 from server.client.mcp_session.streamable_http import HttpLink
 from server.client.mcp_session.upstream_link import UpstreamTells
@@ -355,9 +358,9 @@ def test_the_whole_of_what_was_shown_is_masked_before_its_end() -> None:
     assert (str(found), found.data) == ("***, ***", {"other": 1})
 
 
-def reached(url: str, ca_file: str = "") -> HttpWire:
+def reached(url: str, ca_file: str = "") -> CredentialWire:
     where = HttpUpstream(url=url, connections=1, ca_file=ca_file)
-    return HttpWire(where, StaticCredential({}), Log().logger, "test")
+    return CredentialWire(where, StaticCredential({}), Log().logger, "test")
 
 
 def test_a_file_of_authorities_is_read_where_one_is_named(tmp_path: Path) -> None:
@@ -413,9 +416,9 @@ async def test_what_lasts_has_connections_of_its_own_and_all_are_closed(
 ) -> None:
     made: list[Connections] = []
     monkeypatch.setattr(
-        http_wire, "Fetcher", lambda url, *, connections, ca_file: Connections(made, connections)
+        credential_wire, "Fetcher", lambda url, *, connections, ca_file: Connections(made, connections)
     )
-    over = HttpWire(
+    over = CredentialWire(
         HttpUpstream(url="https://a.example/mcp", connections=7), StaticCredential({}), Log().logger, "test"
     )
     calls, streams = made
@@ -428,7 +431,7 @@ async def test_what_lasts_has_connections_of_its_own_and_all_are_closed(
     both = f"{JSON}, {EVENTS}"
     assert streams.sent == [(f"GET {EVENTS}\r\n".encode(), b""), (f"POST {both}\r\n".encode(), b"{}")]
     assert calls.sent == [(f"POST {both}\r\n".encode(), b"{}"), (f"DELETE {JSON}\r\n".encode(), b"")]
-    assert (calls.most, streams.most) == (7, http_wire.STREAMS)
+    assert (calls.most, streams.most) == (7, credential_wire.STREAMS)
     await over.aclose()
     assert (calls.closed, streams.closed) == (True, True)
 
@@ -456,7 +459,9 @@ async def test_where_no_answer_comes_it_is_known_whether_anything_was_sent(
             await trio.lowlevel.checkpoint()
             raise error
 
-    monkeypatch.setattr(http_wire, "Fetcher", lambda url, *, connections, ca_file: Away([], connections))
+    monkeypatch.setattr(
+        credential_wire, "Fetcher", lambda url, *, connections, ca_file: Away([], connections)
+    )
     over = reached("https://a.example/mcp")
     for asking in (
         over.ask(b"{}", b"", CALLER, lambda _: trio.lowlevel.checkpoint()),
@@ -496,7 +501,9 @@ async def test_who_pays_with_a_request_does_not_say_besides_that_they_could(
 
         def end(self, answer: Answer) -> None: ...
 
-    monkeypatch.setattr(http_wire, "Fetcher", lambda url, *, connections, ca_file: Taking([], connections))
+    monkeypatch.setattr(
+        credential_wire, "Fetcher", lambda url, *, connections, ca_file: Taking([], connections)
+    )
     credential = StaticCredential({})
 
     async def headers_of(call: Any) -> dict[str, str]:
@@ -504,7 +511,7 @@ async def test_who_pays_with_a_request_does_not_say_besides_that_they_could(
 
     monkeypatch.setattr(credential, "headers", headers_of, raising=False)
     where = HttpUpstream(url="https://a.example/mcp", connections=1)
-    over = HttpWire(where, credential, Log().logger, "test")
+    over = CredentialWire(where, credential, Log().logger, "test")
     for _ in range(2):
         await over.ask(b"{}", headers, CALLER, lambda _: trio.lowlevel.checkpoint())
     for head in heads:

@@ -11,8 +11,8 @@ import pytest
 import trio
 import trio.testing
 
-from server.agents.base.process_pipes import PipeReader, PipeWriter
 from server.lib.line_outbox import BATCH_BYTES, WAITING, LineOutbox
+from server.lib.process_pipes import PipeReader, PipeWriter
 from tests.agents.chat.memory_peer import PLENTY, MemoryInlet
 
 

@@ -1,16 +1,18 @@
 """Server-sent events, the reading half (WHATWG HTML §9.2.6): bytes in, the data of each message event out.
 
-What is needed to resume a broken stream (the last event id, the retry time) is kept; who resumes, and when, is not here.
+The last event id and the retry time, with which a broken stream is resumed, are kept; who resumes, and when, is not here.
 """
 
 from __future__ import annotations
-
-from server.client.client_errors import BadAnswer
 
 # A tool's whole result can be one event.
 MAX_EVENT = 16 * 1024 * 1024
 # An id goes back in a header; a longer one would not fit there.
 MAX_ID = 4096
+
+
+class EventTooLarge(Exception):
+    """An event beyond the limit. The text continues a sentence about the sender."""
 
 
 class EventDecoder:
@@ -30,7 +32,7 @@ class EventDecoder:
         self._event = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The events completed by this chunk. Raises `BadAnswer` when one grows past the limit."""
+        """Return the events completed by this chunk. Raises `EventTooLarge` when one grows past the limit."""
         if not chunk:
             return []
         if self._skip_newline:
@@ -76,5 +78,5 @@ class EventDecoder:
             self.retry_millis = int(value)
         return None
 
-    def _too_large(self) -> BadAnswer:
-        return BadAnswer(f"the server sent an event of more than {self._limit // (1024 * 1024)} MiB")
+    def _too_large(self) -> EventTooLarge:
+        return EventTooLarge(f"sent an event of more than {self._limit // (1024 * 1024)} MiB")

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.client.client_errors import BadAnswer
-from server.client.server_sent_events import EventDecoder
+from server.lib.server_sent_events import EventDecoder, EventTooLarge
 
 STREAM = b"\xef\xbb\xbf: hello\n\ndata: one\r\ndata:two\r\rid: 7\nretry: 5\nevent: message\ndata:  three\n\nevent: other\ndata: no\n\ndata\n\ndata: cut"
 EVENTS = [b"one\ntwo", b" three", b""]
@@ -35,7 +34,7 @@ def test_byte_by_byte_is_no_different() -> None:
 @pytest.mark.parametrize("chunk", [b"data: " + b"x" * 50 + b"\n", b"x" * 50, b"data: xx\n"])
 def test_an_event_that_never_ends_is_cut_off(chunk: bytes) -> None:
     decoder = EventDecoder(limit=200)
-    with pytest.raises(BadAnswer, match="more than"):
+    with pytest.raises(EventTooLarge, match="more than"):
         list(map(decoder.feed, [chunk] * 100))
 
 

@@ -1,0 +1,184 @@
+"""HTTP as the gateway speaks it to an upstream that its settings name: with a credential, over connections of its own."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Final, TypeVar
+from urllib.parse import urljoin, urlsplit
+
+import msgspec
+
+from server.client.mcp_session.http_wire import (
+    ENDLESS_BYTES,
+    ERROR_BYTES,
+    EVENTS,
+    JSON,
+    STREAM_BYTES,
+    NotReached,
+    UpstreamNotLetIn,
+    lines_of,
+)
+from server.client.mcp_session.session_request import Credential, SessionRequest
+from server.client.mcp_session.upstream_messages import UpstreamGone, UpstreamRefusal, encode
+from server.lib.http_client.failures import FetchFailed, NotConnected, TooManyConnections
+from server.lib.http_client.fetch import Fetcher, UpstreamAnswer
+from server.lib.log.logger import Logger
+from server.payments.x402.payment_headers import PAYMENT_SIGNATURE, X_PAYMENT
+
+T = TypeVar("T")
+
+STREAMS: Final = 4
+CHALLENGE_CHARACTERS: Final = 4096
+# Shorter values are words, not credentials.
+MASKED_CHARACTERS: Final = 8
+# A line of a request's own that brings a payment.
+_PAYS: Final = re.compile(rf"(?:^|\n)(?:{PAYMENT_SIGNATURE}|{X_PAYMENT}):".encode("ascii"))
+
+
+class HttpUpstream(msgspec.Struct, frozen=True, kw_only=True):
+    """The address of an upstream, from the settings."""
+
+    url: str
+    connections: int
+    ca_file: str = ""
+
+
+class CredentialWire:
+    """The HTTP of one upstream. Raises `ValueError` for an address or a CA file that cannot be used."""
+
+    def __init__(self, where: HttpUpstream, credential: Credential, log: Logger, name: str) -> None:
+        ca_file = Path(where.ca_file).expanduser() if where.ca_file else None
+        self.url: Final = where.url
+        self._credential = credential
+        self._log = log
+        self._name = name
+        self._ca_file = ca_file
+        # What lasts has connections of its own, or calls would wait for what never ends.
+        self._calls = Fetcher(where.url, connections=where.connections, ca_file=ca_file)
+        self._streams = Fetcher(where.url, connections=STREAMS, ca_file=ca_file)
+        both = (("Content-Type", JSON), ("Accept", f"{JSON}, {EVENTS}"))
+        self._post: Final = self._calls.prepare("POST", both)
+        self._stream_post: Final = self._streams.prepare("POST", both)
+        self._stream_get: Final = self._streams.prepare("GET", (("Accept", EVENTS),))
+        self._delete: Final = self._calls.prepare("DELETE", (("Accept", JSON),))
+        self._shown: Mapping[str, str] = {}  # what a request was last shown with, and the same as lines
+        self._shown_lines = b""
+
+    async def ask(
+        self,
+        message: bytes,
+        headers: bytes,
+        call: SessionRequest | None,
+        read: Callable[[UpstreamAnswer], Awaitable[T]],
+    ) -> T:
+        """Return what `read` makes of the answer to this message. Raises what the block of `post` raises; every call goes this way, which
+        takes fewer steps."""
+        head, calls = self._post + headers, self._calls
+        for last in (False, True):
+            shown = await self._credential.headers(call)
+            try:
+                answer = await calls.begin(head + self._lines(shown, headers), message, limit=STREAM_BYTES)
+                try:
+                    if answer.status != 401:
+                        return await read(answer)
+                    challenge = answer.header(b"www-authenticate")[:CHALLENGE_CHARACTERS]
+                finally:
+                    calls.end(answer)
+            except UpstreamRefusal as refusal:
+                raise without_credentials(refusal, shown.values()) from None
+            except FetchFailed as error:
+                raise _not_answered(error) from error
+            if last or not await self._credential.refused(call, challenge):
+                break
+        raise self._not_let_in(call)
+
+    def post(
+        self, message: bytes, headers: bytes, call: SessionRequest | None
+    ) -> AbstractAsyncContextManager[UpstreamAnswer]:
+        return self._open(self._calls, self._post + headers, message, call, STREAM_BYTES)
+
+    def stream(
+        self, message: bytes | None, headers: bytes, call: SessionRequest | None
+    ) -> AbstractAsyncContextManager[UpstreamAnswer]:
+        """Open a stream that lasts: a GET, or a POST of this message."""
+        head = (self._stream_get if message is None else self._stream_post) + headers
+        return self._open(self._streams, head, message or b"", call, ENDLESS_BYTES)
+
+    async def delete(self, headers: bytes, call: SessionRequest | None) -> None:
+        async with self._open(self._calls, self._delete + headers, b"", call, ERROR_BYTES):
+            return
+
+    def elsewhere(self, target: str) -> CredentialWire:
+        """Return the wire to another address of this origin, as the upstream named it. Raises `ValueError`."""
+        url = urljoin(self.url, target)
+        ours, theirs = urlsplit(self.url), urlsplit(url)
+        if (ours.scheme, ours.netloc) != (theirs.scheme, theirs.netloc):
+            raise ValueError("names an address at another place")
+        where = HttpUpstream(url=url, connections=STREAMS, ca_file=str(self._ca_file or ""))
+        return CredentialWire(where, self._credential, self._log, self._name)
+
+    async def aclose(self) -> None:
+        await self._calls.aclose()
+        await self._streams.aclose()
+
+    @asynccontextmanager
+    async def _open(
+        self, fetcher: Fetcher, head: bytes, body: bytes, call: SessionRequest | None, limit: int
+    ) -> AsyncGenerator[UpstreamAnswer]:
+        """Open an exchange. Raises `BackendError`s, `UpstreamGone` among them, also out of reading the body."""
+        for last in (False, True):
+            shown = await self._credential.headers(call)
+            try:
+                async with fetcher.open(
+                    head + self._lines(shown), body, deadline=math.inf, limit=limit
+                ) as answer:
+                    if answer.status != 401:
+                        yield answer
+                        return
+                    challenge = answer.header(b"www-authenticate")[:CHALLENGE_CHARACTERS]
+            except UpstreamRefusal as refusal:
+                raise without_credentials(refusal, shown.values()) from None
+            except FetchFailed as error:
+                raise _not_answered(error) from error
+            if last or not await self._credential.refused(call, challenge):
+                break
+        raise self._not_let_in(call)
+
+    def _lines(self, shown: Mapping[str, str], headers: bytes = b"") -> bytes:
+        """Write the credential as lines. `headers`: the request's own; a payment among them says more than that one is to come."""
+        if PAYMENT_SIGNATURE in shown and _PAYS.search(headers):
+            return lines_of({name: value for name, value in shown.items() if name != PAYMENT_SIGNATURE})
+        if shown is not self._shown:
+            self._shown_lines = lines_of(shown)
+            self._shown = shown
+        return self._shown_lines
+
+    def _not_let_in(self, call: SessionRequest | None) -> UpstreamNotLetIn:
+        self._log.warning("upstream.not_let_in", agent=self._name, mine=call is None)
+        return UpstreamNotLetIn("does not accept the credential that it is shown")
+
+
+def _not_answered(error: FetchFailed) -> UpstreamGone:
+    if isinstance(error, NotConnected):
+        return NotReached(str(error), busy=isinstance(error, TooManyConnections))
+    return UpstreamGone(str(error))
+
+
+def without_credentials(refusal: UpstreamRefusal, shown: Iterable[str]) -> UpstreamRefusal:
+    """Mask what was shown, which some servers repeat."""
+    text, data = str(refusal), refusal.data
+    for mask in _masks(shown):
+        text = text.replace(mask, "***")
+        if data is not None and mask.encode() in encode(data):
+            data = None
+    return UpstreamRefusal(refusal.code, text, data)
+
+
+def _masks(values: Iterable[str]) -> list[str]:
+    """Return each value, and the credential at its end; the longest first."""
+    words = {word for value in values for word in (value, value.rpartition(" ")[2])}
+    return sorted((word for word in words if len(word) >= MASKED_CHARACTERS), key=len, reverse=True)
