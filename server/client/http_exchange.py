@@ -19,6 +19,7 @@ from server.lib.http_client.failures import (
     ConnectTimeout,
     FetchFailed,
     NotConnected,
+    NoTrust,
     NotTls,
     ProxyFailed,
     Silent,
@@ -26,6 +27,7 @@ from server.lib.http_client.failures import (
     TooLarge,
     UnknownName,
     UnusableAddress,
+    UnusableHeader,
 )
 from server.lib.http_client.http_client import NO_HEADERS, HttpClient
 from server.lib.http_client.response_head import ResponseHead
@@ -138,6 +140,10 @@ def _client_error(url: str, failure: FetchFailed) -> ClientError:
     match failure:
         case UnusableAddress():
             return BadAnswer("the address of the next step is no URL")
+        case UnusableHeader():
+            return BadAnswer(f"{host} {failure}")
+        case NoTrust():
+            return Unreachable(str(failure), sent=False)
         case ConnectTimeout():
             return Unreachable(f"{host} did not connect in time", sent=False)
         case Silent():

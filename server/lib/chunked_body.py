@@ -19,6 +19,10 @@ _EXTENSION: Final = (
 )
 
 
+# In all chunks of one body together; none that is known has any. An unfinished line is looked at again with each piece.
+EXTENSION_BYTES: Final = 4 * 1024
+
+
 class ChunkRules(msgspec.Struct, frozen=True, kw_only=True):
     """The grammar of one kind of chunked body, and how much of it may be no content."""
 
@@ -26,7 +30,6 @@ class ChunkRules(msgspec.Struct, frozen=True, kw_only=True):
     size_line_so_far: re.Pattern[bytes]  # one whose end has not come yet
     size_line_bytes: int  # without extensions
     trailer_line: re.Pattern[bytes]
-    extension_bytes: int  # in all chunks of one body together
 
 
 # Some clients pad the size to 8 digits; none needs more, and none that is known sends extensions. Nothing that two parsers read
@@ -38,7 +41,6 @@ OF_REQUESTS: Final = ChunkRules(
     ),
     size_line_bytes=10,
     trailer_line=re.compile(_TOKEN + rb":[\t -~\x80-\xff]*+"),
-    extension_bytes=4 * 1024,
 )
 # Old servers pad the size with spaces. A checksum or a signature has some hundred bytes.
 OF_ANSWERS: Final = ChunkRules(
@@ -46,7 +48,6 @@ OF_ANSWERS: Final = ChunkRules(
     size_line_so_far=re.compile(rb"(?:[0-9A-Fa-f]{1,16}[\t ]*+(?:;[^\x00\r\n]*+)?\r?)?"),
     size_line_bytes=18,
     trailer_line=re.compile(_TOKEN + rb":[^\x00\r\n]*+"),
-    extension_bytes=64 * 1024,
 )
 
 
@@ -76,7 +77,7 @@ class ChunkedBody:
         self._left = 0
         self._kept = b""
         self._trailer_bytes = trailer_bytes
-        self._extension_bytes = rules.extension_bytes
+        self._extension_bytes = EXTENSION_BYTES
 
     def feed(self, data: bytes) -> tuple[bytes, bytes, bool]:
         """Return (content, rest, whether the body has ended). Raises `MalformedChunks` at the first byte that breaks the grammar."""

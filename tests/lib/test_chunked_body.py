@@ -8,10 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.lib.chunked_body import OF_ANSWERS, OF_REQUESTS, ChunkedBody, MalformedChunks, TooManyTrailers
-
-EXTENSION_BYTES = OF_REQUESTS.extension_bytes
-UNUSED_BYTES = OF_ANSWERS.extension_bytes
+from server.lib.chunked_body import (
+    EXTENSION_BYTES,
+    OF_ANSWERS,
+    OF_REQUESTS,
+    ChunkedBody,
+    MalformedChunks,
+    TooManyTrailers,
+)
 
 
 def read(*pieces: bytes, trailer_bytes: int = 8192) -> tuple[bytes, bytes, bool]:
@@ -108,7 +112,7 @@ def test_trailers_are_bounded(wire: bytes) -> None:
 
 def read_answer(raw: bytes, *, step: int, first: int = 0) -> tuple[bytes, bytes, bool]:
     """Return (content, rest, whether it ended), fed `first` bytes at once and then `step` at a time."""
-    chunked = ChunkedBody(OF_ANSWERS, UNUSED_BYTES)
+    chunked = ChunkedBody(OF_ANSWERS, EXTENSION_BYTES)
     content, _, _ = chunked.feed(raw[:first])
     for at in range(first, len(raw), step):
         piece, rest, ended = chunked.feed(raw[at : at + step])
@@ -194,7 +198,7 @@ UNUSED: Mapping[str, Callable[[int], bytes]] = {
 @pytest.mark.parametrize("step", [1, 64 * 1024])
 @pytest.mark.parametrize("end", [b"", b"\r\n"], ids=["in its middle", "ended"])
 def test_what_nobody_looks_at_is_bounded(shape: str, end: bytes, step: int) -> None:
-    raw = UNUSED[shape](UNUSED_BYTES + 20) + end
+    raw = UNUSED[shape](EXTENSION_BYTES + 20) + end
     with pytest.raises(MalformedChunks):
         read_answer(raw, step=step, first=len(raw) - 2 * NEAR if step == 1 else 0)
 
@@ -202,11 +206,11 @@ def test_what_nobody_looks_at_is_bounded(shape: str, end: bytes, step: int) -> N
 @pytest.mark.parametrize("shape", UNUSED)
 @pytest.mark.parametrize("step", [1, 64 * 1024])
 def test_what_nobody_looks_at_is_read_past_up_to_its_bound(shape: str, step: int) -> None:
-    raw = UNUSED[shape](UNUSED_BYTES - NEAR)
+    raw = UNUSED[shape](EXTENSION_BYTES - NEAR)
     assert read_answer(raw, step=step, first=len(raw) - 2 * NEAR if step == 1 else 0)[2] is False
 
 
 def test_content_is_handed_on_before_its_chunk_has_ended() -> None:
-    chunked = ChunkedBody(OF_ANSWERS, UNUSED_BYTES)
+    chunked = ChunkedBody(OF_ANSWERS, EXTENSION_BYTES)
     assert chunked.feed(b"ffffffffffffffff\r\nabc") == (b"abc", b"", False)
     assert chunked.feed(b"def") == (b"def", b"", False)

@@ -28,7 +28,7 @@ from server.lib.http_client.upstream_socket import UpstreamSocket
 # The kernel takes this much for an idle connection, whatever the system: nothing has to be read meanwhile.
 AT_ONCE_BYTES = 16 * 1024
 # A checksum or a signature has some hundred bytes.
-TRAILER_BYTES = 64 * 1024
+TRAILER_BYTES = 8 * 1024
 
 
 class UpstreamConnection:

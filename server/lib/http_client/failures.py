@@ -35,6 +35,10 @@ class BadCertificate(TlsFailed):
     """A certificate that does not prove who the other side is."""
 
 
+class NoTrust(NotConnected):
+    """A lack of authorities by which a certificate could be judged. The text names the file."""
+
+
 class ProxyFailed(NotConnected):
     """A proxy that cannot be reached, refuses, or wants a login. The text names its host."""
 
@@ -48,6 +52,13 @@ class UnusableAddress(FetchFailed):
 
     def __init__(self) -> None:
         super().__init__("has an address that cannot be used")
+
+
+class UnusableHeader(FetchFailed):
+    """A header that cannot be sent as one line."""
+
+    def __init__(self) -> None:
+        super().__init__("cannot be sent one of the headers")
 
 
 class Silent(FetchFailed):

@@ -74,7 +74,9 @@ def request_head(method: str, target: str, host: str, headers: Sequence[tuple[st
 
 
 def with_body(head: bytes, body: bytes) -> bytes:
-    return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+    if body or head.startswith(b"P"):  # RFC 9110 §8.6: a length of nothing is for POST, PUT and PATCH
+        return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+    return head + b"\r\n"
 
 
 class UpstreamAnswer:
@@ -295,8 +297,12 @@ class Fetcher:
         async with self.open(self.prepare(method, headers), body, deadline=deadline, limit=limit) as answer:
             yield answer
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         """Close what is idle; a connection in use is closed by the call that uses it."""
+        self._pool.close()
+
+    async def aclose(self) -> None:
+        """Close as `close` does."""
         self._pool.close()
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Mapping
-from ipaddress import IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from socket import inet_aton
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -18,6 +19,7 @@ import msgspec
 from server.lib.http_client.failures import ProxyFailed
 from server.lib.http_client.public_addresses import Address
 
+_NUMBERS: Final = re.compile(r"(?:0[xX][0-9a-fA-F]+|[0-9]+)(?:\.(?:0[xX][0-9a-fA-F]+|[0-9]+)){0,3}")
 _ENTRY: Final = re.compile(
     r"\[(?P<v6>[^\]]+)\](?::(?P<v6_port>\d{1,5}))?|(?P<name>[^:]+)(?::(?P<port>\d{1,5}))?"
 )
@@ -104,7 +106,7 @@ def _read(name: str, text: str) -> Proxy:
 
 
 def _is_direct(host: str, port: int, exceptions: str) -> bool:
-    host = host.rstrip(".")
+    host = _in_ascii(host.rstrip("."))
     address = _address(host)
     if address is not None and (address.is_loopback or address.is_unspecified):
         return True
@@ -117,6 +119,7 @@ def _covers(entry: str, host: str, address: Address | None, port: int) -> bool:
     """Compare a host with an entry of NO_PROXY; a name stands for all names below it as well."""
     if entry == "*":
         return True
+    entry = entry.replace("[", "").replace("]", "") if "]/" in entry else entry  # a network
     parts = _ENTRY.fullmatch(entry)
     name = (
         entry if parts is None else parts["v6"] or parts["name"]
@@ -125,7 +128,7 @@ def _covers(entry: str, host: str, address: Address | None, port: int) -> bool:
     if only is not None and int(only) != port:
         return False
     if address is None:
-        name = name.removeprefix("*").strip(".")
+        name = _in_ascii(name.removeprefix("*").strip("."))
         return bool(name) and (host == name or host.endswith(f".{name}"))
     if "/" not in name:
         return _address(name) == address
@@ -135,11 +138,24 @@ def _covers(entry: str, host: str, address: Address | None, port: int) -> bool:
         return False
 
 
+def _in_ascii(name: str) -> str:
+    """Write a name as requests do (IDNA)."""
+    try:
+        return name if name.isascii() else name.encode("idna").decode("ascii")
+    except UnicodeError:
+        return name
+
+
 def _address(host: str) -> Address | None:
     try:
         address = ip_address(host)
     except ValueError:
-        return None
+        if not _NUMBERS.fullmatch(host):
+            return None
+        try:
+            return IPv4Address(inet_aton(host))  # as resolvers read 127.1 and 2130706433
+        except OSError:
+            return None
     return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
 
 

@@ -1,4 +1,4 @@
-"""Whose certificates are accepted: those of the system, or of one file. What was checked against them is in tls_stream.py.
+"""The authorities whose certificates are accepted: those of the system, or of one file. They are used in tls_stream.py.
 
 SSL_CERT_FILE and SSL_CERT_DIR stand in for the system's authorities, as they do for OpenSSL's own programs.
 """
@@ -24,9 +24,11 @@ _HASHED: Final = re.compile(r"[0-9a-fA-F]{8}\.\d")  # how OpenSSL names certific
 
 
 def system_trust() -> ssl.SSLContext:
-    """Reading the authorities takes tens of milliseconds, so this is called when the first address needs it."""
+    """Return trust in the authorities of the system. Raises `ValueError`.
+
+    Reading them takes tens of milliseconds, so this is called when the first address needs it."""
     if file := os.environ.get("SSL_CERT_FILE"):
-        return _http_only(ssl.create_default_context(cafile=file))
+        return trust_in(Path(file), named_by="SSL_CERT_FILE: ")
     if folder := os.environ.get("SSL_CERT_DIR"):
         return _http_only(ssl.create_default_context(capath=folder))
     if sys.platform in ("darwin", "win32"):
@@ -41,18 +43,18 @@ def system_trust() -> ssl.SSLContext:
     return _http_only(context)
 
 
-def trust_in(file: Path) -> ssl.SSLContext:
-    """The authorities in this file and no others. Raises `ValueError`."""
+def trust_in(file: Path, *, named_by: str = "") -> ssl.SSLContext:
+    """Return trust in the authorities of this file and no others. Raises `ValueError`, which begins with `named_by`."""
     try:
         return _http_only(ssl.create_default_context(cafile=file))
     except ssl.SSLError as error:
-        raise ValueError(f"the CA file {file} holds no certificate") from error
+        raise ValueError(f"{named_by}the CA file {file} holds no certificate") from error
     except OSError as error:
-        raise ValueError(f"the CA file {file} cannot be read: {error.strerror}") from error
+        raise ValueError(f"{named_by}the CA file {file} cannot be read: {error.strerror}") from error
 
 
 def _authorities() -> tuple[str | None, str | None]:
-    """(file, folder) as OpenSSL was built to look for them, or the first bundle that there is."""
+    """Return (file, folder) as OpenSSL was built to look for them, or the first bundle that there is."""
     built_in = ssl.get_default_verify_paths()
     file = built_in.openssl_cafile if os.path.isfile(built_in.openssl_cafile) else None
     folder = built_in.openssl_capath if os.path.isdir(built_in.openssl_capath) else None

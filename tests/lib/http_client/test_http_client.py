@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import math
+from contextlib import AsyncExitStack
 
 import pytest
 import trio
 
-from server.lib.http_client.failures import Silent, UnusableAddress
-from server.lib.http_client.http_client import ORIGINS, HttpClient
+from server.lib.http_client.failures import NoTrust, Silent, UnusableAddress, UnusableHeader
+from server.lib.http_client.http_client import ORIGINS, HttpClient, written
 from tests.lib.http_client.raw_upstream import PATIENCE, RawUpstream, Visitor, answer, raw_upstream
 
 
@@ -49,21 +50,22 @@ async def test_addresses_of_one_origin_share_a_connection() -> None:
 
 async def test_the_connections_of_the_origin_used_first_give_way_to_those_of_many_others() -> None:
     client = HttpClient()
-    async with raw_upstream(says_its_target) as upstream:
-        port = elsewhere(upstream, "").rpartition(":")[2]
-        for number in range(ORIGINS):
-            await asked(client, f"http://localhost:{port}/{number}")
-        assert upstream.connections == 1
-        async with raw_upstream(says_its_target) as another:
-            for number in range(ORIGINS):  # in the eyes of a client, each spelling is an origin
-                letters = "".join(c.upper() if number >> at & 1 else c for at, c in enumerate("localhost"))
-                await asked(client, another.url.replace("localhost", letters))
+    async with AsyncExitStack() as stack:
+        upstreams = [
+            await stack.enter_async_context(raw_upstream(says_its_target)) for _ in range(ORIGINS + 1)
+        ]
+        for upstream in upstreams[:-1]:
+            await asked(client, upstream.url)
+        assert all(upstream.open_now == 1 for upstream in upstreams[:-1])
+        await asked(client, upstreams[-1].url)
+        await upstreams[0].wait_until_nobody_is_left()
+        await client.aclose()
+        for upstream in upstreams:
             await upstream.wait_until_nobody_is_left()
-            await client.aclose()
 
 
 @pytest.mark.parametrize(
-    "url", ["", "ftp://a.example/", "http://", "http://a b/", "http://u:p@a.example/", "https://a.example/#x", "http://[::1/"]
+    "url", ["", "ftp://a.example/", "http://", "http://a b/", "http://u:p@a.example/", "http://[::1/", "http://a.example/" + "x" * 16384]
 )  # fmt: skip
 async def test_what_is_no_address_is_not_asked(url: str) -> None:
     with pytest.raises(UnusableAddress):
@@ -72,7 +74,7 @@ async def test_what_is_no_address_is_not_asked(url: str) -> None:
 
 async def test_a_line_that_would_be_more_than_a_header_is_not_sent() -> None:
     async with raw_upstream(says_its_target) as upstream:
-        with pytest.raises(UnusableAddress):
+        with pytest.raises(UnusableHeader):
             async with HttpClient().open("GET", upstream.url, headers={"A": "b\r\nC: d"}):
                 pass
         assert upstream.connections == 0
@@ -148,3 +150,50 @@ async def test_a_server_that_hangs_at_any_byte_can_be_left_and_its_connection_is
                 nursery.cancel_scope.cancel()
             await upstream.wait_until_nobody_is_left()
         assert upstream.connections == len(whole)
+
+
+@pytest.mark.parametrize(
+    ("url", "origin", "target"),
+    [
+        ("https://bücher.example/mcp", "https://xn--bcher-kva.example", "/mcp"),
+        ("https://a.example/é?q=ü#part", "https://a.example", "/%C3%A9?q=%C3%BC"),
+        ("https://a.example/%C3%A9?q=a%20b&r=[1]", "https://a.example", "/%C3%A9?q=a%20b&r=[1]"),
+        ("https://a.example?q=a b", "https://a.example", "/?q=a%20b"),
+        ("http://[::1]:8420/mcp", "http://[::1]:8420", "/mcp"),
+        ("https://a.example/" + "x" * 8000, "https://a.example", "/" + "x" * 8000),
+    ],
+)
+def test_an_address_is_written_as_a_request_has_it(url: str, origin: str, target: str) -> None:
+    assert written(url) == (origin, target)
+
+
+async def test_a_file_of_authorities_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
+    with pytest.raises(NoTrust, match=r"^SSL_CERT_FILE: the CA file /nowhere/ca\.pem"):
+        await asked(HttpClient(), "https://a.invalid/")
+
+
+async def test_those_who_come_at_once_share_what_is_kept_of_an_origin() -> None:
+    client = HttpClient()
+    async with raw_upstream(says_its_target) as upstream:
+        async with trio.open_nursery() as nursery:
+            for number in range(5):
+                nursery.start_soon(asked, client, elsewhere(upstream, f"/{number}"))
+        assert len(client._fetchers) == 1  # pyright: ignore[reportPrivateUsage]
+        await client.aclose()
+        await upstream.wait_until_nobody_is_left()
+
+
+async def test_a_get_has_no_length_and_a_post_of_nothing_has() -> None:
+    heads: list[bytes] = []
+
+    async def play(visitor: Visitor) -> None:
+        await visitor.head_only()
+        heads.append(bytes(visitor.received).lower())
+        await visitor.send(answer(b"", b"Connection: close"))
+
+    async with raw_upstream(play) as upstream:
+        for method in ("GET", "POST"):
+            async with HttpClient().open(method, upstream.url) as found:
+                await found.read()
+    assert [b"content-length: 0" in head for head in heads] == [False, True]

@@ -77,7 +77,7 @@ def test_a_variable_for_the_scheme_comes_before_one_for_all_and_small_letters_be
 
 @pytest.mark.parametrize(
     "host",
-    ["localhost", "LOCALHOST", "localhost.", "a.localhost", "127.0.0.1", "127.9.9.9", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0"],
+    ["localhost", "LOCALHOST", "localhost.", "a.localhost", "127.0.0.1", "127.9.9.9", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "127.1", "2130706433", "0x7f.1"],
 )  # fmt: skip
 def test_this_machine_is_never_called_through_a_proxy(host: str) -> None:
     assert name_of(f"https://{host}:8443", ALL_PROXY=PROXY) == ""
@@ -103,6 +103,8 @@ def test_this_machine_is_never_called_through_a_proxy(host: str) -> None:
         ("fd00::/8", ["[fd00::1]", "[fdff::1]:99"], ["[fe00::1]", "10.0.0.1"]),
         ("fd00::1", ["[fd00::1]", "[fd00:0::1]:99"], ["[fd00::2]"]),
         ("[fd00::1]", ["[fd00::1]", "[fd00::1]:99"], ["[fd00::2]"]),
+        ("[fd00::]/8", ["[fd00::1]"], ["[fe00::1]"]),
+        ("bücher.example", ["xn--bcher-kva.example", "www.xn--bcher-kva.example"], ["bucher.example"]),
         ("[fd00::1]:99", ["[fd00::1]:99"], ["[fd00::1]"]),
         (f"10.0.0.0/99,.,:1,[],[x,a/b,a:{'9' * 5000}", [], ["10.0.0.1", "a.example", "[fd00::1]", "a"]),
         ("", [], ["a.example"]),
