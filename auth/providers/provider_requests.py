@@ -84,9 +84,9 @@ class Upstreams:
             return tokens
         if provider.kind == "github":
             return await self._github_person(provider, tokens)
-        token = tokens.id_token
-        if token is None:
+        if tokens.id_token is None:
             return ProviderNotBelieved("the provider sent no id token")
+        token = tokens.id_token.reveal()
         kid = upstream.key_id(token)
         if isinstance(kid, ProviderNotBelieved):
             return kid

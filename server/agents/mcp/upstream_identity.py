@@ -6,16 +6,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Final, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
 from server.lib.http_client.fetch import url_problem
+from server.lib.oauth_client.addresses import is_fit
 
 IdentityKind = Literal["login", "token", "client-credentials", "exchange", "id-jag", "person"]
 
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+IN_THE_OPEN: Final = "would be sent secrets in the open"
 # What each cannot do without, and what else it uses.
 _NEEDED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -40,7 +40,7 @@ _USED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 
 class UpstreamOAuth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the ways to a token need to know."""
+    """The settings that the ways to a token need."""
 
     audience: Annotated[
         str, Meta(max_length=2048, description="whom the token is for, where that is not the url")
@@ -76,7 +76,7 @@ NO_OAUTH: Final = UpstreamOAuth()
 def identity_problems(
     identity: IdentityKind, oauth: UpstreamOAuth, *, url: str, named: bool, sends_authorization: bool
 ) -> list[tuple[str, str]]:
-    """(key, what is wrong and what to write). `named`: it has an id."""
+    """Return what is wrong, as (key, what it is and what to write). `named`: the server has an id."""
     if identity != "login" and not url:
         return [("identity", "is for a server at a url: nothing else is sent credentials; leave it out")]
     found: list[tuple[str, str]] = []
@@ -101,13 +101,6 @@ def identity_problems(
         found.append(("oauth.client_secret", "is not a reference; write env:NAME or file:/path"))
     for name in ("token_url", "authorization_server"):
         value: str = getattr(oauth, name)
-        if value and (problem := url_problem(value) or _in_the_open(value)):
+        if value and (problem := url_problem(value) or ("" if is_fit(value) else IN_THE_OPEN)):
             found.append((f"oauth.{name}", f"{problem}; write an https address"))
     return found
-
-
-def _in_the_open(url: str) -> str | None:
-    parts = urlsplit(url)
-    if parts.scheme == "https" or parts.hostname in _LOOPBACK:
-        return None
-    return "would be sent secrets in the open"

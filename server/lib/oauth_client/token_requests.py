@@ -39,7 +39,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
     refresh_token: Secret | None = None
     scope: str | None = None
     expires_in: float | None = None  # None: it was not said
-    id_token: str | None = None
+    id_token: Secret | None = None
 
     def expires_at(self, now: Millis) -> Millis | None:
         """Return when the access token runs out; None if it was not said."""
@@ -121,7 +121,7 @@ def read_tokens(body: Mapping[str, Any], *, bound: bool = False, any_type: bool 
         refresh_token=_token(body.get("refresh_token")),
         scope=scope if isinstance(scope, str) and len(scope) <= MAX_SCOPE else None,
         expires_in=min(expires_in, MAX_LIFETIME_SECONDS) if expires_in is not None else None,
-        id_token=id_token if isinstance(id_token, str) else None,
+        id_token=Secret(id_token) if isinstance(id_token, str) else None,
     )
 
 
