@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from server.client.client_errors import CallRefused, ClientError
+from server.client.client_errors import BadAnswer, CallRefused, ClientError
 from server.client.mcp_session.agreement import Agreement
 from server.client.mcp_session.upstream_messages import INTERNAL_ERROR, MISSING_CAPABILITY
 from server.client.server_info import ServerInfo
+from server.mcp.versions import TASKS_EXTENSION
 
 if TYPE_CHECKING:
     from server.payments.buyer.payer import PaidCall
 
 # As much of what a server says of itself as anybody reads.
 MAX_WORDS: Final = 8_000
+MAX_TASK_ID: Final = 4096
 SHOWN_AGAIN: Final = "make the same call again: it shows the same payment, and pays no second time"
 
 
@@ -74,3 +76,26 @@ def refused(error: Mapping[str, Any], method: str) -> CallRefused:
 
 def mapping(value: Any) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def needs_task(error: CallRefused) -> bool:
+    """Return whether the server refused a call because it runs as a task alone."""
+    required = mapping(mapping(error.error.get("data")).get("requiredCapabilities"))
+    wanted = set(mapping(required.get("extensions")))
+    return error.code == MISSING_CAPABILITY and wanted == {TASKS_EXTENSION}
+
+
+def always_a_task(tool: Mapping[str, Any]) -> bool:
+    """Return whether the tool says that its calls are tasks (2025-11-25)."""
+    return mapping(tool.get("execution")).get("taskSupport") == "required"
+
+
+def task_id_of(result: Mapping[str, Any]) -> str | None:
+    """Return the id of the task that an answer to tools/call is, in either form; None for a result. Raises `BadAnswer`."""
+    found = result if result.get("resultType") == "task" else mapping(result.get("task"))
+    if not found:
+        return None
+    task_id = found.get("taskId")
+    if not isinstance(task_id, str) or not 0 < len(task_id) <= MAX_TASK_ID:
+        raise BadAnswer("the server began a task that has no id")
+    return task_id

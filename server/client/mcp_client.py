@@ -1,36 +1,37 @@
 """The terminal's way to use one MCP server: its lists, its tools and its resources, with results and failures as people are shown them.
 
 Era, session and wire are mcp_session's. A server may ask back while a tool runs if `call` is given somebody who answers, and is of the
-newest revision. Tasks are declared where a tool cannot be called otherwise (task_polling.py). Nothing else is: this client cannot be
+newest revision. Tasks are declared where a tool cannot be called otherwise (py). Nothing else is: this client cannot be
 sampled, so a server has no reason to try.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 import trio
+from msgspec import Raw
 
-from server.client import task_polling
 from server.client.carrier import Carrier
 from server.client.client_errors import BadAnswer, CallRefused, ClientError, Unreachable
 from server.client.login_on_demand import Door, TokenSource
 from server.client.login_wire import LoginWire
-from server.client.mcp_answers import info_of, paying, refused
+from server.client.mcp_answers import always_a_task, info_of, needs_task, paying, refused, task_id_of
 from server.client.mcp_session.streamable_http import HttpLink, name_header
 from server.client.mcp_session.upstream_link import NO_HEADERS, UNHEARD, Link
 from server.client.mcp_session.upstream_messages import (
-    NotAnUpstream,
     UpstreamFailure,
     UpstreamGone,
     UpstreamRefusal,
     members,
 )
+from server.client.mcp_session.upstream_tasks import TaskCancelled, cancel_task, follow_task
 from server.client.seller_terms import NamelessEntry
 from server.client.server_info import ServerInfo
 from server.client.server_questions import MAX_ROUNDS, Answerer, read_questions
@@ -39,13 +40,16 @@ from server.lib.http_client.http_client import HttpClient
 from server.lib.json_objects import decode_object
 from server.lib.log.logger import UNLOGGED
 from server.lib.oauth_client.addresses import host_of
-from server.mcp.call_outlet import LogLevel, LogMessage, NullOutlet, Progress
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import LogLevel, LogMessage, NullOutlet, Outlet, Progress
+from server.mcp.call_questions import Question
 from server.mcp.request_headers import parameter_headers
 
 if TYPE_CHECKING:
     from server.payments.buyer.payer import PaidCall
 
 DEFAULT_SECONDS: Final = 30.0
+FAREWELL_SECONDS: Final = 2.0
 # More pages than any catalogue has: a server that keeps turning them is broken.
 MAX_PAGES: Final = 200
 MAX_TOOLS: Final = 10_000
@@ -80,13 +84,37 @@ QUIET: Final = TerminalRequest()
 class ProgressOutlet(NullOutlet):
     """An outlet to somebody who is told of progress, and asked nothing."""
 
-    def __init__(self, tell: TellProgress) -> None:
+    def __init__(self, tell: TellProgress | None) -> None:
         super().__init__("nobody is asked in this way")
         self._tell = tell
 
     async def emit(self, event: Progress | LogMessage) -> None:
-        if isinstance(event, Progress):
+        if isinstance(event, Progress) and self._tell is not None:
             self._tell(event.progress, event.total, event.message or "")
+
+
+class WatchedTaskOutlet(ProgressOutlet):
+    """An outlet of a task, whose time stands still while a person answers its questions."""
+
+    def __init__(
+        self,
+        tell: TellProgress | None,
+        answer: Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]],
+        patience: trio.CancelScope,
+        seconds: float,
+    ) -> None:
+        super().__init__(tell)
+        self._answer = answer
+        self._patience = patience
+        self._seconds = seconds
+
+    async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
+        self._patience.deadline = math.inf
+        answers = await self._answer(
+            {key: {"method": each.method, "params": each.params} for key, each in questions.items()}
+        )
+        self._patience.deadline = trio.current_time() + self._seconds
+        return answers
 
 
 def client_over_http(
@@ -181,7 +209,7 @@ class McpClient:
             headers = {**name_header(name), **parameter_headers(tool.get("inputSchema"), arguments)}
         whole: dict[str, Any] = {"name": name, "arguments": dict(arguments)}
         # An older server is asked for a task; a newer one decides, for clients that say that they know tasks.
-        whole |= {"task": {}} if not modern and task_polling.always_a_task(tool) else {}
+        whole |= {"task": {}} if not modern and always_a_task(tool) else {}
         params, tasks = whole, False
         can = _abilities(answerer) if modern else frozenset[str]()
 
@@ -197,15 +225,12 @@ class McpClient:
             try:
                 result = await request() if paid is None else await paying(request, paid)
             except CallRefused as error:
-                if not task_polling.needs_task(error) or tasks:
+                if not needs_task(error) or tasks:
                     raise
                 tasks = True
                 continue
-            if (task_id := task_polling.task_id_of(result)) is not None:
-                wire = _TaskWire(self, task_id, name, can, progress, answerer)
-                ended = await task_polling.wait_for(wire, modern=modern, seconds=seconds)
-                if ended is None:
-                    raise self._too_slow(seconds)
+            if (task_id := task_id_of(result)) is not None:
+                ended = await self._task_result(task_id, name, can, progress, answerer, seconds)
                 if paid is not None and await paid.again(ended):
                     params = whole
                     continue
@@ -219,24 +244,46 @@ class McpClient:
             params = {**whole, **await self._answered(name, result, answerer)}
         raise BadAnswer(f"{name} does not come to the end of its questions")
 
-    async def ask(
-        self, method: str, task_id: str, more: Mapping[str, Any], can: frozenset[str]
+    async def _task_result(
+        self,
+        task_id: str,
+        tool: str,
+        can: frozenset[str],
+        progress: TellProgress | None,
+        answerer: Answerer | None,
+        seconds: float,
     ) -> dict[str, Any]:
-        """Return the answer to a request about a task. The one for its result waits as long as it takes."""
-        modern = self._link.agreement.modern
-        return await self._request(
-            method,
-            {"taskId": task_id, **more},
-            seconds=math.inf if method == "tasks/result" else DEFAULT_SECONDS,
-            headers=name_header(task_id) if modern else NO_HEADERS,
-            can=can,
-            tasks=modern,
-        )
+        """Return the result of a task, also one with `isError`. A task whose result is not waited for any more is cancelled."""
+        call = TerminalRequest(can=can, wants_progress=progress is not None)
+        over = False
+        try:
+            with trio.move_on_after(seconds) as patience, self._told("tools/call"):
+                outlet = WatchedTaskOutlet(
+                    progress, partial(self._answers, tool, answerer), patience, seconds
+                )
+                raw = await follow_task(task_id, call, outlet, self._linked, _wait_for_result, soon=True)
+                over = True
+                if not bytes(raw).startswith(b"{"):
+                    raise BadAnswer("the task ended without a result")
+                return members(raw)
+            raise self._too_slow(seconds)
+        except CallRefused:
+            over = True
+            raise
+        finally:
+            if not over:
+                with trio.move_on_after(FAREWELL_SECONDS, shield=True):
+                    with suppress(BackendError, UpstreamRefusal):
+                        await cancel_task(task_id, call, self._linked)
 
-    async def answers(
-        self, name: str, questions: Mapping[str, Any], answerer: Answerer | None
+    @asynccontextmanager
+    async def _linked(self) -> AsyncGenerator[Link]:
+        yield self._link
+
+    async def _answers(
+        self, name: str, answerer: Answerer | None, questions: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return what is said to the questions of a task."""
+        """Return what is said to the questions of a server."""
         if answerer is None:
             raise BadAnswer(
                 f"{name} has a question, though nobody was there to be asked",
@@ -254,7 +301,7 @@ class McpClient:
         again: dict[str, Any] = {"requestState": state} if isinstance(state, str) else {}
         if not requests:
             return again
-        return {**again, "inputResponses": dict(await self.answers(name, requests, answerer))}
+        return {**again, "inputResponses": dict(await self._answers(name, answerer, requests))}
 
     async def contents(self, uri: str) -> list[dict[str, Any]]:
         """Read a resource; return nothing where there is no such thing (MCP, "Reading Resources")."""
@@ -319,8 +366,8 @@ class McpClient:
         except UpstreamRefusal as refusal:
             error = {"code": refusal.code, "message": str(refusal), "data": refusal.data}
             raise refused(error, method) from None
-        except NotAnUpstream as failure:
-            raise self._bad_answer(str(failure)) from None
+        except TaskCancelled as failure:
+            raise CallRefused(f"{host_of(self._url)} {failure}", code=0) from None
         except UpstreamGone as failure:
             raise BadAnswer(
                 f"{host_of(self._url)} {failure}", hint="the call may have been carried out"
@@ -341,34 +388,8 @@ class McpClient:
         )
 
 
-class _TaskWire:
-    """The requests about one task, and what is done with what it says."""
-
-    def __init__(
-        self,
-        client: McpClient,
-        task_id: str,
-        tool: str,
-        can: frozenset[str],
-        progress: TellProgress | None,
-        answerer: Answerer | None,
-    ) -> None:
-        self._client = client
-        self._task_id = task_id
-        self._tool = tool
-        self._can = can
-        self._progress = progress
-        self._answerer = answerer
-
-    async def request(self, method: str, more: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._client.ask(method, self._task_id, more, self._can)
-
-    async def answer(self, questions: Mapping[str, Any]) -> Mapping[str, Any]:
-        return await self._client.answers(self._tool, questions, self._answerer)
-
-    def tell(self, words: str) -> None:
-        if self._progress is not None:
-            self._progress(0.0, None, words)
+async def _wait_for_result(link: Link, params: Mapping[str, Any], outlet: Outlet) -> Raw:
+    return await link.request("tasks/result", params, call=QUIET)
 
 
 def _abilities(answerer: Answerer | None) -> frozenset[str]:

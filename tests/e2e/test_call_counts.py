@@ -141,7 +141,9 @@ def upstream(says: Callable[[bytes], bytes] = chatting) -> Generator[int]:
             while piece := connection.recv(65536):
                 data += piece
                 while (end := data.find(b"\r\n\r\n")) >= 0:
-                    length = int(data[:end].lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+                    length = int(
+                        data[:end].lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0
+                    )
                     if len(data) < end + 4 + length:
                         break
                     asked, data = data[end + 4 : end + 4 + length], data[end + 4 + length :]

@@ -37,12 +37,12 @@ from server.agents.mcp.question_source import QuestionSource, SourcedOutlet
 from server.agents.mcp.resource_addresses import UpstreamAddresses
 from server.agents.mcp.upstream_credentials import AccountNeeded
 from server.agents.mcp.upstream_keeper import Upstream
-from server.agents.mcp.upstream_rounds import use
-from server.agents.mcp.upstream_tasks import TASK, cancel_task, created, follow_task, kept_task
+from server.agents.mcp.upstream_rounds import kept_task, use
 from server.client.mcp_session.session_request import Credential
 from server.client.mcp_session.streamable_http import name_header
 from server.client.mcp_session.upstream_link import NO_HEADERS, Link
 from server.client.mcp_session.upstream_messages import UpstreamAway, UpstreamFailure, UpstreamRefusal
+from server.client.mcp_session.upstream_tasks import TASK, cancel_task, created, follow_task
 from server.lib.log.logger import Logger
 from server.lib.money.amounts import shown
 from server.lib.oauth_client import addresses
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 FOLLOWED_WAITING: Final = 64
 GIVEN_UP_WAITING: Final = 256
 CANCEL_SECONDS: Final = 15.0
+LET_GO_SECONDS: Final = 2.0
 TASK_TTL_MS: Final = 24 * 3_600_000
 ACCOUNT: Final = "io.ostiary/account"  # the key of our own question, which no upstream uses
 NO_META: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -487,6 +488,8 @@ class McpBackend:
                 nursery.start_soon(self._cancel_task, task_id, call)
 
     async def _cancel_task(self, task_id: str, call: ToolCall) -> None:
+        """Cancel a task once it is clear that its call is given up: a server that is only being stopped asks for it again."""
+        await trio.sleep(LET_GO_SECONDS)
         engaging = self._upstream.engaging(call)
         with engaging, trio.move_on_after(CANCEL_SECONDS), suppress(BackendError, UpstreamRefusal):
             await cancel_task(task_id, call, partial(self._link, call))

@@ -24,6 +24,7 @@ from server.agents.mcp.suspension_ticket import TICKET_KEY
 from server.client.mcp_session.upstream_link import NO_HEADERS, Link
 from server.client.mcp_session.upstream_messages import EMPTY, UpstreamFailure, UpstreamRefusal, members
 from server.client.mcp_session.upstream_questions import kind_of, question_of
+from server.client.mcp_session.upstream_tasks import TASK
 from server.mcp.call_questions import Question
 
 # As many as the clients of ours are asked at most.
@@ -48,7 +49,7 @@ class _Kind(msgspec.Struct, rename="camel"):
 
 
 class OpenRound(msgspec.Struct, frozen=True):
-    """What an upstream wants to know before it goes on. Kept as a checkpoint while the caller is asked."""
+    """The questions of an upstream before it goes on. Kept as a checkpoint while the caller is asked."""
 
     number: int
     questions: Mapping[str, Mapping[str, Any]]  # method and params, by the upstream's keys
@@ -56,7 +57,7 @@ class OpenRound(msgspec.Struct, frozen=True):
     state: str | None
 
     def named(self) -> Mapping[str, tuple[str, Question]]:
-        """Our key → the upstream's, and the question."""
+        """Return our key → the upstream's, and the question."""
         found: dict[str, tuple[str, Question]] = {}
         for key, asked in self.questions.items():
             question = question_of(
@@ -83,7 +84,7 @@ async def use(
     headers: Mapping[str, str] = NO_HEADERS,
     tasks: bool = False,
 ) -> Raw:
-    """The result, which may be that there is a task. Raises `UpstreamRefusal`, `BackendError`, and whatever `outlet` raises."""
+    """Return the result, which may be that there is a task. Raises `UpstreamRefusal`, `BackendError`, and whatever `outlet` raises."""
     if link.agreement.modern:
         return await _in_rounds(link, method, params, call, outlet, questions, headers, tasks)
     for attempt in range(1, PAGES + 1):
@@ -110,7 +111,7 @@ async def _waiting(
     headers: Mapping[str, str],
     tasks: bool,
 ) -> Raw:
-    """In the handshake era."""
+    """Make the request in the handshake era, in which the upstream waits for answers."""
     ticket = _resumed(call, TICKET_KEY)
     if isinstance(ticket, str):
         if (elsewhere := parking.at_another_node(ticket)) is not None:
@@ -165,7 +166,7 @@ async def _in_rounds(
 
 
 async def _answered(waiting: OpenRound, outlet: Outlet) -> Mapping[str, Any]:
-    """What a request is sent again with."""
+    """Return what a request is sent again with."""
     again: dict[str, Any] = {} if waiting.state is None else {"requestState": waiting.state}
     named = waiting.named()
     if named:
@@ -198,7 +199,7 @@ def _read_round(
 
 
 def _pages(refusal: UpstreamRefusal, attempt: int) -> Mapping[str, Question]:
-    """What an upstream of 2025-11-25 wants its caller to open first (client/elicitation, "URL elicitation required")."""
+    """Return the pages that an upstream of 2025-11-25 wants its caller to open first (client/elicitation, "URL elicitation required")."""
     listed: object = None if refusal.data is None else refusal.data.get("elicitations")
     if refusal.code != PAGE_FIRST or not isinstance(listed, list):
         return NO_QUESTIONS
@@ -210,6 +211,12 @@ def _pages(refusal: UpstreamRefusal, attempt: int) -> Mapping[str, Question]:
         if question is not None:
             found[f"page-{attempt}-{place}"] = question
     return found
+
+
+def kept_task(call: AgentRequest) -> str | None:
+    """Return the task of an earlier run of this very call."""
+    task_id = _resumed(call, TASK)
+    return task_id if isinstance(task_id, str) else None
 
 
 def _open_round(call: AgentRequest) -> OpenRound | None:

@@ -26,14 +26,13 @@ from server.agents.base.backend import (
     ProtocolFailure,
     ToolCall,
 )
-from server.agents.mcp import forwarded_meta, offer_lists, suspended_requests, upstream_rounds, upstream_tasks
+from server.agents.mcp import forwarded_meta, offer_lists, suspended_requests, upstream_rounds
 from server.agents.mcp.asked_prices import AskedPrice, asked_price
 from server.agents.mcp.forwarded_meta import CarriedMeta
 from server.agents.mcp.suspended_requests import SuspendedRequests
 from server.agents.mcp.suspension_ticket import GONE
 from server.agents.mcp.upstream_results import error_of
-from server.agents.mcp.upstream_tasks import ID_CHARACTERS, created, follow_task
-from server.client.mcp_session import incoming_messages
+from server.client.mcp_session import incoming_messages, upstream_tasks
 from server.client.mcp_session.agreement import Agreement
 from server.client.mcp_session.connection_places import giving_way
 from server.client.mcp_session.incoming_messages import IncomingMessages, lower
@@ -49,6 +48,7 @@ from server.client.mcp_session.upstream_messages import (
     UpstreamGone,
     UpstreamRefusal,
 )
+from server.client.mcp_session.upstream_tasks import ID_CHARACTERS, created, follow_task
 from server.lib.money.amounts import MOST, ONE
 
 ALICE = AgentRequest(subject="alice", sharer="laptop", call_id="1", can=frozenset({"elicitation"}))

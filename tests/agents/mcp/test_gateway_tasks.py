@@ -22,7 +22,8 @@ from upstreams import (
 )
 
 from server.agents.base.backend import BackendError, Paused, Progress
-from server.agents.mcp import upstream_tasks
+from server.agents.mcp import upstream_agent
+from server.client.mcp_session import upstream_tasks
 
 FORM = {
     "message": "Sure?",
@@ -34,7 +35,7 @@ EXTENSION = "io.modelcontextprotocol/tasks"
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upstream_tasks, "SHORTEST_POLL_SECONDS", 0.005)
-    monkeypatch.setattr(upstream_tasks, "LET_GO_SECONDS", 0.01)
+    monkeypatch.setattr(upstream_agent, "LET_GO_SECONDS", 0.01)
     monkeypatch.setattr(upstream_tasks, "AWAY_SECONDS", 0.01)
 
 
@@ -147,7 +148,7 @@ async def test_a_task_of_a_call_that_is_given_up_is_cancelled_there() -> None:
 
 
 async def test_a_task_of_a_server_that_stops_is_left_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upstream_tasks, "LET_GO_SECONDS", 3600.0)
+    monkeypatch.setattr(upstream_agent, "LET_GO_SECONDS", 3600.0)
     double = stateless(state("working"))
     async with over_http(double) as url:
         async with gate(url=url) as door, trio.open_nursery() as nursery:

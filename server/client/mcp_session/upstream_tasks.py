@@ -15,7 +15,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from server.agents.base.backend import AgentRequest, LogMessage, Outlet, Progress, ToolCall
+from server.client.mcp_session.session_request import SessionRequest
 from server.client.mcp_session.streamable_http import name_header
 from server.client.mcp_session.upstream_link import Link
 from server.client.mcp_session.upstream_messages import (
@@ -27,6 +27,7 @@ from server.client.mcp_session.upstream_messages import (
     said,
 )
 from server.client.mcp_session.upstream_questions import question_of
+from server.mcp.call_outlet import LogMessage, Outlet, Progress
 from server.mcp.call_questions import Question
 
 TASK: Final = "task"
@@ -38,12 +39,17 @@ LONGEST_POLL_SECONDS: Final = 30.0
 AWAY_SECONDS: Final = 5.0
 # An upstream that stays away this long has forgotten its tasks, or will not come back.
 AWAY_AT_MOST_SECONDS: Final = 15 * 60.0
-# Nobody waits for it: it is cancelled there, unless this server is only being stopped and will ask for it again.
-LET_GO_SECONDS: Final = 2.0
 
 OpenLink: TypeAlias = Callable[[], AbstractAsyncContextManager[Link]]
 # One request about the task whose answer may take long, and may ask: `tasks/result`.
 Wait: TypeAlias = Callable[[Link, Mapping[str, Any], Outlet], Awaitable[Raw]]
+
+
+class TaskCancelled(UpstreamFailure):
+    """A task that was cancelled there, perhaps with a reason."""
+
+    def __init__(self, why: str | None) -> None:
+        super().__init__("cancelled the task that it made of this call" + (f": {said(why)}" if why else ""))
 
 
 class _State(msgspec.Struct, rename="camel"):
@@ -69,7 +75,7 @@ _decode_created: Final = msgspec.json.Decoder(_Created).decode
 
 
 def created(raw: Raw, *, modern: bool) -> str | None:
-    """The id of the task that the answer is; None: it is a result."""
+    """Return the id of the task that the answer is; None: the answer is a result."""
     try:
         found = _decode_created(raw)
     except (ValueError, RecursionError):
@@ -82,13 +88,6 @@ def created(raw: Raw, *, modern: bool) -> str | None:
     if not isinstance(task_id, str) or not 0 < len(task_id) <= ID_CHARACTERS:
         raise UpstreamFailure("began a task that has no id")
     return task_id
-
-
-def kept_task(call: AgentRequest) -> str | None:
-    """That of an earlier run of this very call."""
-    kept = call.resumed
-    task_id = cast("Mapping[str, Any]", kept).get(TASK) if isinstance(kept, Mapping) else None
-    return task_id if isinstance(task_id, str) else None
 
 
 class TaskLine:
@@ -115,16 +114,25 @@ class TaskLine:
         await self._outlet.close_stream()
 
 
-async def follow_task(task_id: str, call: ToolCall, outlet: Outlet, open_link: OpenLink, wait: Wait) -> Raw:
-    """Raises `UpstreamRefusal`, `BackendError`, and whatever `outlet` raises."""
+async def follow_task(
+    task_id: str,
+    call: SessionRequest,
+    outlet: Outlet,
+    open_link: OpenLink,
+    wait: Wait,
+    *,
+    soon: bool = False,
+) -> Raw:
+    """Return the result. `soon`: somebody watches, so ask soon at first. Raises `UpstreamRefusal`, `BackendError`, and whatever `outlet` raises."""
     # How it stands is asked as this caller, and for nobody to be told or asked meanwhile.
-    quiet = msgspec.structs.replace(call, can=frozenset(), wants_progress=False, log_level=None, resumed=None)
+    quiet = call.quiet()
     line = TaskLine(outlet, task_id)
     params = {"taskId": task_id}
     answered = set[str]()
     told: str | None = None
     steps = 0
     away_since: float | None = None
+    pause = SHORTEST_POLL_SECONDS / 2 if soon else LONGEST_POLL_SECONDS
     while True:
         try:
             async with open_link() as link:
@@ -149,7 +157,7 @@ async def follow_task(task_id: str, call: ToolCall, outlet: Outlet, open_link: O
             case "failed":
                 raise refusal_of(state.error)
             case "cancelled":
-                raise UpstreamFailure("cancelled the task that it made of this call")
+                raise TaskCancelled(state.status_message)
             case "input_required":
                 open_ones = {
                     key: asked for key, asked in members(state.input_requests).items() if key not in answered
@@ -162,28 +170,33 @@ async def follow_task(task_id: str, call: ToolCall, outlet: Outlet, open_link: O
                         await link.request("tasks/update", update, call=quiet, headers=headers, tasks=True)
                     answered |= open_ones.keys()
                     continue
-            case _:
+            case "working":
                 pass
+            case _:
+                raise UpstreamFailure("does not say how its task stands")
         if state.status_message and state.status_message != told and call.wants_progress:
             told = state.status_message
             steps += 1
             await outlet.emit(Progress(progress=steps, message=said(told)))
-        await trio.sleep(_pause(state))
+        pause = min(2 * pause, _pause(state))
+        await trio.sleep(pause)
 
 
-async def cancel_task(task_id: str, call: ToolCall, open_link: OpenLink) -> None:
-    """Once it is clear that it is the call that is given up, and not this server that stops."""
-    await trio.sleep(LET_GO_SECONDS)
-    quiet = msgspec.structs.replace(call, can=frozenset(), wants_progress=False, log_level=None, resumed=None)
+async def cancel_task(task_id: str, call: SessionRequest, open_link: OpenLink) -> None:
+    """Cancel a task there. Raises as `follow_task`."""
     async with open_link() as link:
         modern = link.agreement.modern
         await link.request(
-            "tasks/cancel", {"taskId": task_id}, call=quiet, headers=_named(link, task_id), tasks=modern
+            "tasks/cancel",
+            {"taskId": task_id},
+            call=call.quiet(),
+            headers=_named(link, task_id),
+            tasks=modern,
         )
 
 
 async def _answers(asked: Mapping[str, Any], outlet: Outlet) -> Mapping[str, Any]:
-    """The upstream's keys name the same question for as long as the task lives, and so do ours."""
+    """Ask, and return the answers by the upstream's keys: they name the same question for as long as the task lives, and so do ours."""
     named: dict[str, tuple[str, Question]] = {}
     for key, each in asked.items():
         given = _object(each)
