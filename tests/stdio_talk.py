@@ -11,18 +11,10 @@ from typing import Any
 import trio
 
 from auth.values.identity_model import Principal, PrincipalKind
-from server.agents.base.backend import (
-    AgentRequest,
-    Completing,
-    LogMessage,
-    Outlet,
-    Progress,
-    PromptGet,
-    ResourceRead,
-    ToolCall,
-)
+from server.agents.base.backend import AgentRequest, Completing, PromptGet, ResourceRead, ToolCall
 from server.agents.base.catalog import Source
 from server.calls.sessions.sessions import Sessions
+from server.mcp.call_outlet import LogMessage, Outlet, Progress
 from server.mcp.messages import (
     Prompt,
     PromptArgument,

@@ -15,22 +15,14 @@ from typing import Final, TypeAlias, TypeVar
 
 import trio
 
-from server.agents.base.backend import (
-    BackendError,
-    BadArguments,
-    CannotAsk,
-    Outlet,
-    Paused,
-    ProtocolFailure,
-    Replaced,
-    Unreached,
-)
+from server.agents.base.backend import BadArguments, ProtocolFailure, Replaced, Unreached
 from server.agents.base.outlets import DeadlinePausingOutlet
 from server.calls.failure_reasons import reason_of
 from server.calls.request import Request
 from server.calls.rights.standing import Standing, insufficient
 from server.lib.shortened import short_name
-from server.mcp.call_outlet import NullOutlet
+from server.mcp.call_failures import BackendError, CannotAsk, Paused
+from server.mcp.call_outlet import NullOutlet, Outlet
 from server.mcp.errors import (
     AgentError,
     AgentReplaced,

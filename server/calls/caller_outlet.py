@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
-from server.agents.base.backend import BackendError, CannotAsk, LogLevel, LogMessage, Progress
 from server.calls.progress_updates import PacedProgress
+from server.mcp.call_failures import BackendError, CannotAsk
+from server.mcp.call_outlet import LogLevel, LogMessage, Progress
 from server.mcp.call_questions import BadQuestion, Question, check_question, missing
 from server.mcp.messages import ProgressToken
 from server.mcp.result_encoding import encode_log, encode_progress

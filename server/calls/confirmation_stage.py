@@ -10,12 +10,13 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from auth.values.identity_model import PrincipalKind
-from server.agents.base.backend import Outlet, Paused
 from server.agents.base.catalog import ToolEntry
 from server.calls.policy.confirmed_calls import ConfirmedTool, GivenConfirmation, PreviewId, Unconfirmed
 from server.calls.policy.tool_policy import ToolPolicy
 from server.calls.policy_messages import CallNotMade, arguments_of, not_counted, refused, take_instead, tell
 from server.calls.request import Request
+from server.mcp.call_failures import Paused
+from server.mcp.call_outlet import Outlet
 from server.mcp.messages import TextContent
 from server.mcp.result_encoding import ToolResult
 from server.store.jobs import StoreUnavailable

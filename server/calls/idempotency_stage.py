@@ -15,12 +15,12 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from server.agents.base.backend import Paused
 from server.agents.base.catalog import ToolEntry
 from server.calls.agent_use import perform
 from server.calls.request import Request, key_of
 from server.calls.rights.standing import Standing
 from server.lib.shortened import short_reason
+from server.mcp.call_failures import Paused
 from server.mcp.errors import WIRE, AgentError, McpError
 from server.mcp.messages import TextContent
 from server.mcp.method_params import CallToolParams

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
-from server.agents.base.backend import Busy
 from server.calls.request import Request
 from server.calls.rights.standing import Standing
+from server.mcp.call_failures import Busy
 from server.mcp.errors import InvalidArguments
 from server.mcp.messages import TextContent
 from server.mcp.result_encoding import InputRequiredResult, RawResult, ToolResult

@@ -13,11 +13,12 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec import UNSET
 
-from server.agents.base.backend import BackendError, NoSuchResource, UseKind
+from server.agents.base.backend import NoSuchResource, UseKind
 from server.calls.prompt_methods import get_prompt
 from server.calls.request import NO_ABILITIES, Request
 from server.calls.resource_methods import read_resource
 from server.calls.tools_call import call_tool, settle_tool
+from server.mcp.call_failures import BackendError
 from server.mcp.errors import McpError, UnknownPrompt, UnknownResource, UnknownTool
 from server.mcp.inbound_messages import Route
 from server.mcp.method_params import CallToolParams, GetPromptParams, Params, ReadResourceParams

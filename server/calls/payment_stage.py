@@ -17,13 +17,14 @@ import msgspec
 import trio
 
 from auth.values.identity_model import PrincipalKind
-from server.agents.base.backend import BackendError, Paused, PriceAsked, Pricing
+from server.agents.base.backend import PriceAsked, Pricing
 from server.agents.base.catalog import ToolEntry
 from server.calls.confirmation_stage import made_before
 from server.calls.idempotency_stage import free_of_charge
 from server.calls.payment_from_request import shown_by, version_in_header
 from server.calls.request import Request, key_of
 from server.lib.shortened import short_reason
+from server.mcp.call_failures import BackendError, Paused
 from server.mcp.errors import AgentTooSlow
 from server.mcp.messages import TextContent
 from server.mcp.method_params import CallToolParams

@@ -15,7 +15,6 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 import trio
 
-from server.agents.base.backend import BackendError, CannotAsk, NotAnswered, Outlet, Paused
 from server.agents.base.catalog import ToolEntry
 from server.calls import confirmation_stage
 from server.calls.hook_stage import Misfit, looked_at, looked_at_again
@@ -26,6 +25,8 @@ from server.calls.policy.rule_decisions import PolicyDecision, decide, facts_of
 from server.calls.policy.tool_policy import ToolPolicy
 from server.calls.policy_messages import CallNotMade, arguments_of, not_counted, refused, tell
 from server.calls.request import Request
+from server.mcp.call_failures import BackendError, CannotAsk, NotAnswered, Paused
+from server.mcp.call_outlet import Outlet
 from server.mcp.call_questions import Question
 from server.mcp.errors import McpError
 from server.mcp.result_encoding import ToolResult

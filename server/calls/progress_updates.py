@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import msgspec
 import trio
 
-from server.agents.base.backend import Progress
+from server.mcp.call_outlet import Progress
 
 # A person cannot see more than this, and each event costs a write to the socket.
 PROGRESS_INTERVAL_SECONDS: Final = 0.01

@@ -8,13 +8,14 @@ from typing import Final, cast
 
 from msgspec import UNSET
 
-from server.agents.base.backend import Completing, Outlet, PromptGet
+from server.agents.base.backend import Completing, PromptGet
 from server.agents.base.catalog import PromptEntry, TemplateEntry
 from server.calls.agent_use import perform
 from server.calls.question_routes import resumable
 from server.calls.request import Request
 from server.calls.rights.standing import Standing
 from server.lib.shortened import short_name
+from server.mcp.call_outlet import Outlet
 from server.mcp.errors import BadParams, UnknownPrompt
 from server.mcp.messages import Prompt
 from server.mcp.method_params import CompleteParams, GetPromptParams, PromptReference

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 import trio
 from msgspec import UNSET
 
-from server.agents.base.backend import BackendError, CannotAsk, Paused
 from server.calls.agent_use import told
 from server.calls.caller_outlet import SILENT, Answers, Ask, CallerLine
 from server.calls.progress_updates import PacedProgress
 from server.calls.request import Request
 from server.calls.sessions.outstanding import Send
 from server.calls.sessions.session import Session
+from server.mcp.call_failures import BackendError, CannotAsk, Paused
 from server.mcp.call_questions import Question, for_revision
 from server.mcp.errors import MissingCapability
 from server.mcp.method_params import Resumable

@@ -13,11 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
-from server.agents.base.backend import BackendError, Outlet, Paused, ToolCall, ToolCrashed
+from server.agents.base.backend import ToolCall, ToolCrashed
 from server.agents.base.catalog import ToolEntry
 from server.calls.request import Outcome, Request
 from server.lib.tracing.request_tracing import Tracing
 from server.lib.tracing.trace_spans import Span, TraceContext, context_of
+from server.mcp.call_failures import BackendError, Paused
+from server.mcp.call_outlet import Outlet
 from server.mcp.result_encoding import ToolResult, code_of
 from server.store.call_records.call_record import FAILURES
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-from server.agents.base.backend import NO_ARGUMENTS, Following, NoSuchResource, Outlet, ResourceRead
+from server.agents.base.backend import NO_ARGUMENTS, Following, NoSuchResource, ResourceRead
 from server.agents.base.catalog import ResourceEntry, TemplateEntry
 from server.calls.agent_use import perform
 from server.calls.question_routes import resumable
@@ -14,6 +14,7 @@ from server.calls.request import Request
 from server.calls.rights.standing import Standing
 from server.calls.servers.endpoint import Endpoint
 from server.calls.servers.me_resource import ME, MY_TERMS, Me, is_somebody
+from server.mcp.call_outlet import Outlet
 from server.mcp.errors import UnknownResource
 from server.mcp.messages import Resource, ResourceContents, ResourceTemplate
 from server.mcp.method_params import ReadResourceParams, UriParams

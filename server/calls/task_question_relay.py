@@ -15,12 +15,12 @@ from typing import Final
 
 import trio
 
-from server.agents.base.backend import BackendError
 from server.calls.caller_outlet import Answers
 from server.calls.question_routes import asks_in_session
 from server.calls.sessions.session import Session
 from server.calls.tasks.task_engine import Tasks
 from server.calls.tasks.task_order import Owner
+from server.mcp.call_failures import BackendError
 from server.mcp.call_questions import Question
 from server.mcp.errors import BackendFailed, McpError, UnknownTask
 from server.mcp.task_faces import Snapshot, related

@@ -16,7 +16,7 @@ import trio
 from msgspec import UNSET
 
 from auth.values.identity_model import PrincipalKind
-from server.agents.base.backend import BackendError, Busy, Foreign, Outlet, ToolCall, ToolCrashed
+from server.agents.base.backend import Foreign, ToolCall, ToolCrashed
 from server.agents.base.catalog import ToolEntry
 from server.agents.base.outlets import HeldOutlet
 from server.calls.agent_use import perform
@@ -29,6 +29,8 @@ from server.calls.servers.endpoint import Endpoint, TaskRules
 from server.calls.task_question_relay import TaskQuestionRelay
 from server.calls.tasks.task_order import TaskOrder, Who, owner_of
 from server.calls.tasks.task_outlet import TaskAttempt
+from server.mcp.call_failures import BackendError, Busy
+from server.mcp.call_outlet import Outlet
 from server.mcp.errors import (
     AgentError,
     AgentTooSlow,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, NoReturn
 import msgspec
 import trio
 
-from server.agents.base.backend import Announce, BackendError, Reachable, Watched
+from server.agents.base.backend import Announce, Reachable, Watched
 from server.agents.base.catalog import CatalogError
 from server.calls.servers.agent_factory import Subkey, agent_name, make_source
 from server.calls.servers.agent_lineup import Lineup, RunningAgents
@@ -22,6 +22,7 @@ from server.calls.servers.policy_opening import PolicyMaker
 from server.calls.servers.server_opening import kept_out_of, now_millis, offering_of, prices_of, subkeys
 from server.calls.servers.upstream_registry_place import UpstreamRegistryPlace
 from server.lib.log.logger import Logger
+from server.mcp.call_failures import BackendError
 from server.mcp.tool_names import refused_names
 from server.settings.private_paths import kept_out_paths
 from server.settings.resolved_settings import Resolved

@@ -13,11 +13,11 @@ import msgspec
 import trio
 
 from auth.values.identity_model import Millis
-from server.agents.base.backend import BackendError
 from server.agents.base.catalog import CatalogError
 from server.agents.base.file_watch import changed, look
 from server.calls.servers.server_opening import OpenServers, now_millis
 from server.lib.log.logger import Logger
+from server.mcp.call_failures import BackendError
 from server.settings.private_paths import kept_out_paths
 from server.settings.resolved_settings import Resolved
 from server.settings.secret_reference import SecretUnreadable

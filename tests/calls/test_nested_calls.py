@@ -8,13 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from server.agents.base.backend import BackendError, NoSuchResource, Outlet, ToolCall, UseKind
+from server.agents.base.backend import NoSuchResource, ToolCall, UseKind
 from server.agents.base.catalog import Catalog, ToolPrices
 from server.calls.nested_calls import MOST_DEPTH, MOST_USES, use
 from server.calls.request import Request
 from server.calls.servers.endpoint import Endpoint
 from server.calls.sessions.session import Session
 from server.calls.tools_call import TOOL_CALL
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import Outlet
 from server.mcp.inbound_messages import Route
 from server.mcp.messages import ResourceContents, TextContent
 from server.mcp.method_params import CallToolParams

@@ -12,7 +12,6 @@ import trio
 import trio.testing
 
 from auth.values.identity_model import ANONYMOUS, STRANGER, Principal, PrincipalKind
-from server.agents.base.backend import BackendError, LogMessage, Paused, Progress
 from server.agents.base.outlets import HeldOutlet
 from server.calls.charge_before_task import let_go_of
 from server.calls.payment_from_request import version_in_header
@@ -26,7 +25,8 @@ from server.calls.payment_stage import (
 )
 from server.calls.request import Request
 from server.calls.tools_call import TOOL_CALL
-from server.mcp.call_outlet import NullOutlet
+from server.mcp.call_failures import BackendError, Paused
+from server.mcp.call_outlet import LogMessage, NullOutlet, Progress
 from server.mcp.errors import AgentTooSlow
 from server.mcp.inbound_messages import Route
 from server.mcp.messages import TextContent, Tool

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from auth.tokens.presented_credentials import Presentation, PresentedCredential
 from auth.values.identity_model import ANONYMOUS, Principal, PrincipalKind
-from server.agents.base.backend import Outlet, ToolCall
+from server.agents.base.backend import ToolCall
 from server.agents.base.catalog import Catalog, CatalogPolicy, Source
 from server.agents.base.demo_agent import DEMO_TERMS, Demo
 from server.calls.rights.standing import Rights
@@ -23,6 +23,7 @@ from server.calls.servers.me_resource import Me
 from server.calls.sessions.background_tasks import BackgroundTasks
 from server.calls.sessions.sessions import Sessions
 from server.calls.sessions.subscriptions import Subscriptions
+from server.mcp.call_outlet import Outlet
 from server.mcp.cursors import Cursors
 from server.mcp.messages import Implementation, TextContent, Tool
 from server.mcp.result_encoding import ServerIdentity, ToolResult

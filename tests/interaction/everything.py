@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from server.agents.base.backend import (
-    Completing,
-    LogMessage,
-    NoSuchResource,
-    Outlet,
-    Progress,
-    PromptGet,
-    ResourceRead,
-    ToolCall,
-)
+from server.agents.base.backend import Completing, NoSuchResource, PromptGet, ResourceRead, ToolCall
 from server.agents.base.catalog import Source
+from server.mcp.call_outlet import LogMessage, Outlet, Progress
 from server.mcp.messages import (
     Prompt,
     PromptArgument,

@@ -9,10 +9,11 @@ from typing import Any
 
 import trio
 
-from server.agents.base.backend import Outlet, Progress, ToolCall
+from server.agents.base.backend import ToolCall
 from server.agents.base.catalog import Source
 from server.calls.sessions.session import Session
 from server.calls.sessions.sessions import Sessions
+from server.mcp.call_outlet import Outlet, Progress
 from server.mcp.call_questions import Question
 from server.mcp.result_encoding import ToolResult
 from tests.interaction.agents import House, house, says

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import trio
 
-from server.agents.base.backend import Outlet, ToolCall
+from server.agents.base.backend import ToolCall
+from server.mcp.call_outlet import Outlet
 from server.mcp.result_encoding import ToolResult
 from server.mcp.terms import CallTerms
 from tests.interaction.agents import USER, agent, house, says

@@ -9,9 +9,11 @@ import trio
 from msgspec.structs import replace
 from test_own_tools import Library
 
-from server.agents.base.backend import BackendError, Outlet, ToolCall
+from server.agents.base.backend import ToolCall
 from server.agents.base.catalog import Source
 from server.calls import agent_use
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import Outlet
 from server.mcp.messages import TextContent
 from server.mcp.result_encoding import ToolResult
 from server.mcp.terms import CallTerms

@@ -15,21 +15,14 @@ from msgspec.structs import replace
 from trio.testing import MockClock
 
 from auth.values.identity_model import PrincipalKind
-from server.agents.base.backend import (
-    BackendError,
-    Busy,
-    CannotAsk,
-    Outlet,
-    Replaced,
-    ToolCall,
-    ToolCrashed,
-    Unreached,
-)
+from server.agents.base.backend import Replaced, ToolCall, ToolCrashed, Unreached
 from server.agents.base.catalog import Catalog, Source
 from server.agents.mcp.trust.definition_guard import PinGuard
 from server.agents.mcp.trust.definitions import seal_of
 from server.calls.policy.hooks import HookFailed
 from server.calls.shown_prices import Storefront
+from server.mcp.call_failures import BackendError, Busy, CannotAsk
+from server.mcp.call_outlet import Outlet
 from server.mcp.messages import Tool
 from server.mcp.result_encoding import ToolResult
 from server.mcp.terms import CallTerms

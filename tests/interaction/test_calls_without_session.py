@@ -8,8 +8,9 @@ import pytest
 import trio
 import trio.testing
 
-from server.agents.base.backend import Outlet, ToolCall
+from server.agents.base.backend import ToolCall
 from server.agents.base.catalog import Source
+from server.mcp.call_outlet import Outlet
 from server.mcp.result_encoding import ToolResult
 from server.transport.http import mcp_endpoint
 from tests.interaction.agents import Agent, House, house, says

@@ -11,10 +11,12 @@ import trio
 import trio.testing
 from msgspec.structs import replace
 
-from server.agents.base.backend import AgentRequest, BackendError, Outlet, ToolCall
+from server.agents.base.backend import AgentRequest, ToolCall
 from server.agents.base.catalog import Catalog, CatalogError, Source
 from server.agents.base.demo_agent import DEMO_TERMS, Demo
 from server.calls.agent_use import MUTE
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import Outlet
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.result_encoding import ToolResult
 from server.mcp.schema import ToolSchema

@@ -8,7 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from server.agents.base.backend import Outlet, ToolCall
+from server.agents.base.backend import ToolCall
+from server.mcp.call_outlet import Outlet
 from server.mcp.call_questions import Question
 from server.mcp.result_encoding import ToolResult
 from server.mcp.terms import CallTerms

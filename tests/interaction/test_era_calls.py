@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import trio.testing
 
-from server.agents.base.backend import Outlet, Progress, ToolCall
+from server.agents.base.backend import ToolCall
 from server.agents.base.catalog import Source
+from server.mcp.call_outlet import Outlet, Progress
 from server.mcp.messages import AudioContent, Icon, ResourceLink, TextContent, Tool, ToolAnnotations
 from server.mcp.result_encoding import ToolResult
 from server.mcp.terms import CallTerms

@@ -8,7 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from server.agents.base.backend import Outlet, Progress, ToolCall
+from server.agents.base.backend import ToolCall
+from server.mcp.call_outlet import Outlet, Progress
 from server.mcp.result_encoding import ToolResult
 from server.mcp.terms import CallTerms
 from server.transport.http.sse_2024 import SseEndpoint

@@ -8,7 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from server.agents.base.backend import Outlet, ToolCall
+from server.agents.base.backend import ToolCall
+from server.mcp.call_outlet import Outlet
 from server.mcp.result_encoding import ToolResult
 from tests.interaction.agents import agent, says
 from tests.interaction.pipe_client import PipeClient

@@ -8,8 +8,10 @@ import pytest
 import trio
 import trio.testing
 
-from server.agents.base.backend import BackendError, Outlet, Progress, ToolCall
+from server.agents.base.backend import ToolCall
 from server.calls.sessions.subscriptions import MAX_PER_CALLER, resource_topic
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import Outlet, Progress
 from server.mcp.result_encoding import ToolResult
 from server.mcp.terms import CallTerms
 from tests.interaction.agents import agent, says

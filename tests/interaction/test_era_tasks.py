@@ -12,8 +12,9 @@ import trio.testing
 from msgspec.structs import replace
 
 from auth.values.identity_model import Principal, PrincipalKind
-from server.agents.base.backend import Outlet, Progress, ProtocolFailure, ToolCall
+from server.agents.base.backend import ProtocolFailure, ToolCall
 from server.agents.base.catalog import Source
+from server.mcp.call_outlet import Outlet, Progress
 from server.mcp.call_questions import Question
 from server.mcp.messages import Tool, ToolExecution
 from server.mcp.result_encoding import ToolResult

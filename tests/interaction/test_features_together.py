@@ -12,13 +12,13 @@ from session_house import living
 from task_engine import engine
 from test_repeated_calls import BEARER, TOKENS, Sender, ask, keeping, lost, params, told
 
-from server.agents.base.backend import Outlet, ToolCall
+from server.agents.base.backend import ToolCall
 from server.agents.base.catalog import Source
 from server.calls.servers.endpoint import Endpoint
 from server.calls.tasks.task_engine import Tasks
 from server.calls.tasks.task_order import TaskOrder, Who
 from server.calls.tools_call import carry_out
-from server.mcp.call_outlet import NullOutlet
+from server.mcp.call_outlet import NullOutlet, Outlet
 from server.mcp.messages import TextContent, Tool, ToolExecution
 from server.mcp.result_encoding import ToolResult
 from server.mcp.task_faces import TaskCompleted

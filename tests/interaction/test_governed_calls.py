@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import trio.testing
 
-from server.agents.base.backend import Outlet, ToolCall
+from server.agents.base.backend import ToolCall
 from server.agents.base.catalog import Source
+from server.mcp.call_outlet import Outlet
 from server.mcp.call_questions import Question
 from server.mcp.messages import Tool
 from server.mcp.result_encoding import ToolResult

@@ -11,8 +11,9 @@ import trio
 import trio.testing
 
 from auth.values.identity_model import Principal, PrincipalKind
-from server.agents.base.backend import Outlet, ToolCall
+from server.agents.base.backend import ToolCall
 from server.calls.sessions.sessions import Sessions
+from server.mcp.call_outlet import Outlet
 from server.mcp.call_questions import Question
 from server.mcp.errors import TooMuchOverall
 from server.mcp.loads import BODIES, BODIES_OF_CALLER, BODIES_OF_STRANGERS, SMALL_BYTES, Load, Loads

@@ -10,9 +10,11 @@ import trio
 from task_engine import engine
 
 from auth.values.identity_model import Principal, PrincipalKind
-from server.agents.base.backend import Busy, Outlet, ToolCall
+from server.agents.base.backend import ToolCall
 from server.lib.rates.rates import rate
 from server.lib.rates.usage_table import RateTable
+from server.mcp.call_failures import Busy
+from server.mcp.call_outlet import Outlet
 from server.mcp.call_questions import Question
 from server.mcp.messages import Tool
 from server.mcp.result_encoding import ToolResult

@@ -14,7 +14,6 @@ from server.agents.base.backend import (
     AgentRequest,
     Completing,
     NoSuchResource,
-    Outlet,
     PromptGet,
     ResourceRead,
     ToolCall,
@@ -23,6 +22,7 @@ from server.agents.base.catalog import Source
 from server.calls.rights.visitors import VISITOR
 from server.calls.servers.getting_started import guide, words_for
 from server.calls.servers.resource_reader import reader
+from server.mcp.call_outlet import Outlet
 from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, Tool
 from server.mcp.result_encoding import CompletionResult, PromptResult, ToolResult
 from server.mcp.terms import PRICE_META, CallTerms

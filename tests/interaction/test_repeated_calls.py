@@ -19,11 +19,13 @@ from session_house import living
 from task_engine import engine
 from test_limited_calls import limits_of
 
-from server.agents.base.backend import BackendError, Outlet, Progress, ToolCall
+from server.agents.base.backend import ToolCall
 from server.agents.base.catalog import Source
 from server.agents.base.demo_agent import DEMO_TERMS, Demo
 from server.calls.sessions.sessions import Sessions
 from server.calls.tasks.task_engine import Tasks
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import Outlet, Progress
 from server.mcp.call_questions import Question
 from server.mcp.messages import Tool, ToolExecution
 from server.mcp.result_encoding import ToolResult

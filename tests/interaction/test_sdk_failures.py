@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 import trio
 
-from server.agents.base.backend import Completing, NoSuchResource, Outlet, PromptGet, ResourceRead, ToolCall
+from server.agents.base.backend import Completing, NoSuchResource, PromptGet, ResourceRead, ToolCall
 from server.agents.base.catalog import Source
 from server.calls.servers.endpoint import Endpoint
 from server.calls.sessions.sessions import Sessions
 from server.calls.tasks.task_engine import Tasks
+from server.mcp.call_outlet import Outlet
 from server.mcp.messages import (
     Prompt,
     PromptMessage,

@@ -9,7 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from server.agents.base.backend import CannotAsk, LogMessage, NotAnswered, Outlet, Progress, ToolCall
+from server.agents.base.backend import ToolCall
+from server.mcp.call_failures import CannotAsk, NotAnswered
+from server.mcp.call_outlet import LogMessage, Outlet, Progress
 from server.mcp.messages import Notification, decode_one
 from server.mcp.result_encoding import ToolResult
 from server.mcp.terms import CallTerms

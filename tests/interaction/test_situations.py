@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from server.agents.base.backend import BackendError, Outlet, ToolCall
+from server.agents.base.backend import ToolCall
 from server.agents.base.catalog import Source
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import Outlet
 from server.mcp.messages import MAX_NAME, TextContent, Tool
 from server.mcp.result_encoding import ToolResult
 from server.mcp.terms import CallTerms

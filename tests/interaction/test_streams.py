@@ -9,7 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from server.agents.base.backend import CannotAsk, LogMessage, Outlet, Progress, ToolCall
+from server.agents.base.backend import ToolCall
+from server.mcp.call_failures import CannotAsk
+from server.mcp.call_outlet import LogMessage, Outlet, Progress
 from server.mcp.call_questions import Question
 from server.mcp.result_encoding import ToolResult
 from server.mcp.terms import CallTerms

@@ -12,11 +12,11 @@ from trio.testing import MockClock
 from auth.tokens.presented_credentials import Presentation, PresentedCredential
 from auth.values import scopes
 from auth.values.identity_model import ANONYMOUS, STRANGER, Principal, PrincipalKind
-from server.agents.base.backend import BackendError
 from server.agents.base.catalog import Catalog, Source
 from server.calls.rights.standing import selecting
 from server.calls.rights.tiers import SCOPES
 from server.calls.servers.me_resource import ABOUT_ME, ME
+from server.mcp.call_failures import BackendError
 from server.mcp.messages import ResourceContents
 from server.mcp.terms import CallTerms, Tier
 from server.settings.tool_selection import Selections

@@ -10,11 +10,12 @@ import pytest
 import trio
 import trio.testing
 
-from server.agents.base.backend import Outlet, ToolCall
+from server.agents.base.backend import ToolCall
 from server.agents.base.catalog import Source
 from server.calls.servers.endpoint import TaskRules
 from server.calls.sessions.session import MAX_ERRANDS
 from server.calls.task_question_relay import PATIENCE_SECONDS
+from server.mcp.call_outlet import Outlet
 from server.mcp.result_encoding import ToolResult
 from tests.interaction.agents import Agent
 from tests.interaction.clients import Client, Next

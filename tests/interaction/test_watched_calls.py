@@ -10,9 +10,11 @@ import trio
 from msgspec.structs import replace
 
 from auth.values.identity_model import Principal, PrincipalKind
-from server.agents.base.backend import BackendError, LogMessage, Outlet, Progress, ToolCall
+from server.agents.base.backend import ToolCall
 from server.agents.base.catalog import CatalogError, Source
 from server.calls.policy.hooks import HookFailed
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import LogMessage, Outlet, Progress
 from server.mcp.messages import TextContent, Tool
 from server.mcp.result_encoding import ToolResult
 from server.store.jobs import StoreUnavailable

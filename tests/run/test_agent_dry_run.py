@@ -12,8 +12,9 @@ import pytest
 import trio
 import trio.testing
 
-from server.agents.base.backend import Announce, Outlet, ToolCall
+from server.agents.base.backend import Announce, ToolCall
 from server.agents.base.catalog import Source
+from server.mcp.call_outlet import Outlet
 from server.mcp.messages import Tool
 from server.mcp.result_encoding import ToolResult
 from server.run import agent_dry_run

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from server.agents.base.backend import Busy
 from server.lib.rates.fair_turns import NoTurn, Turns
+from server.mcp.call_failures import Busy
 
 
 class SharedPlaces:

@@ -12,23 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runt
 
 import msgspec
 
-from server.mcp.call_failures import BackendError as BackendError
-from server.mcp.call_failures import Busy as Busy
-from server.mcp.call_failures import CannotAsk as CannotAsk
-from server.mcp.call_failures import NotAnswered as NotAnswered
-from server.mcp.call_failures import Paused as Paused
-from server.mcp.call_outlet import (
-    LogLevel as LogLevel,
-)
-from server.mcp.call_outlet import (
-    LogMessage as LogMessage,
-)
-from server.mcp.call_outlet import (
-    Outlet as Outlet,
-)
-from server.mcp.call_outlet import (
-    Progress as Progress,
-)
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import LogLevel, Outlet
 from server.mcp.caller_view import CallerIdentity
 from server.mcp.messages import (
     Prompt,

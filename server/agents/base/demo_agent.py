@@ -12,7 +12,9 @@ from typing import Final
 
 import msgspec
 
-from server.agents.base.backend import BackendError, Outlet, Progress, ToolCall
+from server.agents.base.backend import ToolCall
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import Outlet, Progress
 from server.mcp.messages import TextContent, Tool, ToolAnnotations
 from server.mcp.result_encoding import ToolResult
 from server.mcp.terms import CallTerms

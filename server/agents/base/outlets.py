@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from server.agents.base.backend import LogMessage, Outlet, Progress
+from server.mcp.call_outlet import LogMessage, Outlet, Progress
 from server.mcp.call_questions import Question
 
 

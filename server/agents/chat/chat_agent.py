@@ -16,7 +16,7 @@ import msgspec
 import trio
 from msgspec import Meta
 
-from server.agents.base.backend import BackendError, Outlet, Progress, ToolCall, Trouble
+from server.agents.base.backend import ToolCall, Trouble
 from server.agents.chat.chat_completions import BadCompletion, UpstreamSaid
 from server.agents.chat.chat_endpoint import (
     ANSWER_BYTES,
@@ -38,6 +38,8 @@ from server.agents.chat.conversation_tool import (
 from server.lib.http_client.failures import DeadlinePassed
 from server.lib.shortened import short_name
 from server.lib.surrogates import decode_mended
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import Outlet, Progress
 from server.mcp.messages import TextContent, Tool
 from server.mcp.result_encoding import ToolResult
 from server.settings.header_settings import address_problem

@@ -18,10 +18,11 @@ from msgspec import Meta
 
 from server.agents.base.agent_faults import TroubleWatch, is_trouble
 from server.agents.base.agent_wallet import PayConfig, pay_problems
-from server.agents.base.backend import AgentRequest, BackendError, Busy, Unreached
+from server.agents.base.backend import AgentRequest, Unreached
 from server.lib.http_client.failures import DeadlinePassed, FetchFailed, NotConnected
 from server.lib.http_client.fetch import Fetcher, UpstreamAnswer, header_line
 from server.lib.rates.fair_turns import TURN_SECONDS, NoTurn, Turns
+from server.mcp.call_failures import BackendError, Busy
 from server.mcp.messages import TextContent
 from server.mcp.result_encoding import ToolResult
 from server.settings.header_settings import header_problems, is_sendable

@@ -16,8 +16,8 @@ from typing import Protocol, TypeAlias
 import msgspec
 import trio
 
-from server.agents.base.backend import BackendError
 from server.lib.http_client.failures import DeadlinePassed
+from server.mcp.call_failures import BackendError
 
 Key = tuple[str, str]  # subject, session id
 

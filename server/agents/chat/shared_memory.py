@@ -15,12 +15,12 @@ from typing import Final
 import msgspec
 
 from auth.values.identity_model import Millis
-from server.agents.base.backend import BackendError
 from server.agents.chat import conversation_rows
 from server.agents.chat.conversation_memory import ChatHistory, ChatTurn, Memory
 from server.agents.chat.conversation_rows import ConversationRow, KeptConversation
 from server.lib.log.logger import Logger
 from server.lib.shortened import short_reason
+from server.mcp.call_failures import BackendError
 from server.store.idempotency.sealed_answers import AnswerVault
 from server.store.jobs import Store, StoreError
 

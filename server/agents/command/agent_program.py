@@ -13,12 +13,13 @@ from typing import Annotated, Final, Protocol, TypeAlias
 import trio
 from msgspec import Meta
 
-from server.agents.base.backend import BackendError, Millis, Trouble
+from server.agents.base.backend import Millis, Trouble
 from server.agents.base.child_environment import environment_problems
 from server.agents.base.child_process import Child, LogAllowance, Speech, start_program
 from server.agents.command.guardian import Guardian
 from server.agents.command.resource_limits import ProcessBounds, limited, limits_problems
 from server.lib.log.logger import Logger
+from server.mcp.call_failures import BackendError
 
 # Bytes of one call's words, in a setting.
 Words: TypeAlias = Annotated[

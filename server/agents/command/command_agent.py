@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from server.agents.base.agent_turns import SharedPlaces
-from server.agents.base.backend import BackendError, Outlet, ToolCall, Trouble
+from server.agents.base.backend import ToolCall, Trouble
 from server.agents.base.short_schema import read_schema, with_defaults
 from server.agents.command.agent_program import (
     EnvironmentSetting,
@@ -26,6 +26,8 @@ from server.agents.command.program_tool import MOST_TOOLS, ToolSettings, describ
 from server.agents.command.resource_limits import ProcessBounds
 from server.agents.python.offer import LONGEST_SECONDS
 from server.lib.log.logger import Logger
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import Outlet
 from server.mcp.messages import TextContent, Tool
 from server.mcp.result_encoding import ToolResult
 from server.mcp.schema import ToolSchema

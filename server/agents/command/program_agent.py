@@ -12,7 +12,7 @@ import trio
 from msgspec import Meta, Raw
 
 from server.agents.base.agent_turns import SharedPlaces
-from server.agents.base.backend import BackendError, Outlet, ToolCall, Trouble
+from server.agents.base.backend import ToolCall, Trouble
 from server.agents.command.agent_program import EnvironmentSetting, FolderSetting, Programs, program_problems
 from server.agents.command.program_call import ProgramCall
 from server.agents.command.program_tool import MOST_TOOLS, ToolSettings, describe, tool_faults, tools_problems
@@ -20,6 +20,8 @@ from server.agents.command.resource_limits import ProcessBounds
 from server.agents.python.call_endings import tool_answer
 from server.agents.python.offer import LONGEST_SECONDS
 from server.lib.log.logger import Logger
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import Outlet
 from server.mcp.messages import TextContent, Tool
 from server.mcp.result_encoding import ToolResult
 from server.mcp.schema import ToolSchema

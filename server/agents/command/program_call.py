@@ -14,17 +14,7 @@ import trio
 from msgspec import Raw
 
 from server.agents.base.agent_turns import SharedPlace
-from server.agents.base.backend import (
-    BackendError,
-    CannotAsk,
-    LogLevel,
-    LogMessage,
-    NotAnswered,
-    Outlet,
-    Progress,
-    ToolCall,
-    ToolCrashed,
-)
+from server.agents.base.backend import ToolCall, ToolCrashed
 from server.agents.base.child_process import Child, how_it_ended
 from server.agents.base.short_schema import BadShortSchema, read_schema
 from server.agents.command.agent_program import Programs
@@ -49,6 +39,8 @@ from server.agents.command.program_events import (
 )
 from server.lib.line_outbox import LineOutbox
 from server.lib.line_peer import BrokenLine, LineFraming
+from server.mcp.call_failures import BackendError, CannotAsk, NotAnswered
+from server.mcp.call_outlet import LogLevel, LogMessage, Outlet, Progress
 from server.mcp.call_questions import Question
 
 LINGER_SECONDS: Final = 1.0  # to end by itself after its final word, or after it has said its last

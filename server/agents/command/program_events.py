@@ -14,9 +14,9 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from server.agents.base.backend import LogLevel
 from server.lib.line_peer import BrokenLine
 from server.lib.shortened import short_reason
+from server.mcp.call_outlet import LogLevel
 
 MESSAGE_CHARACTERS: Final = 4000  # of progress, and of a failure
 ID: Final = Meta(min_length=1, max_length=64)

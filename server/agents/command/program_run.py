@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 import trio
 
-from server.agents.base.backend import BackendError
 from server.agents.base.child_process import Child, how_it_ended
+from server.mcp.call_failures import BackendError
 
 LAST_WORDS_SECONDS: Final = (
     1.0  # for the log, from the end of a program whose error output somebody else still holds

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from msgspec import Raw
 
-from server.agents.base.backend import BackendError, ToolCall
+from server.agents.base.backend import ToolCall
 from server.client.mcp_session.upstream_messages import (
     PaymentAsked,
     UpstreamFailure,
@@ -21,6 +21,7 @@ from server.client.mcp_session.upstream_messages import (
 )
 from server.lib.evm.payment_networks import find_network, usual_asset
 from server.lib.money.amounts import Micros
+from server.mcp.call_failures import BackendError
 from server.payments.buyer.outlays import Outlay
 from server.payments.buyer.payer import PAYMENT_REQUIRED_STATUS, PaidCall, Payer
 from server.payments.buyer.spending import SignedPayment

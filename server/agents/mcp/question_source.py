@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from server.agents.base.backend import BackendError, LogMessage, Outlet, Progress
 from server.agents.mcp.mcp_settings import McpConfig
 from server.agents.mcp.program_names import program_name
 from server.agents.mcp.secret_fields import secret_field
@@ -19,6 +18,8 @@ from server.lib.log.logger import Logger
 from server.lib.log.visible_text import clean
 from server.lib.oauth_client.addresses import is_loopback
 from server.lib.shortened import short_name
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import LogMessage, Outlet, Progress
 from server.mcp.call_questions import MAX_MESSAGE, BadQuestion, Question, check_question
 
 # Of who asks.

@@ -21,20 +21,13 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from server.agents.base.backend import (
-    BackendError,
-    CannotAsk,
-    LogMessage,
-    NotAnswered,
-    Outlet,
-    Paused,
-    Progress,
-)
 from server.agents.mcp.suspension_ticket import GONE, TICKET_KEY
 from server.client.mcp_session.upstream_calls import UpstreamCall
 from server.client.mcp_session.upstream_link import Link
 from server.client.mcp_session.upstream_messages import UpstreamRefusal
 from server.lib.log.logger import Logger
+from server.mcp.call_failures import BackendError, CannotAsk, NotAnswered, Paused
+from server.mcp.call_outlet import LogMessage, Outlet, Progress
 from server.mcp.call_questions import Question
 from server.store.node_messages.node_conversations import NodeConversation, NodeConversations
 from server.store.node_messages.node_messages import MAX_BODY, NodeMessage, NodeMessages

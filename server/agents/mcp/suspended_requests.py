@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
-from server.agents.base.backend import BackendError
 from server.agents.mcp.suspension_ticket import GONE
 from server.client.mcp_session.upstream_calls import UpstreamCall
 from server.client.mcp_session.upstream_link import Link
+from server.mcp.call_failures import BackendError
 
 if TYPE_CHECKING:
     from server.agents.mcp.remote_suspended import RemoteSuspended

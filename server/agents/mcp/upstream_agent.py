@@ -14,10 +14,7 @@ from msgspec import Raw
 from server.agents.base.backend import (
     AgentRequest,
     Announce,
-    BackendError,
-    Busy,
     Completing,
-    Outlet,
     PriceAsked,
     PromptGet,
     ResourceRead,
@@ -47,7 +44,8 @@ from server.lib.log.logger import Logger
 from server.lib.money.amounts import shown
 from server.lib.oauth_client import addresses
 from server.lib.rates.fair_turns import NoTurn, Turns
-from server.mcp.call_outlet import NullOutlet
+from server.mcp.call_failures import BackendError, Busy
+from server.mcp.call_outlet import NullOutlet, Outlet
 from server.mcp.call_questions import Question
 from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, Tool
 from server.mcp.request_headers import parameter_headers

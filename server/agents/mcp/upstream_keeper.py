@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from server.agents.base.backend import AgentRequest, BackendError, Trouble
+from server.agents.base.backend import AgentRequest, Trouble
 from server.agents.base.child_process import start_child
 from server.agents.mcp.mcp_settings import McpConfig
 from server.agents.mcp.offer_guard import OfferGuard, UpstreamLists
@@ -38,6 +38,7 @@ from server.client.mcp_session.upstream_messages import (
     UpstreamRefusal,
 )
 from server.lib.log.logger import Logger
+from server.mcp.call_failures import BackendError
 
 if TYPE_CHECKING:
     from server.agents.mcp.remote_suspended import RemoteSuspended

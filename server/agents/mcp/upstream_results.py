@@ -8,13 +8,7 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, field
 
-from server.agents.base.backend import (
-    BackendError,
-    BadArguments,
-    CannotAsk,
-    NoSuchResource,
-    ProtocolFailure,
-)
+from server.agents.base.backend import BadArguments, NoSuchResource, ProtocolFailure
 from server.agents.mcp.forwarded_meta import passed_on
 from server.agents.python import call_endings
 from server.client.mcp_session.upstream_messages import (
@@ -27,6 +21,7 @@ from server.client.mcp_session.upstream_messages import (
     members,
 )
 from server.lib.shortened import short_reason
+from server.mcp.call_failures import BackendError, CannotAsk
 from server.mcp.messages import Content, ResourceContents
 from server.mcp.result_encoding import CompletionResult, PromptResult, ToolResult
 from server.mcp.terms import SIGNED_RECEIPT

@@ -18,13 +18,15 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec import Raw
 
-from server.agents.base.backend import AgentRequest, BackendError, Outlet, Paused
+from server.agents.base.backend import AgentRequest
 from server.agents.mcp.suspended_requests import SuspendedRequests
 from server.agents.mcp.suspension_ticket import TICKET_KEY
 from server.client.mcp_session.upstream_link import NO_HEADERS, Link
 from server.client.mcp_session.upstream_messages import EMPTY, UpstreamFailure, UpstreamRefusal, members
 from server.client.mcp_session.upstream_questions import kind_of, question_of
 from server.client.mcp_session.upstream_tasks import TASK
+from server.mcp.call_failures import BackendError, Paused
+from server.mcp.call_outlet import Outlet
 from server.mcp.call_questions import Question
 
 # As many as the clients of ours are asked at most.

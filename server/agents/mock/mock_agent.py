@@ -13,7 +13,6 @@ from server.agents.base.backend import (
     BadArguments,
     Completing,
     NoSuchResource,
-    Outlet,
     PromptGet,
     ResourceRead,
     ToolCall,
@@ -30,6 +29,7 @@ from server.agents.mock.mock_document import (
 )
 from server.agents.mock.scenario_play import MockedTool, unplayable
 from server.agents.python.offer import LONGEST_SECONDS
+from server.mcp.call_outlet import Outlet
 from server.mcp.messages import (
     Prompt,
     PromptArgument,

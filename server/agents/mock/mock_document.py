@@ -13,10 +13,10 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from server.agents.base.backend import LogLevel
 from server.agents.base.short_schema import BadShortSchema, read_schema
 from server.agents.mock.scenario_conditions import BadCondition, Condition, When
 from server.lib.shortened import short_name
+from server.mcp.call_outlet import LogLevel
 from server.mcp.messages import Prompt, PromptMessage, Resource, ResourceTemplate, Tool, ToolAnnotations
 from server.mcp.schema import BadTool, ToolSchema
 from server.mcp.uri_template import BadTemplate, UriTemplate

@@ -9,19 +9,13 @@ import msgspec
 import trio
 from msgspec import UNSET
 
-from server.agents.base.backend import (
-    BackendError,
-    LogLevel,
-    LogMessage,
-    Outlet,
-    Progress,
-    ProtocolFailure,
-    ToolCall,
-)
+from server.agents.base.backend import ProtocolFailure, ToolCall
 from server.agents.base.short_schema import read_schema
 from server.agents.mock.mock_document import MockAsk, MockStep, MockTool, Scenario
 from server.agents.mock.scenario_conditions import Condition
 from server.agents.python.call_endings import tool_answer
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import LogLevel, LogMessage, Outlet, Progress
 from server.mcp.call_questions import Question
 from server.mcp.messages import TextContent
 from server.mcp.result_encoding import ToolResult

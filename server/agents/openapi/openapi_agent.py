@@ -17,7 +17,7 @@ import msgspec
 import trio
 
 from server.agents.base.agent_faults import TroubleWatch
-from server.agents.base.backend import Announce, BackendError, Millis, Outlet, ToolCall, Trouble, Unreached
+from server.agents.base.backend import Announce, Millis, ToolCall, Trouble, Unreached
 from server.agents.chat.chat_endpoint import REACH_SECONDS
 from server.agents.openapi.api_answers import FieldPaths, failed, failure_of, field_paths, result_of
 from server.agents.openapi.api_credentials import AskToken, Credentials, Where, same_name
@@ -32,6 +32,8 @@ from server.lib.http_client.failures import DeadlinePassed, FetchFailed, NotConn
 from server.lib.http_client.fetch import Fetcher, header_line, url_problem
 from server.lib.log.logger import Logger
 from server.lib.shortened import short_name
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import Outlet
 from server.mcp.messages import Tool
 from server.mcp.result_encoding import ToolResult
 from server.settings.header_settings import read_headers

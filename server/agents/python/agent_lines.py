@@ -13,8 +13,9 @@ from typing import Any, Final, Literal, TypeAlias, cast
 import msgspec
 from msgspec import Raw
 
-from server.agents.base.backend import AgentRequest, AskedBy, LogLevel, UseKind
+from server.agents.base.backend import AgentRequest, AskedBy, UseKind
 from server.lib.line_peer import BrokenLine
+from server.mcp.call_outlet import LogLevel
 from server.mcp.call_questions import Question
 
 PROTOCOL: Final = 1

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import trio
 
-from server.agents.base.backend import BackendError, Busy, Origin, Outlet, Replaced
+from server.agents.base.backend import Origin, Replaced
 from server.agents.python.agent_lines import (
     LINE_BYTES,
     PROTOCOL,
@@ -39,6 +39,8 @@ from server.lib.line_outbox import LineOutbox
 from server.lib.line_peer import BrokenLine, LineFraming, Peer
 from server.lib.log.logger import Logger
 from server.lib.rates.fair_turns import NoTurn, Turns
+from server.mcp.call_failures import BackendError, Busy
+from server.mcp.call_outlet import Outlet
 
 CANCEL_SECONDS: Final = (
     1.0  # to get word of a cancellation into the pipe of a process that may not be reading

@@ -11,17 +11,10 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, field
 
-from server.agents.base.backend import (
-    BackendError,
-    BadArguments,
-    CannotAsk,
-    NoSuchResource,
-    NotAnswered,
-    ProtocolFailure,
-    ToolCrashed,
-)
+from server.agents.base.backend import BadArguments, NoSuchResource, ProtocolFailure, ToolCrashed
 from server.agents.python.agent_lines import CallFailed
 from server.lib.shortened import short_reason
+from server.mcp.call_failures import BackendError, CannotAsk, NotAnswered
 from server.mcp.messages import Content, PromptMessage, ResourceContents
 from server.mcp.result_encoding import CompletionResult, PromptResult, ToolResult
 

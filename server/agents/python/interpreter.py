@@ -8,9 +8,9 @@ from typing import Final
 
 import trio
 
-from server.agents.base.backend import BackendError
 from server.agents.base.program_start import StartedProgram, start
 from server.agents.python.find_interpreter import OLDEST, OLDEST_TEXT
+from server.mcp.call_failures import BackendError
 
 ANSWER_SECONDS: Final = (
     30.0  # to say its version; the first start from a slow disk, or on a busy machine, takes a while

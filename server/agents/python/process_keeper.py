@@ -15,12 +15,12 @@ from typing import Final, TypeAlias
 import trio
 
 from server.agents.base.agent_faults import TroubleWatch
-from server.agents.base.backend import BackendError
 from server.agents.base.file_watch import Stamps, changed, look
 from server.agents.python.agent_process import Worker, WorkerAnswer
 from server.agents.python.offer import NOTHING, AgentOffer
 from server.lib.line_peer import Peer
 from server.lib.log.logger import Logger
+from server.mcp.call_failures import BackendError
 
 FIRST_DELAY_SECONDS: Final = 0.2
 LONGEST_DELAY_SECONDS: Final = 30.0

@@ -20,7 +20,6 @@ from server.agents.base.backend import (
     AgentRequest,
     Announce,
     Completing,
-    Outlet,
     PriceAsked,
     PromptGet,
     ResourceRead,
@@ -36,7 +35,7 @@ from server.agents.python.process_keeper import Keeper
 from server.agents.python.python_settings import PythonConfig
 from server.lib.line_peer import Peer
 from server.lib.log.logger import Logger
-from server.mcp.call_outlet import NullOutlet
+from server.mcp.call_outlet import NullOutlet, Outlet
 from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, Tool
 from server.mcp.result_encoding import CompletionResult, PromptResult, ToolResult
 

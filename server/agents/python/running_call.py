@@ -17,16 +17,7 @@ from typing import Final, TypeAlias
 import msgspec
 import trio
 
-from server.agents.base.backend import (
-    BackendError,
-    CannotAsk,
-    LogMessage,
-    NoSuchResource,
-    NotAnswered,
-    Origin,
-    Outlet,
-    Progress,
-)
+from server.agents.base.backend import NoSuchResource, Origin
 from server.agents.python.agent_lines import (
     Answers,
     Became,
@@ -48,6 +39,8 @@ from server.agents.python.agent_lines import (
 )
 from server.agents.python.call_endings import failure
 from server.lib.rates.fair_turns import Turns
+from server.mcp.call_failures import BackendError, CannotAsk, NotAnswered
+from server.mcp.call_outlet import LogMessage, Outlet, Progress
 
 # More progress than this, unread, is news to nobody.
 PROGRESS_WAITING: Final = 64

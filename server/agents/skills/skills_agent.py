@@ -18,21 +18,14 @@ import trio
 from msgspec import UNSET, Meta
 
 from server.agents.base import file_watch
-from server.agents.base.backend import (
-    Announce,
-    BackendError,
-    Completing,
-    NoSuchResource,
-    Outlet,
-    PromptGet,
-    ResourceRead,
-    ToolCall,
-)
+from server.agents.base.backend import Announce, Completing, NoSuchResource, PromptGet, ResourceRead, ToolCall
 from server.agents.skills.skills_book import Skill, SkillBook, as_chain, as_prompt
 from server.agents.skills.skills_folder import MAX_FILES
 from server.agents.skills.skills_source import CannotOpenSkills, OpenedSkills, open_skills
 from server.lib.log.logger import Logger
 from server.lib.shortened import short_name
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import Outlet
 from server.mcp.messages import (
     Prompt,
     PromptArgument,

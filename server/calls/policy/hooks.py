@@ -19,12 +19,13 @@ from msgspec import UNSET, Raw, UnsetType
 
 from server.agents.base.agent_faults import TroubleWatch
 from server.agents.base.agent_turns import SharedPlaces
-from server.agents.base.backend import Announce, Backend, BackendError, Outlet, ToolCall, Trouble
+from server.agents.base.backend import Announce, Backend, ToolCall, Trouble
 from server.agents.python.call_endings import tool_answer
 from server.lib.counted import counted
 from server.lib.log.logger import Logger
 from server.lib.shortened import short_reason
-from server.mcp.call_outlet import NullOutlet
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import NullOutlet, Outlet
 from server.mcp.messages import Tool
 from server.mcp.result_encoding import ToolResult
 from server.settings.rule_settings import HookConfig, HookProgram

@@ -14,9 +14,10 @@ import msgspec
 import trio
 from msgspec import UNSET
 
-from server.agents.base.backend import LogMessage, Outlet, Progress, ProtocolFailure
+from server.agents.base.backend import ProtocolFailure
 from server.calls.policy.patterns import read_pattern
 from server.calls.policy.redaction_sets import SECRET_MARK, SETS, Blot, is_named_secret, plain
+from server.mcp.call_outlet import LogMessage, Outlet, Progress
 from server.mcp.call_questions import Question
 from server.mcp.messages import (
     Block,

@@ -14,9 +14,10 @@ from typing import Final
 import msgspec
 import trio
 
-from server.agents.base.backend import Active, Announce, BackendError, HasDeadlines, TellsWhenBusy
+from server.agents.base.backend import Active, Announce, HasDeadlines, TellsWhenBusy
 from server.agents.base.catalog import CLOSE_SECONDS, Source
 from server.lib.log.logger import Logger
+from server.mcp.call_failures import BackendError
 
 LOOK_SECONDS: Final = 0.5
 

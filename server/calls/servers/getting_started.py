@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from msgspec import UNSET
 
 from auth.values.identity_model import Principal
-from server.agents.base.backend import Outlet, ToolCall
+from server.agents.base.backend import ToolCall
 from server.agents.base.catalog import AnyEntry, Source, ToolEntry
 from server.calls.rights.standing import Standing
 from server.calls.rights.visitors import is_visitor
 from server.lib.counted import counted
+from server.mcp.call_outlet import Outlet
 from server.mcp.messages import TextContent, Tool, ToolAnnotations
 from server.mcp.result_encoding import ToolResult
 from server.mcp.terms import PRICE_META, CallTerms

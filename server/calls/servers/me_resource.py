@@ -14,7 +14,7 @@ from auth.tokens.caller_facts import CallerFacts
 from auth.values.database import Db, JobStore
 from auth.values.identity_model import Millis, Principal, PrincipalKind
 from auth.values.scopes import Vocabulary
-from server.agents.base.backend import BackendError
+from server.mcp.call_failures import BackendError
 from server.mcp.messages import Resource, ResourceContents
 from server.mcp.terms import CallTerms
 from server.store.call_records.call_rows import DAY, usage_of

@@ -10,17 +10,11 @@ from typing import TYPE_CHECKING, Final, cast
 from msgspec import UNSET
 
 from auth.values.identity_model import Principal
-from server.agents.base.backend import (
-    NO_ARGUMENTS,
-    AgentRequest,
-    NoSuchResource,
-    Outlet,
-    ResourceRead,
-    ToolCall,
-)
+from server.agents.base.backend import NO_ARGUMENTS, AgentRequest, NoSuchResource, ResourceRead, ToolCall
 from server.agents.base.catalog import ResourceEntry, Source, TemplateEntry
 from server.calls.rights.standing import Standing, insufficient
 from server.calls.servers.me_resource import is_somebody
+from server.mcp.call_outlet import Outlet
 from server.mcp.errors import MAX_SAID
 from server.mcp.messages import (
     AudioContent,

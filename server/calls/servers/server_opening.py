@@ -17,14 +17,7 @@ import trio
 
 from auth.values.identity_model import Millis
 from server import __version__
-from server.agents.base.backend import (
-    Announce,
-    BackendError,
-    Instructing,
-    Outlet,
-    TellsServerInfo,
-    TellsStartupError,
-)
+from server.agents.base.backend import Announce, Instructing, TellsServerInfo, TellsStartupError
 from server.agents.base.catalog import Catalog, CatalogError, Source, ToolPrices
 from server.calls.rights.standing import Rights, rights_of
 from server.calls.rights.tiers import ServerRules
@@ -48,6 +41,8 @@ from server.calls.tasks.task_engine import Tasks
 from server.calls.tasks.task_logins import Allowed, everybody
 from server.calls.tasks.task_order import TaskOrder
 from server.lib.log.logger import Logger, is_for_people
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import Outlet
 from server.mcp.cursors import Cursors
 from server.mcp.loads import Loads
 from server.mcp.messages import Icon, Implementation

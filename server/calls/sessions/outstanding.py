@@ -12,8 +12,8 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from server.agents.base.backend import NotAnswered
 from server.mcp import call_questions as asking
+from server.mcp.call_failures import NotAnswered
 from server.mcp.call_questions import Question
 from server.mcp.handshake_era import encode_request, why_refused
 from server.mcp.loads import LargeAnswer, Load

@@ -13,11 +13,12 @@ from typing import Any, Final, Protocol
 import trio
 
 from auth.values.identity_model import Millis
-from server.agents.base.backend import BackendError, CannotAsk, LogLevel
 from server.calls.sessions.cancellable_requests import RunningRequest, cancelled_by
 from server.calls.sessions.event_log import Allowance, Event, EventLog
 from server.calls.sessions.outstanding import MAX_OUTSTANDING, Answers, Outstanding, Send
 from server.mcp import call_questions as asking
+from server.mcp.call_failures import BackendError, CannotAsk
+from server.mcp.call_outlet import LogLevel
 from server.mcp.call_questions import Question
 from server.mcp.errors import InvalidRequest, SessionNotFound, TooManySessions, TooManySubscriptions
 from server.mcp.handshake_era import ClientHello, State, heard, may_send, step

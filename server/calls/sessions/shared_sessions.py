@@ -19,7 +19,6 @@ import trio
 from msgspec import Raw
 
 from auth.values.identity_model import Millis
-from server.agents.base.backend import LogLevel
 from server.calls.sessions import session_rows as rows
 from server.calls.sessions.ended_sessions import EndedSessions, topic_of
 from server.calls.sessions.remote_streams import FarStreams
@@ -28,6 +27,7 @@ from server.calls.sessions.session_rows import FactsChange
 from server.lib.log.logger import Logger
 from server.lib.sealing import NotSealedHere, Sealer
 from server.lib.shortened import short_reason
+from server.mcp.call_outlet import LogLevel
 from server.mcp.messages import RequestId, ResponseMessage
 from server.store.jobs import Store, StoreError
 from server.store.node_messages.node_messages import MAX_BODY, NodeMessage, NodeMessages

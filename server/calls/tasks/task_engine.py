@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
-from server.agents.base.backend import Outlet, Paused
 from server.calls.tasks.sealed_tasks import Orphan, SealedTasks
 from server.calls.tasks.task_events import Events
 from server.calls.tasks.task_logins import Allowed, LoginChange, everybody
@@ -40,6 +39,8 @@ from server.calls.tasks.task_run import TaskRun, ending_of, is_put_aside
 from server.calls.tasks.task_waiters import Waiting
 from server.calls.tasks.task_watch import TaskWatch
 from server.lib.log.logger import Logger
+from server.mcp.call_failures import Paused
+from server.mcp.call_outlet import Outlet
 from server.mcp.call_questions import problem
 from server.mcp.errors import BackendFailed, BadParams, McpError, TaskOver, TooManyTasks
 from server.mcp.loads import LargeAnswer, Load, Loads

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from server.agents.base.backend import LogMessage, Progress
+from server.mcp.call_outlet import LogMessage, Progress
 
 MAX_EVENTS: Final = 200
 # An event is a line to look at. What is longer is cut, so that all of them stay cheap to write again and again.

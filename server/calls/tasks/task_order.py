@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from auth.values.identity_model import Principal, PrincipalKind
-from server.agents.base.backend import Outlet
+from server.mcp.call_outlet import Outlet
 from server.mcp.task_faces import Ending
 
 _HOUR_MS: Final = 3_600_000

@@ -13,10 +13,11 @@ from typing import Any, TypeAlias
 import msgspec
 import trio
 
-from server.agents.base.backend import BackendError, CannotAsk, LogMessage, Outlet, Progress
 from server.calls.tasks.sealed_tasks import SealedTasks
 from server.calls.tasks.task_events import FLUSH_EVERY, Events
 from server.calls.tasks.task_order import MAX_CHECKPOINT_BYTES, MAX_KEY, MAX_QUESTIONS
+from server.mcp.call_failures import BackendError, CannotAsk
+from server.mcp.call_outlet import LogMessage, Outlet, Progress
 from server.mcp.call_questions import BadQuestion, Question, check_question, missing, problem
 from server.store.jobs import JobTooSlow, StoreUnavailable
 from server.store.task_leases import Lease

@@ -6,9 +6,9 @@ import math
 
 import trio
 
-from server.agents.base.backend import Outlet
 from server.calls.tasks.task_order import TaskOrder
 from server.calls.tasks.task_outlet import TaskAttempt, TaskOutlet
+from server.mcp.call_outlet import Outlet
 from server.mcp.errors import WIRE, AgentReplaced, McpError
 from server.mcp.loads import Load
 from server.mcp.task_faces import Ending, Snapshot, TaskFailed

@@ -9,7 +9,8 @@ import trio
 import trio.testing
 
 from server.agents.base.agent_faults import TroubleWatch
-from server.agents.base.backend import BackendError, Trouble, Watched
+from server.agents.base.backend import Trouble, Watched
+from server.mcp.call_failures import BackendError
 from tests.agents.chat.chat_pair import against, ask, backend
 from tests.agents.python.fake_agent import Exchange, Silent, pass_when
 from tests.agents.python.python_pair import at_work, soon

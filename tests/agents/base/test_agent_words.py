@@ -12,12 +12,13 @@ import pytest
 import trio
 import trio.testing
 
-from server.agents.base.backend import BackendError, Watched
+from server.agents.base.backend import Watched
 from server.agents.chat.conversation_memory import CALLS_AT_ONCE, Memory
 from server.agents.python import call_endings
 from server.agents.python.agent_lines import CallFailed
 from server.agents.python.find_interpreter import find_interpreter
 from server.agents.python.interpreter import check_version
+from server.mcp.call_failures import BackendError
 from tests.agents.chat.chat_pair import against, ask, backend, text
 from tests.agents.chat.test_conversation_memory import LIMITS, NEVER, say
 from tests.agents.python.fake_agent import Exchange, Handler, Silent, pass_when, says, sends

@@ -13,8 +13,8 @@ import pytest
 import trio
 
 from server.agents.base.agent_wallet import PayConfig, open_wallet
-from server.agents.base.backend import BackendError
 from server.agents.chat.chat_agent import ChatConfig, problems
+from server.mcp.call_failures import BackendError
 from server.settings.secret_reference import SecretUnreadable
 from tests.agents.chat import chat_pair, openai_pair
 from tests.agents.python.fake_agent import Exchange

@@ -7,8 +7,8 @@ import trio
 import trio.testing
 
 from server.agents.base.agent_turns import SharedPlaces
-from server.agents.base.backend import Busy
 from server.lib.rates.fair_turns import TURN_SECONDS
+from server.mcp.call_failures import Busy
 
 
 async def test_it_is_free_again_after_the_block_whatever_happened_in_it() -> None:

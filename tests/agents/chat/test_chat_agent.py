@@ -7,8 +7,8 @@ import pytest
 import trio
 import trio.testing
 
-from server.agents.base.backend import BackendError, Busy
 from server.agents.chat.chat_agent import reply_in
+from server.mcp.call_failures import BackendError, Busy
 from server.settings.secret_reference import Secret
 from tests.agents.chat.chat_pair import against, ask, backend, text
 from tests.agents.python.fake_agent import PATIENCE, Ear, Exchange, Silent, pass_when, says, sends, tool_call

@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from server.agents.base.backend import BackendError, Progress
 from server.agents.chat.chat_completions import BadCompletion, UpstreamSaid
 from server.agents.chat.chat_stream import ChatPieces
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import Progress
 from tests.agents.chat.chat_pair import backend, text
 from tests.agents.python.fake_agent import Ear, Exchange, Handler, fake_agent, tool_call
 

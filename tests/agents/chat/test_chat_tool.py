@@ -7,8 +7,8 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from server.agents.base.backend import BackendError
 from server.agents.chat.chat_agent import ChatConfig, problems
+from server.mcp.call_failures import BackendError
 from tests.agents.chat.chat_pair import against, ask, backend, text
 from tests.agents.python.fake_agent import STRANGERS, Ear, says, tool_call
 

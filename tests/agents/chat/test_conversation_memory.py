@@ -4,9 +4,9 @@ import pytest
 import trio
 import trio.testing
 
-from server.agents.base.backend import BackendError
 from server.agents.chat.conversation_memory import CALLS_AT_ONCE, Memory, MemoryLimits
 from server.lib.http_client.failures import DeadlinePassed
+from server.mcp.call_failures import BackendError
 
 LIMITS = MemoryLimits(
     sessions=3, sessions_per_subject=2, turns=10, conversation_bytes=100, idle_seconds=60, total_bytes=150

@@ -14,10 +14,10 @@ import pytest
 import structlog
 import trio
 
-from server.agents.base.backend import BackendError
 from server.agents.chat.conversation_memory import Memory
 from server.agents.chat.openai_agent import OpenAIBackend
 from server.agents.chat.shared_memory import AgentMemory, SharedMemory
+from server.mcp.call_failures import BackendError
 from server.mcp.result_encoding import ToolResult
 from server.store.idempotency.sealed_answers import AnswerVault
 from server.store.inline_store import InlineStore, open_inline_store

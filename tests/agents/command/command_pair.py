@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import trio
 
-from server.agents.base.backend import LogMessage, Progress, ToolCall
+from server.agents.base.backend import ToolCall
 from server.agents.command.command_agent import CommandBackend, CommandConfig, problems
+from server.mcp.call_outlet import LogMessage, Progress
 from server.mcp.call_questions import Question
 from server.mcp.result_encoding import ToolResult
 from tests.agents.python.python_pair import Log

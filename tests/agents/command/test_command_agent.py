@@ -13,8 +13,9 @@ import pytest
 import trio
 from command_pair import ENVIRONMENT, PYTHON, Log, Silent, call, code, command, soon
 
-from server.agents.base.backend import BackendError, ToolCall
+from server.agents.base.backend import ToolCall
 from server.agents.command.command_agent import CommandBackend, CommandConfig, problems
+from server.mcp.call_failures import BackendError
 from server.settings.settings_reader import load
 from tests.agents.python.python_pair import text_of
 from tests.killed_child import alive

@@ -14,18 +14,10 @@ import pytest
 import trio
 from command_pair import ENVIRONMENT, PATIENCE, PYTHON, Log, soon
 
-from server.agents.base.backend import (
-    BackendError,
-    CannotAsk,
-    LogMessage,
-    NotAnswered,
-    Outlet,
-    Paused,
-    Progress,
-    ToolCall,
-    ToolCrashed,
-)
+from server.agents.base.backend import ToolCall, ToolCrashed
 from server.agents.command.program_agent import AgentBackend, AgentConfig, problems
+from server.mcp.call_failures import BackendError, CannotAsk, NotAnswered, Paused
+from server.mcp.call_outlet import LogMessage, Outlet, Progress
 from server.mcp.call_questions import Question
 from server.mcp.result_encoding import ToolResult
 from server.settings.settings_reader import load

@@ -12,12 +12,13 @@ import pytest
 import trio
 from upstreams import Caller, Double, Gate, Refused, Turn, gate, over_http, over_tcp, soon, text, tool, words
 
-from server.agents.base.backend import BackendError, PriceAsked, ToolCall
+from server.agents.base.backend import PriceAsked, ToolCall
 from server.agents.mcp.asked_prices import AskedPrice, MarkUp, asked_price, most_for, read_mark_up, tag_of
 from server.agents.mcp.buying import Buyer
 from server.agents.mcp.mcp_settings import McpConfig, problems
 from server.client.mcp_session.upstream_messages import UNPAID
 from server.lib.money.amounts import BadAmount
+from server.mcp.call_failures import BackendError
 from server.mcp.terms import PRICE_META, SIGNED_RECEIPT
 from server.payments.buyer.outlays import GivenReceipt, Outlay
 from server.payments.x402.in_band import PAYMENT_KEY, RECEIPT_KEY

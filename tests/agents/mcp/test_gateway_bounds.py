@@ -14,18 +14,7 @@ import trio.testing
 from msgspec import Raw
 from upstreams import MODERN, Caller, Log
 
-from server.agents.base.backend import (
-    AgentRequest,
-    BackendError,
-    BadArguments,
-    Busy,
-    CannotAsk,
-    NoSuchResource,
-    Paused,
-    Progress,
-    ProtocolFailure,
-    ToolCall,
-)
+from server.agents.base.backend import AgentRequest, BadArguments, NoSuchResource, ProtocolFailure, ToolCall
 from server.agents.mcp import forwarded_meta, offer_lists, suspended_requests, upstream_rounds
 from server.agents.mcp.asked_prices import AskedPrice, asked_price
 from server.agents.mcp.forwarded_meta import CarriedMeta
@@ -50,6 +39,8 @@ from server.client.mcp_session.upstream_messages import (
 )
 from server.client.mcp_session.upstream_tasks import ID_CHARACTERS, created, follow_task
 from server.lib.money.amounts import MOST, ONE
+from server.mcp.call_failures import BackendError, Busy, CannotAsk, Paused
+from server.mcp.call_outlet import Progress
 
 ALICE = AgentRequest(subject="alice", sharer="laptop", call_id="1", can=frozenset({"elicitation"}))
 BOB = AgentRequest(subject="bob", call_id="2")

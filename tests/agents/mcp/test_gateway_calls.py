@@ -7,7 +7,7 @@ import trio
 import trio.testing
 from msgspec import Raw
 
-from server.agents.base.backend import AgentRequest, CannotAsk, LogMessage, Progress
+from server.agents.base.backend import AgentRequest
 from server.client.mcp_session.upstream_calls import (
     NEWS_BYTES,
     NEWS_WAITING,
@@ -16,6 +16,8 @@ from server.client.mcp_session.upstream_calls import (
     UpstreamQuestion,
 )
 from server.client.mcp_session.upstream_messages import UpstreamRefusal
+from server.mcp.call_failures import CannotAsk
+from server.mcp.call_outlet import LogMessage, Progress
 from server.mcp.call_questions import Question
 
 CALLER = AgentRequest(subject="alice", sharer="laptop", call_id="1")

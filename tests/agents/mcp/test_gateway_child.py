@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from upstreams import gate, soon, words
 
-from server.agents.base.backend import BackendError
+from server.mcp.call_failures import BackendError
 
 PROGRAM = str(Path(__file__).with_name("stdio_upstream.py"))
 

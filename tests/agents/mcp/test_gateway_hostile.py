@@ -10,9 +10,10 @@ import pytest
 import trio
 from upstreams import Caller, Double, Turn, gate, over_http, over_tcp, soon, text, tool, words
 
-from server.agents.base.backend import BackendError, Progress
 from server.agents.mcp import offer_lists, upstream_keeper
 from server.client.mcp_session import line_streams, message_channel
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import Progress
 
 Peer = Callable[[trio.SocketStream], Awaitable[None]]
 

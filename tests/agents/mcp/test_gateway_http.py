@@ -22,20 +22,12 @@ from upstreams import (
     words,
 )
 
-from server.agents.base.backend import (
-    AgentRequest,
-    BackendError,
-    CannotAsk,
-    NoSuchResource,
-    Paused,
-    Progress,
-    ProtocolFailure,
-    ResourceRead,
-    Trouble,
-)
+from server.agents.base.backend import AgentRequest, NoSuchResource, ProtocolFailure, ResourceRead, Trouble
 from server.agents.mcp.upstream_credentials import StaticCredential
 from server.client.mcp_session import following
 from server.client.mcp_session.session_request import Credential
+from server.mcp.call_failures import BackendError, CannotAsk, Paused
+from server.mcp.call_outlet import Progress
 from server.mcp.call_questions import Question, missing
 from server.settings.secret_reference import Secret
 

@@ -22,17 +22,10 @@ from upstreams import (
     words,
 )
 
-from server.agents.base.backend import (
-    BackendError,
-    BadArguments,
-    CannotAsk,
-    LogMessage,
-    NotAnswered,
-    Paused,
-    Progress,
-    ProtocolFailure,
-)
+from server.agents.base.backend import BadArguments, ProtocolFailure
 from server.client.mcp_session import message_channel
+from server.mcp.call_failures import BackendError, CannotAsk, NotAnswered, Paused
+from server.mcp.call_outlet import LogMessage, Progress
 
 ERAS = pytest.mark.parametrize("era", ["handshake", "stateless"])
 FORM = {

@@ -13,13 +13,14 @@ from msgspec import Raw
 from upstreams import MODERN, Caller, Log
 from wires import Answer, Stream, Wire, said, stream, wire
 
-from server.agents.base.backend import AgentRequest, BackendError
+from server.agents.base.backend import AgentRequest
 from server.client.mcp_session import message_channel, streamable_http
 from server.client.mcp_session.http_wire import HttpWire, UpstreamSessionLost
 from server.client.mcp_session.message_channel import GARBAGE_LINES, ChannelLink, open_channel
 from server.client.mcp_session.streamable_http import HttpLink, head_of
 from server.client.mcp_session.upstream_link import UpstreamTells
 from server.client.mcp_session.upstream_messages import METHOD_NOT_FOUND, UpstreamGone, UpstreamRefusal
+from server.mcp.call_failures import BackendError
 
 CALLER = AgentRequest(subject="alice", call_id="1", can=frozenset({"elicitation"}))
 SUBSCRIBES = {"tools": {"listChanged": True}, "resources": {"subscribe": True}, "logging": {}}

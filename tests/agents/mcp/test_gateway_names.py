@@ -8,11 +8,12 @@ import msgspec
 import pytest
 from upstreams import Caller, Double, Turn, gate, over_tcp, soon, tool, words
 
-from server.agents.base.backend import BackendError, Completing, PromptGet, ResourceRead
+from server.agents.base.backend import Completing, PromptGet, ResourceRead
 from server.agents.base.catalog import Catalog, CatalogError, Source
 from server.agents.mcp.offer_guard import OpenGuard, UpstreamLists
 from server.agents.mcp.offered_names import selected
 from server.calls.rights.tiers import ServerRules
+from server.mcp.call_failures import BackendError
 from server.mcp.messages import Tool
 from server.mcp.result_encoding import ToolResult
 from server.mcp.tool_names import fault_in_name, refused_names

@@ -25,9 +25,10 @@ from upstreams import (
     words,
 )
 
-from server.agents.base.backend import BackendError, CannotAsk, Paused, Progress
 from server.agents.mcp.remote_suspended import RemoteSuspended
 from server.client.mcp_session.message_channel import ChannelLink
+from server.mcp.call_failures import BackendError, CannotAsk, Paused
+from server.mcp.call_outlet import Progress
 from server.store.node_messages.node_messages import MAX_BODY
 from tests.store.node_messages.neighbours import Street, street
 

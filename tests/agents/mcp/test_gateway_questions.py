@@ -11,10 +11,11 @@ import pytest
 import structlog
 from upstreams import CAN_ALL, Caller, Double, Refused, Turn, gate, over_http, over_tcp, text, tool, words
 
-from server.agents.base.backend import BackendError, PromptGet, ResourceRead
+from server.agents.base.backend import PromptGet, ResourceRead
 from server.agents.mcp.mcp_settings import McpConfig, problems
 from server.agents.mcp.question_source import QuestionSource
 from server.agents.mcp.secret_fields import secret_field
+from server.mcp.call_failures import BackendError
 from server.mcp.call_questions import MAX_MESSAGE, BadQuestion, Question, check_question
 
 ERAS = pytest.mark.parametrize("era", ["handshake", "stateless"])

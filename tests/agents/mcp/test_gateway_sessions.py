@@ -33,21 +33,14 @@ from upstreams import (
     words,
 )
 
-from server.agents.base.backend import (
-    AgentRequest,
-    BackendError,
-    Busy,
-    LibraryBackend,
-    Origin,
-    ResourceRead,
-    ToolCall,
-)
+from server.agents.base.backend import AgentRequest, LibraryBackend, Origin, ResourceRead, ToolCall
 from server.agents.mcp import offer_lists
 from server.agents.mcp.upstream_credentials import AccountNeeded, StaticCredential
 from server.client.mcp_session import caller_links, http_sessions
 from server.client.mcp_session.caller_links import CallerLinks
 from server.client.mcp_session.session_request import Credential, SessionRequest
 from server.client.mcp_session.upstream_link import Link, UpstreamTells
+from server.mcp.call_failures import BackendError, Busy
 from server.mcp.call_questions import Question
 from tests.agents.python.fake_agent import caller_of
 

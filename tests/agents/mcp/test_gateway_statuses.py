@@ -14,7 +14,7 @@ from msgspec import Raw
 from upstreams import MODERN, Log
 from wires import Answer, said, wire
 
-from server.agents.base.backend import AgentRequest, BackendError
+from server.agents.base.backend import AgentRequest
 from server.agents.mcp.upstream_credentials import StaticCredential
 from server.client.mcp_session import credential_wire, http_sessions
 from server.client.mcp_session.credential_wire import (
@@ -46,6 +46,7 @@ from server.client.mcp_session.upstream_messages import (
     UpstreamRefusal,
 )
 from server.lib.http_client.failures import FetchFailed, NotConnected, TooManyConnections
+from server.mcp.call_failures import BackendError
 from server.payments.x402.payment_headers import NOTHING_YET, PAYMENT_SIGNATURE
 
 CALLER = AgentRequest(subject="alice", call_id="1")

@@ -21,9 +21,10 @@ from upstreams import (
     words,
 )
 
-from server.agents.base.backend import BackendError, Paused, Progress
 from server.agents.mcp import upstream_agent
 from server.client.mcp_session import upstream_tasks
+from server.mcp.call_failures import BackendError, Paused
+from server.mcp.call_outlet import Progress
 
 FORM = {
     "message": "Sure?",

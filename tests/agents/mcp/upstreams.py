@@ -16,13 +16,14 @@ import msgspec
 import structlog
 import trio
 
-from server.agents.base.backend import Announce, LogMessage, Progress, ToolCall
+from server.agents.base.backend import Announce, ToolCall
 from server.agents.mcp.mcp_settings import McpConfig, problems
 from server.agents.mcp.offer_guard import OfferGuard, OpenGuard
 from server.agents.mcp.remote_suspended import RemoteSuspended
 from server.agents.mcp.upstream_agent import MakeBuyer, McpBackend, TellReceipt
 from server.agents.mcp.upstream_credentials import StaticCredential
 from server.client.mcp_session.session_request import Credential
+from server.mcp.call_outlet import LogMessage, Progress
 from server.mcp.call_questions import Question
 from server.mcp.messages import TextContent
 from server.mcp.result_encoding import ToolResult

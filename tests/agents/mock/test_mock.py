@@ -13,13 +13,9 @@ import trio
 from msgspec import UNSET
 
 from server.agents.base.backend import (
-    BackendError,
     BadArguments,
-    CannotAsk,
     LibraryBackend,
-    LogMessage,
     NoSuchResource,
-    Progress,
     PromptGet,
     ProtocolFailure,
     ResourceRead,
@@ -30,6 +26,8 @@ from server.agents.base.demo_agent import Demo
 from server.agents.mock.mock_agent import MockBackend, MockConfig, open_mock
 from server.agents.mock.mock_document import BadMock, parse_mock, read_mock, write_mock
 from server.agents.mock.scenario_conditions import Condition
+from server.mcp.call_failures import BackendError, CannotAsk
+from server.mcp.call_outlet import LogMessage, Progress
 from server.mcp.call_questions import Question
 from server.mcp.messages import TextContent
 from server.mcp.result_encoding import ToolResult

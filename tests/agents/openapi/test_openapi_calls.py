@@ -11,7 +11,8 @@ import trio
 from api_pair import against, api, ask_for, document, opened, text
 from msgspec import UNSET
 
-from server.agents.base.backend import BackendError, Trouble, Watched
+from server.agents.base.backend import Trouble, Watched
+from server.mcp.call_failures import BackendError
 from server.mcp.messages import EmbeddedResource, ImageContent
 from tests.agents.python.fake_agent import Exchange, Silent, says, sends
 from tests.free_ports import free_port

@@ -11,11 +11,11 @@ import pytest
 from api_pair import against, api, ask_for, document, opened, text
 from structlog import get_logger
 
-from server.agents.base.backend import BackendError
 from server.agents.openapi.client_credentials_token import ask_token
 from server.agents.openapi.openapi_agent import open_api
 from server.agents.openapi.openapi_settings import ClientGrant, OpenApiConfig, problems
 from server.lib.oauth_client.token_requests import Tokens
+from server.mcp.call_failures import BackendError
 from server.settings.secret_reference import Secret, SecretUnreadable
 from tests.agents.python.fake_agent import Exchange, fake_agent, says
 

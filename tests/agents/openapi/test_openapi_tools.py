@@ -14,12 +14,12 @@ import trio
 from api_pair import NOBODY, api, config, document, opened
 from msgspec import UNSET
 
-from server.agents.base.backend import BackendError
 from server.agents.base.catalog import Catalog, Source
 from server.agents.openapi.api_schemas import SchemaWriter
 from server.agents.openapi.openapi_agent import OpenApiBackend
 from server.agents.openapi.openapi_document import ApiDocument, BadApi, read_document
 from server.calls.rights.tiers import ServerRules
+from server.mcp.call_failures import BackendError
 from server.mcp.messages import Tool
 from server.mcp.schema import ToolSchema
 from tests.agents.python.fake_agent import fake_agent, says

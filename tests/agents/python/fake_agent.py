@@ -18,8 +18,9 @@ from cryptography.x509.oid import NameOID
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from auth.values.identity_model import ANONYMOUS, STRANGER, Principal, PrincipalKind
-from server.agents.base.backend import LogMessage, Progress, ToolCall
+from server.agents.base.backend import ToolCall
 from server.calls.rights.visitors import VISITOR
+from server.mcp.call_outlet import LogMessage, Progress
 from server.mcp.call_questions import Question
 
 PATIENCE = 60  # seconds that any wait in these tests may take on a slow machine

@@ -13,10 +13,11 @@ import msgspec
 import structlog
 import trio
 
-from server.agents.base.backend import Announce, LogMessage, Progress, ToolCall
+from server.agents.base.backend import Announce, ToolCall
 from server.agents.base.child_environment import child_environment
 from server.agents.python.python_agent import SHIM, PythonBackend
 from server.agents.python.python_settings import PythonConfig, problems
+from server.mcp.call_outlet import LogMessage, Progress
 from server.mcp.call_questions import Question
 from server.mcp.messages import TextContent
 from server.mcp.result_encoding import ToolResult

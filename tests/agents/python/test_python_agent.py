@@ -10,20 +10,16 @@ import pytest
 import trio
 
 from server.agents.base.backend import (
-    BackendError,
-    CannotAsk,
     Completing,
-    LogMessage,
     NoSuchResource,
-    NotAnswered,
-    Paused,
-    Progress,
     PromptGet,
     ProtocolFailure,
     ResourceRead,
     ToolCall,
 )
 from server.agents.base.catalog import Source
+from server.mcp.call_failures import BackendError, CannotAsk, NotAnswered, Paused
+from server.mcp.call_outlet import LogMessage, Progress
 from server.mcp.call_questions import Question
 from tests.agents.python.python_pair import REAL, Caller, at_work, soon, text_of
 from tests.interaction.agents import house

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import trio
 
-from server.agents.base.backend import AskedBy, BackendError, NoSuchResource, ToolCall, UseKind
+from server.agents.base.backend import AskedBy, NoSuchResource, ToolCall, UseKind
+from server.mcp.call_failures import BackendError
 from tests.agents.python.python_pair import REAL, Caller, at_work, text_of
 
 AGENT = """

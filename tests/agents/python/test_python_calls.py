@@ -13,14 +13,9 @@ import trio
 import trio.testing
 
 from server.agents.base.backend import (
-    BackendError,
     BadArguments,
-    CannotAsk,
     Completing,
-    LogMessage,
     NoSuchResource,
-    Paused,
-    Progress,
     PromptGet,
     ProtocolFailure,
     ResourceRead,
@@ -28,6 +23,8 @@ from server.agents.base.backend import (
     ToolCrashed,
 )
 from server.agents.base.catalog import Catalog, Source
+from server.mcp.call_failures import BackendError, CannotAsk, Paused
+from server.mcp.call_outlet import LogMessage, Progress
 from server.mcp.call_questions import Question
 from server.mcp.terms import CallTerms
 from tests.agents.python.python_pair import PARROT, Caller, at_work, soon, text_of, tool_call

@@ -12,10 +12,10 @@ import pytest
 import trio
 import trio.testing
 
-from server.agents.base.backend import BackendError
 from server.agents.base.file_watch import FileWatch, look
 from server.agents.python import agent_lines
 from server.agents.python.process_keeper import Keeper
+from server.mcp.call_failures import BackendError
 from tests.agents.chat.memory_peer import TOOL, MemoryPeer
 from tests.agents.python.python_pair import PARROT, Caller, Log, at_work, soon, tool_call
 

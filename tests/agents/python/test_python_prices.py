@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from server.agents.base.backend import BackendError, PriceAsked, Pricing
+from server.agents.base.backend import PriceAsked, Pricing
+from server.mcp.call_failures import BackendError
 from tests.agents.python.python_pair import REAL, at_work
 
 AGENT = """

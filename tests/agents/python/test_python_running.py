@@ -13,11 +13,11 @@ import pytest
 import trio
 import trio.testing
 
-from server.agents.base.backend import BackendError, Paused, Progress
 from server.agents.python import agent_lines
 from server.agents.python.running_call import JOINED_BYTES, PROGRESS_BYTES, PROGRESS_WAITING, AgentCall
 from server.lib.rates.fair_turns import Turns
-from server.mcp.call_outlet import NullOutlet
+from server.mcp.call_failures import BackendError, Paused
+from server.mcp.call_outlet import NullOutlet, Progress
 from server.mcp.call_questions import Question
 from tests.agents.chat.memory_peer import PLENTY, working
 from tests.agents.python.python_pair import PARROT, PATIENCE, Caller, Log, at_work

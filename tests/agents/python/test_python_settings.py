@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from server.agents.base.backend import BackendError
 from server.agents.python import interpreter
 from server.agents.python.find_interpreter import find_interpreter
 from server.agents.python.interpreter import check_interpreter, check_version
 from server.agents.python.python_settings import PythonConfig, problems
+from server.mcp.call_failures import BackendError
 from tests.agents.python.python_pair import DOUBLE, PARROT, Log, at_work, make_backend
 
 

@@ -10,10 +10,11 @@ import pytest
 import trio
 import trio.testing
 
-from server.agents.base.backend import BackendError, Busy, Replaced
+from server.agents.base.backend import Replaced
 from server.agents.base.outlets import DeadlinePausingOutlet
 from server.agents.python import agent_lines
 from server.agents.python.agent_process import Worker, WorkerAnswer
+from server.mcp.call_failures import BackendError, Busy
 from server.mcp.call_outlet import NullOutlet
 from server.mcp.call_questions import Question
 from tests.agents.chat.memory_peer import TOOL, MemoryPeer, Working, working

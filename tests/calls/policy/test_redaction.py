@@ -12,11 +12,13 @@ import pytest
 import trio
 from msgspec.structs import replace
 
-from server.agents.base.backend import BackendError, LogMessage, Progress, ProtocolFailure
+from server.agents.base.backend import ProtocolFailure
 from server.calls.policy import patterns
 from server.calls.policy.patterns import MOST_STEPS, BadPattern, read_pattern
 from server.calls.policy.redaction import WINDOW, RedactingOutlet, Redactor, Unredactable
 from server.calls.policy.redaction_sets import SETS, is_card
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import LogMessage, Progress
 from server.mcp.call_questions import Question
 from server.mcp.messages import (
     EmbeddedResource,

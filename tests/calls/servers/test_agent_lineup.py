@@ -11,9 +11,11 @@ import structlog
 import trio
 import trio.testing
 
-from server.agents.base.backend import Announce, BackendError, Outlet, ToolCall
+from server.agents.base.backend import Announce, ToolCall
 from server.agents.base.catalog import Source
 from server.calls.servers.agent_lineup import RunningAgents
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import Outlet
 from server.mcp.messages import Tool
 from server.mcp.result_encoding import ToolResult
 from server.mcp.terms import CallTerms

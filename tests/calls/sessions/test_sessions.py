@@ -14,12 +14,12 @@ import trio
 import trio.testing
 
 from auth.values.identity_model import ANONYMOUS, Principal, PrincipalKind
-from server.agents.base.backend import BackendError, CannotAsk
 from server.calls.sessions.ended_sessions import EndedSessions
 from server.calls.sessions.outstanding import MAX_OUTSTANDING
 from server.calls.sessions.session import MAX_RUNNING, MAX_WATCHED, MAX_WATCHED_CHARACTERS, Session
 from server.calls.sessions.session_ids import LIFETIME_DAYS, SessionIds
 from server.calls.sessions.sessions import Sessions
+from server.mcp.call_failures import BackendError, CannotAsk
 from server.mcp.call_questions import Question
 from server.mcp.errors import InvalidRequest, SessionNotFound, TooManySessions, TooManySubscriptions
 from server.mcp.messages import Notification, ResponseMessage, decode_one

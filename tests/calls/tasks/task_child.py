@@ -16,8 +16,8 @@ import structlog
 import trio
 
 from auth.values.identity_model import Principal, PrincipalKind
-from server.agents.base.backend import Outlet, Progress
 from server.calls.tasks.task_engine import Ending, TaskCompleted, TaskOrder, Tasks, TaskTerms, Who, owner_of
+from server.mcp.call_outlet import Outlet, Progress
 from server.mcp.call_questions import Question
 from server.mcp.messages import TextContent
 from server.mcp.result_encoding import ToolResult

@@ -11,7 +11,6 @@ import structlog
 import trio
 
 from auth.values.identity_model import Principal, PrincipalKind
-from server.agents.base.backend import LogMessage, Outlet, Progress
 from server.calls.tasks.task_engine import (
     Ending,
     Owner,
@@ -22,6 +21,7 @@ from server.calls.tasks.task_engine import (
     Who,
     owner_of,
 )
+from server.mcp.call_outlet import LogMessage, Outlet, Progress
 from server.mcp.call_questions import Question
 from server.mcp.loads import Loads
 from server.mcp.messages import TextContent

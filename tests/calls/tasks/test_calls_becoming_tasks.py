@@ -22,8 +22,9 @@ from task_fakes import (
 )
 from trio.testing import MockClock
 
-from server.agents.base.backend import CannotAsk, Outlet, Paused, Progress
 from server.calls.tasks.task_engine import Ending, TaskOrder
+from server.mcp.call_failures import CannotAsk, Paused
+from server.mcp.call_outlet import Outlet, Progress
 from server.mcp.call_questions import Question
 from server.mcp.errors import UnknownTool
 from server.mcp.task_faces import Face, Snapshot

@@ -6,8 +6,8 @@ import trio
 from task_fakes import OWNER, accept, engine, form, text
 from trio.testing import MockClock
 
-from server.agents.base.backend import Outlet
 from server.calls.tasks.task_order import TaskOrder
+from server.mcp.call_outlet import Outlet
 from server.mcp.errors import AgentReplaced
 from server.mcp.task_faces import Ending
 from server.store.inline_store import InlineStore

@@ -10,8 +10,8 @@ import trio
 from task_fakes import OWNER, Caller, DyingStore, engine, forever, form, greet, order, text
 from trio.testing import MockClock
 
-from server.agents.base.backend import Outlet, Progress
 from server.calls.tasks.task_engine import TaskOrder
+from server.mcp.call_outlet import Outlet, Progress
 from server.mcp.errors import AgentReplaced
 from server.mcp.task_faces import Ending, Face, TaskCompleted
 from server.store.inline_store import InlineStore

@@ -11,7 +11,6 @@ from task_fakes import ALICE, EPOCH, OWNER, accept, ask_once, engine, forever, f
 from trio.testing import MockClock
 
 from auth.values.identity_model import ANONYMOUS, Principal, PrincipalKind
-from server.agents.base.backend import BackendError, CannotAsk, LogLevel, LogMessage, Outlet, Progress
 from server.calls.tasks.task_engine import (
     ASK_AGAIN,
     Ending,
@@ -22,6 +21,8 @@ from server.calls.tasks.task_engine import (
     owner_of,
 )
 from server.calls.tasks.task_order import MAX_CHECKPOINT_BYTES, MAX_QUESTIONS, MAX_RESULT_BYTES
+from server.mcp.call_failures import BackendError, CannotAsk
+from server.mcp.call_outlet import LogLevel, LogMessage, Outlet, Progress
 from server.mcp.call_questions import Question
 from server.mcp.errors import BackendFailed, TaskOver, TooManyTasks, UnknownTask, UnknownTool
 from server.mcp.result_encoding import ToolResult

@@ -6,9 +6,9 @@ import pytest
 from task_fakes import OWNER, accept, ask_once, engine, forever, form, greet, text
 from trio.testing import MockClock
 
-from server.agents.base.backend import Outlet, Progress
 from server.calls.tasks.task_engine import Ending, TaskOrder
 from server.lib.sealing import NotSealedHere
+from server.mcp.call_outlet import Outlet, Progress
 from server.store.inline_store import InlineStore
 from server.store.jobs import StoreDb
 

@@ -22,9 +22,9 @@ from task_fakes import (
 )
 from trio.testing import MockClock
 
-from server.agents.base.backend import Outlet
 from server.calls.tasks.task_engine import Ending, TaskOrder
 from server.calls.tasks.task_run import TaskRun
+from server.mcp.call_outlet import Outlet
 from server.mcp.errors import McpError
 from server.mcp.loads import LargeAnswer, Load, Loads
 from server.mcp.task_faces import Face, Snapshot

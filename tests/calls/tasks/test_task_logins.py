@@ -15,9 +15,9 @@ from task_fakes import clock
 from trio.testing import MockClock
 
 from auth.values.identity_model import ANONYMOUS, Principal, PrincipalKind
-from server.agents.base.backend import Outlet
 from server.calls.tasks.task_engine import Ending, TaskCompleted, TaskOrder, Tasks, Who, owner_of
 from server.calls.tasks.task_logins import REVOKED
+from server.mcp.call_outlet import Outlet
 from server.mcp.messages import TextContent
 from server.mcp.result_encoding import ToolResult
 from server.mcp.task_faces import Face, Snapshot

@@ -24,9 +24,9 @@ from task_fakes import (
 )
 from trio.testing import MockClock
 
-from server.agents.base.backend import Outlet, Progress
 from server.calls.tasks.sealed_tasks import RESTARTED
 from server.calls.tasks.task_engine import Ending, TaskOrder
+from server.mcp.call_outlet import Outlet, Progress
 from server.mcp.errors import BackendFailed
 from server.mcp.task_faces import Snapshot
 from server.store import task_leases

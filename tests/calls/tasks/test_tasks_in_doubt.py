@@ -10,8 +10,8 @@ import trio
 from task_fakes import OWNER, Caller, DyingStore, engine, greet, order, text
 from trio.testing import MockClock
 
-from server.agents.base.backend import Outlet
 from server.calls.tasks.task_engine import TaskOrder
+from server.mcp.call_outlet import Outlet
 from server.mcp.task_faces import Ending, Face, Snapshot, TaskCompleted
 from server.store.inline_store import InlineStore
 from server.store.jobs import StoreBroken, StoreDb, StoreUnreachable

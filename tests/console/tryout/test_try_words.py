@@ -8,12 +8,14 @@ import trio
 from msgspec.structs import replace
 from trio.testing import MockClock
 
-from server.agents.base.backend import BackendError, Outlet, ToolCall
+from server.agents.base.backend import ToolCall
 from server.console.tryout import try_call
 from server.console.tryout.tool_form import filled
 from server.console.tryout.try_call import TryAnswer
 from server.lib.rates.rates import rate
 from server.lib.rates.usage_table import RateTable
+from server.mcp.call_failures import BackendError
+from server.mcp.call_outlet import Outlet
 from server.mcp.messages import Tool
 from server.mcp.result_encoding import ToolResult
 from server.mcp.terms import CallTerms

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from server.agents.base.backend import Outlet, PriceAsked, ToolCall
+from server.agents.base.backend import PriceAsked, ToolCall
+from server.mcp.call_outlet import Outlet
 from server.mcp.messages import Tool
 from server.mcp.result_encoding import ToolResult
 from server.payments.seller.offers import PricedTool

@@ -9,10 +9,11 @@ import pytest
 import trio
 import trio.testing
 
-from server.agents.base.backend import Outlet, ToolCall
+from server.agents.base.backend import ToolCall
 from server.calls.task_question_relay import PATIENCE_SECONDS
 from server.calls.tasks.sealed_tasks import RESTARTED
 from server.calls.tasks.task_engine import LOOK_SECONDS
+from server.mcp.call_outlet import Outlet
 from server.mcp.result_encoding import ToolResult
 from server.store.jobs import StoreDb
 from tests.interaction.agents import agent, says

@@ -12,9 +12,10 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from server.agents.base.backend import Outlet, ToolCall
+from server.agents.base.backend import ToolCall
 from server.calls.servers.endpoint import Endpoint
 from server.calls.tasks.task_engine import Tasks
+from server.mcp.call_outlet import Outlet
 from server.mcp.messages import Tool, ToolExecution
 from server.mcp.result_encoding import ToolResult
 from server.transport.stdio.stdio_conversation import MAX_HELD, MAX_RUNNING, ROOM_SECONDS

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol, TypeAlias
 
 from auth.values.identity_model import CLIENT_CREDENTIALS, JWT_BEARER, Millis
-from server.agents.base.backend import AgentRequest, BackendError, Trouble, Watched
+from server.agents.base.backend import AgentRequest, Trouble, Watched
 from server.agents.mcp.trust.own_tokens import ID_JAG, TokenIssuer, claims_of, person_of, whose
 from server.agents.mcp.trust.pin_rows import UpstreamKey
 from server.agents.mcp.trust.token_cache import NoToken, ReadyToken, TokenCache
@@ -26,6 +26,7 @@ from server.lib.log.logger import Logger
 from server.lib.oauth_client.addresses import host_of
 from server.lib.oauth_client.client_identity import ClientIdentity
 from server.lib.oauth_client.token_requests import Tokens
+from server.mcp.call_failures import BackendError
 
 TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 ACCESS_TOKEN_TYPE: Final = "urn:ietf:params:oauth:token-type:access_token"

@@ -19,7 +19,7 @@ import msgspec
 import trio
 
 from auth.values.identity_model import Millis
-from server.agents.base.backend import AgentRequest, BackendError, Trouble
+from server.agents.base.backend import AgentRequest, Trouble
 from server.agents.mcp.trust import login_rows
 from server.agents.mcp.trust.login_rows import OURS, KeptLogin, LoginVault, UpstreamLogin
 from server.agents.mcp.trust.pin_rows import UpstreamKey
@@ -27,6 +27,7 @@ from server.agents.mcp.trust.token_endpoint import AskForTokens, TokenDenied
 from server.lib.log.logger import Logger
 from server.lib.oauth_client.addresses import host_of
 from server.lib.oauth_client.token_requests import Tokens
+from server.mcp.call_failures import BackendError
 from server.store.jobs import Store, StoreError, StoreUnavailable
 from server.store.write_retry import Job, WriteRetry
 

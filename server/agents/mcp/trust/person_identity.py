@@ -8,10 +8,11 @@ from typing import Final
 
 import trio
 
-from server.agents.base.backend import AgentRequest, BackendError, Trouble
+from server.agents.base.backend import AgentRequest, Trouble
 from server.agents.mcp.trust.own_tokens import person_of
 from server.agents.mcp.trust.owner_login import OwnerLogin
 from server.agents.mcp.upstream_credentials import AccountNeeded
+from server.mcp.call_failures import BackendError
 
 # Logins that are held in memory; one that is put away is read again when its person calls.
 MOST: Final = 1_000

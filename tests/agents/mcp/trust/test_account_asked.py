@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from server.agents.base.backend import AgentRequest, NotAnswered, ToolCall
+from server.agents.base.backend import AgentRequest, ToolCall
 from server.agents.mcp.upstream_credentials import AccountNeeded
+from server.mcp.call_failures import NotAnswered
 from server.mcp.call_questions import Question, check_question
 from tests.agents.mcp.upstreams import Double, gate, over_http, words
 

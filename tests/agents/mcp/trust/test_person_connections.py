@@ -14,12 +14,13 @@ import trio.testing
 
 from auth.administration import guest_accounts
 from auth.values.identity_model import PrincipalKind, Secret
-from server.agents.base.backend import AgentRequest, BackendError
+from server.agents.base.backend import AgentRequest
 from server.agents.mcp.trust import person_identity
 from server.agents.mcp.trust.authorization_server import AuthorizationServers
 from server.agents.mcp.trust.person_identity import PersonCredential
 from server.agents.mcp.upstream_credentials import AccountNeeded
 from server.lib.oauth_client.client_identity import BASIC, ClientIdentity
+from server.mcp.call_failures import BackendError
 from server.store.jobs import Change
 from tests.agents.mcp.trust.connection_fakes import ISSUER, PATH, Connecting, FakeIssuer
 from tests.agents.mcp.trust.trust_fakes import call_of

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import trio
 
-from server.agents.base.backend import BackendError
 from server.agents.mcp.trust import login_rows
 from server.agents.mcp.trust.login_rows import LoginVault
 from server.agents.mcp.trust.owner_login import TURN_SECONDS, OwnerLogin
 from server.cluster.postgres.postgres import open_postgres_store
+from server.mcp.call_failures import BackendError
 from server.store import keyfile, node_rows
 from server.store.node_rows import MemberNode
 from server.store.threaded_store import ThreadedStore

@@ -21,7 +21,7 @@ from auth.grants import identity_assertions
 from auth.providers.provider_sign_in import Provider
 from auth.tokens import access_token_verifier
 from auth.values.identity_model import PrincipalKind, Secret
-from server.agents.base.backend import AgentRequest, BackendError, Trouble
+from server.agents.base.backend import AgentRequest, Trouble
 from server.agents.mcp.trust.call_credentials import (
     TOKEN_EXCHANGE,
     MakeToken,
@@ -43,6 +43,7 @@ from server.agents.mcp.upstream_credentials import StaticCredential
 from server.lib.oauth_client.asking import OAuthAnswer
 from server.lib.oauth_client.client_identity import BASIC, ClientIdentity
 from server.lib.oauth_client.token_requests import Tokens
+from server.mcp.call_failures import BackendError
 from server.settings.secret_reference import Secret as Stated
 from tests.agents.mcp.trust.trust_fakes import (
     FILES,
