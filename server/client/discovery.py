@@ -15,6 +15,8 @@ import msgspec
 
 from server.client.client_errors import DiscoveryError, Unreachable
 from server.client.http_exchange import HttpAnswer, exchange, peek
+from server.client.mcp_session.agreement import discover_params
+from server.client.mcp_session.upstream_messages import request_message
 from server.client.oauth_exchange import asking
 from server.lib.http_client.http_client import HttpClient
 from server.lib.json_objects import strings
@@ -23,29 +25,17 @@ from server.lib.oauth_client.addresses import host_of, may_follow, origin, same_
 from server.lib.oauth_client.asking import OAuthFailure
 from server.lib.oauth_client.challenge import Challenge, read_challenge
 from server.lib.oauth_client.server_metadata import ServerMetadata
+from server.mcp.versions import LATEST
 
-MODERN = "2026-07-28"
 OFFLINE_ACCESS = "offline_access"
 # How a person is told which addresses a server may name.
 FOLLOWED = "only https, or http on this machine for a server on this machine"
 # A probe without side effects: the cheapest request of the newest revision, which needs no session.
-_PROBE = msgspec.json.encode(
-    {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "server/discover",
-        "params": {
-            "_meta": {
-                "io.modelcontextprotocol/protocolVersion": MODERN,
-                "io.modelcontextprotocol/clientCapabilities": {},
-            }
-        },
-    }
-)
+_PROBE = request_message(1, "server/discover", discover_params())
 _PROBE_HEADERS = {
     "Content-Type": "application/json",
     "Accept": "application/json, text/event-stream",
-    "MCP-Protocol-Version": MODERN,
+    "MCP-Protocol-Version": LATEST.version,
     "Mcp-Method": "server/discover",
 }
 

@@ -15,12 +15,12 @@ from local_chain import V1_NAME, ChainAccount
 from payers import Paid
 from programs import SOURCE, WAIT_SECONDS, Program
 
-from server.client.discovery import MODERN
+from server.mcp.versions import LATEST
 from tests import forked
 
 RECEIPT = "x402/payment-response"
 META = {
-    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/protocolVersion": LATEST.version,
     "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
     "io.modelcontextprotocol/clientCapabilities": {},
 }

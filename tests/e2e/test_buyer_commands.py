@@ -17,8 +17,8 @@ from our_payers import META, pay_by_bridge, purse
 from programs import USER_CODE, Program, until
 from sold import Shop, selling
 
-from server.client.discovery import MODERN
 from server.lib.evm.secp256k1 import PrivateKey
+from server.mcp.versions import LATEST
 
 pytestmark = pytest.mark.slow
 
@@ -247,7 +247,7 @@ def test_who_says_over_mcp_that_it_comes_to_pay_is_asked_for_payment_and_nobody_
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": asked}
     headers = {
         "accept": "application/json, text/event-stream",
-        "mcp_protocol_version": MODERN,
+        "mcp_protocol_version": LATEST.version,
         "mcp_method": "tools/call",
         "mcp_name": "look_up",
     }
