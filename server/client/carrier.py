@@ -27,12 +27,12 @@ from server.client.mcp_session.http_wire import EVENTS, JSON
 from server.client.mcp_session.upstream_messages import MESSAGE_BYTES
 from server.client.seller_terms import NamelessEntry
 from server.lib.http_client.fetch import UpstreamAnswer
-from server.lib.http_client.http_client import NO_HEADERS, HttpClient
+from server.lib.http_client.http_client import ENDLESS, NO_HEADERS, HttpClient
 from server.lib.oauth_client.addresses import host_of
 from server.lib.oauth_client.challenge import Challenge, read_challenge
 from server.lib.oauth_client.proof_key import headers_of, only_wants_nonce
+from server.lib.secret import Secret
 from server.lib.server_sent_events import EventDecoder, EventTooLarge
-from server.settings.secret_reference import Secret
 
 _HEADERS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
@@ -78,8 +78,9 @@ class Carrier:
         body: bytes = b"",
         lines: bytes = b"",
         silence_seconds: float = math.inf,
+        limit: int = ENDLESS,
     ) -> AsyncGenerator[UpstreamAnswer]:
-        """Yield a response whose body has not been read; never a 401. `lines` are more headers. Raise `ClientError`s, also while the body is read."""
+        """Yield a response whose body has not been read; never a 401. `lines` are more headers, `limit` how long the body may be. Raise `ClientError`s, also while the body is read."""
         headers = {**_HEADERS[method], **headers}
         token = await self._entrance.token()
         renewed = False
@@ -95,6 +96,7 @@ class Carrier:
                         lines=lines,
                         headers={**headers, **self._shown(token, method)},
                         silence_seconds=silence_seconds,
+                        limit=limit,
                     ) as response:
                         if response.status != 401:
                             yield response

@@ -25,6 +25,7 @@ from server.lib.http_client.failures import (
     Silent,
     TlsFailed,
     TooLarge,
+    TooManyConnections,
     UnknownName,
     UnusableAddress,
     UnusableHeader,
@@ -174,6 +175,8 @@ def _client_error(url: str, failure: FetchFailed) -> ClientError:
                 else "check the spelling; ostiary mcp list shows the names that were given here",
                 sent=False,
             )
+        case TooManyConnections():
+            return Unreachable(f"{host} {failure}", sent=False)
         case NotConnected():
             return Unreachable(
                 f"nothing answers at {host}",

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from server.client.carrier import Carrier
+from server.client.mcp_session.http_wire import STREAM_BYTES
 from server.client.mcp_session.session_request import SessionRequest
 from server.lib.http_client.fetch import UpstreamAnswer
 
@@ -33,7 +34,7 @@ class LoginWire:
     async def post(
         self, message: bytes, headers: bytes, call: SessionRequest | None
     ) -> AsyncGenerator[UpstreamAnswer]:
-        async with self._carrier.open("POST", body=message, lines=headers) as answer:
+        async with self._carrier.open("POST", body=message, lines=headers, limit=STREAM_BYTES) as answer:
             if _is_final(answer.status):
                 raise self._carrier.problem(answer)
             yield answer

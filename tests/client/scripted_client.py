@@ -59,9 +59,10 @@ class ScriptedClient(HttpClient):
         lines: bytes = b"",
         body: bytes = b"",
         silence_seconds: float = 0,
+        limit: int = ENDLESS,
     ) -> AsyncGenerator[UpstreamAnswer]:
         status, value, named = self._script(AskedOf(method, url, headers, body))
         fields = tuple((name.lower().encode(), text.encode()) for name, text in named.items())
         content = json.dumps(value).encode()
         head = ResponseHead(status, fields, len(content), keep_alive=False, encoded=False)
-        yield UpstreamAnswer(cast("UpstreamConnection", _WholeBody(content)), head, ENDLESS)
+        yield UpstreamAnswer(cast("UpstreamConnection", _WholeBody(content)), head, limit)

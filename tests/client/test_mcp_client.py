@@ -255,6 +255,30 @@ async def test_a_failing_tool_is_a_result_not_an_error(fake: FakeServer, mcp: Mc
     assert (await call(mcp, tool("fail"), {}))["isError"] is True
 
 
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_stream_that_floods_before_its_answer_is_cut_off(
+    fake: FakeServer, mcp: McpClient, era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.era = era
+    await mcp.connect()
+    monkeypatch.setattr("server.client.login_wire.STREAM_BYTES", 10_000)
+    told = {
+        "jsonrpc": "2.0",
+        "method": "notifications/message",
+        "params": {"level": "info", "data": "x" * 900},
+    }
+
+    async def flood(request: Seen) -> Response:
+        if request.message.get("method") != "tools/call":
+            return await fake.usual(request)
+        answered = {"jsonrpc": "2.0", "id": request.message["id"], "result": {"content": []}}
+        return as_events(*[told] * 20, answered)
+
+    fake.overrides["/mcp"] = flood
+    with pytest.raises(BadAnswer, match="answered with more than"):
+        await mcp.call({"name": "echo"}, {"text": "hi"}, seconds=60)
+
+
 async def test_a_list_without_an_end_is_cut_off(fake: FakeServer, mcp: McpClient) -> None:
     await mcp.connect()
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from server.client.client_errors import BadAnswer, ClientError, Unreachable
-from server.client.http_exchange import exchange, open_client
+from server.client.http_exchange import exchange, network_trouble, open_client
+from server.lib.http_client.failures import TooManyConnections
 from tests.free_ports import free_port
 from tests.lib.http_client.raw_upstream import Visitor, answer, raw_upstream
 from tests.made_certificates import write_certificate
@@ -99,3 +100,10 @@ async def test_an_answer_that_is_not_read(raw: bytes, words: str) -> None:
 
 async def test_an_address_that_is_none() -> None:
     assert isinstance(await trouble("http://a b/"), BadAnswer)
+
+
+def test_more_calls_at_once_than_are_allowed_are_not_a_server_that_is_away() -> None:
+    with pytest.raises(Unreachable) as raised, network_trouble("https://a.example/mcp"):
+        raise TooManyConnections("is busy: 100 calls are running")
+    assert not raised.value.sent
+    assert str(raised.value) == "a.example is busy: 100 calls are running"

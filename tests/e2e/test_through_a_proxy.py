@@ -46,16 +46,16 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
     tls = f'issuer = "https://{SHOP}"\ntls_certificate = "{chain}"\ntls_key = "{key}"\n'
     (shop.home / "ostiary.toml").write_text(tls, "utf-8")
     python = needed(ROOT / ".venvs" / "peers" / "bin" / "python", "scripts/peers python")
-    port, data = free_port(), ("--data-dir", str(shop.data_dir))
+    options = ("--port", "0", "--data-dir", str(shop.data_dir), "--log-format", "json")
     with (
-        shop.starting("serve", "--port", str(port), *data) as server,
+        shop.starting("serve", *options) as server,
         shop.starting(
             str(SDK_BEHIND_OAUTH), f"https://{NOTES}", str(chain), str(key), command=[str(python)]
         ) as notes,
     ):
         behind = notes.await_words(r"Listening on http://127.0.0.1:(\d+)")[1]
-        server.await_words(f"Listening on https://{SHOP}")
-        places = {f"{SHOP}:443": port, f"{NOTES}:443": int(behind)}
+        port = server.await_words(r'"listens": ?\["https://127.0.0.1:(\d+)"')[1]
+        places = {f"{SHOP}:443": int(port), f"{NOTES}:443": int(behind)}
         proxy = ConnectProxy(places)
         within = Program(
             command=SOURCE,

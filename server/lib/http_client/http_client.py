@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 
 import trio
 
+from server.lib.host_names import authority, in_ascii
 from server.lib.http_client.failures import NoTrust, Silent, UnusableAddress, UnusableHeader
 from server.lib.http_client.fetch import Fetcher, UpstreamAnswer, url_problem
 from server.lib.http_client.trusted_roots import system_trust
@@ -48,8 +49,9 @@ class HttpClient:
         lines: bytes = b"",
         body: bytes = b"",
         silence_seconds: float = math.inf,
+        limit: int = ENDLESS,
     ) -> AsyncGenerator[UpstreamAnswer]:
-        """Send one request, and yield its answer, whose body is read inside the block; `lines` are more headers. Raise `FetchFailed`.
+        """Send one request, and yield its answer, whose body is read inside the block; `lines` are more headers, `limit` how long the body may be. Raise `FetchFailed`.
 
         Leaving the block before the end of the answer closes its connection, and so does being cancelled."""
         origin, target = written(url)
@@ -60,7 +62,7 @@ class HttpClient:
             raise UnusableHeader from error
         answer: UpstreamAnswer | None = None
         with trio.move_on_after(silence_seconds):
-            answer = await fetcher.begin(head + lines, body, limit=ENDLESS)
+            answer = await fetcher.begin(head + lines, body, limit=limit)
         if answer is None:
             raise Silent
         answer.connection.silence_seconds = silence_seconds
@@ -94,9 +96,9 @@ class HttpClient:
                 fetcher = Fetcher(origin, connections=CONNECTIONS, trust=self._trust, pauses=())
             except ValueError as error:  # of a proxy that speaks TLS, and what judges its certificate
                 raise NoTrust(str(error)) from error
-            if len(self._fetchers) >= ORIGINS:
-                self._fetchers.pop(next(iter(self._fetchers))).close()
             self._fetchers[origin] = fetcher
+            if len(self._fetchers) > ORIGINS:
+                await self._fetchers.pop(next(iter(self._fetchers))).aclose()
         return fetcher
 
 
@@ -106,11 +108,9 @@ def written(url: str) -> tuple[str, str]:
     A host is written in ASCII (IDNA), other letters of path and query are quoted, and a fragment is left out."""
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
-        name = f"[{host}]" if ":" in host else host if host.isascii() else host.encode("idna").decode("ascii")
+        origin = f"{parts.scheme}://{authority(in_ascii(parts.hostname or ''), parts.port)}"
     except ValueError as error:  # and UnicodeError
         raise UnusableAddress from error
-    origin = f"{parts.scheme}://{name}" + (f":{port}" if port is not None else "")
     target = quote(parts.path or "/", safe=_AS_IT_IS) + (
         f"?{quote(parts.query, safe=_AS_IT_IS)}" if parts.query else ""
     )

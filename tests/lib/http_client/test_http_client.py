@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import math
+import ssl
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 import trio
@@ -9,6 +11,7 @@ import trio
 from server.lib.http_client.failures import NoTrust, Silent, UnusableAddress, UnusableHeader
 from server.lib.http_client.http_client import ORIGINS, HttpClient, written
 from tests.lib.http_client.raw_upstream import PATIENCE, RawUpstream, Visitor, answer, raw_upstream
+from tests.made_certificates import write_certificate
 
 
 async def says_its_target(visitor: Visitor) -> None:
@@ -173,9 +176,16 @@ async def test_a_file_of_authorities_that_is_not_there_is_named(monkeypatch: pyt
         await asked(HttpClient(), "https://a.invalid/")
 
 
-async def test_those_who_come_at_once_share_what_is_kept_of_an_origin() -> None:
+async def test_those_who_come_at_once_share_what_is_kept_of_an_origin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over TLS, where the authorities are waited for first."""
+    chain, key = write_certificate(tmp_path, "upstream", host="localhost")
+    monkeypatch.setenv("SSL_CERT_FILE", str(chain))
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(chain, key)
     client = HttpClient()
-    async with raw_upstream(says_its_target) as upstream:
+    async with raw_upstream(says_its_target, tls=tls) as upstream:
         async with trio.open_nursery() as nursery:
             for number in range(5):
                 nursery.start_soon(asked, client, elsewhere(upstream, f"/{number}"))
