@@ -20,11 +20,12 @@ from auth.throttling.attempt_limits import Limit
 from auth.values import scopes, sealed_rows
 from auth.values.database import Db, Row
 from auth.values.entropy import Entropy
-from auth.values.identity_model import DEVICE_CODE, Client, Millis, Secret
+from auth.values.identity_model import DEVICE_CODE, Client, Millis
 from auth.values.issuer_and_resources import ForeignResource, Site
 from auth.values.limits_and_lifetimes import MINUTE, DevicePolicy
 from auth.values.oauth_errors import OAuthRefusal
 from auth.values.requester import Requester, shown
+from server.lib.secret import Secret
 
 ALPHABET: Final = "BCDFGHJKLMNPQRSTVWXZ"  # §6.1: no vowels, so no words; 20^8 is 34.6 bits
 CODE_LENGTH: Final = 8

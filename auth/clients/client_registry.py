@@ -31,11 +31,11 @@ from auth.values.identity_model import (
     REFRESH_TOKEN,
     Client,
     Millis,
-    Secret,
 )
 from auth.values.limits_and_lifetimes import MINUTE
 from auth.values.requester import clean
 from auth.values.scopes import Vocabulary
+from server.lib.secret import Secret
 
 GRANT_TYPES: Final = (DEVICE_CODE, REFRESH_TOKEN)  # of a client for which nothing is said
 ALL_GRANT_TYPES: Final = (AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN, CLIENT_CREDENTIALS, JWT_BEARER)

@@ -30,10 +30,11 @@ from auth.values.database import Db, Row
 from auth.values.endpoint_paths import REGISTER
 from auth.values.entropy import SEED_BYTES, Entropy
 from auth.values.http_messages import WireReply, WireRequest
-from auth.values.identity_model import Client, Millis, Secret
+from auth.values.identity_model import Client, Millis
 from auth.values.limits_and_lifetimes import RegistrationPolicy
 from auth.values.oauth_errors import OAuthRefusal
 from auth.values.requester import Requester
+from server.lib.secret import Secret
 
 METHODS: Final = ("POST", "OPTIONS")
 MANAGE_METHODS: Final = ("GET", "PUT", "DELETE", "OPTIONS")

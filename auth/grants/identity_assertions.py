@@ -36,7 +36,7 @@ from auth.providers.provider_sign_in import (
 )
 from auth.values.identity_model import JWT_BEARER, Client, Millis
 from auth.values.issuer_and_resources import Site
-from server.lib.oauth_client.asking import OAuthFailure
+from server.lib.oauth_client.oauth_answers import OAuthFailure
 
 TYPE: Final = "oauth-id-jag+jwt"
 PROFILE: Final = "urn:ietf:params:oauth:grant-profile:id-jag"  # §7.2: how the metadata names all this

@@ -19,7 +19,7 @@ from auth.providers import provider_requests as upstream_provider
 from auth.providers import provider_sign_in as upstream
 from auth.providers.provider_sign_in import NotLetIn, Provider, ProviderNotBelieved
 from auth.values.http_messages import WireReply
-from server.lib.oauth_client.asking import OAuthFailure
+from server.lib.oauth_client.oauth_answers import OAuthFailure
 
 CODE_CHARACTERS: Final = 4_096
 AGAIN: Final = ("/signin", "Back to sign in")

@@ -14,10 +14,10 @@ from auth.providers import provider_sign_in as upstream
 from auth.providers.provider_sign_in import Provider, ProviderLogin, ProviderNotBelieved, ProviderPerson
 from auth.values.identity_model import Millis
 from auth.values.limits_and_lifetimes import MINUTE, SECOND
-from server.lib.oauth_client.asking import Ask, OAuthAnswer, OAuthFailure
 from server.lib.oauth_client.authorization_code import authorization_link, code_form, comes_from
 from server.lib.oauth_client.client_identity import POST, ClientIdentity, method_for
-from server.lib.oauth_client.server_metadata import ServerMetadata, find_server, openid_place
+from server.lib.oauth_client.issuer_metadata import ServerMetadata, find_server, openid_place
+from server.lib.oauth_client.oauth_answers import Ask, OAuthAnswer, OAuthFailure
 from server.lib.oauth_client.token_requests import Tokens, ask_for_tokens
 
 GITHUB: Final = "https://github.com"

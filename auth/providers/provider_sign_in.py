@@ -28,9 +28,10 @@ from auth.throttling import attempt_limits
 from auth.values import sealed_rows
 from auth.values.compact_json import json_bytes
 from auth.values.database import Db
-from auth.values.identity_model import Millis, Secret
+from auth.values.identity_model import Millis
 from auth.values.limits_and_lifetimes import MINUTE
 from auth.values.requester import Requester, clean
+from server.lib.secret import Secret
 
 LIFETIME: Final[Millis] = 10 * MINUTE  # of a sign-in at a provider: people look for their phone
 SEAL_PURPOSE: Final = "upstream-logins"

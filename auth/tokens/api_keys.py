@@ -20,7 +20,8 @@ from auth.audit import audit_trail
 from auth.values import scopes, sealed_rows
 from auth.values.database import Db, Row
 from auth.values.entropy import Entropy
-from auth.values.identity_model import LIVE_USER_STATES, Millis, Principal, PrincipalKind, Secret
+from auth.values.identity_model import LIVE_USER_STATES, Millis, Principal, PrincipalKind
+from server.lib.secret import Secret
 
 # `ost_`, 43 letters (256 bits), and 6 that check them: whoever looks for leaked secrets recognises one without asking us.
 PREFIX: Final = "ost_"

@@ -12,7 +12,6 @@ from typing import Final, TypeAlias
 import msgspec
 
 from auth.values.database import Row
-from server.lib.secret import Secret as Secret
 
 Millis: TypeAlias = int
 

@@ -19,7 +19,7 @@ from server.lib.http_client.http_client import HttpClient
 from server.lib.oauth_client.addresses import origin, same_place
 from server.lib.oauth_client.proof_key import BoundToken
 from server.lib.oauth_client.token_requests import GrantRefusal, Tokens
-from server.settings.secret_reference import Secret
+from server.lib.secret import Secret
 
 # Three tries of ten seconds stay well inside the window in which a lost rotation can be repeated.
 REFRESH_TRIES = 3

@@ -15,6 +15,7 @@ import msgspec
 from server.client.client_errors import ClientError
 from server.client.mcp_session.agreement import PROTOCOL_VERSION
 from server.client.mcp_session.upstream_messages import INTERNAL_ERROR
+from server.lib.json_objects import mapping
 from server.lib.surrogates import decode_mended
 from server.mcp.request_headers import header_value, parameter_headers
 
@@ -204,7 +205,3 @@ def with_hint(error: ClientError) -> str:
     if not error.hint:
         return str(error)
     return f"{error}; {'run ' if error.hint.startswith('ostiary ') else ''}{error.hint}"
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}

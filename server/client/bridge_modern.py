@@ -16,7 +16,6 @@ from server.client.bridge_messages import (
     BridgedRequest,
     argument_headers,
     asking_for,
-    mapping,
     modern_headers,
 )
 from server.client.bridge_relay import Patience, Relay, Revise, refusal
@@ -25,6 +24,7 @@ from server.client.client_errors import ClientError
 from server.client.mcp_client import MAX_PAGES, MAX_TOOLS
 from server.client.mcp_session.upstream_messages import HEADER_MISMATCH
 from server.client.stdio_lines import Write
+from server.lib.json_objects import mapping
 from server.lib.server_sent_events import EventDecoder
 
 if TYPE_CHECKING:

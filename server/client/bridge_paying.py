@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from server.client.bridge_messages import BridgedRequest, mapping
+from server.client.bridge_messages import BridgedRequest
+from server.lib.json_objects import mapping
 from server.lib.surrogates import decode_mended
 from server.payments.buyer.payer import PaidCall, Payer
 from server.payments.buyer.spending_policy import CannotPay

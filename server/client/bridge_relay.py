@@ -11,20 +11,13 @@ from typing import Any
 
 import msgspec
 
-from server.client.bridge_messages import (
-    BridgedRequest,
-    answer_rest,
-    answered,
-    decode,
-    is_answer,
-    mapping,
-    one_line,
-)
+from server.client.bridge_messages import BridgedRequest, answer_rest, answered, decode, is_answer, one_line
 from server.client.carrier import Carrier, body_of, hear, is_stream, lacks_scope
 from server.client.client_errors import BadAnswer
 from server.client.http_exchange import MAX_RETRY_AFTER_SECONDS
 from server.client.stdio_lines import Write
 from server.lib.http_client.fetch import UpstreamAnswer
+from server.lib.json_objects import mapping
 from server.lib.server_sent_events import EventDecoder
 
 OnAnswer = Callable[[Mapping[str, Any]], None]

@@ -17,7 +17,6 @@ from server.client.bridge_messages import (
     asking_for,
     decode,
     is_header_safe,
-    mapping,
     one_line,
 )
 from server.client.bridge_relay import Patience, Relay, Revise, refusal
@@ -26,6 +25,7 @@ from server.client.client_errors import BadAnswer, ClientError, NotLoggedIn, Sco
 from server.client.mcp_session.upstream_messages import METHOD_NOT_FOUND
 from server.client.stdio_lines import Write
 from server.lib.http_client.fetch import UpstreamAnswer
+from server.lib.json_objects import mapping
 from server.lib.server_sent_events import EventDecoder
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ from server.lib.http_client.http_client import HttpClient
 from server.lib.oauth_client.addresses import host_of
 from server.lib.oauth_client.authorization_code import authorization_link, code_form, comes_from
 from server.lib.oauth_client.client_identity import ClientIdentity
+from server.lib.oauth_client.issuer_metadata import S256
 from server.lib.oauth_client.proof_key import ProofKey
-from server.lib.oauth_client.server_metadata import S256
 from server.lib.oauth_client.token_requests import GrantRefusal, Tokens
-from server.settings.secret_reference import Secret
+from server.lib.secret import Secret
 
 # 43 characters of each: the shortest verifier that RFC 7636 §4.1 allows is long enough for any guessing.
 RANDOM_BYTES: Final = 32

@@ -35,7 +35,7 @@ from server.lib.oauth_client.addresses import host_of, may_follow
 from server.lib.oauth_client.client_identity import ClientIdentity
 from server.lib.oauth_client.proof_key import ProofKey
 from server.lib.oauth_client.token_requests import DEVICE_CODE, GrantRefusal, Tokens, post_form, read_refusal
-from server.settings.secret_reference import Secret
+from server.lib.secret import Secret
 
 OURS: Final = ClientIdentity()
 # RFC 8628 §3.2, §3.5.

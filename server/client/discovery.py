@@ -20,11 +20,11 @@ from server.client.mcp_session.upstream_messages import request_message
 from server.client.oauth_exchange import asking
 from server.lib.http_client.http_client import HttpClient
 from server.lib.json_objects import strings
-from server.lib.oauth_client import server_metadata
+from server.lib.oauth_client import issuer_metadata
 from server.lib.oauth_client.addresses import host_of, may_follow, origin, same_resource, well_known
-from server.lib.oauth_client.asking import OAuthFailure
 from server.lib.oauth_client.challenge import Challenge, read_challenge
-from server.lib.oauth_client.server_metadata import ServerMetadata
+from server.lib.oauth_client.issuer_metadata import ServerMetadata
+from server.lib.oauth_client.oauth_answers import OAuthFailure
 from server.mcp.versions import LATEST
 
 OFFLINE_ACCESS = "offline_access"
@@ -158,7 +158,7 @@ async def find_resource(client: HttpClient, url: str, challenge: Challenge) -> R
             )
         places.insert(0, named)
     try:
-        found_at, document = await server_metadata.first_document(asking(client), places)
+        found_at, document = await issuer_metadata.first_document(asking(client), places)
     except OAuthFailure as failure:
         raise _broken(failure, "resource metadata") from None
     except Unreachable as error:
@@ -200,7 +200,7 @@ async def find_server(client: HttpClient, url: str, issuer: str) -> ServerMetada
             hint=FOLLOWED,
         )
     try:
-        return await server_metadata.find_server(asking(client), issuer, typed=url)
+        return await issuer_metadata.find_server(asking(client), issuer, typed=url)
     except OAuthFailure as failure:
         raise _broken(failure, "authorization server metadata", issuer) from None
 

@@ -11,7 +11,7 @@ from typing import Protocol
 import trio
 
 from server.client.client_errors import ClientError, LoginDenied, NotLoggedIn
-from server.settings.secret_reference import Secret
+from server.lib.secret import Secret
 
 LogIn = Callable[[], Awaitable[None]]
 

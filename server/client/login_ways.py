@@ -7,7 +7,7 @@ from shlex import quote
 from typing import Literal, TypeAlias
 
 from server.client.client_errors import LoginError
-from server.lib.oauth_client.server_metadata import ServerMetadata
+from server.lib.oauth_client.issuer_metadata import ServerMetadata
 
 Way: TypeAlias = Literal["device", "browser"]
 

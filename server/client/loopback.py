@@ -20,7 +20,7 @@ from server.client.background_task import beside
 from server.client.browser_login import StrangeCallback
 from server.client.callback_page import ARRIVED, NOT_HERE, NOT_OURS, CallbackPage
 from server.client.client_errors import ClientError
-from server.settings.secret_reference import Secret
+from server.lib.secret import Secret
 
 HOST: Final = "127.0.0.1"
 PATH: Final = "/callback"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from server.client.client_errors import BadAnswer, CallRefused, ClientError
 from server.client.mcp_session.agreement import Agreement
 from server.client.mcp_session.upstream_messages import INTERNAL_ERROR, MISSING_CAPABILITY
 from server.client.server_info import ServerInfo
+from server.lib.json_objects import mapping
 from server.mcp.versions import TASKS_EXTENSION
 
 if TYPE_CHECKING:
@@ -72,10 +73,6 @@ def refused(error: Mapping[str, Any], method: str) -> CallRefused:
             hint=f"it has a question for a person: call it on a terminal{otherwise}",
         )
     return CallRefused(f"the server refused {method}: {said}", code=number, error=error)
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def needs_task(error: CallRefused) -> bool:

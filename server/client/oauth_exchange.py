@@ -10,8 +10,8 @@ from server.client.http_exchange import busy, exchange
 from server.lib.http_client.http_client import HttpClient
 from server.lib.oauth_client import token_requests
 from server.lib.oauth_client.addresses import host_of
-from server.lib.oauth_client.asking import Ask, OAuthAnswer, OAuthFailure
 from server.lib.oauth_client.client_identity import ClientIdentity
+from server.lib.oauth_client.oauth_answers import Ask, OAuthAnswer, OAuthFailure
 from server.lib.oauth_client.proof_key import NONCE_HEADER, Millis, ProofKey
 from server.lib.oauth_client.token_requests import GrantRefusal, Tokens, post_form, read_refusal
 from server.lib.secret import Secret

@@ -21,6 +21,7 @@ import trio
 from server.client.check_step import CheckStep
 from server.client.client_errors import ClientError
 from server.client.http_exchange import CONNECT_SECONDS, network_trouble, peek
+from server.lib.host_names import authority
 from server.lib.http_client.http_client import HttpClient
 from server.lib.http_client.proxies import Proxy, proxy_for
 from server.lib.http_client.trusted_roots import system_trust
@@ -237,8 +238,7 @@ def _shown(host: str, shown: dict[str, Any]) -> CheckStep:
 
 async def plain_http(client: HttpClient, host: str, port: int = 80) -> CheckStep:
     name = "plain http"
-    authority = f"[{host}]" if ":" in host else host
-    url = f"http://{authority}/" if port == 80 else f"http://{authority}:{port}/"
+    url = f"http://{authority(host, None if port == 80 else port)}/"
     try:
         with trio.fail_after(CONNECT_SECONDS):
             answer = await peek(client, "GET", url, headers={"Accept": "text/html"})

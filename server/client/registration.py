@@ -19,8 +19,8 @@ from server.client.token_file import Millis, StoredRegistration, TokenFile
 from server.lib.http_client.http_client import HttpClient
 from server.lib.oauth_client.addresses import host_of
 from server.lib.oauth_client.client_identity import BUILT_IN, METHODS, NONE, ClientIdentity, method_for
-from server.lib.oauth_client.registration import register
-from server.lib.oauth_client.server_metadata import ServerMetadata
+from server.lib.oauth_client.dynamic_registration import register
+from server.lib.oauth_client.issuer_metadata import ServerMetadata
 from server.lib.oauth_client.token_requests import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN
 
 CLIENT_NAME: Final = "Ostiary in a terminal"

@@ -18,8 +18,8 @@ import trio
 
 from server.client.client_errors import BadAddress, ClientError
 from server.client.http_exchange import exchange
-from server.client.mcp_answers import mapping
 from server.lib.http_client.http_client import HttpClient
+from server.lib.json_objects import mapping
 from server.lib.oauth_client.addresses import canonical, origin, same_place, well_known
 
 PRICES: Final = "/.well-known/x402"

@@ -37,7 +37,7 @@ from server.client.token_file import TokenFile
 from server.lib.http_client.http_client import HttpClient
 from server.lib.oauth_client.challenge import Challenge
 from server.lib.oauth_client.client_identity import ClientIdentity
-from server.lib.oauth_client.server_metadata import S256
+from server.lib.oauth_client.issuer_metadata import S256
 from server.lib.oauth_client.token_requests import FORM, read_refusal
 from server.mcp.tool_names import refused_names
 

@@ -7,7 +7,7 @@ import binascii
 from typing import Any
 
 from server.lib.json_objects import decode_object
-from server.settings.secret_reference import Secret
+from server.lib.secret import Secret
 
 SHOWN = ("sub", "client_id", "scope", "sid", "iss", "aud", "exp", "iat")
 

@@ -18,11 +18,11 @@ import msgspec
 from server.client.client_errors import TokenFileError
 from server.lib import paths
 from server.lib.file_lock import FileLock
-from server.lib.oauth_client.login import OAuthLogin
+from server.lib.oauth_client.dynamic_registration import Registered
+from server.lib.oauth_client.kept_login import OAuthLogin
 from server.lib.oauth_client.proof_key import ProofKey, UnusableKey
-from server.lib.oauth_client.registration import Registered
 from server.lib.private_file import MAX_FILE, PrivateFile
-from server.settings.secret_reference import Secret
+from server.lib.secret import Secret
 
 Millis: TypeAlias = int
 

@@ -25,8 +25,8 @@ from server.lib.oauth_client.addresses import host_of
 from server.lib.oauth_client.client_identity import NONE, ClientIdentity
 from server.lib.oauth_client.proof_key import headers_of, only_wants_nonce
 from server.lib.oauth_client.token_requests import read_tokens
+from server.lib.secret import Secret
 from server.payments.buyer.payer import PaidCall
-from server.settings.secret_reference import Secret
 
 # As long as a server may take that waits for its facilitator, and that one for its chain.
 ANSWER_SECONDS: Final = 180.0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -17,6 +18,11 @@ def decode_object(body: bytes | str) -> dict[str, Any] | None:
         return decode_mended(_decode, body.encode() if isinstance(body, str) else body)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """Return an object of JSON as it is, and an empty one in place of anything else."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def strings(value: object) -> tuple[str, ...]:

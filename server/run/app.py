@@ -25,6 +25,7 @@ from server.admin import control
 from server.agents.base.catalog import CatalogError
 from server.calls.servers.cannot_start import CannotStart
 from server.calls.servers.server_opening import now_millis, subkeys
+from server.lib.host_names import authority
 from server.lib.log.logger import Logger
 from server.lib.log.metrics import CONTENT_TYPE
 from server.run import audit_trail, startup_banner, store_watch
@@ -383,7 +384,7 @@ def _sold(services: Services) -> str | None:
 def _where(bound: BoundSockets, host: str) -> str:
     """For people who look for this process."""
     name = os.uname().nodename if host in (EVERYWHERE, "0.0.0.0", "::") else host
-    return f"[{name}]:{bound.port}" if ":" in name else f"{name}:{bound.port}"
+    return authority(name, bound.port)
 
 
 async def _serve_public(

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import trio
 
 from server.calls.servers.server_opening import CannotStart
+from server.lib.host_names import authority
 from server.lib.log.logger import Logger
 from server.run.single_server import MakeConversation, run_alone
 from server.settings.resolved_settings import LOOPBACK_NAMES, Resolved
@@ -34,7 +35,7 @@ class TcpPlace(NamedTuple):
             return False
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return authority(self.host, self.port)
 
 
 def read_place(written: str) -> TcpPlace:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import msgspec
 
+from server.lib.host_names import authority
 from server.settings.setting_shapes import Config
 from server.transport.http.connection_limits import HttpLimits
 from server.transport.http.sockets import open_listeners
@@ -38,8 +39,7 @@ def open_ports(config: Config) -> BoundPorts:
 
 
 def _listen(host: str, port: int) -> BoundSockets:
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    sockets = open_listeners([address], backlog=HttpLimits().backlog)
+    sockets = open_listeners([authority(host, port)], backlog=HttpLimits().backlog)
     return BoundSockets(
         port=sockets[0].getsockname()[1], descriptors=tuple(sock.detach() for sock in sockets)
     )

@@ -47,7 +47,7 @@ from server.calls.tasks.task_engine import Tasks
 from server.calls.tools_call import carry_out
 from server.lib.log.logger import Logger
 from server.lib.log.metrics import Metrics
-from server.lib.oauth_client.fetcher import OAuthFetcher
+from server.lib.oauth_client.oauth_fetcher import OAuthFetcher
 from server.mcp.loads import Loads
 from server.run import store_watch
 from server.run.agent_outages import count_troubles

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Set
 from typing import Final
 
 from server.lib.http_client.fetch import url_problem
+from server.lib.secret import Secret
 from server.lib.shortened import short_name
-from server.settings.secret_reference import Secret, read_secret
+from server.settings.secret_reference import read_secret
 
 HEADERS: Final = 32
 HEADER_CHARACTERS: Final = 8 * 1024  # what common servers accept in one line

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from auth.values.identity_model import Secret
+from server.lib.secret import Secret
 
 # A key file with a trailing newline and some slack; anything longer is not a credential.
 SECRET_FILE_BYTES: Final = 16 * 1024

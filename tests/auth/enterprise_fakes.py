@@ -27,7 +27,7 @@ from auth.values.identity_model import JWT_BEARER, Principal
 from auth.values.issuer_and_resources import Site
 from auth.values.limits_and_lifetimes import Policy
 from auth.values.scopes import Scope, Vocabulary
-from server.lib.oauth_client.asking import OAuthAnswer, OAuthFailure
+from server.lib.oauth_client.oauth_answers import OAuthAnswer, OAuthFailure
 from tests.auth.identity_fakes import ORIGIN, POLICY, Clock, open_identity, post
 from tests.auth.registration_fakes import sent
 from tests.auth.upstream_fakes import FakeProvider, pack

@@ -13,7 +13,7 @@ from shell import Terminal
 from server.admin import control_socket
 from server.admin.process_descent import SocketPeer
 from server.client.token_file import StoredLogin, TokenFile
-from server.settings.secret_reference import Secret
+from server.lib.secret import Secret
 from tests.client.fake_server import FakeServer, serving
 
 

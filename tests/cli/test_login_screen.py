@@ -6,7 +6,7 @@ import pytest
 
 from server.cli.use import login_screen
 from server.client.device_login import DeviceCode
-from server.settings.secret_reference import Secret
+from server.lib.secret import Secret
 
 LINK = "https://agent.example.org/device?user_code=WDJB-MJHT"
 

@@ -13,7 +13,7 @@ from server.client.client_errors import ClientError, NotLoggedIn, ServerBusy, To
 from server.client.http_exchange import open_client
 from server.client.token_file import StoredLogin, TokenFile
 from server.lib.http_client.http_client import HttpClient
-from server.settings.secret_reference import Secret
+from server.lib.secret import Secret
 
 NOW = 10_000_000
 

@@ -20,7 +20,7 @@ from server.client.signing_in import Wish, sign_in
 from server.client.token_file import StoredLogin, TokenFile
 from server.lib.http_client.http_client import HttpClient
 from server.lib.oauth_client.client_identity import BASIC, POST, ClientIdentity
-from server.settings.secret_reference import Secret
+from server.lib.secret import Secret
 
 
 async def log_in(

@@ -21,7 +21,7 @@ from server.client.device_login import DeviceCode, ask_for_code, end, login_from
 from server.client.discovery import Place
 from server.client.token_file import TokenFile
 from server.lib.http_client.failures import BrokenOff, NotConnected
-from server.lib.oauth_client.server_metadata import ServerMetadata
+from server.lib.oauth_client.issuer_metadata import ServerMetadata
 from server.lib.oauth_client.token_requests import DEVICE_CODE, Tokens
 
 ORIGIN = "https://a.example"

@@ -24,7 +24,7 @@ from server.client.token_file import StoredLogin, TokenFile
 from server.lib.http_client.http_client import HttpClient
 from server.lib.oauth_client.challenge import read_challenge, wants_nonce
 from server.lib.oauth_client.proof_key import ProofKey, UnusableKey, headers_of
-from server.settings.secret_reference import Secret
+from server.lib.secret import Secret
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 

@@ -12,7 +12,7 @@ from test_access_token import stored
 from server.client.server_checkup import CheckStep, examine
 from server.client.token_claims import read_claims
 from server.client.token_file import TokenFile
-from server.settings.secret_reference import Secret
+from server.lib.secret import Secret
 
 PRM = "/.well-known/oauth-protected-resource/mcp"
 ASM = "/.well-known/oauth-authorization-server"

@@ -11,7 +11,7 @@ import pytest
 
 from server.client.client_errors import TokenFileError
 from server.client.token_file import StoredLogin, StoredRegistration, TokenFile, token_directory
-from server.settings.secret_reference import Secret
+from server.lib.secret import Secret
 
 
 def login(

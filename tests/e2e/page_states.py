@@ -26,18 +26,12 @@ from auth.providers.provider_requests import Upstreams
 from auth.providers.provider_sign_in import Provider
 from auth.tokens import api_keys
 from auth.values import http_messages
-from auth.values.identity_model import (
-    AUTHORIZATION_CODE,
-    DEVICE_CODE,
-    REFRESH_TOKEN,
-    Client,
-    PrincipalKind,
-    Secret,
-)
+from auth.values.identity_model import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN, Client, PrincipalKind
 from auth.values.limits_and_lifetimes import DevicePolicy, Policy
 from auth.values.requester import Requester
 from auth.values.scopes import FINANCIAL, MCP, Scope, Vocabulary
-from server.lib.oauth_client.asking import OAuthAnswer
+from server.lib.oauth_client.oauth_answers import OAuthAnswer
+from server.lib.secret import Secret
 from server.payments.seller import spending_caps, wallets
 from server.payments.seller.ledger import GRANTED, Books, Movement, revenue_account
 from server.transport.http import fallback_answers

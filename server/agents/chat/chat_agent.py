@@ -36,6 +36,7 @@ from server.agents.chat.conversation_tool import (
     read_turn,
 )
 from server.lib.http_client.failures import DeadlinePassed
+from server.lib.secret import Secret
 from server.lib.shortened import short_name
 from server.lib.surrogates import decode_mended
 from server.mcp.call_failures import BackendError
@@ -43,7 +44,6 @@ from server.mcp.call_outlet import Outlet, Progress
 from server.mcp.messages import TextContent, Tool
 from server.mcp.result_encoding import ToolResult
 from server.settings.header_settings import address_problem
-from server.settings.secret_reference import Secret
 
 if TYPE_CHECKING:
     from server.payments.buyer.payer import PaidCall, Payer

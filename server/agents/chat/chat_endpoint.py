@@ -22,11 +22,12 @@ from server.agents.base.backend import AgentRequest, Unreached
 from server.lib.http_client.failures import DeadlinePassed, FetchFailed, NotConnected
 from server.lib.http_client.fetch import Fetcher, UpstreamAnswer, header_line
 from server.lib.rates.fair_turns import TURN_SECONDS, NoTurn, Turns
+from server.lib.secret import Secret
 from server.mcp.call_failures import BackendError, Busy
 from server.mcp.messages import TextContent
 from server.mcp.result_encoding import ToolResult
 from server.settings.header_settings import header_problems, is_sendable
-from server.settings.secret_reference import Secret, SecretUnreadable
+from server.settings.secret_reference import SecretUnreadable
 
 if TYPE_CHECKING:
     from server.payments.buyer.payer import PaidCall, Payer

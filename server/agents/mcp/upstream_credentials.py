@@ -11,9 +11,10 @@ from typing import Final
 
 from server.agents.base.backend import AgentRequest, ToolCrashed, Trouble, Watched
 from server.client.mcp_session.session_request import Credential
+from server.lib.secret import Secret
 from server.payments.x402.payment_headers import NOTHING_YET, PAYMENT_SIGNATURE
 from server.settings.header_settings import is_sendable
-from server.settings.secret_reference import Secret, SecretUnreadable
+from server.settings.secret_reference import SecretUnreadable
 
 AUTHORIZATION: Final = "Authorization"
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from server.agents.openapi.openapi_settings import ClientGrant
-from server.lib.oauth_client.asking import OAuthFailure
 from server.lib.oauth_client.client_identity import BASIC, ClientIdentity
-from server.lib.oauth_client.fetcher import OAuthFetcher
+from server.lib.oauth_client.oauth_answers import OAuthFailure
+from server.lib.oauth_client.oauth_fetcher import OAuthFetcher
 from server.lib.oauth_client.token_requests import Tokens, ask_for_tokens
 from server.lib.secret import Secret
 from server.mcp.call_failures import BackendError

@@ -31,13 +31,14 @@ from server.agents.openapi.operations import ApiOperation, LeftOut, read_operati
 from server.lib.http_client.failures import DeadlinePassed, FetchFailed, NotConnected
 from server.lib.http_client.fetch import Fetcher, header_line, url_problem
 from server.lib.log.logger import Logger
+from server.lib.secret import Secret
 from server.lib.shortened import short_name
 from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import Outlet
 from server.mcp.messages import Tool
 from server.mcp.result_encoding import ToolResult
 from server.settings.header_settings import read_headers
-from server.settings.secret_reference import Secret, SecretUnreadable, read_secret
+from server.settings.secret_reference import SecretUnreadable, read_secret
 
 # Far more than a model can choose among; whoever has more of them selects.
 MAX_TOOLS: Final = 1_000

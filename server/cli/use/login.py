@@ -125,7 +125,8 @@ def _identity(client_id: str | None, reference: str | None) -> ClientIdentity | 
     The secret itself is never on a command line, which everybody can read: there is only a reference to it.
     """
     from server.lib.oauth_client.client_identity import BASIC, NONE, ClientIdentity
-    from server.settings.secret_reference import Secret, SecretUnreadable, read_secret
+    from server.lib.secret import Secret
+    from server.settings.secret_reference import SecretUnreadable, read_secret
 
     if client_id is None:
         if reference is not None:

@@ -37,8 +37,9 @@ def command(
     """
     from server.cli.use import target
     from server.cli.use.tools import pick
-    from server.client.samples.sample_arguments import mapping, sample
+    from server.client.samples.sample_arguments import sample
     from server.client.samples.sample_programs import PROGRAMS, TOKEN_VARIABLE, SampleCall
+    from server.lib.json_objects import mapping
 
     url, meant = _meant(server, data_dir=data_dir, config=config)
     address = target.logged_in_address(url)

@@ -12,7 +12,8 @@ from typing import Any, Final, Literal
 import jsonschema_rs
 import msgspec
 
-from server.client.samples.sample_arguments import declared, mapping
+from server.client.samples.sample_arguments import declared
+from server.lib.json_objects import mapping
 
 TIER: Final = "io.ostiary/tier"
 PRICE: Final = "io.ostiary/price"

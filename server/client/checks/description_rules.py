@@ -13,7 +13,8 @@ from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
-from server.client.samples.sample_arguments import declared, mapping, resolved, type_of
+from server.client.samples.sample_arguments import declared, resolved, type_of
+from server.lib.json_objects import mapping
 from server.mcp.tool_names import MEND, fault_in_name
 
 # Of a server as a whole: what catalogues of agents ask for.

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
+from server.lib.json_objects import mapping
+
 # Deeper than this nothing is made up: a schema may lead back to itself.
 MAX_DEPTH: Final = 6
 # Nor more than so many values.
@@ -74,10 +76,6 @@ def resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
         beside = {key: value for key, value in found.items() if key != "$ref"}
         found = {**mapping(target), **beside}
     return {}
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def type_of(schema: Mapping[str, Any]) -> str:

@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from server.client.samples.sample_arguments import mapping, resolved, type_of
+from server.client.samples.sample_arguments import resolved, type_of
+from server.lib.json_objects import mapping
 from server.lib.shortened import short_reason
 
 # A form has room for no more fields in one POST; what a schema has beyond them is for JSON.

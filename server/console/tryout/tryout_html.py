@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 from markupsafe import Markup, escape
 
 from auth.values.requester import shown
-from server.client.samples.sample_arguments import mapping
 from server.console.tryout.tool_form import TryField, as_json
 from server.console.tryout.try_call import TryAnswer
+from server.lib.json_objects import mapping
 
 # Of one block of an answer: text is cut there, and of a file that is larger only its size is told.
 MAX_SHOWN: Final = 100_000

@@ -24,11 +24,12 @@ from auth.values import scopes
 from auth.values.http_messages import WireReply
 from auth.values.identity_model import Principal, PrincipalKind
 from server.calls.servers.endpoint import Endpoint
-from server.client.samples.sample_arguments import mapping, sample, stated
+from server.client.samples.sample_arguments import sample, stated
 from server.client.samples.sample_programs import SampleCall, curl
 from server.console.tryout import try_call, tryout_html
 from server.console.tryout.tool_form import TryField, as_json, fields_of, filled, json_of, refilled, sampled
 from server.console.tryout.try_call import TryAnswer, TryRound
+from server.lib.json_objects import mapping
 from server.settings.resolved_settings import Resolved
 from server.settings.setting_shapes import ServerConfig
 

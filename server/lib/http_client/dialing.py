@@ -13,6 +13,7 @@ from typing import Final
 
 import trio
 
+from server.lib.host_names import authority
 from server.lib.http_client.client_connection import UpstreamConnection
 from server.lib.http_client.failures import (
     BadCertificate,
@@ -25,7 +26,7 @@ from server.lib.http_client.failures import (
     TlsFailed,
     UnknownName,
 )
-from server.lib.http_client.proxies import Proxy, authority
+from server.lib.http_client.proxies import Proxy
 from server.lib.http_client.response_head import ResponseHead
 from server.lib.http_client.tls_stream import TlsStream
 from server.lib.http_client.upstream_socket import UpstreamSocket

@@ -297,12 +297,8 @@ class Fetcher:
         async with self.open(self.prepare(method, headers), body, deadline=deadline, limit=limit) as answer:
             yield answer
 
-    def close(self) -> None:
-        """Close what is idle; a connection in use is closed by the call that uses it."""
-        self._pool.close()
-
     async def aclose(self) -> None:
-        """Close as `close` does."""
+        """Close what is idle, without waiting; a connection in use is closed by the call that uses it."""
         self._pool.close()
 
 

@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
+from server.lib.host_names import authority, in_ascii
 from server.lib.http_client.failures import ProxyFailed
 from server.lib.http_client.public_addresses import Address
 
@@ -141,7 +142,7 @@ def _covers(entry: str, host: str, address: Address | None, port: int) -> bool:
 def _in_ascii(name: str) -> str:
     """Write a name as requests do (IDNA)."""
     try:
-        return name if name.isascii() else name.encode("idna").decode("ascii")
+        return in_ascii(name)
     except UnicodeError:
         return name
 
@@ -157,8 +158,3 @@ def _address(host: str) -> Address | None:
         except OSError:
             return None
     return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
-
-
-def authority(host: str, port: int) -> str:
-    """Return both as a URL has them."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

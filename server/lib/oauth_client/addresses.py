@@ -9,6 +9,7 @@ import ipaddress
 from typing import Final
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
+from server.lib.host_names import authority, in_ascii
 from server.lib.http_client.public_addresses import is_public
 
 # Long enough for every real endpoint, short enough to print.
@@ -145,17 +146,13 @@ def canonical_parts(parts: SplitResult) -> str:
 
 def _netloc(parts: SplitResult) -> str:
     host = _ascii((parts.hostname or "").removesuffix("."))
-    if ":" in host:
-        host = f"[{host}]"
-    return host if parts.port in (None, DEFAULT_PORTS.get(parts.scheme.lower())) else f"{host}:{parts.port}"
+    return authority(host, None if parts.port == DEFAULT_PORTS.get(parts.scheme.lower()) else parts.port)
 
 
 def _ascii(host: str) -> str:
-    """Write a host name as it is looked up: other letters may be digits and dots. Raise `NotAUrl`."""
-    if host.isascii():
-        return host
+    """Write a host as it is looked up. Raise `NotAUrl`."""
     try:
-        return host.encode("idna").decode("ascii")
+        return in_ascii(host)
     except UnicodeError:
         raise NotAUrl("that host name cannot be written as a DNS name") from None
 

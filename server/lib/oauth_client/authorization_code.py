@@ -8,7 +8,7 @@ import hmac
 from collections.abc import Mapping
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
-from server.lib.oauth_client.server_metadata import S256
+from server.lib.oauth_client.issuer_metadata import S256
 from server.lib.oauth_client.token_requests import AUTHORIZATION_CODE
 
 

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 import msgspec
 
 from server.lib.json_objects import decode_object, positive
-from server.lib.oauth_client.asking import Ask, OAuthAnswer, OAuthFailure
 from server.lib.oauth_client.client_identity import ClientIdentity
+from server.lib.oauth_client.oauth_answers import Ask, OAuthAnswer, OAuthFailure
 from server.lib.oauth_client.proof_key import NONCE_HEADER, Millis, ProofKey, usable_nonce
 from server.lib.secret import Secret
 

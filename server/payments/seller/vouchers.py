@@ -13,8 +13,9 @@ import msgspec
 
 from auth.audit import audit_trail
 from auth.values.entropy import Entropy
-from auth.values.identity_model import Millis, Secret
+from auth.values.identity_model import Millis
 from server.lib.money.amounts import Micros, shown
+from server.lib.secret import Secret
 from server.payments.seller import wallets
 from server.payments.seller.ledger import GRANTED, Books, Movement
 from server.store.jobs import Row, StoreDb

@@ -14,6 +14,8 @@ from typing import Final
 
 from hypercorn.config import Config, SocketTypeError
 
+from server.lib.host_names import authority
+
 # Port 0 asks the kernel for a port on one family; another process may hold the same number on the other family.
 _PORT_TRIES: Final = 20
 FIRST_FREE_PORT: Final = 1024  # those below are for root, and mean something to others
@@ -139,7 +141,7 @@ def _open_all(hosts: Sequence[str], port: int) -> list[socket.socket]:
         try:
             for host in hosts:
                 _probe(host, chosen)
-                sockets += _create(f"[{host}]:{chosen}" if ":" in host else f"{host}:{chosen}", host, chosen)
+                sockets += _create(authority(host, chosen), host, chosen)
                 chosen = sockets[0].getsockname()[1]
             return sockets
         except PortInUse:

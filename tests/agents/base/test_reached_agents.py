@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from server.agents.base.backend import Reachable
+from server.lib.secret import Secret
 from server.mcp.call_failures import BackendError
-from server.settings.secret_reference import Secret
 from tests.agents.chat import chat_pair, openai_pair
 from tests.agents.python.fake_agent import Exchange, says
 

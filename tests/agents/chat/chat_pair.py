@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from server.agents.chat.chat_agent import ChatBackend, ChatConfig, problems
+from server.lib.secret import Secret
 from server.mcp.messages import TextContent
 from server.mcp.result_encoding import ToolResult
 from server.payments.buyer.payer import Payer
-from server.settings.secret_reference import Secret
 from tests.agents.python.fake_agent import KEY, Bytes, Ear, FakeAgent, Handler, fake_agent, tool_call
 
 

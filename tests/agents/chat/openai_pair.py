@@ -10,10 +10,10 @@ import msgspec
 
 from server.agents.chat.conversation_memory import MakeCommonMemory
 from server.agents.chat.openai_agent import OpenAIBackend, OpenAIConfig, problems
+from server.lib.secret import Secret
 from server.mcp.messages import TextContent
 from server.mcp.result_encoding import ToolResult
 from server.payments.buyer.payer import Payer
-from server.settings.secret_reference import Secret
 from tests.agents.python.fake_agent import (
     KEY,
     Bytes,

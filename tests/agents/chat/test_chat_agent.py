@@ -8,8 +8,8 @@ import trio
 import trio.testing
 
 from server.agents.chat.chat_agent import reply_in
+from server.lib.secret import Secret
 from server.mcp.call_failures import BackendError, Busy
-from server.settings.secret_reference import Secret
 from tests.agents.chat.chat_pair import against, ask, backend, text
 from tests.agents.python.fake_agent import PATIENCE, Ear, Exchange, Silent, pass_when, says, sends, tool_call
 from tests.free_ports import free_port

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from server.agents.chat.chat_endpoint import AgentEndpoint, EndpointConfig
+from server.lib.secret import Secret
 from server.settings.header_settings import read_headers
-from server.settings.secret_reference import Secret, SecretUnreadable
+from server.settings.secret_reference import SecretUnreadable
 
 
 def test_header_values_are_read_from_where_they_are_kept(

@@ -9,9 +9,9 @@ import trio
 import trio.testing
 
 from server.agents.chat.openai_agent import OpenAIConfig, completions_url, problems
+from server.lib.secret import Secret
 from server.mcp.call_failures import BackendError
 from server.mcp.result_encoding import ToolResult
-from server.settings.secret_reference import Secret
 from tests.agents.chat.openai_pair import against, ask, completion, contents, parrot, texts
 from tests.agents.python.fake_agent import STRANGERS, Exchange, Silent, pass_when, says
 

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 import trio
 
+from server.lib.secret import Secret
 from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import Progress
-from server.settings.secret_reference import Secret
 from tests.agents.chat.openai_pair import against, ask, completion, contents, delta, texts
 from tests.agents.python.fake_agent import Ear, Exchange, says
 

@@ -26,10 +26,10 @@ from server.agents.base.backend import AgentRequest, NoSuchResource, ProtocolFai
 from server.agents.mcp.upstream_credentials import StaticCredential
 from server.client.mcp_session import following
 from server.client.mcp_session.session_request import Credential
+from server.lib.secret import Secret
 from server.mcp.call_failures import BackendError, CannotAsk, Paused
 from server.mcp.call_outlet import Progress
 from server.mcp.call_questions import Question, missing
-from server.settings.secret_reference import Secret
 
 ERAS = pytest.mark.parametrize("era", ["handshake", "stateless"])
 FORM = {

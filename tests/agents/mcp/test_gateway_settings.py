@@ -9,8 +9,9 @@ import pytest
 
 from server.agents.mcp.mcp_settings import ADDRESS_CHARACTERS, McpConfig, problems
 from server.agents.mcp.upstream_credentials import StaticCredential
+from server.lib.secret import Secret
 from server.lib.shortened import short_name
-from server.settings.secret_reference import Secret, SecretUnreadable
+from server.settings.secret_reference import SecretUnreadable
 
 AT = "https://a.example/mcp"
 PAYS = {

@@ -23,9 +23,9 @@ from server.agents.openapi.api_credentials import AskToken
 from server.agents.openapi.client_credentials_token import ask_token
 from server.agents.openapi.openapi_agent import OpenApiBackend
 from server.agents.openapi.openapi_settings import OpenApiConfig, problems
+from server.lib.secret import Secret
 from server.mcp.messages import TextContent
 from server.mcp.result_encoding import ToolResult
-from server.settings.secret_reference import Secret
 from tests.agents.python.fake_agent import Ear, FakeAgent, Handler, fake_agent, tool_call
 
 DOCUMENTS = Path(__file__).parent

@@ -15,8 +15,9 @@ from server.agents.openapi.client_credentials_token import ask_token
 from server.agents.openapi.openapi_agent import open_api
 from server.agents.openapi.openapi_settings import ClientGrant, OpenApiConfig, problems
 from server.lib.oauth_client.token_requests import Tokens
+from server.lib.secret import Secret
 from server.mcp.call_failures import BackendError
-from server.settings.secret_reference import Secret, SecretUnreadable
+from server.settings.secret_reference import SecretUnreadable
 from tests.agents.python.fake_agent import Exchange, fake_agent, says
 
 KEY = "k3y/with+signs="

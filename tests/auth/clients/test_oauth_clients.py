@@ -15,9 +15,9 @@ from auth.clients.client_registry import ClientRegistration
 from auth.throttling.request_throttle import Throttle
 from auth.values import scopes
 from auth.values.entropy import Entropy
-from auth.values.identity_model import Secret
 from auth.values.requester import clean
 from auth.values.scopes import Vocabulary
+from server.lib.secret import Secret
 from tests.auth.identity_fakes import MINUTE, START, World
 
 

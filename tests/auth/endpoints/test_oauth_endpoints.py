@@ -18,9 +18,10 @@ from auth.tokens.presented_credentials import present
 from auth.tokens.www_authenticate import BearerRefusal
 from auth.values.entropy import Entropy
 from auth.values.http_messages import WireReply, WireRequest
-from auth.values.identity_model import DEVICE_CODE, REFRESH_TOKEN, Principal, Secret
+from auth.values.identity_model import DEVICE_CODE, REFRESH_TOKEN, Principal
 from auth.values.issuer_and_resources import Site
 from auth.values.limits_and_lifetimes import FormLimits, Policy
+from server.lib.secret import Secret
 from server.store.inline_store import InlineStore
 from tests.auth.identity_fakes import (
     MINUTE,

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from auth.providers.provider_requests import Upstreams
 from auth.providers.provider_sign_in import Provider
 from auth.values.http_messages import WireReply
-from auth.values.identity_model import Secret
-from server.lib.oauth_client.fetcher import OAuthFetcher
+from server.lib.oauth_client.oauth_fetcher import OAuthFetcher
+from server.lib.secret import Secret
 from tests.auth.browser_fakes import (
     PUBLIC,
     Browser,

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from server.lib.oauth_client.asking import OAuthFailure
+from server.lib.oauth_client.oauth_answers import OAuthFailure
 from server.lib.oauth_client.token_requests import read_tokens
 from server.lib.secret import Secret
 

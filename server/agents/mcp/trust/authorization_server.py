@@ -11,10 +11,10 @@ from typing import Final
 from auth.values.connected_accounts import CannotConnect
 from auth.values.identity_model import Millis
 from auth.values.limits_and_lifetimes import MINUTE
-from server.lib.oauth_client.asking import Ask, OAuthFailure
 from server.lib.oauth_client.client_identity import BASIC, NONE, POST
-from server.lib.oauth_client.registration import Registered, register
-from server.lib.oauth_client.server_metadata import S256, ServerMetadata, find_server
+from server.lib.oauth_client.dynamic_registration import Registered, register
+from server.lib.oauth_client.issuer_metadata import S256, ServerMetadata, find_server
+from server.lib.oauth_client.oauth_answers import Ask, OAuthFailure
 from server.lib.oauth_client.token_requests import AUTHORIZATION_CODE, REFRESH_TOKEN
 
 KEPT: Final[Millis] = 60 * MINUTE

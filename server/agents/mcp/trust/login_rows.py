@@ -13,10 +13,11 @@ import msgspec
 from auth.audit import audit_trail
 from auth.keys import sealed_secrets
 from auth.keys.sealed_secrets import CannotUnseal
-from auth.values.identity_model import Millis, Secret
+from auth.values.identity_model import Millis
 from server.agents.mcp.trust.pin_rows import CHANGE, UpstreamKey
 from server.lib.oauth_client.client_identity import METHODS
-from server.lib.oauth_client.login import OAuthLogin
+from server.lib.oauth_client.kept_login import OAuthLogin
+from server.lib.secret import Secret
 from server.store.jobs import Change, StoreDb
 from server.store.task_leases import gone
 

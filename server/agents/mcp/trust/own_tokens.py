@@ -14,10 +14,11 @@ from auth.jose.es256 import sign
 from auth.keys.signing_keys import SigningKey
 from auth.values.compact_json import json_bytes
 from auth.values.entropy import IDENTIFIER_BYTES, identifier
-from auth.values.identity_model import Millis, Secret
+from auth.values.identity_model import Millis
 from auth.values.issuer_and_resources import normalise
 from server.agents.base.backend import AgentRequest
 from server.agents.mcp.trust.token_cache import ReadyToken
+from server.lib.secret import Secret
 
 ACCESS_TOKEN: Final = "at+jwt"
 ID_JAG: Final = "oauth-id-jag+jwt"

@@ -19,7 +19,7 @@ from auth.keys import sealed_secrets
 from auth.values.connected_accounts import AccountPlace, CannotConnect, ConnectedAccount
 from auth.values.database import Db
 from auth.values.entropy import SEED_BYTES, Entropy
-from auth.values.identity_model import Millis, Secret
+from auth.values.identity_model import Millis
 from auth.values.limits_and_lifetimes import MINUTE
 from server.agents.mcp.trust import login_rows
 from server.agents.mcp.trust.authorization_server import AuthorizationServers
@@ -29,8 +29,9 @@ from server.agents.mcp.trust.token_endpoint import AskForTokens, TokenDenied
 from server.lib.log.logger import Logger
 from server.lib.oauth_client.authorization_code import authorization_link, code_form, comes_from
 from server.lib.oauth_client.client_identity import ClientIdentity
-from server.lib.oauth_client.registration import Registered
-from server.lib.oauth_client.server_metadata import ServerMetadata
+from server.lib.oauth_client.dynamic_registration import Registered
+from server.lib.oauth_client.issuer_metadata import ServerMetadata
+from server.lib.secret import Secret
 from server.store.jobs import Change, Store, StoreDb
 
 LIFETIME: Final[Millis] = 10 * MINUTE  # people look for their phone

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
-from auth.values.identity_model import Millis, Secret
+from auth.values.identity_model import Millis
 from server.lib.http_client.single_flight import SingleFlight
+from server.lib.secret import Secret
 
 MOST: Final = 1_000
 # After a refusal nobody asks again for a moment, and all who wait are refused at once: callers come in loops.

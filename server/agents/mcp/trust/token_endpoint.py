@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from server.lib.oauth_client.asking import Ask, OAuthFailure
 from server.lib.oauth_client.client_identity import ClientIdentity
+from server.lib.oauth_client.oauth_answers import Ask, OAuthFailure
 from server.lib.oauth_client.token_requests import Tokens, ask_for_tokens
 
 # A token whose lifetime is not said is asked for anew after this.

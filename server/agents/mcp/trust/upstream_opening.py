@@ -36,8 +36,9 @@ from server.agents.mcp.upstream_credentials import PayerCredential, StaticCreden
 from server.client.mcp_session.session_request import Credential
 from server.lib.log.logger import Logger
 from server.lib.oauth_client.client_identity import BASIC, NONE, POST, ClientIdentity
-from server.lib.oauth_client.fetcher import OAuthFetcher
-from server.settings.secret_reference import Secret, read_secret
+from server.lib.oauth_client.oauth_fetcher import OAuthFetcher
+from server.lib.secret import Secret
+from server.settings.secret_reference import read_secret
 from server.settings.setting_shapes import ServerConfig
 from server.store.jobs import Store
 

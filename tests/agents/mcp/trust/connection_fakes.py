@@ -19,8 +19,8 @@ from server.agents.mcp.trust.person_connections import PersonalUpstream, PersonC
 from server.agents.mcp.trust.person_identity import PersonCredential
 from server.agents.mcp.trust.pin_rows import UpstreamKey
 from server.agents.mcp.trust.token_endpoint import TokenEndpoints
-from server.lib.oauth_client.asking import OAuthAnswer, OAuthFailure
 from server.lib.oauth_client.client_identity import ClientIdentity
+from server.lib.oauth_client.oauth_answers import OAuthAnswer, OAuthFailure
 from server.store.write_retry import WriteRetry
 from tests.agents.mcp.trust.trust_fakes import EventLog, call_of
 from tests.auth.browser_fakes import LOOPBACK, Browser, House

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from auth.values.connected_accounts import CannotConnect
-from auth.values.identity_model import Secret
 from server.agents.mcp.trust.authorization_server import AuthorizationServers
-from server.lib.oauth_client.asking import OAuthAnswer, OAuthFailure
 from server.lib.oauth_client.client_identity import BASIC, NONE, POST
-from server.lib.oauth_client.registration import Registered
-from server.lib.oauth_client.server_metadata import ServerMetadata
+from server.lib.oauth_client.dynamic_registration import Registered
+from server.lib.oauth_client.issuer_metadata import ServerMetadata
+from server.lib.oauth_client.oauth_answers import OAuthAnswer, OAuthFailure
+from server.lib.secret import Secret
 
 ISSUER = "https://login.example"
 HOUR = 3_600_000

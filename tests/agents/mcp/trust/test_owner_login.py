@@ -9,12 +9,12 @@ import pytest
 import trio
 import trio.testing
 
-from auth.values.identity_model import Secret
 from server.agents.mcp.trust import login_rows
 from server.agents.mcp.trust.login_rows import BadLogin, UpstreamLogin, handed_over, read_login
 from server.agents.mcp.trust.owner_login import JUST_NOW, TOGETHER, OwnerLogin
 from server.agents.mcp.trust.pin_rows import CHANGE
 from server.agents.mcp.trust.upstream_registry import KnownUpstream, UpstreamRegistry
+from server.lib.secret import Secret
 from server.mcp.call_failures import BackendError
 from server.store.jobs import Change
 from server.store.write_retry import WriteRetry

@@ -13,13 +13,14 @@ import trio
 import trio.testing
 
 from auth.administration import guest_accounts
-from auth.values.identity_model import PrincipalKind, Secret
+from auth.values.identity_model import PrincipalKind
 from server.agents.base.backend import AgentRequest
 from server.agents.mcp.trust import person_identity
 from server.agents.mcp.trust.authorization_server import AuthorizationServers
 from server.agents.mcp.trust.person_identity import PersonCredential
 from server.agents.mcp.upstream_credentials import AccountNeeded
 from server.lib.oauth_client.client_identity import BASIC, ClientIdentity
+from server.lib.secret import Secret
 from server.mcp.call_failures import BackendError
 from server.store.jobs import Change
 from tests.agents.mcp.trust.connection_fakes import ISSUER, PATH, Connecting, FakeIssuer

@@ -15,9 +15,9 @@ from server.agents.mcp.trust import upstream_opening
 from server.agents.mcp.trust.pin_rows import UpstreamKey
 from server.agents.mcp.trust.upstream_opening import NOBODY, STATIC
 from server.agents.mcp.upstream_credentials import StaticCredential
+from server.lib.secret import Secret
 from server.mcp.terms import SIGNED_RECEIPT
 from server.payments.buyer.outlays import GivenReceipt
-from server.settings.secret_reference import Secret
 from tests.agents.mcp.trust.trust_fakes import TOKEN_URL, FakeAuthorizationServer, call_of, open_house, tokens
 from tests.agents.mcp.upstreams import PATIENCE, Caller, Double, Log, Turn, over_http, text, tool, words
 

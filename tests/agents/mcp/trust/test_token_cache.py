@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from auth.values.identity_model import Secret
 from server.agents.mcp.trust.token_cache import NoToken, ReadyToken, TokenCache
+from server.lib.secret import Secret
 
 START = 1_000_000
 

@@ -20,7 +20,7 @@ from joserfc.jwk import KeySet
 from auth.grants import identity_assertions
 from auth.providers.provider_sign_in import Provider
 from auth.tokens import access_token_verifier
-from auth.values.identity_model import PrincipalKind, Secret
+from auth.values.identity_model import PrincipalKind
 from server.agents.base.backend import AgentRequest, Trouble
 from server.agents.mcp.trust.call_credentials import (
     TOKEN_EXCHANGE,
@@ -40,11 +40,12 @@ from server.agents.mcp.trust.own_tokens import TokenIssuer
 from server.agents.mcp.trust.token_cache import ReadyToken
 from server.agents.mcp.trust.token_endpoint import TokenDenied, TokenEndpoints
 from server.agents.mcp.upstream_credentials import StaticCredential
-from server.lib.oauth_client.asking import OAuthAnswer
 from server.lib.oauth_client.client_identity import BASIC, ClientIdentity
+from server.lib.oauth_client.oauth_answers import OAuthAnswer
 from server.lib.oauth_client.token_requests import Tokens
+from server.lib.secret import Secret
+from server.lib.secret import Secret as Stated
 from server.mcp.call_failures import BackendError
-from server.settings.secret_reference import Secret as Stated
 from tests.agents.mcp.trust.trust_fakes import (
     FILES,
     TOKEN_URL,

@@ -10,7 +10,6 @@ import pytest
 from joserfc import jws
 
 from auth.values.connected_accounts import AccountPlace
-from auth.values.identity_model import Secret
 from server.agents.base.demo_agent import DemoConfig
 from server.agents.mcp.mcp_settings import McpConfig
 from server.agents.mcp.trust import upstream_opening
@@ -19,6 +18,7 @@ from server.agents.mcp.trust.pin_rows import UpstreamKey
 from server.agents.mcp.trust.upstream_registry import UpstreamRegistry
 from server.agents.mcp.upstream_credentials import AccountNeeded
 from server.lib.oauth_client.client_identity import BASIC, NONE, POST, ClientIdentity
+from server.lib.secret import Secret
 from server.settings.setting_shapes import ServerConfig
 from tests.agents.mcp.trust.trust_fakes import (
     TOKEN_URL,

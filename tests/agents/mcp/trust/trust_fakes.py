@@ -21,7 +21,7 @@ from server.agents.mcp.trust.own_tokens import TokenIssuer
 from server.agents.mcp.trust.pin_rows import UpstreamKey
 from server.agents.mcp.trust.token_endpoint import TokenEndpoints
 from server.agents.mcp.trust.upstream_registry import KnownUpstream, UpstreamRegistry
-from server.lib.oauth_client.asking import OAuthAnswer, OAuthFailure
+from server.lib.oauth_client.oauth_answers import OAuthAnswer, OAuthFailure
 from server.mcp.messages import Prompt, ResourceTemplate, Tool
 from server.store.jobs import Store, StoreUnreachable
 from tests.auth.identity_fakes import SITE, Clock, open_identity, seeds, subkey

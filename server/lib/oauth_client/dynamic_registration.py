@@ -9,10 +9,10 @@ import msgspec
 
 from server import __version__
 from server.lib.json_objects import positive
-from server.lib.oauth_client.asking import Ask, OAuthFailure
 from server.lib.oauth_client.client_identity import METHODS, NONE, KnownClient, method_for
+from server.lib.oauth_client.issuer_metadata import ServerMetadata
+from server.lib.oauth_client.oauth_answers import Ask, OAuthFailure
 from server.lib.oauth_client.proof_key import Millis
-from server.lib.oauth_client.server_metadata import ServerMetadata
 from server.lib.oauth_client.token_requests import read_refusal
 from server.lib.secret import Secret
 

@@ -13,7 +13,7 @@ import msgspec
 
 from server.lib.json_objects import strings
 from server.lib.oauth_client.addresses import may_follow, well_known
-from server.lib.oauth_client.asking import Ask, OAuthFailure
+from server.lib.oauth_client.oauth_answers import Ask, OAuthFailure
 from server.lib.oauth_client.token_requests import AUTHORIZATION_CODE, DEVICE_CODE
 
 OPENID: Final = "openid-configuration"

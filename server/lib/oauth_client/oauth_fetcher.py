@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from server.lib.oauth_client.asking import OAuthAnswer, OAuthFailure
+from server.lib.oauth_client.oauth_answers import OAuthAnswer, OAuthFailure
 
 ANSWER_BYTES: Final = 256 * 1024  # some providers publish a dozen keys with their certificates
 SECONDS: Final = 10.0  # somebody looks at a blank page meanwhile
