@@ -6,10 +6,13 @@ The one thing remembered between requests is which tools want arguments repeated
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
+from msgspec import Raw
 
 from server.client.bridge_messages import (
     BridgedNotice,
@@ -20,12 +23,18 @@ from server.client.bridge_messages import (
 )
 from server.client.bridge_relay import Patience, Relay, Revise, refusal
 from server.client.carrier import Carrier, broken_off
-from server.client.client_errors import ClientError
-from server.client.mcp_client import MAX_PAGES, MAX_TOOLS
-from server.client.mcp_session.upstream_messages import HEADER_MISMATCH
+from server.client.mcp_session.list_pages import ENTRIES, list_pages
+from server.client.mcp_session.upstream_messages import (
+    EMPTY,
+    HEADER_MISMATCH,
+    Answered,
+    members,
+    read_message,
+)
 from server.client.stdio_lines import Write
 from server.lib.json_objects import mapping
 from server.lib.server_sent_events import EventDecoder
+from server.mcp.call_failures import BackendError
 
 if TYPE_CHECKING:
     from server.client.bridge_paying import Purse
@@ -83,7 +92,8 @@ class ModernSide:
 
         def learn(answer: Mapping[str, Any]) -> None:
             if asking.method == "tools/list":
-                self._learn(answer)
+                tools = mapping(answer.get("result")).get("tools")
+                self._learn(map(mapping, cast("list[Any]", tools) if isinstance(tools, list) else []))
 
         relay = Relay(asking, self._carrier, self._write, learn, revise=revise)
         patience = self._patience.stream_seconds if asking.listening else self._patience.answer_seconds
@@ -111,11 +121,10 @@ class ModernSide:
             headers |= argument_headers(asking, self._schemas.get(name))
         return headers
 
-    def _learn(self, answer: Mapping[str, Any]) -> None:
-        tools = mapping(answer.get("result")).get("tools")
-        for tool in cast("list[Any]", tools) if isinstance(tools, list) else []:
-            name, schema = mapping(tool).get("name"), mapping(tool).get("inputSchema")
-            if isinstance(name, str) and (name in self._schemas or len(self._schemas) < MAX_TOOLS):
+    def _learn(self, tools: Iterable[Mapping[str, Any]]) -> None:
+        for tool in tools:
+            name, schema = tool.get("name"), tool.get("inputSchema")
+            if isinstance(name, str) and (name in self._schemas or len(self._schemas) < ENTRIES):
                 self._schemas[name] = schema if b'"x-mcp-header"' in msgspec.json.encode(schema) else None
 
     async def _learn_all(self, asking: BridgedRequest) -> None:
@@ -128,36 +137,33 @@ class ModernSide:
             for name, value in mapping(asking.params.get("_meta")).items()
             if name != "progressToken"  # it is the call's
         }
-        params: dict[str, Any] = {"_meta": meta}
-        for page in range(MAX_PAGES):
-            own_id = f"ostiary-connect-{page}"
+        numbers = itertools.count()
+
+        async def ask(page: Mapping[str, Any]) -> Raw:
+            own_id = f"ostiary-connect-{next(numbers)}"
+            params = {"_meta": meta, **page}
             body = {"jsonrpc": "2.0", "id": own_id, "method": "tools/list", "params": params}
             listing = asking_for(msgspec.json.encode(body), (own_id,), "tools/list", params, modern=True)
-            answers: list[Mapping[str, Any]] = []
-            relay = Relay(listing, self._carrier, _swallow, answers.append)
-            try:
-                async with self._carrier.open(
-                    "POST",
-                    modern_headers(listing),
-                    body=listing.line,
-                    silence_seconds=self._patience.telling_seconds,
-                ) as response:
-                    if response.status >= 300 or not await relay.hear(response, EventDecoder()):
-                        return
-            except ClientError:
-                return
-            if not answers:  # a refusal that names nobody
-                return
-            (answer,) = answers
-            self._learn(answer)
-            cursor = mapping(answer.get("result")).get("nextCursor")
-            if not isinstance(cursor, str):
-                return
-            params = {"_meta": meta, "cursor": cursor}
+            lines: list[bytes] = []  # not the client's: it did not make this request
 
+            async def keep(line: bytes) -> None:
+                lines.append(line)
 
-async def _swallow(line: bytes) -> None:
-    """Drop an answer that the client must not see: it did not make this request."""
+            relay = Relay(listing, self._carrier, keep)
+            async with self._carrier.open(
+                "POST",
+                modern_headers(listing),
+                body=listing.line,
+                silence_seconds=self._patience.telling_seconds,
+            ) as response:
+                if response.status >= 300 or not await relay.hear(response, EventDecoder()):
+                    raise self._carrier.problem(response)
+            answer = read_message(lines[-1])
+            return (answer.result or EMPTY) if isinstance(answer, Answered) else EMPTY
+
+        with suppress(BackendError):
+            async for page in list_pages(ask, "tools/list", "tools"):
+                self._learn(members(entry) for entry in page)
 
 
 def _code(message: Mapping[str, Any]) -> object:

@@ -23,6 +23,7 @@ from server.client.client_errors import BadAnswer, CallRefused, ClientError, Unr
 from server.client.login_on_demand import Door, TokenSource
 from server.client.login_wire import LoginWire
 from server.client.mcp_answers import always_a_task, info_of, needs_task, paying, refused, task_id_of
+from server.client.mcp_session.list_pages import list_pages
 from server.client.mcp_session.streamable_http import HttpLink, name_header
 from server.client.mcp_session.upstream_link import NO_HEADERS, UNHEARD, Link
 from server.client.mcp_session.upstream_messages import (
@@ -50,9 +51,6 @@ if TYPE_CHECKING:
 
 DEFAULT_SECONDS: Final = 30.0
 FAREWELL_SECONDS: Final = 2.0
-# More pages than any catalogue has: a server that keeps turning them is broken.
-MAX_PAGES: Final = 200
-MAX_TOOLS: Final = 10_000
 # The questions that may be passed on to a person, and the words for each way to answer one.
 QUESTIONS: Final = frozenset({"elicitation"})
 ABILITIES: Final = {"form": "elicitation", "url": "elicitation.url"}
@@ -166,28 +164,11 @@ class McpClient:
     async def listed(self, method: str, kind: str, named_by: str) -> list[dict[str, Any]]:
         """Return a list of the server's, page by page: `kind` is its key in the result, `named_by` the one that each entry has."""
         found: list[dict[str, Any]] = []
-        cursor: str | None = None
-        seen: set[str] = set()
-        for _ in range(MAX_PAGES):
-            # An empty string is a cursor like any other.
-            params: dict[str, Any] = {} if cursor is None else {"cursor": cursor}
-            result = await self._request(method, params, seconds=DEFAULT_SECONDS)
-            page = result.get(kind)
-            if not isinstance(page, list):
-                raise BadAnswer(f"{host_of(self._url)} sent no list of {kind}")
-            found.extend(
-                cast("dict[str, Any]", entry)
-                for entry in cast("list[Any]", page)
-                if isinstance(entry, dict) and isinstance(cast("dict[str, Any]", entry).get(named_by), str)
-            )
-            following = result.get("nextCursor")
-            if not isinstance(following, str):
-                return found
-            if following in seen or len(found) > MAX_TOOLS:
-                break
-            seen.add(following)
-            cursor = following
-        raise BadAnswer(f"{host_of(self._url)} never comes to the end of its list of {kind}")
+        ask = partial(self._raw, method, seconds=DEFAULT_SECONDS)
+        with self._told(method):
+            async for page in list_pages(ask, method, kind):
+                found.extend(members(entry) for entry in page)
+        return [entry for entry in found if isinstance(entry.get(named_by), str)]
 
     async def call(
         self,
@@ -331,7 +312,11 @@ class McpClient:
         """End a session of the handshake era, if there is one, without making anybody wait for it."""
         await self._link.end()
 
-    async def _request(
+    async def _request(self, method: str, params: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+        """Return the result of one request, as `_raw` makes it."""
+        return members(await self._raw(method, params, **more))
+
+    async def _raw(
         self,
         method: str,
         params: Mapping[str, Any],
@@ -341,8 +326,8 @@ class McpClient:
         progress: TellProgress | None = None,
         can: frozenset[str] = frozenset(),
         tasks: bool = False,
-    ) -> dict[str, Any]:
-        """Return the result of one request. `can`: what may be asked of whoever waits for it."""
+    ) -> Raw:
+        """Return the result of one request, an object. `can`: what may be asked of whoever waits for it."""
         call, outlet = QUIET, None
         if can or progress is not None:
             call = TerminalRequest(can=can, wants_progress=progress is not None)
@@ -355,7 +340,7 @@ class McpClient:
                 )
             if not bytes(raw).startswith(b"{"):
                 raise self._bad_answer(f"answers {method} with no result")
-            return members(raw)
+            return raw
         raise self._too_slow(seconds)
 
     @contextmanager

@@ -5,7 +5,7 @@ One entry that is wrong is left out and named in the log; the others are offered
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -17,6 +17,7 @@ from server.agents.mcp.asked_prices import AskedPrice, asked_price
 from server.agents.mcp.forwarded_meta import passed_on
 from server.agents.mcp.offer_guard import UpstreamLists
 from server.client.mcp_session.agreement import Agreement
+from server.client.mcp_session.list_pages import list_pages
 from server.client.mcp_session.session_request import SessionRequest
 from server.client.mcp_session.upstream_link import Link
 from server.client.mcp_session.upstream_messages import METHOD_NOT_FOUND, NotAnUpstream, UpstreamRefusal
@@ -28,10 +29,8 @@ from server.mcp.uri_template import BadTemplate, UriTemplate
 
 T = TypeVar("T", Tool, Resource, ResourceTemplate, Prompt)
 
-PAGES: Final = 200
 ENTRIES: Final = 1000  # of one kind; no client shows and no model reads as many
 LIST_BYTES: Final = 4 * 1024 * 1024  # of one kind
-CURSOR_CHARACTERS: Final = 16 * 1024
 DESCRIPTION_CHARACTERS: Final = 16 * 1024
 NAME_CHARACTERS: Final = 256
 URI_CHARACTERS: Final = 2048
@@ -40,19 +39,10 @@ OWN_SECONDS: Final = 3.0
 SHOWN: Final = 5  # entries that the log names
 
 
-class _Page(msgspec.Struct, rename="camel"):
-    tools: list[Raw] = []
-    resources: list[Raw] = []
-    resource_templates: list[Raw] = []
-    prompts: list[Raw] = []
-    next_cursor: str | None = None
-
-
 class _LeftOut(Exception):
     """The reason why an entry cannot be offered."""
 
 
-_decode_page: Final = msgspec.json.Decoder(_Page).decode
 _decode_tool: Final = msgspec.json.Decoder(Tool).decode
 _decode_resource: Final = msgspec.json.Decoder(Resource).decode
 _decode_template: Final = msgspec.json.Decoder(ResourceTemplate).decode
@@ -70,7 +60,7 @@ async def read_lists(link: Link, *, name: str, log: Logger) -> UpstreamLists:
         tools = await _all(link, "tools/list", "tools")
     if agreed.has("resources"):
         resources = await _all(link, "resources/list", "resources")
-        templates = await _all(link, "resources/templates/list", "resource_templates")
+        templates = await _all(link, "resources/templates/list", "resourceTemplates")
     if agreed.has("prompts"):
         prompts = await _all(link, "prompts/list", "prompts")
 
@@ -141,33 +131,17 @@ def _entries(
 
 async def _all(link: Link, method: str, kind: str, call: SessionRequest | None = None) -> list[Raw]:
     found: list[Raw] = []
-    size = 0
-    seen: set[str] = set()
-    params: dict[str, Any] = {}
-    for _ in range(PAGES):
-        try:
-            raw = await link.request(method, params, call=call)
-        except UpstreamRefusal as refusal:
-            if refusal.code == METHOD_NOT_FOUND:
-                return found
+
+    async def ask(params: Mapping[str, Any]) -> Raw:
+        return await link.request(method, params, call=call)
+
+    try:
+        async for page in list_pages(ask, method, kind, entries=ENTRIES, size=LIST_BYTES):
+            found += page
+    except UpstreamRefusal as refusal:
+        if refusal.code != METHOD_NOT_FOUND:
             raise NotAnUpstream(f"refuses {method}: {refusal}") from None
-        try:
-            page = _decode_page(raw)
-        except (ValueError, RecursionError):
-            raise NotAnUpstream(f"answers {method} with something else") from None
-        found += getattr(page, kind)
-        size += len(raw)
-        if size > LIST_BYTES or len(found) > ENTRIES:
-            raise NotAnUpstream(
-                f"answers {method} with more than {ENTRIES} entries, or {LIST_BYTES // 1024} KiB"
-            )
-        if page.next_cursor is None:
-            return found
-        if page.next_cursor in seen or len(page.next_cursor) > CURSOR_CHARACTERS:
-            break
-        seen.add(page.next_cursor)
-        params = {"cursor": page.next_cursor}
-    raise NotAnUpstream(f"never comes to the end of {method}")
+    return found
 
 
 def _tool(tool: Tool) -> Tool:

@@ -21,7 +21,7 @@ from server.agents.mcp.forwarded_meta import CarriedMeta
 from server.agents.mcp.suspended_requests import SuspendedRequests
 from server.agents.mcp.suspension_ticket import GONE
 from server.agents.mcp.upstream_results import error_of
-from server.client.mcp_session import incoming_messages, upstream_tasks
+from server.client.mcp_session import incoming_messages, list_pages, upstream_tasks
 from server.client.mcp_session.agreement import Agreement
 from server.client.mcp_session.connection_places import giving_way
 from server.client.mcp_session.incoming_messages import IncomingMessages, lower
@@ -105,7 +105,7 @@ async def test_a_list_goes_on_with_each_cursor_to_its_end() -> None:
 
 async def test_a_list_has_so_many_entries_and_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offer_lists, "ENTRIES", 3)
-    monkeypatch.setattr(offer_lists, "PAGES", 2)
+    monkeypatch.setattr(list_pages, "PAGES", 2)
     assert await offered(tools("a", "b", nextCursor="1"), tools("c")) == ["a", "b", "c"]
     with pytest.raises(NotAnUpstream, match="3 entries"):
         await offered(tools("a", "b", nextCursor="1"), tools("c", "d"))
@@ -123,7 +123,7 @@ async def test_a_list_weighs_no_more_than_may_be_all_pages_together(monkeypatch:
 
 
 async def test_a_cursor_is_of_so_many_characters_and_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offer_lists, "CURSOR_CHARACTERS", 3)
+    monkeypatch.setattr(list_pages, "CURSOR_CHARACTERS", 3)
     assert await offered(tools("a", nextCursor="abc"), tools("b")) == ["a", "b"]
     for cursor in ("abcd", "b"):
         with pytest.raises(NotAnUpstream, match="never comes to the end"):
