@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Raw
+
 from server.client.client_errors import BadAnswer, CallRefused, ClientError
 from server.client.mcp_session.agreement import Agreement
-from server.client.mcp_session.upstream_messages import INTERNAL_ERROR, MISSING_CAPABILITY
+from server.client.mcp_session.upstream_messages import INTERNAL_ERROR, MISSING_CAPABILITY, members
 from server.client.server_info import ServerInfo
 from server.lib.json_objects import mapping
 from server.mcp.versions import TASKS_EXTENSION
@@ -21,11 +23,11 @@ MAX_TASK_ID: Final = 4096
 SHOWN_AGAIN: Final = "make the same call again: it shows the same payment, and pays no second time"
 
 
-async def paying(request: Callable[[], Awaitable[dict[str, Any]]], paid: PaidCall) -> dict[str, Any]:
+async def paying(request: Callable[[], Awaitable[Raw]], paid: PaidCall) -> Raw:
     """Return the first answer that asks for no money. The request is sent at most twice, for a payment that went along is the only one."""
     while True:
         try:
-            result = await request()
+            raw = await request()
         except CallRefused as refused:
             if not await paid.again_after_error(refused.error):
                 raise
@@ -34,9 +36,10 @@ async def paying(request: Callable[[], Awaitable[dict[str, Any]]], paid: PaidCal
             if paid.paying:
                 error.hint = SHOWN_AGAIN
             raise
+        result = members(raw)
         # A task is no answer yet.
         if result.get("resultType") == "task" or not await paid.again(result):
-            return result
+            return raw
 
 
 def info_of(agreed: Agreement) -> ServerInfo:

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import msgspec
 import trio
@@ -24,6 +24,7 @@ from server.client.login_on_demand import Door, TokenSource
 from server.client.login_wire import LoginWire
 from server.client.mcp_answers import always_a_task, info_of, needs_task, paying, refused, task_id_of
 from server.client.mcp_session.list_pages import list_pages
+from server.client.mcp_session.question_rounds import RoundBounds, in_rounds
 from server.client.mcp_session.streamable_http import HttpLink, name_header
 from server.client.mcp_session.upstream_link import NO_HEADERS, UNHEARD, Link
 from server.client.mcp_session.upstream_messages import (
@@ -35,7 +36,7 @@ from server.client.mcp_session.upstream_messages import (
 from server.client.mcp_session.upstream_tasks import TaskCancelled, cancel_task, follow_task
 from server.client.seller_terms import NamelessEntry
 from server.client.server_info import ServerInfo
-from server.client.server_questions import MAX_ROUNDS, Answerer, read_questions
+from server.client.server_questions import MAX_QUESTIONS, Answerer, read_questions
 from server.lib.counted import counted
 from server.lib.http_client.http_client import HttpClient
 from server.lib.json_objects import decode_object
@@ -51,11 +52,14 @@ if TYPE_CHECKING:
 
 DEFAULT_SECONDS: Final = 30.0
 FAREWELL_SECONDS: Final = 2.0
+# A tool that asks more often asks for ever. A state goes back as it came, and nobody else keeps it.
+MOST: Final = RoundBounds(rounds=32, questions=MAX_QUESTIONS, state=1024 * 1024, renames=False)
 # The questions that may be passed on to a person, and the words for each way to answer one.
 QUESTIONS: Final = frozenset({"elicitation"})
 ABILITIES: Final = {"form": "elicitation", "url": "elicitation.url"}
 
 TellProgress = Callable[[float, float | None, str], None]
+Answer: TypeAlias = Callable[[Mapping[str, Question]], Awaitable[Mapping[str, Mapping[str, Any]]]]
 
 
 class TerminalRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,39 +83,25 @@ class TerminalRequest(msgspec.Struct, frozen=True, kw_only=True):
 QUIET: Final = TerminalRequest()
 
 
-class ProgressOutlet(NullOutlet):
-    """An outlet to somebody who is told of progress, and asked nothing."""
+class CallOutlet(NullOutlet):
+    """An outlet to somebody who is told of progress and answers questions; the time that this takes is not the server's."""
 
-    def __init__(self, tell: TellProgress | None) -> None:
+    def __init__(self, tell: TellProgress | None, answer: Answer, seconds: float) -> None:
+        """Keep the parts. `seconds`: how long the server is waited for, in `patience`, the scope of the wait that is under way."""
         super().__init__("nobody is asked in this way")
         self._tell = tell
+        self._answer = answer
+        self._seconds = seconds
+        self.patience = trio.CancelScope()
 
     async def emit(self, event: Progress | LogMessage) -> None:
         if isinstance(event, Progress) and self._tell is not None:
             self._tell(event.progress, event.total, event.message or "")
 
-
-class WatchedTaskOutlet(ProgressOutlet):
-    """An outlet of a task, whose time stands still while a person answers its questions."""
-
-    def __init__(
-        self,
-        tell: TellProgress | None,
-        answer: Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]],
-        patience: trio.CancelScope,
-        seconds: float,
-    ) -> None:
-        super().__init__(tell)
-        self._answer = answer
-        self._patience = patience
-        self._seconds = seconds
-
     async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
-        self._patience.deadline = math.inf
-        answers = await self._answer(
-            {key: {"method": each.method, "params": each.params} for key, each in questions.items()}
-        )
-        self._patience.deadline = trio.current_time() + self._seconds
+        self.patience.deadline = math.inf
+        answers = await self._answer(questions)
+        self.patience.deadline = trio.current_time() + self._seconds
         return answers
 
 
@@ -164,9 +154,8 @@ class McpClient:
     async def listed(self, method: str, kind: str, named_by: str) -> list[dict[str, Any]]:
         """Return a list of the server's, page by page: `kind` is its key in the result, `named_by` the one that each entry has."""
         found: list[dict[str, Any]] = []
-        ask = partial(self._raw, method, seconds=DEFAULT_SECONDS)
         with self._told(method):
-            async for page in list_pages(ask, method, kind):
+            async for page in list_pages(partial(self._raw, method), method, kind):
                 found.extend(members(entry) for entry in page)
         return [entry for entry in found if isinstance(entry.get(named_by), str)]
 
@@ -191,57 +180,52 @@ class McpClient:
         whole: dict[str, Any] = {"name": name, "arguments": dict(arguments)}
         # An older server is asked for a task; a newer one decides, for clients that say that they know tasks.
         whole |= {"task": {}} if not modern and always_a_task(tool) else {}
-        params, tasks = whole, False
         can = _abilities(answerer) if modern else frozenset[str]()
+        call = TerminalRequest(can=can, wants_progress=progress is not None)
+        outlet = CallOutlet(progress, partial(self._answers, name, answerer), seconds)
+        tasks = False
 
-        async def request() -> dict[str, Any]:
+        async def exchange(params: Mapping[str, Any]) -> Raw:
+            nonlocal tasks
             asked = params if paid is None or not paid.meta else {**params, "_meta": dict(paid.meta)}
-            return await self._request(
-                "tools/call", asked, seconds=seconds, headers=headers, progress=progress, can=can, tasks=tasks
-            )
-
-        if paid is not None:
-            await paid.begin()
-        for _ in range(MAX_ROUNDS):
             try:
-                result = await request() if paid is None else await paying(request, paid)
+                return await self._raw(
+                    "tools/call", asked, seconds, headers=headers, call=call, outlet=outlet, tasks=tasks
+                )
             except CallRefused as error:
                 if not needs_task(error) or tasks:
                     raise
-                tasks = True
-                continue
-            if (task_id := task_id_of(result)) is not None:
-                ended = await self._task_result(task_id, name, can, progress, answerer, seconds)
-                if paid is not None and await paid.again(ended):
-                    params = whole
-                    continue
-                return ended
-            kind = result.get("resultType", "complete")
-            if kind == "complete":
+            tasks = True
+            return await exchange(params)
+
+        async def request(params: Mapping[str, Any]) -> Raw:
+            return await (exchange(params) if paid is None else paying(partial(exchange, params), paid))
+
+        if paid is not None:
+            await paid.begin()
+        while True:
+            with self._told("tools/call"):
+                raw = await (
+                    in_rounds(request, whole, outlet, questions=QUESTIONS, most=MOST)
+                    if modern
+                    else request(whole)
+                )
+            result = members(raw)
+            if (task_id := task_id_of(result)) is None:
+                if result.get("resultType", "complete") != "complete":
+                    raise BadAnswer(f"{host_of(self._url)} answered with an unknown kind of result")
                 return result
-            if kind != "input_required" or not modern:
-                raise BadAnswer(f"{host_of(self._url)} answered with an unknown kind of result")
-            # Only what belongs to the last answer goes along, and a state exactly as it came.
-            params = {**whole, **await self._answered(name, result, answerer)}
-        raise BadAnswer(f"{name} does not come to the end of its questions")
+            ended = await self._task_result(task_id, call, outlet, seconds)
+            if paid is None or not await paid.again(ended):
+                return ended
 
     async def _task_result(
-        self,
-        task_id: str,
-        tool: str,
-        can: frozenset[str],
-        progress: TellProgress | None,
-        answerer: Answerer | None,
-        seconds: float,
+        self, task_id: str, call: TerminalRequest, outlet: CallOutlet, seconds: float
     ) -> dict[str, Any]:
         """Return the result of a task, also one with `isError`. A task whose result is not waited for any more is cancelled."""
-        call = TerminalRequest(can=can, wants_progress=progress is not None)
         over = False
         try:
-            with trio.move_on_after(seconds) as patience, self._told("tools/call"):
-                outlet = WatchedTaskOutlet(
-                    progress, partial(self._answers, tool, answerer), patience, seconds
-                )
+            with trio.move_on_after(seconds) as outlet.patience, self._told("tools/call"):
                 raw = await follow_task(task_id, call, outlet, self._linked, _wait_for_result, soon=True)
                 over = True
                 if not bytes(raw).startswith(b"{"):
@@ -262,8 +246,8 @@ class McpClient:
         yield self._link
 
     async def _answers(
-        self, name: str, answerer: Answerer | None, questions: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
+        self, name: str, answerer: Answerer | None, questions: Mapping[str, Question]
+    ) -> Mapping[str, Mapping[str, Any]]:
         """Return what is said to the questions of a server."""
         if answerer is None:
             raise BadAnswer(
@@ -272,30 +256,14 @@ class McpClient:
             )
         return await answerer(self.server, read_questions(questions, answerer.modes))
 
-    async def _answered(
-        self, name: str, result: Mapping[str, Any], answerer: Answerer | None
-    ) -> dict[str, Any]:
-        """Return what a request is sent again with: the answers, and the state of the server."""
-        requests, state = result.get("inputRequests"), result.get("requestState")
-        if not requests and not isinstance(state, str):
-            raise BadAnswer(f"{name} wants an answer, and asks no question")
-        again: dict[str, Any] = {"requestState": state} if isinstance(state, str) else {}
-        if not requests:
-            return again
-        return {**again, "inputResponses": dict(await self._answers(name, answerer, requests))}
-
     async def contents(self, uri: str) -> list[dict[str, Any]]:
         """Read a resource; return nothing where there is no such thing (MCP, "Reading Resources")."""
         try:
-            result = await self._request(
-                "resources/read",
-                {"uri": uri},
-                seconds=DEFAULT_SECONDS,
-                headers=name_header(uri) if self._link.agreement.modern else NO_HEADERS,
-            )
+            headers = name_header(uri) if self._link.agreement.modern else NO_HEADERS
+            raw = await self._raw("resources/read", {"uri": uri}, headers=headers)
         except CallRefused:
             return []
-        contents = result.get("contents")
+        contents = members(raw).get("contents")
         return [
             cast("dict[str, Any]", each)
             for each in (cast("list[Any]", contents) if isinstance(contents, list) else [])
@@ -312,32 +280,24 @@ class McpClient:
         """End a session of the handshake era, if there is one, without making anybody wait for it."""
         await self._link.end()
 
-    async def _request(self, method: str, params: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-        """Return the result of one request, as `_raw` makes it."""
-        return members(await self._raw(method, params, **more))
-
     async def _raw(
         self,
         method: str,
         params: Mapping[str, Any],
+        seconds: float = DEFAULT_SECONDS,
         *,
-        seconds: float,
         headers: Mapping[str, str] = NO_HEADERS,
-        progress: TellProgress | None = None,
-        can: frozenset[str] = frozenset(),
+        call: TerminalRequest = QUIET,
+        outlet: CallOutlet | None = None,
         tasks: bool = False,
     ) -> Raw:
-        """Return the result of one request, an object. `can`: what may be asked of whoever waits for it."""
-        call, outlet = QUIET, None
-        if can or progress is not None:
-            call = TerminalRequest(can=can, wants_progress=progress is not None)
-        if progress is not None:
-            outlet = ProgressOutlet(progress)
-        with trio.move_on_after(seconds):
-            with self._told(method):
-                raw = await self._link.request(
-                    method, params, call=call, outlet=outlet, headers=headers, tasks=tasks
-                )
+        """Return the result of one request, an object."""
+        with trio.move_on_after(seconds) as patience, self._told(method):
+            if outlet is not None:
+                outlet.patience = patience
+            raw = await self._link.request(
+                method, params, call=call, outlet=outlet, headers=headers, tasks=tasks
+            )
             if not bytes(raw).startswith(b"{"):
                 raise self._bad_answer(f"answers {method} with no result")
             return raw

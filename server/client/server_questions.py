@@ -1,11 +1,11 @@
-"""The questions of a server to whoever calls its tool (MCP 2026-07-28: basic/patterns/mrtr, client/elicitation): reading
-`inputRequests`, and what an answer looks like. Nothing is shown or asked here; the fields of a form are in typed_forms.py.
+"""The questions of a server to the person who calls its tool (client/elicitation), read to be shown, and what an answer looks like. Nothing
+is shown or asked here; the fields of a form are in typed_forms.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, Protocol, TypeAlias, cast
+from typing import Any, Final, Literal, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -13,12 +13,11 @@ import msgspec
 from server.client.client_errors import BadAnswer
 from server.client.server_info import ServerInfo
 from server.client.typed_forms import FormField, read_form
+from server.mcp.call_questions import Question as ServerQuestion
 
 Mode = Literal["form", "url"]
 
-# A tool that asks more often, or more at once, asks for ever.
-MAX_ROUNDS: Final = 32
-MAX_QUESTIONS: Final = 32
+MAX_QUESTIONS: Final = 32  # at once
 MAX_KEY: Final = 128
 MAX_URL: Final = 4096
 
@@ -57,22 +56,19 @@ def accepted(content: Mapping[str, Any] | None = None) -> dict[str, Any]:
     return {"action": "accept"} if content is None else {"action": "accept", "content": dict(content)}
 
 
-def read_questions(requests: Any, modes: frozenset[Mode]) -> dict[str, Question]:
-    """Read what `inputRequests` asks. Raises `BadAnswer` for what was not offered, and for what cannot be shown."""
-    if not isinstance(requests, dict):
-        raise BadAnswer("the server has questions that are none")
-    found = cast("dict[str, Any]", requests)
-    if len(found) > MAX_QUESTIONS or any(len(key) > MAX_KEY for key in found):
+def read_questions(questions: Mapping[str, ServerQuestion], modes: frozenset[Mode]) -> dict[str, Question]:
+    """Read what a server asks. Raises `BadAnswer` for what was not offered, and for what cannot be shown."""
+    if len(questions) > MAX_QUESTIONS or any(len(key) > MAX_KEY for key in questions):
         raise BadAnswer(f"the server asks more than {MAX_QUESTIONS} questions at once")
-    return {key: _question(_mapping(request), modes) for key, request in found.items()}
+    return {key: _question(each, modes) for key, each in questions.items()}
 
 
-def _question(request: Mapping[str, Any], modes: frozenset[Mode]) -> Question:
-    method, params = request.get("method"), _mapping(request.get("params"))
+def _question(asked: ServerQuestion, modes: frozenset[Mode]) -> Question:
+    method, params = asked.method, asked.params
     mode = params.get("mode", "form")
     if method != "elicitation/create" or mode not in modes:
-        asked = "a page to be opened" if method == "elicitation/create" else str(method)[:60]
-        raise BadAnswer(f"the server asks for {asked}, which was not offered to it")
+        kind = "a page to be opened" if method == "elicitation/create" else method
+        raise BadAnswer(f"the server asks for {kind}, which was not offered to it")
     message = params.get("message")
     text = message if isinstance(message, str) else ""
     if mode == "form":
@@ -98,7 +94,3 @@ def _host(url: str) -> str | None:
         if good and host and parts.scheme in ("http", "https") and "@" not in parts.netloc
         else None
     )
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}

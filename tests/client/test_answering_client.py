@@ -10,14 +10,14 @@ import trio
 from fake_server import TOOLS, FakeServer, Response, Seen, as_json
 
 from server.client.client_errors import BadAnswer, CallRefused
-from server.client.mcp_client import McpClient
+from server.client.mcp_client import MOST, McpClient
 from server.client.server_info import ServerInfo
-from server.client.server_questions import MAX_ROUNDS, FormQuestion, Mode, Question, accepted
+from server.client.server_questions import FormQuestion, Mode, Question, accepted
 
 pytestmark = pytest.mark.usefixtures("in_time")
 
 ECHO = TOOLS[0]
-WHO = {
+WHO: dict[str, Any] = {
     "method": "elicitation/create",
     "params": {
         "message": "who?",
@@ -121,6 +121,17 @@ async def test_what_can_be_answered_is_declared_for_calls_alone(
     assert all(message["params"]["_meta"][CAPABILITIES] == {} for message in others)
 
 
+async def test_a_person_reads_the_keys_of_the_server_also_where_one_stands_for_two_questions(
+    fake: FakeServer, mcp: McpClient
+) -> None:
+    await mcp.connect()
+    other = {**WHO, "params": {**WHO["params"], "message": "and who else?"}}
+    script(fake, paused(a=WHO), paused(a=other), DONE)
+    person = Person()
+    await mcp.call(ECHO, {"text": "hello"}, seconds=60, answerer=person)
+    assert [list(questions) for questions in person.asked] == [["a"], ["a"]]
+
+
 async def test_an_older_server_is_told_of_no_capability_and_gets_no_answer(
     fake: FakeServer, mcp: McpClient
 ) -> None:
@@ -149,7 +160,7 @@ async def test_a_state_without_a_question_is_sent_back_and_nobody_is_asked(
     ("result", "said"),
     [
         (paused(), "asks no question"),
-        ({"resultType": "input_required", "requestState": 7}, "asks no question"),
+        ({"resultType": "input_required", "requestState": 7}, "result that is none"),
         (paused("s", a=WHO), "nobody was there"),
         ({"resultType": "later"}, "unknown kind"),
     ],
@@ -167,9 +178,9 @@ async def test_a_question_that_nobody_can_answer_ends_the_call(
 async def test_questions_without_end_are_cut_off(fake: FakeServer, mcp: McpClient) -> None:
     await mcp.connect()
     calls = script(fake, paused("s", a=WHO))
-    with pytest.raises(BadAnswer, match="end of its questions"):
+    with pytest.raises(BadAnswer, match=f"more than {MOST.rounds} times"):
         await mcp.call(ECHO, {"text": "hello"}, seconds=60, answerer=Person())
-    assert len(calls) == MAX_ROUNDS
+    assert len(calls) == MOST.rounds + 1
 
 
 async def test_the_time_that_a_person_takes_is_not_the_servers(fake: FakeServer, mcp: McpClient) -> None:

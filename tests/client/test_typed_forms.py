@@ -9,6 +9,8 @@ import pytest
 from server.client.client_errors import BadAnswer
 from server.client.server_questions import PageQuestion, read_questions
 from server.client.typed_forms import BadValue, FormField, nothing, parse, parse_numbered, read_form, wanted
+from server.mcp.call_questions import Question as ServerQuestion
+from server.mcp.call_questions import QuestionMethod
 
 ROOMS = [{"const": "g", "title": "The garden"}, {"const": "2", "title": "The hall"}]
 
@@ -191,9 +193,12 @@ def test_a_form_that_cannot_be_drawn_is_refused(schema: Any) -> None:
         read_form(schema)
 
 
-def page(url: Any, **more: Any) -> dict[str, Any]:
-    params = {"mode": "url", "message": "open it", "url": url, **more}
-    return {"k": {"method": "elicitation/create", "params": params}}
+def page(url: Any) -> dict[str, ServerQuestion]:
+    return asks("elicitation/create", mode="url", message="open it", url=url)
+
+
+def asks(method: QuestionMethod, **params: Any) -> dict[str, ServerQuestion]:
+    return {"k": ServerQuestion(method=method, params=params)}
 
 
 def test_a_page_comes_with_the_host_that_it_is_on() -> None:
@@ -223,16 +228,16 @@ def test_an_address_that_could_mislead_is_not_shown(url: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("requests", "said"),
+    ("questions", "said"),
     [
-        ([1], "are none"),
-        ({"k": None}, "not offered"),
-        ({"k": {"method": "sampling/createMessage", "params": {}}}, "asks for sampling/createMessage"),
-        ({"k": {"method": "roots/list"}}, "asks for roots/list"),
+        (asks("sampling/createMessage"), "asks for sampling/createMessage"),
+        (asks("roots/list"), "asks for roots/list"),
         (page("https://a.example"), "asks for a page to be opened"),
         ({str(number): page("x")["k"] for number in range(33)}, "more than 32"),
     ],
 )
-def test_a_question_of_a_kind_that_was_not_offered_is_not_put_to_anybody(requests: Any, said: str) -> None:
+def test_a_question_of_a_kind_that_was_not_offered_is_not_put_to_anybody(
+    questions: dict[str, ServerQuestion], said: str
+) -> None:
     with pytest.raises(BadAnswer, match=said):
-        read_questions(requests, frozenset({"form"}))
+        read_questions(questions, frozenset({"form"}))

@@ -21,7 +21,7 @@ from server.agents.mcp.forwarded_meta import CarriedMeta
 from server.agents.mcp.suspended_requests import SuspendedRequests
 from server.agents.mcp.suspension_ticket import GONE
 from server.agents.mcp.upstream_results import error_of
-from server.client.mcp_session import incoming_messages, list_pages, upstream_tasks
+from server.client.mcp_session import incoming_messages, list_pages, question_rounds, upstream_tasks
 from server.client.mcp_session.agreement import Agreement
 from server.client.mcp_session.connection_places import giving_way
 from server.client.mcp_session.incoming_messages import IncomingMessages, lower
@@ -216,18 +216,18 @@ async def used(*answers: Any, call: AgentRequest = ALICE, caller: Caller | None 
 
 async def test_a_caller_is_asked_so_often_and_no_more() -> None:
     done = {"content": []}
-    assert await used(*[asks()] * upstream_rounds.ROUNDS, done) == raw(done)
-    with pytest.raises(UpstreamFailure, match=f"more than {upstream_rounds.ROUNDS} times"):
-        await used(*[asks()] * (upstream_rounds.ROUNDS + 1), done)
+    assert await used(*[asks()] * upstream_rounds.MOST.rounds, done) == raw(done)
+    with pytest.raises(UpstreamFailure, match=f"more than {upstream_rounds.MOST.rounds} times"):
+        await used(*[asks()] * (upstream_rounds.MOST.rounds + 1), done)
 
 
 @pytest.mark.parametrize(
     ("asked", "comes"),
     [
-        (asks(upstream_rounds.QUESTIONS), None),
-        (asks(upstream_rounds.QUESTIONS + 1), "more at once"),
-        (asks(state="s" * upstream_rounds.STATE_CHARACTERS), None),
-        (asks(state="s" * (upstream_rounds.STATE_CHARACTERS + 1)), "more at once"),
+        (asks(question_rounds.QUESTIONS), None),
+        (asks(question_rounds.QUESTIONS + 1), "more at once"),
+        (asks(state="s" * question_rounds.STATE_CHARACTERS), None),
+        (asks(state="s" * (question_rounds.STATE_CHARACTERS + 1)), "more at once"),
         ({"resultType": "input_required", "requestState": ""}, None),
         ({"resultType": "input_required"}, "asks no question"),
         (asks(q=7), "that is none"),
@@ -246,7 +246,7 @@ async def test_so_much_is_asked_at_once_and_nothing_that_is_no_question(
 
 async def test_a_key_stands_for_one_question_for_as_long_as_the_call_lasts() -> None:
     roots, form = {"method": "roots/list", "params": {}}, {"method": "elicitation/create", "params": FORM}
-    longest = "k" * upstream_rounds.KEY_CHARACTERS
+    longest = "k" * question_rounds.KEY_CHARACTERS
     caller = Caller(lambda asked: {key: {"action": "accept"} for key in asked})
     first: dict[str, Any] = {"q": roots, longest: roots, f"{longest}k": roots, "": roots}
     over = Scripted(iter([asks(**first), asks(q=form, state="s"), asks(q=roots), {}]))
@@ -282,8 +282,8 @@ async def test_what_was_asked_before_its_caller_came_back_counts_as_a_round() ->
     (kept,) = caller.kept
     back = msgspec.structs.replace(ALICE, resumed=kept)
     with pytest.raises(UpstreamFailure, match="times"):
-        await used(*[asks()] * upstream_rounds.ROUNDS, call=back)
-    assert await used(*[asks()] * (upstream_rounds.ROUNDS - 1), {}, call=back) == raw({})
+        await used(*[asks()] * upstream_rounds.MOST.rounds, call=back)
+    assert await used(*[asks()] * (upstream_rounds.MOST.rounds - 1), {}, call=back) == raw({})
 
 
 def page(url: str = "https://a.example/") -> dict[str, Any]:
@@ -291,7 +291,7 @@ def page(url: str = "https://a.example/") -> dict[str, Any]:
 
 
 async def test_a_page_that_has_to_be_opened_first_is_asked_for_so_often() -> None:
-    first = UpstreamRefusal(upstream_rounds.PAGE_FIRST, "open", {"elicitations": [page(), 7]})
+    first = UpstreamRefusal(question_rounds.PAGE_FIRST, "open", {"elicitations": [page(), 7]})
     caller = Caller(lambda asked: {key: {"action": "accept"} for key in asked})
     assert await used(first, first, {}, caller=caller, modern=False) == raw({})
     assert [list(asked) for asked in caller.asked] == [
@@ -299,16 +299,16 @@ async def test_a_page_that_has_to_be_opened_first_is_asked_for_so_often() -> Non
         ["page-2-1", "page-2-2"],
     ]
     with pytest.raises(UpstreamRefusal):
-        await used(*[first] * upstream_rounds.PAGES, {}, modern=False)
+        await used(*[first] * question_rounds.PAGES, {}, modern=False)
 
 
 @pytest.mark.parametrize(
     ("code", "data"),
     [
-        (upstream_rounds.PAGE_FIRST, None),
-        (upstream_rounds.PAGE_FIRST, {"elicitations": []}),
-        (upstream_rounds.PAGE_FIRST, {"elicitations": {"url": "x"}}),
-        (upstream_rounds.PAGE_FIRST + 1, {"elicitations": [page()]}),
+        (question_rounds.PAGE_FIRST, None),
+        (question_rounds.PAGE_FIRST, {"elicitations": []}),
+        (question_rounds.PAGE_FIRST, {"elicitations": {"url": "x"}}),
+        (question_rounds.PAGE_FIRST + 1, {"elicitations": [page()]}),
     ],
 )
 async def test_any_other_refusal_asks_for_no_page(code: int, data: Any) -> None:
@@ -318,14 +318,14 @@ async def test_any_other_refusal_asks_for_no_page(code: int, data: Any) -> None:
 
 async def test_of_many_pages_so_many_are_asked_for_and_one_that_nobody_opened_ends_it() -> None:
     many = UpstreamRefusal(
-        upstream_rounds.PAGE_FIRST, "open", {"elicitations": [page()] * (upstream_rounds.QUESTIONS + 1)}
+        question_rounds.PAGE_FIRST, "open", {"elicitations": [page()] * (question_rounds.QUESTIONS + 1)}
     )
     caller = Caller(
         lambda asked: {key: {"action": "decline" if key == "page-1-1" else "accept"} for key in asked}
     )
     with pytest.raises(UpstreamFailure, match="nobody did"):
         await used(many, {}, caller=caller, modern=False)
-    assert len(caller.asked[0]) == upstream_rounds.QUESTIONS
+    assert len(caller.asked[0]) == question_rounds.QUESTIONS
 
 
 # ── calls that wait for callers who come back ──
