@@ -44,11 +44,13 @@ async def use(
     tasks: bool = False,
 ) -> Raw:
     """Return the result, which may be that there is a task. Raises `UpstreamRefusal`, `BackendError`, and whatever `outlet` raises."""
+    request = partial(link.request, method, call=call, outlet=outlet, headers=headers, tasks=tasks)
     if link.agreement.modern:
-        request = partial(link.request, method, call=call, outlet=outlet, headers=headers, tasks=tasks)
         waiting = None if call.resumed is None else _open_round(call)
         return await in_rounds(request, params, outlet, questions=questions, most=MOST, waiting=waiting)
-    wait = partial(_waiting, link, method, params, call, outlet, parking, headers, tasks)
+    wait = partial(request, params)
+    if call.can or call.resumed is not None:
+        wait = partial(_waiting, link, method, params, call, outlet, parking, headers, tasks)
     return await after_pages(wait, outlet, questions=questions)
 
 
