@@ -21,6 +21,7 @@ ROOMS = (
     "client/mcp_session",
     "cluster/postgres",
     "console/owner",
+    "lib/oauth_client",
     "lib/rates",
     "payments/seller",
     "store",

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Set
 from typing import Final
 
 from server.lib.http_client.fetch import url_problem
+from server.lib.oauth_client.addresses import is_fit
 from server.lib.secret import Secret
 from server.lib.shortened import short_name
 from server.settings.secret_reference import read_secret
@@ -52,10 +53,16 @@ def address_problem(key: str, url: str) -> list[tuple[str, str]]:
     return [(key, f"{problem}; write e.g. https://agent.example.org/chat")] if problem else []
 
 
-def read_headers(written: Mapping[str, str]) -> dict[str, Secret]:
-    """Header values with references read: `env:NAME`, `file:/path`, and "Bearer env:NAME".
+def secret_address_problem(url: str) -> str | None:
+    """Say what keeps `url`, which an owner wrote, from being sent a secret of ours, and what to write; else return None."""
+    problem = url_problem(url) or (None if is_fit(url) else "would be sent secrets in the open")
+    return problem and f"{problem}; write an https address"
 
-    Raises `SecretUnreadable`. What is written out is kept secret all the same."""
+
+def read_headers(written: Mapping[str, str]) -> dict[str, Secret]:
+    """Return header values with references read: `env:NAME`, `file:/path`, and "Bearer env:NAME".
+
+    Raises `SecretUnreadable`. A value that is written out is kept secret all the same."""
     found: dict[str, Secret] = {}
     for name, value in written.items():
         scheme, space, last = value.rpartition(" ")

@@ -10,12 +10,10 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from server.lib.http_client.fetch import url_problem
-from server.lib.oauth_client.addresses import is_fit
+from server.settings.header_settings import secret_address_problem
 
 IdentityKind = Literal["login", "token", "client-credentials", "exchange", "id-jag", "person"]
 
-IN_THE_OPEN: Final = "would be sent secrets in the open"
 # What each cannot do without, and what else it uses.
 _NEEDED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -101,6 +99,6 @@ def identity_problems(
         found.append(("oauth.client_secret", "is not a reference; write env:NAME or file:/path"))
     for name in ("token_url", "authorization_server"):
         value: str = getattr(oauth, name)
-        if value and (problem := url_problem(value) or ("" if is_fit(value) else IN_THE_OPEN)):
-            found.append((f"oauth.{name}", f"{problem}; write an https address"))
+        if value and (problem := secret_address_problem(value)):
+            found.append((f"oauth.{name}", problem))
     return found

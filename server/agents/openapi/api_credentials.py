@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import quote
 
@@ -17,16 +18,17 @@ import trio
 
 from server.agents.openapi.openapi_document import ApiDocument, BadApi, as_table
 from server.agents.openapi.openapi_settings import ClientGrant
-from server.lib.oauth_client.token_requests import Tokens
+from server.lib.oauth_client.client_identity import BASIC, ClientIdentity
+from server.lib.oauth_client.oauth_answers import OAuthFailure
+from server.lib.oauth_client.oauth_fetcher import OAuthFetcher
+from server.lib.oauth_client.token_cache import TokenCache
+from server.lib.oauth_client.token_requests import Tokens, client_credentials_form, fetch_tokens
 from server.lib.secret import Secret
+from server.mcp.call_failures import BackendError
 
 Where: TypeAlias = Literal["header", "query", "cookie"]
 
 MASKED_CHARACTERS: Final = 4  # shorter values are words, not credentials
-# A token that ends while its request is on the way is refused: it counts as ended a little before.
-EARLY_SECONDS: Final = 30.0
-USUAL_SECONDS: Final = 300.0
-LONGEST_SECONDS: Final = 86_400.0
 
 AskToken: TypeAlias = Callable[[ClientGrant, Secret], Awaitable[Tokens]]
 
@@ -63,7 +65,9 @@ class Credentials:
     ) -> None:
         known = as_table(as_table(document.root.get("components")).get("securitySchemes"))
         self._presented: dict[str, Presented] = {}
-        self._tokens: dict[str, _Token] = {}
+        self._tokens: dict[str, Callable[[], Awaitable[Tokens]]] = {}  # makers, by the name of a scheme
+        self._cache = TokenCache(_now)
+        self._shown: dict[str, Secret] = {}  # the last token of each
         for name, secret in given.items():
             if name not in known:
                 there = ", ".join(sorted(known)[:10]) or "none"
@@ -72,7 +76,7 @@ class Credentials:
                 )
             scheme = document.resolved(known[name])
             if name in grants:
-                self._tokens[name] = _Token(grants[name], secret, ask)
+                self._tokens[name] = partial(ask, grants[name], secret)
                 continue
             self._presented[name] = _presented(name, scheme, secret)
         self._masks = [each.value for each in self._presented.values()] + list(given.values())
@@ -98,23 +102,25 @@ class Credentials:
 
     async def present(self, schemes: Sequence[str]) -> Sequence[Presented]:
         """Return these as they are sent. Raise `BackendError` where a token cannot be had."""
+        for name in self._tokens.keys() & set(schemes):
+            self._shown[name] = await self._cache.get(name, self._tokens[name])
         return [
             self._presented[name]
             if name in self._presented
-            else Presented("header", "Authorization", Secret(f"Bearer {await self._tokens[name].current()}"))
+            else Presented("header", "Authorization", Secret(f"Bearer {self._shown[name].reveal()}"))
             for name in schemes
         ]
 
     def refused(self, schemes: Sequence[str]) -> bool:
         """Forget the tokens with which the API said 401, and tell whether another may do better."""
-        had = [self._tokens[name].forget() for name in schemes if name in self._tokens]
+        had = [self._cache.drop(name) for name in schemes]
         return any(had)
 
     def masked(self, text: str) -> str:
         """Return `text` without what we sent: some APIs repeat it."""
         words = {
             word
-            for secret in (*self._masks, *(token.value for token in self._tokens.values()))
+            for secret in (*self._masks, *self._shown.values())
             for word in (secret.reveal(), secret.reveal().rpartition(" ")[2], quote(secret.reveal(), safe=""))
         }
         for word in sorted(words, key=len, reverse=True):
@@ -123,30 +129,19 @@ class Credentials:
         return text
 
 
-class _Token:
-    """One access token, asked for once for all who need it."""
+async def ask_token(grant: ClientGrant, secret: Secret) -> Tokens:
+    """Request a token. Raise `BackendError`, which holds nothing that the token endpoint said: it knows the secret."""
+    identity = ClientIdentity(client_id=grant.client_id, secret=secret, method=BASIC)
+    form = client_credentials_form(scope=grant.scope)
+    try:
+        return await fetch_tokens(OAuthFetcher(), grant.token_url, form, identity, any_type=True)
+    except OAuthFailure as failure:
+        why = f"answered {failure.status} and gave no token" if failure.status else str(failure)
+        raise BackendError(f"the API's token endpoint {why}") from None
 
-    def __init__(self, grant: ClientGrant, secret: Secret, ask: AskToken) -> None:
-        self._grant = grant
-        self._secret = secret
-        self._ask = ask
-        self._lock = trio.Lock()
-        self._ends = 0.0
-        self.value = Secret("")
 
-    async def current(self) -> str:
-        async with self._lock:
-            if trio.current_time() >= self._ends:
-                answer = await self._ask(self._grant, self._secret)
-                lasts = answer.expires_in or USUAL_SECONDS
-                self.value = answer.access_token
-                self._ends = trio.current_time() + min(max(lasts - EARLY_SECONDS, lasts / 2), LONGEST_SECONDS)
-            return self.value.reveal()
-
-    def forget(self) -> bool:
-        had = trio.current_time() < self._ends
-        self._ends = 0.0
-        return had
+def _now() -> int:
+    return int(trio.current_time() * 1_000)
 
 
 def _presented(name: str, scheme: Mapping[str, Any], secret: Secret) -> Presented:

@@ -20,10 +20,9 @@ from server.agents.base.agent_faults import TroubleWatch
 from server.agents.base.backend import Announce, Millis, ToolCall, Trouble, Unreached
 from server.agents.chat.chat_endpoint import REACH_SECONDS
 from server.agents.openapi.api_answers import FieldPaths, failed, failure_of, field_paths, result_of
-from server.agents.openapi.api_credentials import AskToken, Credentials, Where, same_name
+from server.agents.openapi.api_credentials import AskToken, Credentials, Where, ask_token, same_name
 from server.agents.openapi.api_requests import TARGET_CHARACTERS, PreparedRequest, Unsendable, prepare_request
 from server.agents.openapi.api_schemas import SchemaWriter
-from server.agents.openapi.client_credentials_token import ask_token
 from server.agents.openapi.openapi_document import DOCUMENT_BYTES, BadApi, read_document
 from server.agents.openapi.openapi_settings import ClientGrant, OpenApiConfig
 from server.agents.openapi.operation_tools import ApiTool, tool_of

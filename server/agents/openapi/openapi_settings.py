@@ -1,4 +1,4 @@
-"""`[[server.agent]]` with `kind = "openapi"`: which document, which of its operations, at which address, as whom."""
+"""The settings of `[[server.agent]]` with `kind = "openapi"`: which document, which of its operations, at which address, as whom."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from server.lib.http_client.fetch import url_problem
 from server.lib.shortened import short_name
-from server.settings.header_settings import OWN_HEADERS, REFERENCE, header_problems
+from server.settings.header_settings import OWN_HEADERS, REFERENCE, header_problems, secret_address_problem
 
 REMOTE: Final = re.compile(r"https?://")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}").fullmatch
@@ -30,6 +30,8 @@ class ClientGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class OpenApiConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of one API."""
+
     document: Annotated[
         str,
         Meta(
@@ -92,7 +94,7 @@ class OpenApiConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def problems(config: OpenApiConfig) -> list[tuple[str, str]]:
-    """(key, what is wrong and what to write) for each rule that types cannot hold. Holds no value of a credential or header."""
+    """Return (key, what is wrong and what to write) for each rule that types cannot hold. None of them holds a value of a credential or header."""
     found: list[tuple[str, str]] = []
     if config.remote:
         if problem := url_problem(config.document):
@@ -116,7 +118,7 @@ def problems(config: OpenApiConfig) -> list[tuple[str, str]]:
             found.append(
                 (f"credentials.{short_name(name)}", "must be a reference; write env:NAME or file:/path")
             )
-        if not isinstance(value, str) and (problem := url_problem(value.token_url)):
+        if not isinstance(value, str) and (problem := secret_address_problem(value.token_url)):
             found.append((f"credentials.{short_name(name)}.token_url", problem))
     found += header_problems(config.headers, OWN_HEADERS | {"cookie"})
     return found

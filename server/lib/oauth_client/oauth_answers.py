@@ -47,7 +47,8 @@ class OAuthFailure(Exception):
     """The failure of a step. The text continues a sentence about the other side; it holds no secret, and no address.
 
     A caller that says more to people does so by `reason` and what belongs to it: the `place` that was asked, the `status` of its answer,
-    the `field` that is wrong, and what the other side says of it, cut and not cleaned."""
+    the `field` that is wrong, and what the other side says of it, cut and not cleaned. `final`: asking again is in vain until somebody
+    does something."""
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class OAuthFailure(Exception):
         error: str = "",
         description: str = "",
         retry_after: str = "",
+        final: bool = False,
     ) -> None:
         super().__init__(words)
         self.reason: Reason = reason
@@ -69,3 +71,4 @@ class OAuthFailure(Exception):
         self.error = error
         self.description = description
         self.retry_after = retry_after
+        self.final = final

@@ -18,6 +18,12 @@ from server.lib.secret import Secret
 DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"
 AUTHORIZATION_CODE: Final = "authorization_code"
 REFRESH_TOKEN: Final = "refresh_token"
+CLIENT_CREDENTIALS: Final = "client_credentials"
+JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+ACCESS_TOKEN_TYPE: Final = "urn:ietf:params:oauth:token-type:access_token"
+# RFC 9068 tokens are signed: whoever exchanges one may look into it, which is more than ACCESS_TOKEN_TYPE promises.
+JWT_TYPE: Final = "urn:ietf:params:oauth:token-type:jwt"
 NONCE_WANTED: Final = "use_dpop_nonce"
 FORM: Final = "application/x-www-form-urlencoded"
 # Ours are under 1 KiB; what does not fit a request header cannot be used.
@@ -90,6 +96,50 @@ async def ask_for_tokens(
         if key is None or refusal.error != NONCE_WANTED or wanted is None or nonce is not None:
             return refusal
         nonce = wanted  # RFC 9449 §8: once more, with what the server wants to see in the proof
+
+
+async def fetch_tokens(
+    ask: Ask, endpoint: str, form: Mapping[str, str], identity: ClientIdentity, *, any_type: bool = False
+) -> Tokens:
+    """Request tokens, and return them. Raise `OAuthFailure`, whose text holds nothing that the other side says but a code."""
+    answer = await ask_for_tokens(ask, endpoint, form, identity=identity, any_type=any_type)
+    if isinstance(answer, Tokens):
+        return answer
+    raise OAuthFailure(
+        f"gave no token ({answer.word or f'status {answer.status}'})",
+        reason="refused",
+        status=answer.status,
+        error=answer.error,
+        description=answer.description,
+        final=answer.final,
+    )
+
+
+def client_credentials_form(*, scope: str, resource: str = "") -> dict[str, str]:
+    """Return the form that asks for a token of the client's own (RFC 6749 §4.4)."""
+    return _said({"grant_type": CLIENT_CREDENTIALS, "resource": resource, "scope": scope})
+
+
+def exchange_form(token: Secret, *, resource: str, scope: str) -> dict[str, str]:
+    """Return the form that exchanges a signed token for one that is meant for `resource` (RFC 8693 §2.1)."""
+    form = {
+        "grant_type": TOKEN_EXCHANGE,
+        "subject_token": token.reveal(),
+        "subject_token_type": JWT_TYPE,
+        "requested_token_type": ACCESS_TOKEN_TYPE,
+        "resource": resource,
+        "scope": scope,
+    }
+    return _said(form)
+
+
+def assertion_form(assertion: Secret, *, scope: str) -> dict[str, str]:
+    """Return the form that asks for a token by an assertion about its subject (RFC 7523 §2.1)."""
+    return _said({"grant_type": JWT_BEARER, "assertion": assertion.reveal(), "scope": scope})
+
+
+def _said(form: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in form.items() if value}
 
 
 async def post_form(

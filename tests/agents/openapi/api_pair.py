@@ -19,8 +19,7 @@ import structlog
 import trio
 
 from server.agents.base.backend import Announce
-from server.agents.openapi.api_credentials import AskToken
-from server.agents.openapi.client_credentials_token import ask_token
+from server.agents.openapi.api_credentials import AskToken, ask_token
 from server.agents.openapi.openapi_agent import OpenApiBackend
 from server.agents.openapi.openapi_settings import OpenApiConfig, problems
 from server.lib.secret import Secret

@@ -11,7 +11,7 @@ import pytest
 from api_pair import against, api, ask_for, document, opened, text
 from structlog import get_logger
 
-from server.agents.openapi.client_credentials_token import ask_token
+from server.agents.openapi.api_credentials import ask_token
 from server.agents.openapi.openapi_agent import open_api
 from server.agents.openapi.openapi_settings import ClientGrant, OpenApiConfig, problems
 from server.lib.oauth_client.token_requests import Tokens
@@ -188,6 +188,7 @@ async def test_a_credential_without_a_place_is_refused_at_the_start(
         ({"credentials": {"S": "in-clear"}}, "credentials.S", "must be a reference"),
         ({"credentials": {"S": {**GRANT, "client_secret": "in-clear"}}}, "credentials.S", "must be a reference"),
         ({"credentials": {"S": {**GRANT, "token_url": "nowhere"}}}, "credentials.S.token_url", "http"),
+        ({"credentials": {"S": {**GRANT, "token_url": "http://a.example/"}}}, "credentials.S.token_url", "in the open; write an https"),
         ({"headers": {"Host": "x"}}, "headers.Host", "set by the server itself"),
         ({"headers": {"Cookie": "x"}}, "headers.Cookie", "set by the server itself"),
         ({"headers": {"a b": "x"}}, "headers", "not a header name"),

@@ -10,32 +10,30 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol, TypeAlias
 
-from auth.values.identity_model import CLIENT_CREDENTIALS, JWT_BEARER, Millis
+from auth.values.identity_model import Millis
 from server.agents.base.backend import AgentRequest, Trouble, Watched
 from server.agents.mcp.trust.own_tokens import ID_JAG, TokenIssuer, claims_of, person_of, whose
 from server.agents.mcp.trust.pin_rows import UpstreamKey
-from server.agents.mcp.trust.token_cache import NoToken, ReadyToken, TokenCache
-from server.agents.mcp.trust.token_endpoint import (
-    UNSAID_SECONDS,
-    AskForTokens,
-    TokenDenied,
-)
 from server.agents.mcp.upstream_credentials import StaticCredential
 from server.client.mcp_session.session_request import Credential
 from server.lib.log.logger import Logger
 from server.lib.oauth_client.addresses import host_of
 from server.lib.oauth_client.client_identity import ClientIdentity
-from server.lib.oauth_client.token_requests import Tokens
+from server.lib.oauth_client.oauth_answers import Ask, OAuthFailure
+from server.lib.oauth_client.token_cache import NoToken, TokenCache
+from server.lib.oauth_client.token_requests import (
+    Tokens,
+    assertion_form,
+    client_credentials_form,
+    exchange_form,
+    fetch_tokens,
+)
 from server.mcp.call_failures import BackendError
 
-TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
-ACCESS_TOKEN_TYPE: Final = "urn:ietf:params:oauth:token-type:access_token"
-# RFC 9068 tokens are signed: whoever exchanges one may look into it, which is more than ACCESS_TOKEN_TYPE promises.
-JWT_TYPE: Final = "urn:ietf:params:oauth:token-type:jwt"
 # Of what is sent to an authorization server to be exchanged at once.
 ASSERTION_SECONDS: Final = 120
 
-MakeToken: TypeAlias = Callable[[AgentRequest | None], Awaitable[ReadyToken]]
+MakeToken: TypeAlias = Callable[[AgentRequest | None], Awaitable[Tokens]]
 Whose: TypeAlias = Callable[[AgentRequest | None], str]
 
 
@@ -65,7 +63,7 @@ class TokenCredential:
     async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
         """Return the header with a token for this call. Raises `BackendError`."""
         try:
-            ready = await self._cache.get(self._whose(call), lambda: self._make(call))
+            token = await self._cache.get(self._whose(call), lambda: self._make(call))
         except NoToken as refusal:
             if self._trouble is None or self._trouble.words != str(refusal):
                 self._log.warning("upstream.no_token", upstream=str(self._upstream), reason=str(refusal))
@@ -74,11 +72,11 @@ class TokenCredential:
                 "this tool cannot be used now: its upstream gave us no token, and the owner of this server is told why"
             ) from None
         self._trouble = None
-        return {"Authorization": f"Bearer {ready.token.reveal()}"}
+        return {"Authorization": f"Bearer {token.reveal()}"}
 
     async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
         """Drop the token, and return whether a new one may be taken: a key may have changed, or the upstream ended the old one."""
-        return self._cache.drop(self._whose(call)) is not None
+        return self._cache.drop(self._whose(call))
 
 
 class OwnCredential(Credential, Watched, Protocol):
@@ -114,33 +112,23 @@ def own_token(issuer: TokenIssuer, audience: str, *, server: str, scope: str, se
     """Make tokens of our own (`identity = "token"`). Raises `ValueError` for an audience of our own."""
     issuer.check_audience(audience)
 
-    async def make(call: AgentRequest | None) -> ReadyToken:
-        claims = claims_of(call, server)
-        return issuer.mint(audience, seconds=seconds, claims=claims | ({"scope": scope} if scope else {}))
+    async def make(call: AgentRequest | None) -> Tokens:
+        claims = claims_of(call, server) | ({"scope": scope} if scope else {})
+        return Tokens(access_token=issuer.mint(audience, seconds=seconds, claims=claims), expires_in=seconds)
 
     return make
 
 
 def client_credentials(
-    ask: AskForTokens,
-    token_url: str,
-    identity: ClientIdentity,
-    *,
-    audience: str,
-    scope: str,
-    clock: Callable[[], Millis],
+    ask: Ask, token_url: str, identity: ClientIdentity, *, audience: str, scope: str
 ) -> MakeToken:
     """Fetch tokens for ourselves, the same for all callers (`identity = "client-credentials"`)."""
-    form = {"grant_type": CLIENT_CREDENTIALS, "resource": audience, **_scope(scope)}
-
-    async def make(call: AgentRequest | None) -> ReadyToken:
-        return await _fetch(ask, token_url, form, identity, clock)
-
-    return make
+    form = client_credentials_form(scope=scope, resource=audience)
+    return lambda call: _fetch(ask, token_url, form, identity)
 
 
 def exchanged(
-    ask: AskForTokens,
+    ask: Ask,
     token_url: str,
     identity: ClientIdentity,
     issuer: TokenIssuer,
@@ -148,32 +136,24 @@ def exchanged(
     server: str,
     audience: str,
     scope: str,
-    clock: Callable[[], Millis],
 ) -> MakeToken:
-    """Exchange a token of ours for one about the caller (`identity = "exchange"`, RFC 8693 §2.1).
+    """Exchange a token of ours for one about the caller (`identity = "exchange"`).
 
     The authorization server alone can use the token that is exchanged.
     """
     issuer.check_audience(token_url)
 
-    async def make(call: AgentRequest | None) -> ReadyToken:
+    async def make(call: AgentRequest | None) -> Tokens:
         _demand_person(call)
         shown = issuer.mint(token_url, seconds=ASSERTION_SECONDS, claims=claims_of(call, server))
-        form = {
-            "grant_type": TOKEN_EXCHANGE,
-            "subject_token": shown.token.reveal(),
-            "subject_token_type": JWT_TYPE,
-            "requested_token_type": ACCESS_TOKEN_TYPE,
-            "resource": audience,
-            **_scope(scope),
-        }
-        return await _fetch(ask, token_url, form, identity, clock)
+        form = exchange_form(shown, resource=audience, scope=scope)
+        return await _fetch(ask, token_url, form, identity)
 
     return make
 
 
 def asserted(
-    ask: AskForTokens,
+    ask: Ask,
     token_url: str,
     identity: ClientIdentity,
     issuer: TokenIssuer,
@@ -182,7 +162,6 @@ def asserted(
     server: str,
     audience: str,
     scope: str,
-    clock: Callable[[], Millis],
 ) -> MakeToken:
     """Fetch tokens for an assertion about the caller (`identity = "id-jag"`).
 
@@ -190,17 +169,16 @@ def asserted(
     """
     issuer.check_audience(authorization_server)
 
-    async def make(call: AgentRequest | None) -> ReadyToken:
+    async def make(call: AgentRequest | None) -> Tokens:
         _demand_person(call)
         claims = {
             "sub": claims_of(call, server)["sub"],
             "client_id": identity.client_id,  # §4.1: who we are there, not who calls here
             "resource": audience,
-            **_scope(scope),
+            **({"scope": scope} if scope else {}),
         }
         said = issuer.mint(authorization_server, seconds=ASSERTION_SECONDS, kind=ID_JAG, claims=claims)
-        form = {"grant_type": JWT_BEARER, "assertion": said.token.reveal(), **_scope(scope)}
-        return await _fetch(ask, token_url, form, identity, clock)
+        return await _fetch(ask, token_url, assertion_form(said, scope=scope), identity)
 
     return make
 
@@ -213,34 +191,14 @@ def for_caller(server: str) -> Whose:
     return lambda call: whose(call, server)
 
 
-async def _fetch(
-    ask: AskForTokens,
-    token_url: str,
-    form: Mapping[str, str],
-    identity: ClientIdentity,
-    clock: Callable[[], Millis],
-) -> ReadyToken:
+async def _fetch(ask: Ask, token_url: str, form: Mapping[str, str], identity: ClientIdentity) -> Tokens:
     try:
-        tokens = await ask(token_url, form, identity)
-    except TokenDenied as denied:
-        raise NoToken(f"{host_of(token_url)} {denied}") from None
-    return ready(tokens, clock())
-
-
-def ready(tokens: Tokens, now: Millis) -> ReadyToken:
-    ends = tokens.expires_at(now)
-    return ReadyToken(
-        token=tokens.access_token,
-        made_at=now,
-        expires_at=now + UNSAID_SECONDS * 1_000 if ends is None else ends,
-    )
+        return await fetch_tokens(ask, token_url, form, identity)
+    except OAuthFailure as failure:
+        raise NoToken(f"{host_of(token_url)} {failure}") from None
 
 
 def _demand_person(call: AgentRequest | None) -> None:
     """Refuse a caller without an account, with `BackendError`. The server's own questions are its own doing."""
     if call is not None and person_of(call) is None:
         raise BackendError("this tool acts in the name of a person: log in with an account to use it")
-
-
-def _scope(scope: str) -> dict[str, str]:
-    return {"scope": scope} if scope else {}

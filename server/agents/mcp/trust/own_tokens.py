@@ -17,7 +17,6 @@ from auth.values.entropy import IDENTIFIER_BYTES, identifier
 from auth.values.identity_model import Millis
 from auth.values.issuer_and_resources import normalise
 from server.agents.base.backend import AgentRequest
-from server.agents.mcp.trust.token_cache import ReadyToken
 from server.lib.secret import Secret
 
 ACCESS_TOKEN: Final = "at+jwt"
@@ -26,6 +25,8 @@ OURSELVES: Final = "ostiary"  # the program, where the caller names none
 
 
 class TokenIssuer:
+    """The signer of our tokens."""
+
     def __init__(
         self,
         issuer: str,
@@ -35,7 +36,7 @@ class TokenIssuer:
         clock: Callable[[], Millis],
         entropy: Callable[[int], bytes],
     ) -> None:
-        """`ours`: the audiences of our own servers, and our issuer."""
+        """Prepare to sign as `issuer`; `ours` are the audiences of our own servers, and our issuer."""
         self.issuer = issuer
         self._signing_key = signing_key
         self._ours = {normalise(each) or each for each in ours}
@@ -43,7 +44,7 @@ class TokenIssuer:
         self._entropy = entropy
 
     def check_audience(self, audience: str) -> None:
-        """Raises `ValueError`."""
+        """Refuse an audience that is this server's own, with `ValueError`."""
         if (normalise(audience) or audience) in self._ours:
             raise ValueError(
                 f"{audience} is this server's own: a token for it would let the upstream in here"
@@ -51,9 +52,9 @@ class TokenIssuer:
 
     def mint(
         self, audience: str, *, seconds: int, kind: str = ACCESS_TOKEN, claims: Mapping[str, Any]
-    ) -> ReadyToken:
-        now, key = self._clock(), self._signing_key()
-        issued = now // 1_000
+    ) -> Secret:
+        """Sign a token about a caller, or an assertion, that ends in so many seconds."""
+        issued, key = self._clock() // 1_000, self._signing_key()
         said = {
             **claims,
             "iss": self.issuer,
@@ -64,19 +65,18 @@ class TokenIssuer:
         }
         header = {"alg": key.algorithm, "kid": key.kid, "typ": kind}
         signed = f"{pack(json_bytes(header))}.{pack(json_bytes(said))}".encode()
-        token = Secret(sign(signed, key.key).decode())
-        return ReadyToken(token=token, made_at=now, expires_at=now + seconds * 1_000)
+        return Secret(sign(signed, key.key).decode())
 
 
 def subject_of(call: AgentRequest | None, server: str) -> str:
-    """Whom a call is made for; None: the server's own doing, such as asking what there is."""
+    """Name the subject for whom a call is made; None is the server's own doing, such as asking what there is."""
     if call is None or call.caller is None:
         return f"server:{server}"
     return person_of(call) or call.caller.subject
 
 
 def person_of(call: AgentRequest | None) -> str | None:
-    """The account in whose name a call is made; None where no person stands behind it."""
+    """Return the account in whose name a call is made; None where no person stands behind it."""
     if call is None or call.caller is None:
         return None
     caller = call.caller
@@ -93,6 +93,6 @@ def claims_of(call: AgentRequest | None, server: str) -> dict[str, Any]:
 
 
 def whose(call: AgentRequest | None, server: str) -> str:
-    """By what tokens are told apart: the person, and the program that acts for them."""
+    """Return the text by which tokens are told apart: the person, and the program that acts for them."""
     claims = claims_of(call, server)
     return f"{claims['sub']} {claims['client_id']}"

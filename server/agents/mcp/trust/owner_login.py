@@ -23,10 +23,10 @@ from server.agents.base.backend import AgentRequest, Trouble
 from server.agents.mcp.trust import login_rows
 from server.agents.mcp.trust.login_rows import OURS, KeptLogin, LoginVault, UpstreamLogin
 from server.agents.mcp.trust.pin_rows import UpstreamKey
-from server.agents.mcp.trust.token_endpoint import AskForTokens, TokenDenied
 from server.lib.log.logger import Logger
 from server.lib.oauth_client.addresses import host_of
-from server.lib.oauth_client.token_requests import Tokens
+from server.lib.oauth_client.oauth_answers import Ask, OAuthFailure
+from server.lib.oauth_client.token_requests import Tokens, fetch_tokens
 from server.mcp.call_failures import BackendError
 from server.store.jobs import Store, StoreError, StoreUnavailable
 from server.store.write_retry import Job, WriteRetry
@@ -58,7 +58,7 @@ class OwnerLogin:
         upstream: UpstreamKey,
         store: Store,
         vault: LoginVault,
-        ask: AskForTokens,
+        ask: Ask,
         *,
         owed: WriteRetry,
         clock: Callable[[], Millis],
@@ -256,7 +256,7 @@ class OwnerLogin:
         before = kept.login
         try:
             tokens = await self._insist(before)
-        except TokenDenied as denied:
+        except OAuthFailure as denied:
             # Another process of ours may have spent it a moment ago.
             newer = await self._refreshed_elsewhere(kept) if denied.final else None
             if newer is not None:
@@ -314,8 +314,10 @@ class OwnerLogin:
     async def _insist(self, login: UpstreamLogin) -> Tokens:
         for last in (*(False for _ in range(TRIES - 1)), True):
             try:
-                return await self._ask(login.token_endpoint, login.refresh_form(), login.identity)
-            except TokenDenied as denied:
+                return await fetch_tokens(
+                    self._ask, login.token_endpoint, login.refresh_form(), login.identity
+                )
+            except OAuthFailure as denied:
                 if denied.final or last:
                     raise
         raise AssertionError("the last try returns or raises")

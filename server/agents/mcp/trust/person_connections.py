@@ -25,12 +25,13 @@ from server.agents.mcp.trust import login_rows
 from server.agents.mcp.trust.authorization_server import AuthorizationServers
 from server.agents.mcp.trust.login_rows import LoginVault, UpstreamLogin, decode_secret, encode_secret
 from server.agents.mcp.trust.pin_rows import UpstreamKey
-from server.agents.mcp.trust.token_endpoint import AskForTokens, TokenDenied
 from server.lib.log.logger import Logger
 from server.lib.oauth_client.authorization_code import authorization_link, code_form, comes_from
 from server.lib.oauth_client.client_identity import ClientIdentity
 from server.lib.oauth_client.dynamic_registration import Registered
 from server.lib.oauth_client.issuer_metadata import ServerMetadata
+from server.lib.oauth_client.oauth_answers import Ask, OAuthFailure
+from server.lib.oauth_client.token_requests import fetch_tokens
 from server.lib.secret import Secret
 from server.store.jobs import Change, Store, StoreDb
 
@@ -72,7 +73,7 @@ class PersonConnections:
         store: Store,
         *,
         servers: AuthorizationServers,
-        tokens: AskForTokens,
+        ask: Ask,
         clock: Callable[[], Millis],
         subkey: Callable[[str], bytes],
         entropy: Callable[[int], bytes],
@@ -81,7 +82,7 @@ class PersonConnections:
         self._upstreams: Mapping[UpstreamKey, PersonalUpstream] = {each.key: each for each in upstreams}
         self._store = store
         self._servers = servers
-        self._tokens = tokens
+        self._ask = ask
         self._clock = clock
         self._subkey = subkey
         self._entropy = entropy
@@ -178,8 +179,8 @@ class PersonConnections:
             resource=upstream.resource,
         )
         try:
-            tokens = await self._tokens(trip.token_endpoint, form, trip.client.identity)
-        except TokenDenied as denied:
+            tokens = await fetch_tokens(self._ask, trip.token_endpoint, form, trip.client.identity)
+        except OAuthFailure as denied:
             self._log.warning("upstream.cannot_connect", upstream=str(upstream.key), reason=str(denied))
             raise CannotConnect(str(denied)) from None
         now = self._clock()

@@ -1,4 +1,4 @@
-"""From the settings of an agent with an upstream to the back-end that calls it: what it is believed, and as whom it is called.
+"""The opening of an agent with an upstream: from its settings to the back-end that calls it, what it is believed, and as whom it is called.
 
 Loaded only where there is such an agent."""
 
@@ -29,7 +29,6 @@ from server.agents.mcp.trust.owner_login import OwnerLogin
 from server.agents.mcp.trust.person_connections import PersonalUpstream, PersonConnections
 from server.agents.mcp.trust.person_identity import PersonCredential
 from server.agents.mcp.trust.pin_rows import UpstreamKey
-from server.agents.mcp.trust.token_endpoint import TokenEndpoints
 from server.agents.mcp.trust.upstream_registry import KnownUpstream, UpstreamRegistry
 from server.agents.mcp.upstream_agent import MakeBuyer, McpBackend, TellReceipt
 from server.agents.mcp.upstream_credentials import PayerCredential, StaticCredential
@@ -62,7 +61,9 @@ def open_desk(
     connections: PersonConnections | None = None,
     node: str = "",
 ) -> UpstreamRegistry:
-    """`issuer` None: nothing is kept beyond this process. `node`: the boot id of this one, where others may use the same database."""
+    """Open the registry of all upstreams.
+
+    Without an `issuer` nothing is kept beyond this process. `node` is the boot id of this one, where others may use the same database."""
     return UpstreamRegistry(
         store,
         clock=clock,
@@ -70,14 +71,14 @@ def open_desk(
         entropy=secrets.token_bytes,
         log=log,
         issuer=issuer,
-        tokens=TokenEndpoints(OAuthFetcher()),
+        ask=OAuthFetcher(),
         connections=connections,
         node=node,
     )
 
 
 def sources_of(servers: Iterable[ServerConfig]) -> list[tuple[UpstreamKey, str]]:
-    """Their upstreams, and digests of where these are."""
+    """Return the upstreams of these servers, and digests of where each is."""
     return [
         (UpstreamKey(server.name, agent.id), _source_of(agent))
         for server in servers
@@ -99,8 +100,9 @@ def open_upstream(
     tell_receipt: TellReceipt | None = None,
     parked: RemoteSuspended | None = None,
 ) -> McpBackend:
-    """`tell_receipt`: the books, of what it takes for a call from an account of the owner. Raises `ValueError` and `SecretUnreadable` for
-    settings that turn out not to work."""
+    """Open the back-end of an upstream, and enter it in the registry. Raise `ValueError` and `SecretUnreadable` for settings that turn out not to work.
+
+    `tell_receipt` tells the books what it takes for a call from an account of the owner."""
     key = UpstreamKey(server, config.id)
     guard = desk.guard(key, config.trust)
     static = StaticCredential(headers, read_secret(config.token) if config.token else None)
@@ -158,7 +160,7 @@ def open_connections(
     *,
     clock: Callable[[], Millis],
 ) -> PersonConnections:
-    """Of all upstreams that are used with accounts of people. Raises `SecretUnreadable`."""
+    """Open the accounts at all upstreams that are used with accounts of people. Raise `SecretUnreadable`."""
     ask = OAuthFetcher()
     upstreams = [
         PersonalUpstream(
@@ -176,7 +178,7 @@ def open_connections(
         upstreams,
         store,
         servers=AuthorizationServers(ask, clock),
-        tokens=TokenEndpoints(ask),
+        ask=ask,
         clock=clock,
         subkey=subkey,
         entropy=secrets.token_bytes,
@@ -187,7 +189,7 @@ def open_connections(
 def _personal(
     config: McpConfig, desk: UpstreamRegistry, key: UpstreamKey, ours: OwnerLogin
 ) -> PersonCredential:
-    """Raises `ValueError`."""
+    """Return the credential of the person who calls. Raise `ValueError`."""
     connections, place = desk.connections, None
     if connections is not None:
         place = connections.place(key.server, key.agent)
@@ -205,12 +207,9 @@ def _personal(
 
 def _make(config: McpConfig, desk: UpstreamRegistry, server: str) -> MakeToken:
     oauth = config.oauth
-    audience, scope = oauth.audience or config.url, oauth.scope
-    ask, clock = desk.tokens, desk.clock
+    audience, scope, token_url = oauth.audience or config.url, oauth.scope, oauth.token_url
     if config.identity == "client-credentials":
-        return client_credentials(
-            ask, oauth.token_url, _identity(config), audience=audience, scope=scope, clock=clock
-        )
+        return client_credentials(desk.ask, token_url, _identity(config), audience=audience, scope=scope)
     if desk.issuer is None:
         raise ValueError(
             f'identity = "{config.identity}" needs a server whose keys are published: nothing is over stdio'
@@ -218,32 +217,23 @@ def _make(config: McpConfig, desk: UpstreamRegistry, server: str) -> MakeToken:
     issuer = desk.issuer()
     if config.identity == "token":
         return own_token(issuer, audience, server=server, scope=scope, seconds=oauth.seconds)
+    identity = _identity(config)
     if config.identity == "exchange":
-        return exchanged(
-            ask,
-            oauth.token_url,
-            _identity(config),
-            issuer,
-            server=server,
-            audience=audience,
-            scope=scope,
-            clock=clock,
-        )
+        return exchanged(desk.ask, token_url, identity, issuer, server=server, audience=audience, scope=scope)
     return asserted(
-        ask,
-        oauth.token_url,
-        _identity(config),
+        desk.ask,
+        token_url,
+        identity,
         issuer,
         authorization_server=oauth.authorization_server,
         server=server,
         audience=audience,
         scope=scope,
-        clock=clock,
     )
 
 
 def _identity(config: McpConfig) -> ClientIdentity:
-    """Raises `SecretUnreadable`."""
+    """Return the client that we are there. Raise `SecretUnreadable`."""
     oauth = config.oauth
     if not oauth.client_secret:
         return ClientIdentity(client_id=oauth.client_id, method=NONE)
@@ -252,6 +242,6 @@ def _identity(config: McpConfig) -> ClientIdentity:
 
 
 def _source_of(config: McpConfig) -> str:
-    """Where it is, as a digest: an address may hold what should not be read out of a database."""
+    """Return its place as a digest: an address may hold what should not be read out of a database."""
     said = canonical([config.command, config.url, config.tcp, config.working_dir])
     return hashlib.sha256(said.encode()).hexdigest()

@@ -1,9 +1,9 @@
-"""Every upstream of this process, with what was accepted of it and as whom it is called: for the agents that use it, and for whoever
-is at the machine and decides about it.
+"""The upstreams of this process, with what was accepted of each and as whom it is called: for the agents that use them, and for whoever
+is at the machine and decides about them.
 
-What is decided is written first and counts then. What an upstream offered when it was met is pinned at once and written behind: a crash
-between the two meets it again. While other settings are tried, theirs stand beside those that serve: nobody sees them, and nothing that they
-were met with is written, before `take`.
+A decision is written first and counts then. The offer with which an upstream was met is pinned at once and written behind: a crash between the
+two meets it again. While other settings are tried, their upstreams stand beside those that serve: nobody sees them, and nothing that they were
+met with is written, before `take`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from server.agents.mcp.trust.own_tokens import TokenIssuer
 from server.agents.mcp.trust.owner_login import OwnerLogin
 from server.agents.mcp.trust.person_connections import PersonConnections
 from server.agents.mcp.trust.pin_rows import PinnedUpstream, UpstreamKey
-from server.agents.mcp.trust.token_endpoint import AskForTokens
 from server.lib.log.logger import Logger
+from server.lib.oauth_client.oauth_answers import Ask
 from server.store.jobs import Change, Store, StoreError
 from server.store.write_retry import WriteRetry
 
@@ -37,7 +37,7 @@ SAME_ID: Final = "another upstream of this server has the same id; give each of 
 
 
 class NotAsShown(Exception):
-    """What is offered is not what somebody looked at: it changed meanwhile, or is gone."""
+    """The error of an offer that is not what somebody looked at: it changed meanwhile, or is gone."""
 
 
 class _Met(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class _Met(msgspec.Struct, frozen=True):
 
 
 class KnownUpstream(msgspec.Struct, kw_only=True):
-    """One of them while the server runs."""
+    """One upstream while the server runs."""
 
     key: UpstreamKey
     what: str  # what its owner knows it by: an address, a command
@@ -62,7 +62,7 @@ class KnownUpstream(msgspec.Struct, kw_only=True):
 
 
 class UpstreamRegistry:
-    """`issuer` None: nothing is kept beyond this process, and nobody knows its keys."""
+    """The upstreams of one process. Without an `issuer` nothing is kept beyond it, and nobody knows its keys."""
 
     def __init__(
         self,
@@ -72,16 +72,16 @@ class UpstreamRegistry:
         subkey: Callable[[str], bytes],
         entropy: Callable[[int], bytes],
         log: Logger,
-        tokens: AskForTokens,
+        ask: Ask,
         issuer: Callable[[], TokenIssuer] | None = None,
         connections: PersonConnections | None = None,
         node: str = "",
     ) -> None:
-        """`node`: the boot id of this one, where others may use the same database."""
+        """Prepare an empty registry. `node` is the boot id of this one, where others may use the same database."""
         self.store: Final = store
         self.clock: Final = clock
         self.log: Final = log
-        self.tokens: Final = tokens
+        self.ask: Final = ask
         self.issuer: Final = issuer
         self.connections: Final = connections
         self.owed: Final = WriteRetry(store, log, "upstream.login_not_kept")
@@ -99,7 +99,7 @@ class UpstreamRegistry:
     # ── for the agents ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def prepare(self, sources: Mapping[UpstreamKey, str]) -> None:
-        """Before their guards are asked for; `sources`: digests of where they are. Raises `StoreError`."""
+        """Read what was accepted of each, before its guard is asked for; `sources` are digests of where they are. Raise `StoreError`."""
         for key, source in sources.items():
             served = self._known.get(key)
             if served is not None and served.guard.source == source:
@@ -108,7 +108,7 @@ class UpstreamRegistry:
             self._pinned[key] = await self.store.read(partial(pin_rows.load, upstream=key, source=source))
 
     def guard(self, key: UpstreamKey, mode: TrustMode) -> PinGuard:
-        """Raises `ValueError`."""
+        """Return the guard of an upstream. Raise `ValueError`."""
         if mode == "pinned" and self.issuer is None:
             raise ValueError(
                 'trust = "pinned" needs a server that keeps what was accepted, and nothing is kept over stdio;'
@@ -125,7 +125,7 @@ class UpstreamRegistry:
         )
 
     def owner_login(self, key: UpstreamKey, url: str) -> OwnerLogin:
-        """One for all that are called with it, there: its refresh token is good for one use."""
+        """Return the one login for all that are called with it, there: its refresh token is good for one use."""
         served = self._known.get(key)
         if served is not None and served.login is not None and served.url == url:
             return served.login
@@ -136,7 +136,7 @@ class UpstreamRegistry:
             key,
             self.store,
             self.vault,
-            self.tokens,
+            self.ask,
             owed=self.owed,
             clock=self.clock,
             log=self.log,
@@ -146,22 +146,22 @@ class UpstreamRegistry:
         )
 
     def enter(self, upstream: KnownUpstream) -> None:
-        """Raises `ValueError` where its name is another's."""
+        """Enter an upstream. Raise `ValueError` where its name is another's."""
         those = self._known if self._coming is None else self._coming
         if upstream.key in those:
             raise ValueError(SAME_ID)
         those[upstream.key] = upstream
 
     async def begin_change(self, sources: Sequence[tuple[UpstreamKey, str]]) -> None:
-        """Other settings are tried, whose upstreams at the servers that they change are these: from here to `take` or `dismiss`.
-        Raises `ValueError` and `StoreError`."""
+        """Begin to try other settings, whose upstreams at the servers that they change are these; `take` or `dismiss` ends it.
+        Raise `ValueError` and `StoreError`."""
         if len({key for key, _ in sources}) < len(sources):
             raise ValueError(SAME_ID)
         await self.prepare(dict(sources))
         self._coming = {}
 
     def take(self, backends: Collection[object]) -> None:
-        """These serve from now on."""
+        """Let these serve from now on."""
         coming, self._coming = self._coming or {}, None
         those = [*self._known.values(), *coming.values()]
         self._known = {each.key: each for each in those if any(each.backend is one for one in backends)}
@@ -173,11 +173,11 @@ class UpstreamRegistry:
             self._woken.set()
 
     def dismiss(self) -> None:
-        """All stays as it was."""
+        """Leave all as it was."""
         self._coming, self._met_coming = None, {}
 
     async def run(self) -> None:
-        """Writes what was offered when an upstream was met and what logins owe, and reads what others have decided. For as long as the server
+        """Write what was offered when an upstream was met and what logins owe, and read what others have decided, for as long as the server
         runs."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.owed.run)
@@ -213,7 +213,7 @@ class UpstreamRegistry:
             del self._met[key]
 
     def apply_changes(self, changes: Sequence[Change]) -> None:
-        """For the store's `on_changes`: somebody has accepted, forgotten, logged in or out, here or in another process."""
+        """Apply what the store's `on_changes` tells: somebody has accepted, forgotten, logged in or out, here or in another process."""
         names = {change.entity_id for change in changes if change.kind == pin_rows.CHANGE}
         if names:
             self._changed_elsewhere |= names
@@ -253,12 +253,12 @@ class UpstreamRegistry:
         return self._known
 
     def named(self, name: str) -> list[KnownUpstream]:
-        """Those that can be meant: by the whole name, or its end where that is the only one."""
+        """Return those that can be meant by the whole name, or by its end where that is the only one."""
         exact = [each for key, each in self._known.items() if str(key) == name]
         return exact or [each for key, each in self._known.items() if key.agent == name]
 
     def withheld(self, upstream: KnownUpstream, keys: Sequence[DefinitionKey] | None) -> list[Definition]:
-        """What of it waits to be accepted, or those of these that do."""
+        """Return what of it waits to be accepted, or those of these that do."""
         wanted = None if keys is None else set(keys)
         blocked = upstream.guard.verdict.blocked
         return [each for each in blocked if wanted is None or each.key in wanted]
@@ -276,8 +276,9 @@ class UpstreamRegistry:
         by: str,
         store: JobStore | None = None,
     ) -> Sequence[Definition]:
-        """`seal`: of what was shown. `store`: by which it is written, if not by the one that all is. Raises `NotAsShown`, and what the
-        store raises."""
+        """Accept what was shown, whose seal is `seal`. Raise `NotAsShown`, and what the store raises.
+
+        `store` is by which it is written, if not by the one that all is."""
         chosen = self.acceptable(upstream, keys)
         if seal_of(chosen) != seal:
             raise NotAsShown
@@ -300,7 +301,7 @@ class UpstreamRegistry:
     async def forget(
         self, upstream: KnownUpstream, keys: Sequence[DefinitionKey] | None, *, by: str
     ) -> Sequence[DefinitionKey]:
-        """Those that were accepted until now. Raises what the store raises."""
+        """Forget what was accepted, and return its keys. Raise what the store raises."""
         found = [key for key in upstream.guard.pins if keys is None or key in set(keys)]
         await self._pin_first(upstream.key, self.store)
         job = partial(
@@ -318,14 +319,14 @@ class UpstreamRegistry:
         return found
 
     def _guards(self, upstream: KnownUpstream) -> list[PinGuard]:
-        """Its own, and that of what may come in its place."""
+        """Return its own guard, and that of what may come in its place."""
         coming = (self._coming or {}).get(upstream.key)
         if coming is None or coming.guard.source != upstream.guard.source:
             return [upstream.guard]
         return [upstream.guard, coming.guard]
 
     async def log_in(self, upstream: KnownUpstream, login: UpstreamLogin, *, by: str) -> None:
-        """Raises what the store raises."""
+        """Keep a login. Raise what the store raises."""
         sealed = self.vault.seal(upstream.key, OURS, login)
         login_id = Entropy(self._entropy(SEED_BYTES)).identifier("ul")
         await self.store.write(
@@ -342,7 +343,7 @@ class UpstreamRegistry:
         self._changed(upstream)
 
     async def log_out(self, upstream: KnownUpstream, *, by: str) -> bool:
-        """Whether there was a login. Raises what the store raises."""
+        """End the login, and tell whether there was one. Raise what the store raises."""
         job = partial(
             login_rows.end, upstream=upstream.key, person=OURS, by=by, why="by its owner", now=self.clock()
         )

@@ -18,7 +18,6 @@ from server.agents.mcp.trust.owner_login import OwnerLogin
 from server.agents.mcp.trust.person_connections import PersonalUpstream, PersonConnections
 from server.agents.mcp.trust.person_identity import PersonCredential
 from server.agents.mcp.trust.pin_rows import UpstreamKey
-from server.agents.mcp.trust.token_endpoint import TokenEndpoints
 from server.lib.oauth_client.client_identity import ClientIdentity
 from server.lib.oauth_client.oauth_answers import OAuthAnswer, OAuthFailure
 from server.store.write_retry import WriteRetry
@@ -117,7 +116,6 @@ class Connecting:
         self.issuer = FakeIssuer()
         self.log = EventLog()
         parts = self.house.parts
-        self.tokens = TokenEndpoints(self.issuer)
         self._identity = identity
         self.connections, self.credential = self.node()
         self.house.parts = replace(parts, connections=self.connections)
@@ -137,7 +135,7 @@ class Connecting:
             ],
             store,  # type: ignore[arg-type]
             servers=AuthorizationServers(self.issuer, parts.clock),
-            tokens=self.tokens,
+            ask=self.issuer,
             clock=parts.clock,
             subkey=parts.subkey,
             entropy=self.house.entropy,
@@ -155,7 +153,7 @@ class Connecting:
             KEY,
             store,  # type: ignore[arg-type]
             LoginVault(parts.subkey, self.house.entropy),
-            self.tokens,
+            self.issuer,
             owed=WriteRetry(store, self.log, "upstream.login_not_kept"),  # type: ignore[arg-type]
             clock=parts.clock,
             log=self.log,

@@ -53,7 +53,7 @@ def owner(house: House, desk: UpstreamRegistry, server: FakeAuthorizationServer)
         FILES,
         house.store,
         desk.vault,
-        server.endpoints(house.clock),
+        server,
         owed=desk.owed,
         clock=house.clock,
         log=house.log,
@@ -102,7 +102,7 @@ async def test_a_login_goes_on_by_itself_while_nothing_can_be_written_and_its_ne
                 FILES,
                 away,  # type: ignore[arg-type]
                 desk.vault,
-                server.endpoints(house.clock),
+                server,
                 owed=owed,
                 clock=house.clock,
                 log=house.log,

@@ -81,7 +81,7 @@ class Branch:
             FILES,
             store,
             self.vault,
-            server.endpoints(clock),  # type: ignore[arg-type]
+            server,  # type: ignore[arg-type]
             owed=self.owed,
             clock=clock,
             log=self.log,

@@ -23,7 +23,6 @@ from auth.tokens import access_token_verifier
 from auth.values.identity_model import PrincipalKind
 from server.agents.base.backend import AgentRequest, Trouble
 from server.agents.mcp.trust.call_credentials import (
-    TOKEN_EXCHANGE,
     MakeToken,
     TokenCredential,
     Whose,
@@ -34,15 +33,12 @@ from server.agents.mcp.trust.call_credentials import (
     for_caller,
     for_everybody,
     own_token,
-    ready,
 )
 from server.agents.mcp.trust.own_tokens import TokenIssuer
-from server.agents.mcp.trust.token_cache import ReadyToken
-from server.agents.mcp.trust.token_endpoint import TokenDenied, TokenEndpoints
 from server.agents.mcp.upstream_credentials import StaticCredential
 from server.lib.oauth_client.client_identity import BASIC, ClientIdentity
-from server.lib.oauth_client.oauth_answers import OAuthAnswer
-from server.lib.oauth_client.token_requests import Tokens
+from server.lib.oauth_client.oauth_answers import OAuthAnswer, OAuthFailure
+from server.lib.oauth_client.token_requests import TOKEN_EXCHANGE, fetch_tokens
 from server.lib.secret import Secret
 from server.lib.secret import Secret as Stated
 from server.mcp.call_failures import BackendError
@@ -179,9 +175,7 @@ async def test_an_audience_is_ours_however_it_is_written(ours: str, audience: st
 async def test_a_token_of_ours_says_when_it_ends_to_the_second() -> None:
     async with open_house() as house:
         house.clock.now += 999
-        made = house.issuer().mint(UPSTREAM_URL, seconds=60, claims={})
-        _, claims = read(house, made.token.reveal())
-        assert (made.made_at, made.expires_at) == (house.clock(), house.clock() + 60_000)
+        _, claims = read(house, house.issuer().mint(UPSTREAM_URL, seconds=60, claims={}).reveal())
         assert (claims["iat"], claims["exp"]) == (house.clock() // 1_000, house.clock() // 1_000 + 60)
 
 
@@ -196,12 +190,11 @@ async def test_client_credentials_are_asked_for_once_for_everybody_and_again_whe
     async with open_house() as house:
         server = FakeAuthorizationServer(tokens("one"), tokens("two"))
         make = client_credentials(
-            server.endpoints(house.clock),
+            server,
             TOKEN_URL,
             US,
             audience=UPSTREAM_URL,
             scope="a b",
-            clock=house.clock,
         )
         mine = credential(house, make, for_everybody)
         server.gate = trio.Event()
@@ -234,9 +227,7 @@ async def test_an_authorization_server_that_gives_no_token_is_left_alone_for_a_m
         server = FakeAuthorizationServer(
             {"error": "invalid_client", "error_description": "our secret is wrong"}, tokens("at-last")
         )
-        make = client_credentials(
-            server.endpoints(house.clock), TOKEN_URL, US, audience=UPSTREAM_URL, scope="", clock=house.clock
-        )
+        make = client_credentials(server, TOKEN_URL, US, audience=UPSTREAM_URL, scope="")
         mine = credential(house, make, for_everybody)
         for _ in range(3):
             with pytest.raises(BackendError, match="gave us no token") as raised:
@@ -268,9 +259,7 @@ async def test_an_authorization_server_that_gives_no_token_is_left_alone_for_a_m
 async def test_an_answer_that_is_no_token_is_none(answer: dict[str, Any]) -> None:
     async with open_house() as house:
         server = FakeAuthorizationServer(answer)
-        make = client_credentials(
-            server.endpoints(house.clock), TOKEN_URL, US, audience=UPSTREAM_URL, scope="", clock=house.clock
-        )
+        make = client_credentials(server, TOKEN_URL, US, audience=UPSTREAM_URL, scope="")
         with pytest.raises(BackendError):
             await credential(house, make, for_everybody).headers(None)
 
@@ -279,14 +268,13 @@ def _exchange(house: House, server: FakeAuthorizationServer) -> TokenCredential:
     return credential(
         house,
         exchanged(
-            server.endpoints(house.clock),
+            server,
             TOKEN_URL,
             US,
             house.issuer(),
             server="main",
             audience=UPSTREAM_URL,
             scope="files",
-            clock=house.clock,
         ),
     )
 
@@ -295,7 +283,7 @@ def _assertion(house: House, server: FakeAuthorizationServer) -> TokenCredential
     return credential(
         house,
         asserted(
-            server.endpoints(house.clock),
+            server,
             TOKEN_URL,
             US,
             house.issuer(),
@@ -303,7 +291,6 @@ def _assertion(house: House, server: FakeAuthorizationServer) -> TokenCredential
             server="main",
             audience=UPSTREAM_URL,
             scope="files",
-            clock=house.clock,
         ),
     )
 
@@ -356,9 +343,9 @@ async def test_nobody_is_exchanged_for_a_person_who_is_none(
 
 async def test_what_is_shown_to_an_authorization_server_is_for_none_of_our_own() -> None:
     async with open_house() as house:
-        ask, issuer, clock = FakeAuthorizationServer({}).endpoints(house.clock), house.issuer(), house.clock
+        ask, issuer = FakeAuthorizationServer({}), house.issuer()
         with pytest.raises(ValueError, match="let the upstream in here"):
-            exchanged(ask, ORIGIN, US, issuer, server="main", audience=UPSTREAM_URL, scope="", clock=clock)
+            exchanged(ask, ORIGIN, US, issuer, server="main", audience=UPSTREAM_URL, scope="")
         with pytest.raises(ValueError, match="let the upstream in here"):
             asserted(
                 ask,
@@ -369,16 +356,7 @@ async def test_what_is_shown_to_an_authorization_server_is_for_none_of_our_own()
                 server="main",
                 audience=UPSTREAM_URL,
                 scope="",
-                clock=clock,
             )
-
-
-@pytest.mark.parametrize(("lives", "expected"), [(None, 301_000), (1, 2_000)])
-def test_a_token_of_which_nobody_says_how_long_it_lives_is_asked_for_anew_soon(
-    lives: float | None, expected: int
-) -> None:
-    fetched = Tokens(access_token=Secret("a"), expires_in=lives)
-    assert ready(fetched, 1_000) == ReadyToken(token=Secret("a"), made_at=1_000, expires_at=expected)
 
 
 class Showing:
@@ -466,7 +444,7 @@ async def test_what_is_no_token_says_why_and_whether_asking_again_is_in_vain(
     async def ask(*_: object, **__: object) -> OAuthAnswer:
         return OAuthAnswer(status=status, body=json.dumps(said).encode())
 
-    with pytest.raises(TokenDenied) as caught:
-        await TokenEndpoints(ask)(TOKEN_URL, {}, US)
+    with pytest.raises(OAuthFailure) as caught:
+        await fetch_tokens(ask, TOKEN_URL, {}, US)
     assert words in str(caught.value)
     assert caught.value.final is final

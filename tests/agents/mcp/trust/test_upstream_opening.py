@@ -79,7 +79,7 @@ async def test_a_token_of_ours_is_for_the_audience_of_the_settings(audience: str
     async with open_house() as house:
         oauth = {"audience": audience, "seconds": 77, "scope": "files"}
         make = upstream_opening._make(config(identity="token", oauth=oauth), house.empty_desk(), "main")
-        said = claims_of((await make(None)).token.reveal())
+        said = claims_of((await make(None)).access_token.reveal())
         assert (said["aud"], said["sub"], said["scope"], said["exp"] - said["iat"]) == (
             audience or UPSTREAM_URL,
             "server:main",

@@ -19,7 +19,6 @@ from server.agents.mcp.offer_guard import UpstreamLists
 from server.agents.mcp.trust.definition_guard import TrustMode
 from server.agents.mcp.trust.own_tokens import TokenIssuer
 from server.agents.mcp.trust.pin_rows import UpstreamKey
-from server.agents.mcp.trust.token_endpoint import TokenEndpoints
 from server.agents.mcp.trust.upstream_registry import KnownUpstream, UpstreamRegistry
 from server.lib.oauth_client.oauth_answers import OAuthAnswer, OAuthFailure
 from server.mcp.messages import Prompt, ResourceTemplate, Tool
@@ -127,7 +126,7 @@ class House:
             subkey=subkey,
             entropy=seeds(77),
             log=self.log,
-            tokens=(server or FakeAuthorizationServer({})).endpoints(self.clock),
+            ask=server or FakeAuthorizationServer({}),
             issuer=self.issuer if lasts else None,
         )
 
@@ -185,9 +184,6 @@ class FakeAuthorizationServer:
         said = answer(self.forms[-1]) if callable(answer) else answer
         status = 400 if "error" in said else self.status
         return OAuthAnswer(status=status, body=json.dumps(said).encode())
-
-    def endpoints(self, clock: Clock) -> TokenEndpoints:
-        return TokenEndpoints(self)
 
 
 def tokens(access: str, *, lives: int | None = 600, refresh: str | None = None) -> dict[str, Any]:

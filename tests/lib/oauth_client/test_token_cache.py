@@ -1,10 +1,11 @@
-"""Tokens that are kept while they are good, and refusals for a moment (server/agents/mcp/trust/token_cache.py)."""
+"""Tokens that are kept while they are good, and refusals for a moment (server/lib/oauth_client/token_cache.py)."""
 
 from __future__ import annotations
 
 import pytest
 
-from server.agents.mcp.trust.token_cache import NoToken, ReadyToken, TokenCache
+from server.lib.oauth_client.token_cache import NoToken, TokenCache
+from server.lib.oauth_client.token_requests import Tokens
 from server.lib.secret import Secret
 
 START = 1_000_000
@@ -17,18 +18,19 @@ class Made:
         self.now = START
         self.made: list[str] = []
         self.refuses = False
+        self.lives: float | None = 1
         self.cache = TokenCache(lambda: self.now, most=2)
 
     async def get(self, *names: str) -> None:
         for name in names:
 
-            async def make(name: str = name) -> ReadyToken:
+            async def make(name: str = name) -> Tokens:
                 self.made.append(name)
                 if self.refuses:
                     raise NoToken(f"none for {name}")
-                return ReadyToken(token=Secret(name), made_at=self.now, expires_at=self.now + 1_000)
+                return Tokens(access_token=Secret(name), expires_in=self.lives)
 
-            assert (await self.cache.get(name, make)).token == Secret(name)
+            assert await self.cache.get(name, make) == Secret(name)
 
     async def refuse(self, *names: str) -> None:
         self.refuses = True
@@ -39,11 +41,25 @@ class Made:
 
 
 @pytest.mark.parametrize(
-    ("age", "fresh"), [(-1, False), (0, True), (899, True), (900, False), (1_000, False)]
+    ("lives", "age", "made"),
+    [
+        (1, -1, 2),
+        (1, 0, 1),
+        (1, 899, 1),
+        (1, 900, 2),
+        (None, 269_999, 1),
+        (None, 270_000, 2),
+        (10**6, 77_759_999, 1),
+        (10**6, 77_760_000, 2),
+    ],
 )
-def test_a_token_is_good_until_its_last_tenth(age: int, fresh: bool) -> None:
-    token = ReadyToken(token=Secret("a"), made_at=START, expires_at=START + 1_000)
-    assert token.fresh(START + age) is fresh
+async def test_a_token_is_good_until_its_last_tenth(lives: float | None, age: int, made: int) -> None:
+    there = Made()
+    there.lives = lives
+    await there.get("ann")
+    there.now += age
+    await there.get("ann")
+    assert len(there.made) == made
 
 
 async def test_the_one_that_was_used_the_longest_ago_goes_first() -> None:
@@ -80,7 +96,7 @@ async def test_a_refusal_is_forgotten_with_the_next_token() -> None:
     await there.refuse("ann")
     there.now += 5_000
     await there.get("ann")
-    assert there.cache.drop("ann") is not None
+    assert there.cache.drop("ann")
     there.now -= 5_000  # the clock was set back
     await there.get("ann")
     assert there.made == ["ann"] * 3
@@ -88,4 +104,4 @@ async def test_a_refusal_is_forgotten_with_the_next_token() -> None:
 
 async def test_what_is_not_there_cannot_be_dropped() -> None:
     there = Made()
-    assert there.cache.drop("ann") is None
+    assert not there.cache.drop("ann")
