@@ -1,5 +1,5 @@
-"""Exchanges with an authority over HTTPS, each bounded; what they mean is acme_authority.py's. A connection serves one exchange: hours lie
-between two renewals, and during one the authority is asked a dozen times.
+"""Exchanges with a certificate authority over HTTPS, each bounded; acme_authority.py reads what they mean. A connection serves one exchange:
+hours lie between two renewals, and during one the authority is asked a dozen times.
 """
 
 from __future__ import annotations
@@ -9,11 +9,15 @@ from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
-import trio
 
 from server.certificates.certificate_troubles import CertificateTrouble
-from server.lib.http_client.failures import BadCertificate, DeadlinePassed, FetchFailed
-from server.lib.http_client.fetch import Fetcher
+from server.lib.http_client.failures import (
+    BadCertificate,
+    FetchFailed,
+    NoTrust,
+    UnusableAddress,
+)
+from server.lib.http_client.http_client import exchange_once
 
 # A chain of certificates has some 6 KiB, and an order of 100 names some 20.
 ANSWER_BYTES: Final = 512 * 1024
@@ -22,6 +26,8 @@ JOSE: Final = "application/jose+json"
 
 
 class AcmeReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of an authority."""
+
     status: int
     body: bytes = b""
     media_type: str = ""
@@ -32,18 +38,18 @@ class AcmeReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AsksAuthority(Protocol):
-    """One exchange. Raises `CertificateTrouble` where there was no answer."""
+    """One exchange. `CertificateTrouble` is raised where there was no answer."""
 
     async def __call__(self, url: str, body: bytes | None, accept: str = "") -> AcmeReply:
-        """`body` None: GET."""
+        """Send `body` by POST, or a GET where it is None."""
         ...
 
 
 class AuthorityWire:
-    """Implements `AsksAuthority`."""
+    """An `AsksAuthority`."""
 
     def __init__(self, ca_file: Path | None) -> None:
-        """`ca_file`: the certificates by which the authority itself is known; None: the system's."""
+        """Prepare to ask. The authority itself is known by the certificates in `ca_file`, else by those of the system."""
         self._ca_file = ca_file
 
     async def __call__(self, url: str, body: bytes | None, accept: str = "") -> AcmeReply:
@@ -52,48 +58,38 @@ class AuthorityWire:
             raise CertificateTrouble(
                 "unreadable", "the certificate authority gave an address that is not https"
             )
-        headers = [("Accept", accept)] if accept else []
-        if body is not None:
-            headers.append(("Content-Type", JOSE))
+        headers = ({"Accept": accept} if accept else {}) | ({} if body is None else {"Content-Type": JOSE})
         try:
-            # Reads the authorities' certificates from disk.
-            fetcher = await trio.to_thread.run_sync(self._fetcher, url)
-            try:
-                async with fetcher.send(
-                    "GET" if body is None else "POST",
-                    body or b"",
-                    headers=headers,
-                    deadline=trio.current_time() + SECONDS,
-                    limit=ANSWER_BYTES,
-                ) as answer:
-                    return AcmeReply(
-                        status=answer.status,
-                        body=await answer.read(),
-                        media_type=answer.media_type,
-                        nonce=answer.header(b"replay-nonce"),
-                        location=answer.header(b"location"),
-                        retry_after=answer.header(b"retry-after"),
-                        date=answer.header(b"date"),
-                    )
-            finally:
-                await fetcher.aclose()
-        except DeadlinePassed:
-            raise _unreachable(url, "does not answer in time") from None
+            answer = await exchange_once(
+                "GET" if body is None else "POST",
+                url,
+                headers=headers,
+                body=body or b"",
+                limit=ANSWER_BYTES,
+                seconds=SECONDS,
+                ca_file=self._ca_file,
+            )
         except BadCertificate as problem:
             raise CertificateTrouble(
                 "untrusted",
                 f"the certificate authority at {urlsplit(url).hostname} {problem}",
                 hint="is this machine's clock right, and its list of authorities (ca-certificates) there? a private authority: `ca_file` in [acme]",
             ) from None
+        except NoTrust as problem:
+            raise CertificateTrouble("untrusted", str(problem)) from None
+        except UnusableAddress as problem:
+            raise CertificateTrouble("unreadable", f"the certificate authority {problem}") from None
         except FetchFailed as problem:
             raise _unreachable(url, str(problem)) from None
-        except ValueError as problem:
-            raise CertificateTrouble(
-                "unreadable", f"the certificate authority gave an address that cannot be used: {problem}"
-            ) from None
-
-    def _fetcher(self, url: str) -> Fetcher:
-        return Fetcher(url, connections=1, ca_file=self._ca_file)
+        return AcmeReply(
+            status=answer.status,
+            body=answer.body,
+            media_type=answer.media_type,
+            nonce=answer.head.value(b"replay-nonce"),
+            location=answer.head.value(b"location"),
+            retry_after=answer.head.value(b"retry-after"),
+            date=answer.head.value(b"date"),
+        )
 
 
 def _unreachable(url: str, why: str) -> CertificateTrouble:

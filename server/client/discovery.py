@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from server.client.client_errors import DiscoveryError, Unreachable
-from server.client.http_exchange import HttpAnswer, exchange, peek
+from server.client.http_exchange import exchange, peek
 from server.client.mcp_session.agreement import discover_params
 from server.client.mcp_session.upstream_messages import request_message
 from server.client.oauth_exchange import asking
-from server.lib.http_client.http_client import HttpClient
+from server.lib.http_client.http_client import HttpAnswer, HttpClient
 from server.lib.json_objects import strings
 from server.lib.oauth_client import issuer_metadata
 from server.lib.oauth_client.addresses import host_of, may_follow, origin, same_resource, well_known

@@ -6,9 +6,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
 
-import msgspec
 import trio
 
 from server.client.client_errors import BadAnswer, ClientError, ServerBusy, Unreachable
@@ -30,9 +28,7 @@ from server.lib.http_client.failures import (
     UnusableAddress,
     UnusableHeader,
 )
-from server.lib.http_client.http_client import NO_HEADERS, HttpClient
-from server.lib.http_client.response_head import ResponseHead
-from server.lib.json_objects import decode_object
+from server.lib.http_client.http_client import NO_HEADERS, HttpAnswer, HttpClient
 from server.lib.oauth_client.addresses import host_of, is_loopback
 
 # A metadata document or token answer is a few kilobytes; this is a server gone wrong.
@@ -46,28 +42,6 @@ EXCHANGE_SECONDS = 30
 MAX_RETRY_AFTER_SECONDS = 300.0
 # A person is told what the server asked for, unless nobody can mean it.
 MAX_TOLD_SECONDS = 24 * 3600.0
-
-
-class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer that was read to its end."""
-
-    head: ResponseHead
-    body: bytes
-
-    def __repr__(self) -> str:  # a body may hold tokens
-        return f"HttpAnswer(status={self.status}, {len(self.body)} bytes)"
-
-    @property
-    def status(self) -> int:
-        return self.head.status
-
-    @property
-    def media_type(self) -> str:
-        return self.head.media_type
-
-    def json_object(self) -> dict[str, Any] | None:
-        """Return the body as a JSON object, or None where it is anything else."""
-        return decode_object(self.body)
 
 
 @asynccontextmanager
@@ -91,13 +65,14 @@ async def exchange(
     seconds: float = EXCHANGE_SECONDS,
 ) -> HttpAnswer:
     """Send one request and read its whole answer. Raise `Unreachable` or `BadAnswer`; safe to cancel."""
-    with trio.move_on_after(seconds) as deadline, network_trouble(url):
-        async with client.open(
-            method, url, headers=headers, body=content, silence_seconds=max(seconds, READ_SECONDS)
-        ) as answer:
-            return HttpAnswer(head=answer.head, body=await answer.read(limit))
-    assert deadline.cancelled_caught
-    raise Unreachable(f"{host_of(url)} did not finish its answer within {counted(seconds, 'second')}")
+    try:
+        return await client.exchange(method, url, headers=headers, body=content, limit=limit, seconds=seconds)
+    except Silent:
+        raise Unreachable(
+            f"{host_of(url)} did not finish its answer within {counted(seconds, 'second')}"
+        ) from None
+    except FetchFailed as failure:
+        raise _client_error(url, failure) from None
 
 
 async def peek(client: HttpClient, method: str, url: str, *, headers: Mapping[str, str]) -> HttpAnswer:

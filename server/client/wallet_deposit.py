@@ -17,10 +17,10 @@ from server.client.access_token import Access, wall_clock
 from server.client.client_errors import BadAnswer, ClientError, NotLoggedIn
 from server.client.device_login import login_from, remember
 from server.client.discovery import Place
-from server.client.http_exchange import HttpAnswer, exchange
+from server.client.http_exchange import exchange
 from server.client.oauth_exchange import oauth_trouble
 from server.client.token_file import TokenFile
-from server.lib.http_client.http_client import HttpClient
+from server.lib.http_client.http_client import HttpAnswer, HttpClient
 from server.lib.oauth_client.addresses import host_of
 from server.lib.oauth_client.client_identity import NONE, ClientIdentity
 from server.lib.oauth_client.proof_key import headers_of, only_wants_nonce

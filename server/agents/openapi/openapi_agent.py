@@ -1,7 +1,7 @@
 """An HTTP API as tools: the document is read when the server starts, and each call is one request to the one address that it has.
 
-A request is sent once. Redirects are not followed, cookies not kept, and nothing that a caller says chooses where it goes. What an
-API says is bounded, and told without our credentials.
+A request is sent once. Redirects are not followed, cookies not kept, and nothing that a caller says chooses where it goes. The answers of
+an API are bounded, and told without our credentials.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from server.agents.openapi.openapi_document import DOCUMENT_BYTES, BadApi, read_
 from server.agents.openapi.openapi_settings import ClientGrant, OpenApiConfig
 from server.agents.openapi.operation_tools import ApiTool, tool_of
 from server.agents.openapi.operations import ApiOperation, LeftOut, read_operations
-from server.lib.http_client.failures import DeadlinePassed, FetchFailed, NotConnected
+from server.lib.http_client.failures import DeadlinePassed, FetchFailed, NotConnected, Silent
 from server.lib.http_client.fetch import Fetcher, header_line, url_problem
+from server.lib.http_client.http_client import exchange_once
 from server.lib.log.logger import Logger
 from server.lib.secret import Secret
 from server.lib.shortened import short_name
@@ -65,7 +66,7 @@ class OpenApiBackend:
         ask: AskToken = ask_token,
         clock: Callable[[], Millis] = now_millis,
     ) -> None:
-        """`given` are the credentials with their references read, `name` is for the log."""
+        """Prepare the back-end. `given` are the credentials with their references read, `name` is for the log."""
         self._config = config
         self._headers = [(key, value.reveal()) for key, value in headers.items()]
         self._given = given
@@ -81,7 +82,7 @@ class OpenApiBackend:
         self._base_path = "/"
 
     async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
-        """Raises `BackendError` where the document cannot be used."""
+        """Read the document. Raise `BackendError` where it cannot be used."""
         data = await self._document()
         try:
             await trio.to_thread.run_sync(self._open, data)
@@ -93,7 +94,7 @@ class OpenApiBackend:
         return [each.tool for each in self._tools.values()]
 
     async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
-        """One request. Raises `BackendError` where it could not be made."""
+        """Make one request. Raise `BackendError` where it could not be made."""
         offered = self._tools.get(call.tool)
         if offered is None:
             raise BackendError(f"the API has no tool {short_name(call.tool)}")
@@ -122,7 +123,7 @@ class OpenApiBackend:
         return self._watch.found
 
     async def reach(self) -> None:
-        """Opens a connection; nothing is sent."""
+        """Open a connection; nothing is sent."""
         if self._fetcher is None:
             return
         try:
@@ -143,7 +144,7 @@ class OpenApiBackend:
     async def _exchange(
         self, offered: ApiTool, call: ToolCall, deadline: float, *, last: bool = False
     ) -> ToolResult | None:
-        """None: the API does not take the token any more, and there can be another."""
+        """Return the result; None where the API does not take the token any more, and there can be another."""
         operation = offered.operation
         request = prepare_request(operation, self._base_path, call.arguments)
         fetcher, credentials = self._fetcher, self._credentials
@@ -212,7 +213,7 @@ class OpenApiBackend:
     # ── the document ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _document(self) -> bytes:
-        """Raises `BackendError`."""
+        """Return the document that the settings mean. Raise `BackendError`."""
         config = self._config
         data = await (self._fetched() if config.remote else trio.to_thread.run_sync(self._read))
         digest = hashlib.sha256(data).hexdigest()
@@ -232,30 +233,28 @@ class OpenApiBackend:
 
     async def _fetched(self) -> bytes:
         url = self._config.document
-        fetcher = Fetcher(url, connections=1, ca_file=self._ca_file())
         try:
-            async with fetcher.send(
+            answer = await exchange_once(
                 "GET",
-                b"",
-                headers=(("Accept", "application/json, application/yaml, */*"),),
-                deadline=trio.current_time() + FETCH_SECONDS,
+                url,
+                headers={"Accept": "application/json, application/yaml, */*"},
                 limit=DOCUMENT_BYTES,
-            ) as answer:
-                if answer.status != 200:
-                    raise BackendError(f"{url[:200]} answered {answer.status}, and no document")
-                return await answer.read()
-        except DeadlinePassed:
+                seconds=FETCH_SECONDS,
+                ca_file=self._ca_file(),
+            )
+        except Silent:
             raise BackendError(f"{url[:200]} did not answer within {FETCH_SECONDS:g} s") from None
         except FetchFailed as problem:
             raise BackendError(f"{url[:200]} {problem}") from problem
-        finally:
-            await fetcher.aclose()
+        if answer.status != 200:
+            raise BackendError(f"{url[:200]} answered {answer.status}, and no document")
+        return answer.body
 
     def _ca_file(self) -> Path | None:
         return Path(self._config.ca_file).expanduser() if self._config.ca_file else None
 
     def _open(self, data: bytes) -> None:
-        """In a thread: a large document takes seconds. Raises `BadApi` and `ValueError`."""
+        """Read tools from the document, in a thread: a large one takes seconds. Raise `BadApi` and `ValueError`."""
         config = self._config
         document = read_document(data)
         base = config.base_url or document.base_url(config.document if config.remote else "")
@@ -337,7 +336,7 @@ def _refuse_our_names(request: PreparedRequest, ours: frozenset[tuple[Where, str
 
 
 def open_api(config: OpenApiConfig, *, name: str, log: Logger) -> OpenApiBackend:
-    """Raises `SecretUnreadable` for a credential or header that cannot be read or sent."""
+    """Return the back-end of an API. Raise `SecretUnreadable` for a credential or header that cannot be read or sent."""
     given = {
         key: read_secret(value if isinstance(value, str) else value.client_secret)
         for key, value in config.credentials.items()

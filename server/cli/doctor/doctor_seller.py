@@ -15,12 +15,12 @@ from urllib.parse import quote as quote_path
 
 from server.cli.use.tools import PRICE, price_of
 from server.client.client_errors import ClientError
-from server.client.http_exchange import HttpAnswer, exchange
+from server.client.http_exchange import exchange
 from server.client.seller_terms import Seller
 from server.client.server_checkup import CheckStep
 from server.lib.evm.evm_addresses import shortened
 from server.lib.evm.payment_networks import evm_network, usual_asset
-from server.lib.http_client.http_client import HttpClient
+from server.lib.http_client.http_client import HttpAnswer, HttpClient
 from server.lib.money.amounts import BadAmount, from_atomic, shown
 from server.payments.x402.envelopes import UnreadableEnvelope
 from server.payments.x402.payment_headers import PAYMENT_REQUIRED, read_challenge_header

@@ -289,14 +289,6 @@ class Fetcher:
         if scope.cancelled_caught:
             raise DeadlinePassed
 
-    @asynccontextmanager
-    async def send(
-        self, method: str, body: bytes, *, headers: Sequence[tuple[str, str]], deadline: float, limit: int
-    ) -> AsyncGenerator[UpstreamAnswer]:
-        """Open an answer to a request that is made once. Raises `ValueError` for headers that cannot be sent."""
-        async with self.open(self.prepare(method, headers), body, deadline=deadline, limit=limit) as answer:
-            yield answer
-
     async def aclose(self) -> None:
         """Close what is idle, without waiting; a connection in use is closed by the call that uses it."""
         self._pool.close()

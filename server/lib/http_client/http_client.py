@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import math
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
+import msgspec
 import trio
 
 from server.lib.host_names import authority, in_ascii
+from server.lib.http_client.dialing import CONNECT_PAUSES
 from server.lib.http_client.failures import NoTrust, Silent, UnusableAddress, UnusableHeader
 from server.lib.http_client.fetch import Fetcher, UpstreamAnswer, url_problem
-from server.lib.http_client.trusted_roots import system_trust
+from server.lib.http_client.response_head import ResponseHead
+from server.lib.http_client.trusted_roots import system_trust, trust_in
+from server.lib.json_objects import decode_object
 
 # Exchanges with one origin at once; each stream that is listened to is one.
 CONNECTIONS: Final = 100
@@ -32,12 +37,73 @@ _AS_IT_IS: Final = "/?:@!$&'()*+,;=%-._~[]|^"
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class HttpClient:
-    """Close it with `aclose`."""
+class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that was read to its end."""
 
-    def __init__(self) -> None:
+    head: ResponseHead
+    body: bytes
+
+    def __repr__(self) -> str:  # a body may hold tokens
+        return f"HttpAnswer(status={self.status}, {len(self.body)} bytes)"
+
+    @property
+    def status(self) -> int:
+        return self.head.status
+
+    @property
+    def media_type(self) -> str:
+        return self.head.media_type
+
+    def json_object(self) -> dict[str, Any] | None:
+        """Return the body as a JSON object, or None where it is anything else."""
+        return decode_object(self.body)
+
+
+async def exchange_once(
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] = NO_HEADERS,
+    body: bytes = b"",
+    limit: int,
+    seconds: float,
+    ca_file: Path | None = None,
+) -> HttpAnswer:
+    """Do as `HttpClient.exchange` does, over a connection that is not kept: exchanges with this server are rare."""
+    client = HttpClient(ca_file=ca_file, pauses=CONNECT_PAUSES)
+    try:
+        return await client.exchange(method, url, headers=headers, body=body, limit=limit, seconds=seconds)
+    finally:
+        await client.aclose()
+
+
+class HttpClient:
+    """The connections to any number of origins. Close it with `aclose`."""
+
+    def __init__(self, *, ca_file: Path | None = None, pauses: Sequence[float] = ()) -> None:
+        """Prepare to call; `pauses` are the seconds before each further attempt to connect.
+
+        Certificates are judged by `ca_file`, else by the system."""
         self._fetchers: dict[str, Fetcher] = {}  # by origin
+        self._ca_file = ca_file
+        self._pauses = pauses
         self._trust: ssl.SSLContext | None = None
+
+    async def exchange(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] = NO_HEADERS,
+        body: bytes = b"",
+        limit: int,
+        seconds: float,
+    ) -> HttpAnswer:
+        """Send one request, and return its whole answer. Raise `FetchFailed`, which is `Silent` after so many seconds."""
+        with trio.move_on_after(seconds):
+            async with self.open(method, url, headers=headers, body=body, limit=limit) as answer:
+                return HttpAnswer(head=answer.head, body=await answer.read())
+        raise Silent
 
     @asynccontextmanager
     async def open(
@@ -86,20 +152,23 @@ class HttpClient:
     async def _fetcher(self, origin: str) -> Fetcher:
         if origin.startswith("https:") and self._trust is None:
             try:
-                self._trust = await trio.to_thread.run_sync(system_trust)
+                self._trust = await trio.to_thread.run_sync(self._read_trust)
             except ValueError as error:
                 raise NoTrust(str(error)) from error
         # From here on nothing waits: those who come meanwhile find the same one.
         fetcher = self._fetchers.get(origin)
         if fetcher is None:
             try:
-                fetcher = Fetcher(origin, connections=CONNECTIONS, trust=self._trust, pauses=())
+                fetcher = Fetcher(origin, connections=CONNECTIONS, trust=self._trust, pauses=self._pauses)
             except ValueError as error:  # of a proxy that speaks TLS, and what judges its certificate
                 raise NoTrust(str(error)) from error
             self._fetchers[origin] = fetcher
             if len(self._fetchers) > ORIGINS:
                 await self._fetchers.pop(next(iter(self._fetchers))).aclose()
         return fetcher
+
+    def _read_trust(self) -> ssl.SSLContext:
+        return system_trust() if self._ca_file is None else trust_in(self._ca_file)
 
 
 def written(url: str) -> tuple[str, str]:

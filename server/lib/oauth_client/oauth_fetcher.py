@@ -25,28 +25,19 @@ class OAuthFetcher:
 
     async def __call__(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> OAuthAnswer:
         # Megabytes and tenths of a second that a server without providers never spends.
-        from server.lib.http_client.failures import DeadlinePassed, FetchFailed
-        from server.lib.http_client.fetch import Fetcher
+        from server.lib.http_client.failures import FetchFailed, NoTrust, Silent
+        from server.lib.http_client.http_client import exchange_once
 
-        deadline = trio.current_time() + SECONDS
         try:
-            with trio.fail_at(deadline):
+            with trio.fail_after(SECONDS):
                 async with self._slots:
-                    fetcher = Fetcher(url, connections=1)
-                    try:
-                        async with fetcher.send(
-                            method,
-                            body,
-                            headers=tuple(headers.items()),
-                            deadline=deadline,
-                            limit=ANSWER_BYTES,
-                        ) as answer:
-                            return OAuthAnswer(status=answer.status, body=await answer.read())
-                    finally:
-                        await fetcher.aclose()
-        except (DeadlinePassed, trio.TooSlowError):
+                    answer = await exchange_once(
+                        method, url, headers=headers, body=body, limit=ANSWER_BYTES, seconds=SECONDS
+                    )
+        except (Silent, trio.TooSlowError):
             raise OAuthFailure("does not answer in time") from None
+        except NoTrust as problem:  # its text is for whoever is at the machine
+            raise OAuthFailure("cannot be asked: nothing here can judge its certificate") from problem
         except FetchFailed as problem:
             raise OAuthFailure(str(problem)) from problem
-        except ValueError:
-            raise OAuthFailure("has an address that cannot be used") from None
+        return OAuthAnswer(status=answer.status, body=answer.body)

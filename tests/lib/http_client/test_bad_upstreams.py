@@ -140,7 +140,7 @@ async def test_a_body_that_ends_with_its_connection_does_not_end_with_a_reset() 
 
     async with raw_upstream(play) as upstream, calling(upstream) as fetcher:
         deadline = trio.current_time() + 10
-        async with fetcher.send("POST", b"", headers=(), deadline=deadline, limit=LIMIT) as reply:
+        async with fetcher.open(fetcher.prepare("POST", ()), b"", deadline=deadline, limit=LIMIT) as reply:
             chunks = reply.chunks()
             assert await anext(chunks) == b"hello"
             seen.set()

@@ -44,7 +44,9 @@ def fetcher(agent: FakeAgent, **options: Any) -> Fetcher:
 
 async def post(under_test: Fetcher, *, seconds: float = PATIENCE) -> bytes:
     deadline = trio.current_time() + seconds
-    async with under_test.send("POST", b"{}", headers=[], deadline=deadline, limit=LIMIT) as answer:
+    async with under_test.open(
+        under_test.prepare("POST", []), b"{}", deadline=deadline, limit=LIMIT
+    ) as answer:
         return await answer.read()
 
 
@@ -157,7 +159,9 @@ async def test_the_deadline_covers_what_is_done_with_the_answer() -> None:
 
         async def linger() -> None:
             deadline = trio.current_time() + 0.5
-            async with under_test.send("POST", b"", headers=[], deadline=deadline, limit=LIMIT) as answer:
+            async with under_test.open(
+                under_test.prepare("POST", []), b"", deadline=deadline, limit=LIMIT
+            ) as answer:
                 assert answer.status == 200
                 await trio.sleep_forever()
 

@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from server.lib.http_client.failures import NoTrust, Silent, UnusableAddress, UnusableHeader
-from server.lib.http_client.http_client import ORIGINS, HttpClient, written
+from server.lib.http_client.failures import (
+    NoTrust,
+    Silent,
+    TooLarge,
+    UnusableAddress,
+    UnusableHeader,
+)
+from server.lib.http_client.http_client import ORIGINS, HttpClient, exchange_once, written
 from tests.lib.http_client.raw_upstream import PATIENCE, RawUpstream, Visitor, answer, raw_upstream
 from tests.made_certificates import write_certificate
 
@@ -49,6 +55,34 @@ async def test_addresses_of_one_origin_share_a_connection() -> None:
         assert upstream.connections == 1
         await client.aclose()
         await upstream.wait_until_nobody_is_left()
+
+
+async def test_an_exchange_by_itself_keeps_no_connection_and_reads_no_more_than_its_limit() -> None:
+    async with raw_upstream(says_its_target) as upstream:
+        found = await exchange_once("GET", elsewhere(upstream, "/a"), limit=15, seconds=PATIENCE)
+        assert (found.status, found.body, found.json_object()) == (200, b"GET /a HTTP/1.1", None)
+        assert "GET" not in repr(found)
+        await upstream.wait_until_nobody_is_left()
+        with pytest.raises(TooLarge):
+            await exchange_once("GET", elsewhere(upstream, "/a"), limit=14, seconds=PATIENCE)
+        await upstream.wait_until_nobody_is_left()
+
+
+async def test_an_exchange_ends_at_its_deadline_and_takes_its_connection_with_it() -> None:
+    async def hang(visitor: Visitor) -> None:
+        await visitor.wait_gone()
+
+    async with raw_upstream(hang) as upstream:
+        with pytest.raises(Silent):
+            await exchange_once("GET", upstream.url, limit=1, seconds=0)
+        await upstream.wait_until_nobody_is_left()
+
+
+async def test_an_authority_that_cannot_be_read_is_told_before_anything_is_sent(tmp_path: Path) -> None:
+    with pytest.raises(NoTrust, match="nowhere"):
+        await exchange_once(
+            "GET", "https://localhost:1/", limit=1, seconds=PATIENCE, ca_file=tmp_path / "nowhere.pem"
+        )
 
 
 async def test_the_connections_of_the_origin_used_first_give_way_to_those_of_many_others() -> None:
