@@ -18,7 +18,6 @@ import trio
 from server.agents.base.catalog import ToolEntry
 from server.calls import confirmation_stage
 from server.calls.hook_stage import Misfit, looked_at, looked_at_again
-from server.calls.policy.budgets import TakenCall, UsedUp
 from server.calls.policy.confirmation_questions import consent_key, consents, question_of
 from server.calls.policy.redaction import RedactingOutlet, Redactor, Unredactable
 from server.calls.policy.rule_decisions import PolicyDecision, decide, facts_of
@@ -32,6 +31,7 @@ from server.mcp.errors import McpError
 from server.mcp.result_encoding import ToolResult
 from server.store.jobs import StoreUnavailable
 from server.store.limits.tool_limits import used_up
+from server.store.limits.usage_meters import Raised
 
 T = TypeVar("T")
 
@@ -176,13 +176,13 @@ async def _ruled(request: Request, policy: ToolPolicy) -> PolicyDecision:
 # ── how many ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _taken(request: Request, policy: ToolPolicy, decision: PolicyDecision) -> TakenCall | None:
+async def _taken(request: Request, policy: ToolPolicy, decision: PolicyDecision) -> Raised | None:
     """Raises `CallNotMade`."""
     whole = policy.whole
     if not decision.max_calls or whole.mode == "dry_run":
         return None
     session = request.session.id if decision.per_session and request.session is not None else ""
-    caller = whole.desk.budgets.counted_as(request.sharer, known=request.principal.identified)
+    caller = whole.desk.budgets.callers.name(request.sharer, known=request.principal.identified)
     subject = whole.budget_of(decision.rule, caller, session)
     try:
         taken = await whole.desk.budgets.take(subject, decision.max_calls)
@@ -194,24 +194,24 @@ async def _taken(request: Request, policy: ToolPolicy, decision: PolicyDecision)
             "This call was not made, because it cannot be counted right now: call it again in a few seconds."
         )
         raise not_counted(text, rule=decision.rule) from problem
-    if not isinstance(taken, UsedUp):
+    if isinstance(taken, Raised):
         return taken
     if whole.mode == "audit":
         await tell(request, policy, "would_exceed", rule=decision.rule, kept=True)
         return None
     await tell(request, policy, "over_budget", rule=decision.rule, kept=True)
-    request.retry_after = taken.seconds
+    request.retry_after = taken
     which = "of this session" if session else "a day"
     text = (
-        f"This call was not made: the {used_up(decision.max_calls, f'{which} that you may make here', taken.seconds)};"
+        f"This call was not made: the {used_up(decision.max_calls, f'{which} that you may make here', taken)};"
         " calling again before that does not help."
     )
     if decision.reason:
         text = f"{text} {decision.reason}"
-    raise CallNotMade(refused("over_budget", text, rule=decision.rule, retryAfter=taken.seconds))
+    raise CallNotMade(refused("over_budget", text, rule=decision.rule, retryAfter=taken))
 
 
-async def _put_back(policy: ToolPolicy, taken: TakenCall | None) -> None:
+async def _put_back(policy: ToolPolicy, taken: Raised | None) -> None:
     if taken is None:
         return
     try:
@@ -224,7 +224,7 @@ async def _put_back(policy: ToolPolicy, taken: TakenCall | None) -> None:
 
 
 async def _asked(
-    request: Request, policy: ToolPolicy, decision: PolicyDecision, outlet: Outlet, taken: TakenCall | None
+    request: Request, policy: ToolPolicy, decision: PolicyDecision, outlet: Outlet, taken: Raised | None
 ) -> None:
     """Until somebody agrees. Raises as `_agreed`. Whoever leaves meanwhile has used up nothing."""
     try:

@@ -18,9 +18,9 @@ from server.payments.seller.plan_grants import active_grants
 from server.payments.seller.plans import PlanStanding
 from server.payments.seller.spending_caps import CapStanding
 from server.payments.seller.statements import StatementFilter
-from server.payments.seller.usage_meters import period_at
 from server.payments.seller.wallets import account_of
 from server.store.jobs import Row, StoreDb
+from server.store.limits.usage_meters import period_at
 
 MOVEMENTS: Final = 10
 # Meters that are looked at: of more tools nobody reads.

@@ -21,8 +21,8 @@ from server.payments.seller.offers import Offer
 from server.payments.seller.payment_rows import PaymentRow
 from server.payments.seller.plans import Plans
 from server.payments.seller.spending_caps import CapExceeded, CapRules
-from server.payments.seller.usage_meters import Raised, lower
 from server.store.jobs import StoreDb
+from server.store.limits.usage_meters import Raised, lower
 
 _RAISED: Final = msgspec.json.Decoder(list[Raised])
 # Why a call is refused for whose caller too many answers wait (`kept_answers.py`).

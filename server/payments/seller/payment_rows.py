@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 
 from server.lib.money.amounts import Micros
-from server.payments.seller.usage_meters import NEVER
 from server.payments.x402.chain_client import LATE_SECONDS
 from server.store.jobs import Row, StoreDb
+from server.store.limits.usage_meters import NEVER
 from server.store.task_leases import gone
 
 _INSERT: Final = (

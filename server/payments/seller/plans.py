@@ -15,9 +15,9 @@ from auth.values.identity_model import Millis
 from server.lib.money.amounts import Micros, parse
 from server.payments.seller.offers import Offer
 from server.payments.seller.plan_grants import active_plans
-from server.payments.seller.usage_meters import Raised, period_at, raise_meter, read_meter
 from server.settings.money_settings import FREE, PlanConfig
 from server.store.jobs import StoreDb
+from server.store.limits.usage_meters import Raised, period_at, raise_meter, read_meter
 
 How = Literal["pass", "quota", "trial", "due", "refused"]
 Reason = Literal["", "trial_exhausted", "quota_exhausted", "plan_required"]

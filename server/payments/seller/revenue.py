@@ -15,8 +15,8 @@ import trio
 from auth.values.identity_model import Millis
 from server.lib.money.amounts import Micros
 from server.payments.seller import statements
-from server.payments.seller.usage_meters import period_at
 from server.store.jobs import Row, Store, StoreDb
+from server.store.limits.usage_meters import period_at
 
 _DAY: Final[Millis] = 86_400_000
 _REVENUE: Final = "revenue:"

@@ -13,9 +13,9 @@ import msgspec
 
 from auth.values.identity_model import Millis
 from server.lib.money.amounts import Micros, parse, shown
-from server.payments.seller.usage_meters import PeriodKind, Raised, lower, period_at, raise_meter, read_meter
 from server.settings.money_settings import CapsConfig
 from server.store.jobs import StoreDb
+from server.store.limits.usage_meters import PeriodKind, Raised, lower, period_at, raise_meter, read_meter
 
 # A subject has a cap for each period at most, so this is more than there can be.
 _MOST_ROWS: Final = 9

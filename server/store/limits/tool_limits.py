@@ -1,6 +1,5 @@
-"""What one tool allows each caller: so often, and so many on a day. Decided after it is known who calls what, and told as an answer that a
-model can act on.
-"""
+"""Bounds of tools: how often each caller may call one, and how many times on a day. Decided after it is known who calls what, and told as
+an answer that a model can act on."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ _HOUR: Final = 3600
 
 
 class BoundRules(msgspec.Struct, frozen=True):
-    """As the settings have it, "" for none."""
+    """The bounds of one tool as the settings have them, "" for none."""
 
     limit: str = ""  # of each caller
     limit_all: str = ""  # of all together
@@ -28,7 +27,7 @@ class BoundRules(msgspec.Struct, frozen=True):
 
 
 class Denied(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a call was not made, and when it may be."""
+    """The reason why a call was not made, and when it may be."""
 
     limit: LimitKind
     seconds: int
@@ -43,7 +42,7 @@ class _Bound(msgspec.Struct, frozen=True):
 
 
 class ToolBounds:
-    """Of one server. `quota`: of all its tools together."""
+    """The bounds of the tools of one server. `quota`: of all its tools together."""
 
     def __init__(
         self,
@@ -54,16 +53,19 @@ class ToolBounds:
         quotas: Quotas | None,
         restraint: Restraint,
     ) -> None:
-        """`quotas`: needed where there is any."""
+        """Read the rules. `quotas`: needed where there is any."""
         self._server = server
-        self._quota = parse_quota(quota)
+        self.quota: Final = parse_quota(quota)  # of all tools together; 0 for none
         self._quotas = quotas
         self._restraint = restraint
         self._rules = {name: rules for name, rules in tools.items() if rules != BoundRules()}
-        self._bounds = {name: _bound(rules) for name, rules in self._rules.items()}
+        self._bounds = {
+            name: _Bound(_table(rules.limit), _table(rules.limit_all), parse_quota(rules.quota))
+            for name, rules in self._rules.items()
+        }
 
     def succeed(self, before: ToolBounds) -> None:
-        """It comes in that one's place: whoever was counted there by the same rule is counted on."""
+        """Take the place of others: whoever was counted there by the same rule is counted on."""
         for name, rules in self._rules.items():
             if before._rules.get(name) == rules:
                 self._bounds[name] = before._bounds[name]
@@ -73,35 +75,24 @@ class ToolBounds:
     def _quota_rules(self) -> Mapping[str, str]:
         return {name: rules.quota for name, rules in self._rules.items() if rules.quota}
 
-    @property
-    def quota(self) -> int:
-        """Of all tools together; 0 for none."""
-        return self._quota
-
     def words(self, tool: str) -> str:
-        """What one caller may call of it, as the settings have it; "" where nothing bounds it."""
+        """Return what one caller may call of a tool, as the settings have it; "" where nothing bounds it."""
         bound = self._bounds.get(tool)
         if bound is None:
             return ""
         rates = [(bound.rate, ""), (bound.rate_of_all, " by all callers together")]
         said = [f"{rate.rate.text}{whom}" for rate, whom in rates if rate is not None]
-        return ", ".join(
-            [
-                *said,
-                *(
-                    ["once a day" if bound.quota == 1 else f"{bound.quota} times a day"]
-                    if bound.quota
-                    else []
-                ),
-            ]
-        )
+        if bound.quota:
+            said.append("once a day" if bound.quota == 1 else f"{bound.quota} times a day")
+        return ", ".join(said)
 
     def holds(self, tool: str) -> bool:
-        """Whether there is any bound for it."""
-        return self._quota > 0 or tool in self._bounds
+        """Return whether there is any bound for a tool."""
+        return self.quota > 0 or tool in self._bounds
 
     async def use(self, tool: str, who: str, *, known: bool = True) -> Denied | None:
-        """One call of this caller; `known`: they can be told from others wherever they call from. None: it may be made, and was counted. Waits only for a quota, and seldom. Raises `StoreUnavailable`."""
+        """Count one call of this caller. None: it may be made. `known`: see `CountedCallers`. Waits only for a quota, and seldom. Raises
+        `StoreUnavailable`."""
         bound = self._bounds.get(tool)
         if bound is not None and bound.rate is not None and (wait := bound.rate.use(f"{tool} {who}")):
             self._restraint.note(who, "tool")
@@ -116,39 +107,38 @@ class ToolBounds:
         if quotas is None:
             return None
         own = 0 if bound is None else bound.quota
-        counted = who if known else quotas.stranger(who)
+        counted = quotas.callers.name(who, known=known)
         if own and (seconds := await quotas.take(self._subject(tool, counted), own)):
             self._restraint.note(who, "quota")
             return _used_up(f"of {tool}", own, seconds)
-        if self._quota and (seconds := await self._take_of_all(tool, counted, own)):
+        if self.quota and (seconds := await self._take_of_all(tool, counted, own)):
             self._restraint.note(who, "quota")
-            return _used_up("at this server", self._quota, seconds)
+            return _used_up("at this server", self.quota, seconds)
         return None
 
     def put_back(self, tool: str, who: str, *, known: bool = True) -> None:
-        """The quota of a call that came to nothing. How often somebody asked stays what it was."""
+        """Give back the quota of a call that came to nothing. How often somebody asked stays what it was."""
         if self._quotas is None:
             return
-        if not known:
-            who = self._quotas.stranger(who)
+        who = self._quotas.callers.name(who, known=known)
         bound = self._bounds.get(tool)
         if bound is not None and bound.quota:
             self._quotas.put_back(self._subject(tool, who))
-        if self._quota:
+        if self.quota:
             self._quotas.put_back(self._subject("", who))
 
     async def _take_of_all(self, tool: str, who: str, own: int) -> int:
         assert self._quotas is not None
         seconds = 1
         try:
-            seconds = await self._quotas.take(self._subject("", who), self._quota)
+            seconds = await self._quotas.take(self._subject("", who), self.quota)
         finally:
             if seconds and own:  # it will not be made
                 self._quotas.put_back(self._subject(tool, who))
         return seconds
 
     def _subject(self, tool: str, who: str) -> str:
-        """Of a meter. No server has a name with a slash, and no tool a blank."""
+        """Return the name of a meter. No server has a name with a slash, and no tool a blank."""
         return f"quota:{self._server}/{tool} {who}"
 
 
@@ -158,10 +148,6 @@ def busy(why: str, seconds: int) -> Denied:
         seconds=seconds,
         text=f"This call was not made: the agent is busy, {why}. Call it again in {told(seconds)}.",
     )
-
-
-def _bound(rules: BoundRules) -> _Bound:
-    return _Bound(_table(rules.limit), _table(rules.limit_all), parse_quota(rules.quota))
 
 
 def _table(text: str) -> RateTable | None:
@@ -197,7 +183,7 @@ def used_up(limit: int, of_what: str, seconds: int) -> str:
 
 
 def told(seconds: int) -> str:
-    """`"1 second"`, `"12 seconds"`, `"3 minutes"`, `"5 hours"`: rounded up, so that whoever waits so long has waited enough."""
+    """Return a time as words, such as `"12 seconds"` or `"3 minutes"`: rounded up, so that whoever waits so long has waited enough."""
     for size, word in ((_HOUR, "hour"), (_MINUTE, "minute")):
         if seconds > 2 * size:
             count = -(-seconds // size)

@@ -18,7 +18,7 @@ from server.calls.policy.rule_decisions import (
     facts_of,
 )
 from server.settings.rule_settings import RuleConfig
-from server.store.limits.daily_quotas import STRANGERS
+from server.store.limits.usage_meters import STRANGERS
 from tests.calls.policy.governing import governing
 
 MOST_STRANGERS = 5_000
@@ -279,9 +279,9 @@ def test_facts_are_what_the_principal_is_known_by() -> None:
 async def test_strangers_beyond_so_many_share_a_budget() -> None:
     async with governing({"name": "main"}) as made:
         budgets = made.desk.budgets
-        names = {budgets.counted_as(f"10.0.{n >> 8}.{n & 255}", known=False) for n in range(MOST_STRANGERS)}
+        names = {budgets.callers.name(f"10.0.{n >> 8}.{n & 255}", known=False) for n in range(MOST_STRANGERS)}
         assert len(names) == MOST_STRANGERS
-        assert budgets.counted_as("10.9.9.9", known=False) == STRANGERS
-        assert budgets.counted_as("user:x", known=True) == "user:x"
+        assert budgets.callers.name("10.9.9.9", known=False) == STRANGERS
+        assert budgets.callers.name("user:x", known=True) == "user:x"
         made.now[0] += 24 * 3_600_000
-        assert budgets.counted_as("10.9.9.9", known=False) == "10.9.9.9"
+        assert budgets.callers.name("10.9.9.9", known=False) == "10.9.9.9"

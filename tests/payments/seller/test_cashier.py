@@ -9,12 +9,13 @@ import pytest
 
 from auth.values.cashier import ANY_LOGIN, ANY_TOOL, CashierRefusal
 from auth.values.identity_model import STRANGER, Principal, PrincipalKind
-from server.payments.seller import plan_grants, revenue, spending_caps, usage_meters, vouchers, wallets
+from server.payments.seller import plan_grants, revenue, spending_caps, vouchers, wallets
 from server.payments.seller.ledger import GRANTED, revenue_account
 from server.payments.seller.plans import trial_subject
 from server.payments.seller.revenue import Revenue
 from server.payments.seller.vouchers import VoucherOrder
 from server.store.jobs import StoreDb
+from server.store.limits import usage_meters
 from tests.payments.seller.books_fakes import ANN, BOOKS, NOW, AnyStore, balances, do, moved
 from tests.payments.seller.cashier_fakes import a_cashier
 

@@ -22,9 +22,9 @@ from server.payments.seller.spending_caps import (
     tool_subject,
     wallet_subject,
 )
-from server.payments.seller.usage_meters import lower, period_at, read_meter
 from server.settings.money_settings import CapsConfig
 from server.store.inline_store import InlineStore
+from server.store.limits.usage_meters import lower, period_at, read_meter
 from tests.engine_under_test import open_at, place_of
 
 ADA, LOGIN = "user:ada", "grt_1"

@@ -10,9 +10,10 @@ import trio
 
 from server.store.inline_store import open_inline_store
 from server.store.jobs import JobTooSlow, StoreBroken, StoreDb, StoreError, StoreUnavailable
-from server.store.limits.daily_quotas import Quotas, ahead_of, day_at
+from server.store.limits.daily_quotas import Quotas, ahead_of
 from server.store.limits.restraint_counts import Restraint
 from server.store.limits.tool_limits import ToolBounds
+from server.store.limits.usage_meters import period_at
 
 UNUSED_MILLIS = 60_000
 MOST_AHEAD = 50
@@ -291,7 +292,7 @@ async def test_of_those_who_are_not_known_only_so_many_leave_a_row_of_their_own(
         quotas = Quotas(store, clock=clock)
         bounds = ToolBounds("main", {}, quota="2/day", quotas=quotas, restraint=Restraint())
         for number in range(MOST_STRANGERS):
-            assert quotas.stranger(f"address {number}") == f"address {number}"
+            assert quotas.callers.name(f"address {number}", known=False) == f"address {number}"
         assert await bounds.use("x", "address 7", known=False) is None
         assert [await bounds.use("x", f"new {n}", known=False) is None for n in range(4)] == [
             True,
@@ -306,11 +307,11 @@ async def test_of_those_who_are_not_known_only_so_many_leave_a_row_of_their_own(
         assert [row["subject"].partition(" ")[2] for row in rows] == ["address 7", "strangers", "user:alice"]
         clock.now += DAY
         assert await bounds.use("x", "new 11", known=False) is None
-        assert quotas.stranger("new 12") == "new 12"
+        assert quotas.callers.name("new 12", known=False) == "new 12"
 
 
 def test_a_day_is_one_of_utc() -> None:
-    day = day_at(NOON)
+    day = period_at("day", NOON)
     assert (day.name, day.ends_at - NOON, day.expires_at - day.ends_at) == ("2027-01-15", DAY // 2, 7 * DAY)
-    assert day_at(day.ends_at - 1).name == "2027-01-15"
-    assert day_at(day.ends_at).name == "2027-01-16"
+    assert period_at("day", day.ends_at - 1).name == "2027-01-15"
+    assert period_at("day", day.ends_at).name == "2027-01-16"

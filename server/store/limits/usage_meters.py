@@ -1,12 +1,11 @@
-"""Meters: counts that have a limit. Free calls, quotas, trials, money spent. Jobs.
+"""Meters: counts that have a limit. Quotas, budgets, free calls, trials, money spent. Jobs.
 
 A meter is raised by one conditional write, which fails where the limit would be passed: however many calls race for the last unit, one
-gets it. What a call has raised goes with its charge, and is lowered again if the call comes to nothing.
-"""
+gets it. A call that comes to nothing lowers again whatever it has raised."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
@@ -21,7 +20,11 @@ PeriodKind: TypeAlias = Literal["day", "month", "ever"]
 KEPT: Final = timedelta(days=7)
 # The end of the year 9999: nothing sweeps a trial that was used up.
 NEVER: Final[Millis] = 253_402_300_799_999
+# Each leaves a row for every tool and day, and who is not known may come from any number of addresses: further ones share a quota.
+MOST_STRANGERS: Final = 5_000
+STRANGERS: Final = "strangers"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLI: Final = timedelta(milliseconds=1)
 
 _RAISE: Final = (
     "INSERT INTO meters (subject, period, amount, expires_at) VALUES (?, ?, ?, ?)"
@@ -32,8 +35,15 @@ _LOWER: Final = "UPDATE meters SET amount = amount - ? WHERE subject = ? AND per
 
 
 class Period(msgspec.Struct, frozen=True):
+    """A day or month of UTC, or all time."""
+
     name: str  # 2026-11, 2026-11-22, or ever
-    expires_at: Millis
+    ends_at: Millis
+    expires_at: Millis  # of its meters
+
+    def seconds_left(self, now: Millis) -> int:
+        """Return in how many seconds the next one begins; at least one."""
+        return max(1, -(-(self.ends_at - now) // 1000))
 
 
 class Raised(msgspec.Struct, array_like=True, frozen=True):
@@ -44,23 +54,20 @@ class Raised(msgspec.Struct, array_like=True, frozen=True):
     by: int
 
 
-_decode: Final = msgspec.json.Decoder(tuple[Raised, ...]).decode
-
-
 def period_at(kind: PeriodKind, now: Millis) -> Period:
-    """The period of UTC that `now` is in."""
+    """Return the period that `now` is in."""
     if kind == "ever":
-        return Period("ever", NEVER)
-    day = _EPOCH + timedelta(milliseconds=now)
-    begin = datetime(day.year, day.month, day.day if kind == "day" else 1, tzinfo=UTC)
+        return Period("ever", NEVER, NEVER)
+    moment = _EPOCH + timedelta(milliseconds=now)
+    begin = datetime(moment.year, moment.month, moment.day if kind == "day" else 1, tzinfo=UTC)
     # Four days beyond the 28th is the next month, whichever it is.
     end = begin + timedelta(days=1) if kind == "day" else (begin + timedelta(days=32)).replace(day=1)
     name = begin.strftime("%Y-%m-%d" if kind == "day" else "%Y-%m")
-    return Period(name, (end + KEPT - _EPOCH) // timedelta(milliseconds=1))
+    return Period(name, (end - _EPOCH) // _MILLI, (end + KEPT - _EPOCH) // _MILLI)
 
 
 def raise_meter(db: StoreDb, subject: str, period: Period, by: int, limit: int) -> Raised | None:
-    """None: so much is not left, and nothing was raised."""
+    """Raise a meter. None: so much is not left, and nothing was raised."""
     if by > limit:
         return None
     done = db.execute(_RAISE, subject, period.name, by, period.expires_at, limit)
@@ -68,7 +75,7 @@ def raise_meter(db: StoreDb, subject: str, period: Period, by: int, limit: int) 
 
 
 def lower(db: StoreDb, raised: Iterable[Raised]) -> None:
-    """Give back. Once for each: whoever calls this ends the charge in the same job, with a conditional write."""
+    """Give back what was raised. Once for each: who calls this knows that nobody else does."""
     for each in raised:
         db.execute(_LOWER, each.by, each.subject, each.period, each.by)
 
@@ -78,10 +85,24 @@ def read_meter(db: StoreDb, subject: str, period: Period) -> int:
     return 0 if row is None else row["amount"]
 
 
-def as_text(raised: Sequence[Raised]) -> str:
-    """For the column of a charge."""
-    return msgspec.json.encode(raised).decode() if raised else "[]"
+class CountedCallers:
+    """The names under which callers are counted, with those of today who are not known."""
 
+    def __init__(self, clock: Callable[[], Millis]) -> None:
+        self._clock = clock
+        self._strangers: set[str] = set()
+        self._until = 0
 
-def from_text(text: str) -> tuple[Raised, ...]:
-    return _decode(text) if text != "[]" else ()
+    def name(self, who: str, *, known: bool) -> str:
+        """Return the name of a caller's meters. `known`: they can be told from others wherever they call from."""
+        if known:
+            return who
+        now = self._clock()
+        if now >= self._until:
+            self._strangers.clear()
+            self._until = period_at("day", now).ends_at
+        if who not in self._strangers:
+            if len(self._strangers) >= MOST_STRANGERS:
+                return STRANGERS
+            self._strangers.add(who)
+        return who
