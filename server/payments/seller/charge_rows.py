@@ -15,13 +15,9 @@ import msgspec
 
 from server.lib.money.amounts import Micros
 from server.store.jobs import Row, StoreDb
+from server.store.struct_rows import insertion, values_of
 from server.store.task_leases import gone
 
-_INSERT: Final = (
-    "INSERT INTO charges (id, call_key, fingerprint, stands, keyed, state, paid, how, server, tool, call_id, caller, client_id, grant_id,"
-    " wallet, amount, currency, price, spent, payment_id, retries_left, owner, created_at, expires_at)"
-    " VALUES (?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
 # How long what was paid for can be asked for again.
 KEPT_MS: Final = 24 * 3_600_000
 # How many at once when a process has died.
@@ -59,204 +55,121 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
         values["keyed"], values["paid"] = bool(row["keyed"]), bool(row["paid"])
         return cls(**values)
 
+    @property
+    def run(self) -> Run:
+        """The run of a charge that somebody has in hand."""
+        assert self.owner is not None
+        return Run(charge_id=self.id, owner=self.owner, call_id=self.call_id)
 
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a charge. A charge that was paid beforehand may run more than once, here and in other processes, and a run ends only
+    itself."""
+
+    charge_id: str
+    owner: str
+    call_id: str
+
+
+_INSERT: Final = insertion("charges", Charge, stands=1)
 # All but the answer, which may be large: whoever looks at a charge does not read it.
 _COLUMNS: Final = ", ".join(Charge.__struct_fields__)
+_OF_RUN: Final = "WHERE id = ? AND state = 'running' AND owner = ? AND call_id = ?"
 
 
 def insert(db: StoreDb, charge: Charge) -> None:
-    db.put_in(
-        _INSERT,
-        charge.id,
-        charge.call_key,
-        charge.fingerprint,
-        int(charge.keyed),
-        charge.state,
-        int(charge.paid),
-        charge.how,
-        charge.server,
-        charge.tool,
-        charge.call_id,
-        charge.caller,
-        charge.client_id,
-        charge.grant_id,
-        charge.wallet,
-        charge.amount,
-        charge.currency,
-        charge.price,
-        charge.spent,
-        charge.payment_id,
-        charge.retries_left,
-        charge.owner,
-        charge.created_at,
-        charge.expires_at,
-    )
+    db.put_in(_INSERT, *values_of(charge))
 
 
 def find(db: StoreDb, charge_id: str) -> Charge | None:
-    row = db.fetch_one(f"SELECT {_COLUMNS} FROM charges WHERE id = ?", charge_id)
-    return None if row is None else Charge.of(row)
+    return _one(db, f"SELECT {_COLUMNS} FROM charges WHERE id = ?", charge_id)
 
 
 def find_with_answer(db: StoreDb, charge_id: str) -> tuple[Charge, bytes | None] | None:
-    """The answer as it is kept; None: it is not any more."""
+    """Find a charge with its answer as it is kept; None in its place: it is not any more."""
     row = db.fetch_one(f"SELECT {_COLUMNS}, answer FROM charges WHERE id = ?", charge_id)
     return None if row is None else (Charge.of(row), row["answer"])
 
 
 def standing(db: StoreDb, call_key: str, now: int) -> Charge | None:
-    """The charge that the same call leads to. One that has ended and is past its time does not stand in the way."""
-    row = db.fetch_one(f"SELECT {_COLUMNS} FROM charges WHERE call_key = ? AND stands = 1", call_key)
-    if row is None:
-        return None
-    charge = Charge.of(row)
-    if charge.expires_at > now or charge.state in ("running", "settling"):
+    """Find the charge that the same call leads to. One that has ended and is past its time does not stand in the way."""
+    charge = _one(db, f"SELECT {_COLUMNS} FROM charges WHERE call_key = ? AND stands = 1", call_key)
+    if charge is None or charge.expires_at > now or charge.state in ("running", "settling"):
         return charge
     db.execute("UPDATE charges SET stands = 0, answer = NULL, answer_bytes = 0 WHERE id = ?", charge.id)
     return None
 
 
-# A charge that was paid beforehand may run more than once, here and in other processes: by its owner and the id of the call each run is told
-# from the others, and ends only itself.
-
-
-def done(
-    db: StoreDb,
-    charge_id: str,
-    *,
-    owner: str,
-    call_id: str,
-    answer: bytes | None,
-    now: int,
-    expires_at: int,
-) -> bool:
-    """It is paid for, and this is its answer. False: that run was over."""
-    return (
-        db.execute(
-            "UPDATE charges SET state = 'done', paid = 1, answer = ?, answer_bytes = ?, owner = NULL, ended_at = ?, expires_at = ?"
-            " WHERE id = ? AND state = 'running' AND owner = ? AND call_id = ?",
-            answer,
-            len(answer or b""),
-            now,
-            expires_at,
-            charge_id,
-            owner,
-            call_id,
-        )
-        == 1
+def done(db: StoreDb, run: Run, *, answer: bytes | None, now: int) -> bool:
+    """Keep the answer of a call that is paid for. False: that run was over."""
+    sql = (
+        "UPDATE charges SET state = 'done', paid = 1, answer = ?, answer_bytes = ?, owner = NULL, ended_at = ?, expires_at = ?"
+        f" {_OF_RUN}"
     )
+    ended = (answer, len(answer or b""), now, now + KEPT_MS)
+    return db.execute(sql, *ended, run.charge_id, run.owner, run.call_id) == 1
 
 
 def unsettled(db: StoreDb, charge_id: str, *, answer: bytes | None) -> bool:
-    """Its payment is about to be sent to be settled. What was worked for is kept, whatever happens then."""
-    return (
-        db.execute(
-            "UPDATE charges SET state = 'settling', answer = ?, answer_bytes = ? WHERE id = ? AND state = 'running'",
-            answer,
-            len(answer or b""),
-            charge_id,
-        )
-        == 1
-    )
+    """Keep what was worked for, whatever happens then: its payment is about to be sent to be settled."""
+    sql = "UPDATE charges SET state = 'settling', answer = ?, answer_bytes = ? WHERE id = ? AND state = 'running'"
+    return db.execute(sql, answer, len(answer or b""), charge_id) == 1
 
 
-def settled(db: StoreDb, charge_id: str, *, now: int, expires_at: int) -> Charge | None:
-    """Its payment was settled: with its answer it is done, without one it is owed. None: it was not waiting for that."""
-    row = db.fetch_one(
+def settled(db: StoreDb, charge_id: str, *, now: int) -> Charge | None:
+    """Note that its payment was settled: with an answer it is done, without one it is owed. None: it was not waiting for that."""
+    sql = (
         "UPDATE charges SET state = CASE WHEN answer IS NULL THEN 'owed' ELSE 'done' END, paid = 1, owner = NULL, ended_at = ?,"
-        f" expires_at = ? WHERE id = ? AND state = 'settling' RETURNING {_COLUMNS}",
-        now,
-        expires_at,
-        charge_id,
+        f" expires_at = ? WHERE id = ? AND state = 'settling' RETURNING {_COLUMNS}"
     )
-    return None if row is None else Charge.of(row)
+    return _one(db, sql, now, now + KEPT_MS, charge_id)
 
 
-def owed(
-    db: StoreDb,
-    charge_id: str,
-    *,
-    owner: str,
-    call_id: str,
-    now: int,
-    expires_at: int,
-    asked: bool = False,
-) -> int | None:
-    """It was paid beforehand and could not be served: how often it may be tried again. None: it was not paid, or that run was over.
-    `asked`: it ended in a question, and that was no try."""
-    row = db.fetch_one(
+def owed(db: StoreDb, run: Run, *, now: int, asked: bool = False) -> int | None:
+    """Return how often a call may be tried again that was paid beforehand and could not be served. None: it was not paid, or that run
+    was over. `asked`: it ended in a question, and that was no try."""
+    sql = (
         "UPDATE charges SET state = 'owed', owner = NULL, ended_at = ?, expires_at = ?, retries_left = retries_left + ?"
-        " WHERE id = ? AND state = 'running' AND paid = 1 AND owner = ? AND call_id = ? RETURNING retries_left",
-        now,
-        expires_at,
-        int(asked),
-        charge_id,
-        owner,
-        call_id,
+        f" {_OF_RUN} AND paid = 1 RETURNING retries_left"
     )
+    row = db.fetch_one(sql, now, now + KEPT_MS, int(asked), run.charge_id, run.owner, run.call_id)
     return None if row is None else row["retries_left"]
 
 
-def take_up(db: StoreDb, charge_id: str, *, owner: str, call_id: str) -> bool:
+def take_up(db: StoreDb, run: Run) -> bool:
     """Try again what is owed. False: somebody else does, or it was tried often enough."""
-    return (
-        db.execute(
-            "UPDATE charges SET state = 'running', owner = ?, call_id = ?, retries_left = retries_left - 1"
-            " WHERE id = ? AND state = 'owed' AND retries_left > 0",
-            owner,
-            call_id,
-            charge_id,
-        )
-        == 1
+    sql = (
+        "UPDATE charges SET state = 'running', owner = ?, call_id = ?, retries_left = retries_left - 1"
+        " WHERE id = ? AND state = 'owed' AND retries_left > 0"
     )
+    return db.execute(sql, run.owner, run.call_id, run.charge_id) == 1
 
 
 def take_out(db: StoreDb, charge_id: str, *states: str) -> Charge | None:
-    """Away with one that is not paid for: what it held and raised is whoever asks to give back. None: it is not there like that."""
+    """Delete a charge that is not paid for: who asks gives back what it held and raised. None: it is not there like that."""
     marks = ", ".join("?" * len(states))
-    row = db.fetch_one(
-        f"DELETE FROM charges WHERE id = ? AND paid = 0 AND state IN ({marks}) RETURNING {_COLUMNS}",
-        charge_id,
-        *states,
-    )
-    return None if row is None else Charge.of(row)
+    sql = f"DELETE FROM charges WHERE id = ? AND paid = 0 AND state IN ({marks}) RETURNING {_COLUMNS}"
+    return _one(db, sql, charge_id, *states)
 
 
 def is_unanswered(db: StoreDb, charge_id: str, *, since: int) -> bool:
-    """Whether nobody was given its answer before `since`."""
+    """Return whether nobody was given its answer before `since`."""
     row = db.fetch_one("SELECT answered_at FROM charges WHERE id = ?", charge_id)
     return row is not None and (row["answered_at"] is None or row["answered_at"] >= since)
 
 
-def interrupted(
-    db: StoreDb,
-    charge_id: str,
-    *,
-    owner: str,
-    call_id: str,
-    now: int,
-    expires_at: int,
-    answer: bytes | None = None,
-) -> Charge | None:
-    """Keep a call that its caller gave a key, and that may have come to its tool: the same call is not run again by itself. `answer`: of one
-    that failed and was not paid beforehand. What it held is whoever asks to give back. None: it had no key, or certainly did not run."""
+def interrupted(db: StoreDb, run: Run, *, now: int, answer: bytes | None = None) -> Charge | None:
+    """Keep a call that its caller gave a key, and that may have come to its tool: the same call is not run again by itself. `answer`: of
+    one that failed and was not paid beforehand. Who asks gives back what it held. None: it had no key, or certainly did not run."""
     # What is to be paid beforehand has tries left, and does not run before it is paid. What is not paid makes room like an answer that was
     # given, also where an older program does that.
-    row = db.fetch_one(
+    sql = (
         "UPDATE charges SET state = CASE paid WHEN 1 THEN 'interrupted' ELSE 'done' END, owner = NULL, ended_at = ?, expires_at = ?,"
         " answer = ?, answer_bytes = CASE paid WHEN 1 THEN 0 ELSE ? END, answered_at = CASE paid WHEN 1 THEN answered_at ELSE ? END"
-        " WHERE id = ? AND state = 'running' AND owner = ? AND call_id = ? AND keyed = 1 AND (paid = 1 OR retries_left = 0)"
-        f" RETURNING {_COLUMNS}",
-        now,
-        expires_at,
-        answer,
-        1 if answer is None else len(answer),
-        now,
-        charge_id,
-        owner,
-        call_id,
+        f" {_OF_RUN} AND keyed = 1 AND (paid = 1 OR retries_left = 0) RETURNING {_COLUMNS}"
     )
-    return None if row is None else Charge.of(row)
+    kept = (answer, 1 if answer is None else len(answer), now)
+    return _one(db, sql, now, now + KEPT_MS, *kept, run.charge_id, run.owner, run.call_id)
 
 
 def resume(db: StoreDb, charge_id: str, *, own: bool = False) -> None:
@@ -273,7 +186,7 @@ def resume(db: StoreDb, charge_id: str, *, own: bool = False) -> None:
 
 
 def forgiven(db: StoreDb, charge_id: str) -> None:
-    """What was paid for it was given back: it is owed no longer, and the same call is a new one."""
+    """Note that what was paid for it was given back: it is owed no longer, and the same call is a new one."""
     db.execute(
         "UPDATE charges SET stands = 0, retries_left = 0, answer = NULL, answer_bytes = 0 WHERE id = ? AND state IN ('owed', 'interrupted')",
         charge_id,
@@ -281,16 +194,19 @@ def forgiven(db: StoreDb, charge_id: str) -> None:
 
 
 def disowned(db: StoreDb, charge_id: str) -> None:
-    """Whoever ran it is gone, and what became of its payment is to be found out."""
+    """Note that whoever ran it is gone, and what became of its payment is to be found out."""
     db.execute("UPDATE charges SET owner = NULL WHERE id = ?", charge_id)
 
 
 def left_behind(db: StoreDb, *, boot_id: str) -> list[Charge]:
-    """Some of those that a process which is gone was running."""
-    rows = db.fetch_all(
+    """List some of those that a process which is gone was running."""
+    sql = (
         f"SELECT {_COLUMNS} FROM charges WHERE owner IS NOT NULL AND owner <> ?"
-        f" AND {gone('charges.owner')} ORDER BY owner, id LIMIT ?",
-        boot_id,
-        PIECE,
+        f" AND {gone('charges.owner')} ORDER BY owner, id LIMIT ?"
     )
-    return [Charge.of(row) for row in rows]
+    return [Charge.of(row) for row in db.fetch_all(sql, boot_id, PIECE)]
+
+
+def _one(db: StoreDb, sql: str, *params: object) -> Charge | None:
+    row = db.fetch_one(sql, *params)
+    return None if row is None else Charge.of(row)

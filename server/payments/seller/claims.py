@@ -1,7 +1,6 @@
-"""The jobs of the till that touch more than one table: claiming a call, charging for it, releasing it, and what a settlement brings.
+"""Jobs of the till that touch more than one table: claiming a call, charging for it, releasing it, and booking a settlement.
 
-Each is one transaction, so that plan, caps, hold and the row of the call come and go together.
-"""
+Each is one transaction, so that plan, caps, hold and the row of the call come and go together."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from msgspec.structs import replace
 from auth.audit import audit_trail
 from server.lib.money.amounts import Micros, shown
 from server.payments.seller import charge_rows, payment_rows, spending_caps, wallets
-from server.payments.seller.charge_rows import KEPT_MS, Charge
+from server.payments.seller.charge_rows import Charge, Run
 from server.payments.seller.delivery_receipts import Mark, apply_marks
 from server.payments.seller.ledger import Books, Movement, MovementKind, revenue_account
 from server.payments.seller.offers import Offer
@@ -33,7 +32,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class NotClaimed(Exception):
-    """Raised in a job, which is undone with it: what it was for is not there any more, or not as it was."""
+    """The failure of a job, which is undone with it: the row that it was for is not there any more, or not as it was."""
 
 
 # What a payment that went through means to the books: booked now, booked before, or now though it was taken for refused before, so that
@@ -46,7 +45,8 @@ ACTOR: Final = "local:till"
 
 
 class Uncovered(msgspec.Struct, frozen=True, kw_only=True):
-    """The call cannot be paid for like that. Returned rather than raised: what came along with the claim is written all the same."""
+    """The reason why a call cannot be paid for like that. Returned rather than raised: what came along with the claim is written all the
+    same."""
 
     reason: str
     due: Micros = 0
@@ -56,7 +56,7 @@ class Uncovered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What the settings say of plans and of what may be spent."""
+    """The settings of plans and of what may be spent."""
 
     plans: Plans
     caps: CapRules
@@ -77,13 +77,10 @@ def claim(
     room: bool,
     now: int,
 ) -> Charge | Uncovered:
-    """The charge that stands for the call: an earlier one, or the wanted one, with what it takes. `room`: its answer can be kept."""
-    apply_marks(db, marks, now=now)
-    found = charge_rows.standing(db, wanted.call_key, now)
+    """Return the charge that stands for the call: an earlier one, or the wanted one, with what it takes. `room`: its answer can be kept."""
+    found = _instead(db, wanted, marks, room, now)
     if found is not None:
         return found
-    if not room:
-        return Uncovered(reason=NOT_FETCHED)
     assert wanted.wallet is not None
     cover = rules.plans.cover(db, offer, wanted.wallet, now)
     if cover.how == "refused":
@@ -126,7 +123,7 @@ def claim(
 def reserve(
     db: StoreDb, *, row: PaymentRow, call_key: str | None, marks: Sequence[Mark], now: int
 ) -> Charge | PaymentRow | None:
-    """None: the authorization is reserved. Else the call that it would pay for again, or the row that has it."""
+    """Reserve an authorization. Returned is the call that it would pay for again, or the row that has it already."""
     apply_marks(db, marks, now=now)
     if call_key is not None:
         standing = charge_rows.standing(db, call_key, now)
@@ -145,13 +142,10 @@ def claim_paid(
     room: bool,
     now: int,
 ) -> Charge | Uncovered:
-    """The same for a call with a payment that was found to be good. Raises `NotClaimed` if that was let go meanwhile."""
-    apply_marks(db, marks, now=now)
-    found = charge_rows.standing(db, wanted.call_key, now)
+    """Claim a call with a payment that was found to be good. Raises `NotClaimed` if that was let go meanwhile."""
+    found = _instead(db, wanted, marks, room, now)
     if found is not None:
         return found
-    if not room:
-        return Uncovered(reason=NOT_FETCHED)
     if not payment_rows.verified(
         db, payment_id, charge_id=wanted.id, caller=wanted.caller, facilitator=facilitator
     ):
@@ -160,49 +154,36 @@ def claim_paid(
     return wanted
 
 
+def _instead(
+    db: StoreDb, wanted: Charge, marks: Sequence[Mark], room: bool, now: int
+) -> Charge | Uncovered | None:
+    """Return what is there instead of the wanted charge: an earlier one, or no room. None: nothing."""
+    apply_marks(db, marks, now=now)
+    found = charge_rows.standing(db, wanted.call_key, now)
+    return found if found is not None or room else Uncovered(reason=NOT_FETCHED)
+
+
 # ── it has ended ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def finish(
-    db: StoreDb,
-    *,
-    charge_id: str,
-    owner: str,
-    call_id: str,
-    answer: bytes,
-    books: Books,
-    movement: Movement | None,
-    now: int,
-    expires_at: int,
+    db: StoreDb, *, run: Run, answer: bytes, books: Books, movement: Movement | None, now: int
 ) -> None:
-    """Charged, in the one transaction that keeps its answer. Raises `NotClaimed` if it was not running any more, or others run it."""
-    if not charge_rows.done(
-        db, charge_id, owner=owner, call_id=call_id, answer=answer, now=now, expires_at=expires_at
-    ):
+    """Charge for a call, in the one transaction that keeps its answer. Raises `NotClaimed` if it was not running any more, or others
+    run it."""
+    if not charge_rows.done(db, run, answer=answer, now=now):
         raise NotClaimed("charge_gone")
     if movement is not None:
         books.post(db, movement, now)
 
 
-def release(
-    db: StoreDb,
-    *,
-    charge_id: str,
-    owner: str,
-    call_id: str,
-    payment_id: str | None,
-    now: int,
-    expires_at: int,
-    asked: bool = False,
-) -> int | None:
-    """Nothing is taken; what was paid beforehand is owed, and this is how often it may be tried again. `owner`, `call_id`: who ran it, for
-    which call. If others run it by now, it is theirs."""
-    tries = charge_rows.owed(
-        db, charge_id, owner=owner, call_id=call_id, now=now, expires_at=expires_at, asked=asked
-    )
+def release(db: StoreDb, *, run: Run, payment_id: str | None, now: int, asked: bool = False) -> int | None:
+    """Take nothing for a call. If it was paid beforehand it is owed, and returned is how often it may be tried again. If others run it by
+    now, it is theirs."""
+    tries = charge_rows.owed(db, run, now=now, asked=asked)
     if tries is not None:
         return tries
-    charge = charge_rows.take_out(db, charge_id, "running")
+    charge = charge_rows.take_out(db, run.charge_id, "running")
     if charge is not None:
         give_back(db, charge, now)
     if payment_id is not None:
@@ -211,36 +192,17 @@ def release(
 
 
 def interrupt(
-    db: StoreDb,
-    *,
-    charge_id: str,
-    owner: str,
-    call_id: str,
-    payment_id: str | None,
-    now: int,
-    expires_at: int,
-    answer: bytes | None = None,
+    db: StoreDb, *, run: Run, payment_id: str | None, now: int, answer: bytes | None = None
 ) -> int | None:
-    """The same where the tool was run, and nobody can say how far it came: one with a key is remembered as that. `answer`: it failed, and
-    said so."""
-    charge = _interrupted(
-        db, charge_id, owner=owner, call_id=call_id, now=now, expires_at=expires_at, answer=answer
-    )
+    """Release a call whose tool was run, nobody can say how far: one with a key is remembered as that. `answer`: it failed, and said so."""
+    charge = _interrupted(db, run, now=now, answer=answer)
     if charge is not None:
         return charge.retries_left if charge.paid else None
-    return release(
-        db,
-        charge_id=charge_id,
-        owner=owner,
-        call_id=call_id,
-        payment_id=payment_id,
-        now=now,
-        expires_at=expires_at,
-    )
+    return release(db, run=run, payment_id=payment_id, now=now)
 
 
 def send(db: StoreDb, *, charge_id: str, payment_id: str, answer: bytes | None, next_try_at: int) -> None:
-    """What was worked for is kept, and its payment may be sent. Raises `NotClaimed` if it is not waiting for that."""
+    """Keep what was worked for, so that its payment may be sent. Raises `NotClaimed` if it is not waiting for that."""
     if not (
         charge_rows.unsettled(db, charge_id, answer=answer)
         and payment_rows.settling(db, payment_id, next_try_at=next_try_at)
@@ -249,7 +211,7 @@ def send(db: StoreDb, *, charge_id: str, payment_id: str, answer: bytes | None, 
 
 
 def send_deposit(db: StoreDb, *, payment_id: str, caller: str, facilitator: str, next_try_at: int) -> bool:
-    """It was found to be good, and nothing is to be done for it first. False: somebody else has let it go."""
+    """Note that a deposit is good, so that it may be sent. False: somebody else has let it go."""
     return payment_rows.verified(
         db, payment_id, charge_id=None, caller=caller, facilitator=facilitator
     ) and payment_rows.settling(db, payment_id, next_try_at=next_try_at)
@@ -266,7 +228,7 @@ def give_back(db: StoreDb, charge: Charge, now: int) -> None:
 
 
 def book_settled(db: StoreDb, *, payment_id: str, transaction: str, books: Books, now: int) -> Booking:
-    """The money has moved: into the books once, however often this is said, and whatever was believed before."""
+    """Book money that has moved, once, however often this is said, and whatever was believed before."""
     row = payment_rows.settled(db, payment_id, transaction=transaction, now=now)
     if row is not None:
         _book(db, row, books, now)
@@ -291,17 +253,16 @@ def _book(db: StoreDb, row: PaymentRow, books: Books, now: int) -> None:
         books.post(db, deposit_of(row), now)
         return
     assert row.charge_id is not None
-    charge = charge_rows.settled(db, row.charge_id, now=now, expires_at=now + KEPT_MS)
+    charge = charge_rows.settled(db, row.charge_id, now=now)
     books.post(db, payment_of(row, charge), now)
 
 
 def book_refused(
     db: StoreDb, *, payment_id: str, problem: str, now: int, until: int | None = None, tries: int = 1
 ) -> bool:
-    """The money has certainly not moved. `until`, `tries`: as of `payment_rows.refused`. False: that was known, or is another's to find out."""
-    row = payment_rows.refused(
-        db, payment_id, problem=problem, now=now, expires_at=now + KEPT_MS, until=until, tries=tries
-    )
+    """Note that the money has certainly not moved. `until`, `tries`: as of `payment_rows.refused`. False: that was known, or is another's
+    to find out."""
+    row = payment_rows.refused(db, payment_id, problem=problem, now=now, until=until, tries=tries)
     if row is None:
         return False
     if row.charge_id is not None:
@@ -312,7 +273,7 @@ def book_refused(
 
 
 def book_cashed_elsewhere(db: StoreDb, *, payment_id: str, transaction: str, now: int) -> bool:
-    """The money has moved, but for what somebody else sold to the same payee. Return whether that was not known yet."""
+    """Note that the money has moved for what somebody else sold to the same payee. Return whether that was not known yet."""
     refused = book_refused(db, payment_id=payment_id, problem="It was used for another purchase.", now=now)
     if refused:
         said = f"{payment_id} {transaction}"
@@ -324,15 +285,16 @@ def book_cashed_elsewhere(db: StoreDb, *, payment_id: str, transaction: str, now
 
 
 def recover(db: StoreDb, *, boot_id: str, now: int) -> int:
-    """Some of what another process had in hand; how much. What ran is released, what was sent is to be looked for, and a call with a key
-    that may have run is remembered as interrupted."""
+    """Take over some of what a dead process had in hand, and return how much. Calls that ran are released, those with a key remembered as
+    interrupted, and payments that were sent are to be looked for."""
     left = charge_rows.left_behind(db, boot_id=boot_id)
     for charge in left:
         if charge.state == "settling":
             charge_rows.disowned(db, charge.id)
-        elif _is_interrupted(db, charge, now):
-            continue
-        elif _owed_by(db, charge, now) is None:
+        elif (
+            _interrupted(db, charge.run, now=now) is None
+            and charge_rows.owed(db, charge.run, now=now) is None
+        ):
             taken = charge_rows.take_out(db, charge.id, "running")
             if taken is not None:
                 give_back(db, taken, now)
@@ -345,27 +307,8 @@ def recover(db: StoreDb, *, boot_id: str, now: int) -> int:
     return len(left) + len(rows)
 
 
-def _is_interrupted(db: StoreDb, charge: Charge, now: int) -> bool:
-    assert charge.owner is not None  # it was found by its owner
-    interrupted = _interrupted(
-        db, charge.id, owner=charge.owner, call_id=charge.call_id, now=now, expires_at=now + KEPT_MS
-    )
-    return interrupted is not None
-
-
-def _interrupted(
-    db: StoreDb,
-    charge_id: str,
-    *,
-    owner: str,
-    call_id: str,
-    now: int,
-    expires_at: int,
-    answer: bytes | None = None,
-) -> Charge | None:
-    charge = charge_rows.interrupted(
-        db, charge_id, owner=owner, call_id=call_id, now=now, expires_at=expires_at, answer=answer
-    )
+def _interrupted(db: StoreDb, run: Run, *, now: int, answer: bytes | None = None) -> Charge | None:
+    charge = charge_rows.interrupted(db, run, now=now, answer=answer)
     if charge is not None and not charge.paid:
         give_back(db, charge, now)
         if charge.payment_id is not None:
@@ -373,36 +316,38 @@ def _interrupted(
     return charge
 
 
-def _owed_by(db: StoreDb, charge: Charge, now: int) -> int | None:
-    assert charge.owner is not None  # it was found by its owner
-    return charge_rows.owed(
-        db, charge.id, owner=charge.owner, call_id=charge.call_id, now=now, expires_at=now + KEPT_MS
-    )
-
-
 # ── movements ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def charge_of_wallet(charge: Charge) -> Movement:
-    """From the wallet that it was held in."""
+    """Return the movement from the wallet that it was held in."""
     assert charge.wallet is not None
     return _of_call(charge, kind="charge", source=wallets.account_of(charge.wallet))
 
 
 def payment_of(row: PaymentRow, charge: Charge | None) -> Movement:
-    """`charge` None: what it was for is gone, and the money is there all the same."""
+    """Return the movement of a payment. `charge` None: what it was for is gone, and the money is there all the same."""
     if charge is None:
-        return Movement(
-            kind="payment",
-            source=row.account,
-            target="unassigned",
-            amount=row.amount,
-            currency=row.currency,
-            principal=row.caller,
-            server=row.server,
-            payment_id=row.id,
-        )
+        return _of_payment(row, kind="payment", target="unassigned")
     return _of_call(charge, kind="payment", source=row.account, payment_id=row.id)
+
+
+def deposit_of(row: PaymentRow) -> Movement:
+    assert row.wallet is not None
+    return _of_payment(row, kind="deposit", target=wallets.account_of(row.wallet))
+
+
+def _of_payment(row: PaymentRow, *, kind: MovementKind, target: str) -> Movement:
+    return Movement(
+        kind=kind,
+        source=row.account,
+        target=target,
+        amount=row.amount,
+        currency=row.currency,
+        principal=row.caller,
+        server=row.server,
+        payment_id=row.id,
+    )
 
 
 def _of_call(charge: Charge, *, kind: MovementKind, source: str, payment_id: str | None = None) -> Movement:
@@ -421,18 +366,4 @@ def _of_call(charge: Charge, *, kind: MovementKind, source: str, payment_id: str
         charge_id=charge.id,
         payment_id=payment_id,
         price=charge.price,
-    )
-
-
-def deposit_of(row: PaymentRow) -> Movement:
-    assert row.wallet is not None
-    return Movement(
-        kind="deposit",
-        source=row.account,
-        target=wallets.account_of(row.wallet),
-        amount=row.amount,
-        currency=row.currency,
-        principal=row.caller,
-        server=row.server,
-        payment_id=row.id,
     )

@@ -15,7 +15,7 @@ import trio
 from server.mcp.result_encoding import ToolResult
 from server.mcp.terms import SIGNED_RECEIPT
 from server.payments.seller import charge_rows, claims, payment_rows, refusals
-from server.payments.seller.charge_rows import KEPT_MS, Charge
+from server.payments.seller.charge_rows import Charge, Run
 from server.payments.seller.delivery_receipts import Mark
 from server.payments.seller.ledger import Books
 from server.payments.seller.payment_backoff import PaymentBackoff
@@ -37,7 +37,7 @@ LOOK_SECONDS: Final = 1.0
 
 
 class FinishCharge:
-    """Of one server."""
+    """The end of each priced call of one server."""
 
     def __init__(
         self,
@@ -106,19 +106,15 @@ class FinishCharge:
             self._under_way.end(started.id, earlier)
 
     async def _charge_wallet(self, started: Started, sealed: bytes) -> None:
-        now = self._clock()
         job = partial(
             claims.finish,
-            charge_id=started.id,
-            owner=self._boot_id,
-            call_id=started.call.call_id,
+            run=self._run(started.id, started.call.call_id),
             answer=sealed,
             books=self._books,
             movement=None
             if started.paid or not started.charge.amount
             else claims.charge_of_wallet(started.charge),
-            now=now,
-            expires_at=now + KEPT_MS,
+            now=self._clock(),
         )
         with trio.CancelScope(shield=True):
             try:
@@ -128,7 +124,7 @@ class FinishCharge:
                 raise
 
     async def settle(self, started: Started, sealed: bytes | None) -> Refusal | None:
-        """None: it is settled. `sealed` None: it is paid before its tool runs, which may run now."""
+        """Settle the payment of a call; None: done. `sealed` None: it is paid before its tool runs, which may run now."""
         payment_id = started.charge.payment_id
         assert payment_id is not None
         row: PaymentRow | None = None
@@ -165,7 +161,7 @@ class FinishCharge:
         return None if sealed is not None else await self._take_up(started)
 
     async def _take_up(self, started: Started) -> Refusal | None:
-        """The money is here: whoever has paid runs it now, unless somebody else who asked for the same does already."""
+        """Run a call whose money is here, unless somebody else who asked for the same does already."""
         if not await self.take_up(started.charge, started.call):
             return refusals.in_flight()
         started.paid = True
@@ -174,7 +170,7 @@ class FinishCharge:
     async def take_up(self, charge: Charge, call: PricedCall) -> bool:
         """Run what is owed, for this call: then it is under way here, and whoever asked for it ends it. False: somebody else does, or it
         was tried often enough. Raises `StoreUnavailable`."""
-        job = partial(charge_rows.take_up, charge_id=charge.id, owner=self._boot_id, call_id=call.call_id)
+        job = partial(charge_rows.take_up, run=self._run(charge.id, call.call_id))
         self._under_way.begin(charge.id)
         taken = False
         try:
@@ -190,7 +186,7 @@ class FinishCharge:
         return taken
 
     async def _until_known(self, payment_id: str, row: PaymentRow | None) -> PaymentRow | None:
-        """What becomes of it, however long that takes: within reason."""
+        """Wait within reason until it is known what became of a payment."""
         with trio.move_on_after(PATIENT_SECONDS):
             while row is not None and row.state in ("settling", "unknown"):
                 await trio.sleep(LOOK_SECONDS)
@@ -198,65 +194,39 @@ class FinishCharge:
         return row
 
     def undoing(self, charge_id: str, call_id: str, payment_id: str | None) -> Callable[[StoreDb], object]:
-        """A job for a call that may have been claimed or taken up, and whose tool was not run."""
-        now = self._clock()
-        return partial(
-            claims.release,
-            charge_id=charge_id,
-            owner=self._boot_id,
-            call_id=call_id,
-            payment_id=payment_id,
-            now=now,
-            expires_at=now + KEPT_MS,
-            asked=True,
-        )
+        """Return a job for a call that may have been claimed or taken up, and whose tool was not run."""
+        run = self._run(charge_id, call_id)
+        return partial(claims.release, run=run, payment_id=payment_id, now=self._clock(), asked=True)
+
+    def _run(self, charge_id: str, call_id: str) -> Run:
+        return Run(charge_id=charge_id, owner=self._boot_id, call_id=call_id)
 
     # ── it has not ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def release(self, started: Started, *, asked: bool = False) -> int | None:
-        """Nothing is taken. What was paid beforehand is owed: how often it may be tried again, if that is known. `asked`: the tool
+        """Take nothing. A call that was paid beforehand is owed: returned is how often it may be tried again, if known. `asked`: the tool
         has a question first."""
-        now = self._clock()
-        job = partial(
-            claims.release,
-            charge_id=started.id,
-            owner=self._boot_id,
-            call_id=started.call.call_id,
-            payment_id=started.charge.payment_id,
-            now=now,
-            expires_at=now + KEPT_MS,
-            asked=asked,
-        )
-        with trio.CancelScope(shield=True):
-            try:
-                return await self._store.write(job)
-            except StoreError:
-                self._settlements.later(job)
-            finally:
-                self._under_way.end(started.id)
-        return None
+        return await self._end(started, partial(claims.release, asked=asked), None)
 
     async def interrupt(self, started: Started, failed: ToolResult | None = None) -> int | None:
-        """As `Till.interrupt`."""
+        """Release a call as `Till.interrupt` does."""
         if started.call.idempotent:
             return await self.release(started)
-        now, charge = self._clock(), started.charge
+        charge = started.charge
         sealed = None if failed is None or started.paid else self._sealed(started, failed)
         earlier: Earlier | None = None
         if charge.keyed and not started.paid:
             self._room.add(charge.caller, 1 if sealed is None else len(sealed))
             if failed is not None and sealed is not None:
                 earlier = Earlier(charge_id=started.id, answer=failed, keyed=True)
-        job = partial(
-            claims.interrupt,
-            charge_id=started.id,
-            owner=self._boot_id,
-            call_id=started.call.call_id,
-            payment_id=charge.payment_id,
-            now=now,
-            expires_at=now + KEPT_MS,
-            answer=sealed,
-        )
+        return await self._end(started, partial(claims.interrupt, answer=sealed), earlier)
+
+    async def _end(
+        self, started: Started, end: Callable[..., int | None], earlier: Earlier | None
+    ) -> int | None:
+        """Write how it ended, now or as soon as the store can. `earlier`: the answer for those who wait for it."""
+        run = self._run(started.id, started.call.call_id)
+        job = partial(end, run=run, payment_id=started.charge.payment_id, now=self._clock())
         with trio.CancelScope(shield=True):
             try:
                 return await self._store.write(job)
@@ -267,7 +237,7 @@ class FinishCharge:
         return None
 
     def _sealed(self, started: Started, failed: ToolResult) -> bytes | None:
-        """None: it cannot be kept."""
+        """Seal the answer of a call that failed. None: it cannot be kept."""
         try:
             return self._answers.seal(started.id, failed)
         except Exception:  # whatever cannot be written of it, it was made
@@ -276,7 +246,7 @@ class FinishCharge:
     # ── its answer ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def meta_of(self, charge: Charge, settlement: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """What goes with an answer that was paid for."""
+        """Return the `_meta` of an answer that was paid for."""
         receipt = self._receipts.of(charge, settlement, at=self._clock())
         if settlement is None:
             return {SIGNED_RECEIPT: receipt}
@@ -288,7 +258,7 @@ class FinishCharge:
     def answered(
         self, charge_id: str, *, keyed: bool, keeps_ms: int, on_chain: bool
     ) -> Callable[[], None] | None:
-        """As `Till.answered`."""
+        """Note an answer as `Till.answered` does."""
         if on_chain and not keyed and keeps_ms < GRACE_MS:
             self._settlements.mark(Mark(charge_id=charge_id, keyed=False, keeps_ms=GRACE_MS))
             return lambda: self._settlements.mark(Mark(charge_id=charge_id, keyed=False, keeps_ms=keeps_ms))
@@ -296,5 +266,5 @@ class FinishCharge:
         return None
 
     def interruption_told(self, charge_id: str) -> None:
-        """As `Till.interruption_told`."""
+        """Note what a caller was told as `Till.interruption_told` does."""
         self._settlements.mark(Mark(charge_id=charge_id, keyed=True, keeps_ms=0, interrupted=True))

@@ -1,12 +1,11 @@
-"""What moves money on a chain: payments are sent to be settled, and looked after until it is known what became of them.
+"""Settlement: payments are sent to move money on a chain, and looked after until it is known what became of them.
 
-It belongs to no request. Three things can become of a payment: settled, refused, unknown. Unknown keeps everything as it is, is tried again
-with the same authorization (which can move money only once), and is looked for on the chain where the settings name a node of it. It
-survives a restart. Nothing is booked twice, however often an outcome is heard of (`claims.book_settled`).
+Three things can become of a payment: settled, refused, unknown. Unknown keeps everything as it is, is tried again with the same
+authorization (which can move money only once), and is looked for on the chain where the settings name a node of it. All this belongs to no
+request and survives a restart. Nothing is booked twice, however often an outcome is heard of (`claims.book_settled`).
 
-Where several processes serve, each sends it in a turn of its own. What a facilitator said in one turn says nothing of another, but that the
-money has moved, which is true whoever hears it. So is what the chain says.
-"""
+Where several processes serve, each sends it in a turn of its own. A facilitator's word in one turn says nothing of another, but that the
+money has moved, which is true whoever hears it. So is the word of the chain."""
 
 from __future__ import annotations
 
@@ -55,7 +54,7 @@ NOT_IN_TIME: Final = "It was not carried out in its time."
 
 
 class Settlements:
-    """Of the whole process. Whoever makes it runs `run`."""
+    """All payments of the process that are under way. Who makes it runs `run`."""
 
     def __init__(
         self,
@@ -95,7 +94,7 @@ class Settlements:
         self.each_look: Final[list[Callable[[], Awaitable[None]]]] = []
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """What a process that died left is taken up first."""
+        """Look after payments, first after those that a dead process left."""
         await self._take_up_left()
         async with trio.open_nursery() as self._nursery:
             task_status.started()
@@ -108,11 +107,11 @@ class Settlements:
                     await self._last_flush()
 
     def look_for_left(self) -> None:
-        """Another process is gone: with the next look."""
+        """Take up, with the next look, what another process left that is gone."""
         self._left = True
 
     async def settle_owed(self) -> None:
-        """What could not be written when it happened, before what follows from it. Raises `StoreUnavailable`."""
+        """Write what could not be written when it happened, before what follows from it. Raises `StoreUnavailable`."""
         await self._arrears.settle()
 
     async def _take_up_left(self) -> None:
@@ -122,13 +121,14 @@ class Settlements:
     # ── one payment ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, payment_id: str, until: int) -> None:
-        """Its row says that it is being settled (`claims.send`), and `until` that it is our turn. Whoever waits for it waits by its id."""
+        """Send a payment whose row says that it is being settled (`claims.send`), and `until` that it is our turn. Who waits for it waits
+        by its id."""
         assert self._nursery is not None
         self.under_way.begin(payment_id)
         self._nursery.start_soon(self._settle, payment_id, until)
 
     def not_begun(self, payment_id: str, until: int) -> None:
-        """Its row may say that it is our turn, and we shall not send it: with the next look somebody does, not in minutes."""
+        """Give back a turn that a row may name as ours, in which we shall not send it: with the next look somebody does, not in minutes."""
         self.later(partial(payment_rows.not_begun, payment_id=payment_id, until=until, now=self._clock()))
 
     def ends_at(self, row: PaymentRow | None) -> int | None:
@@ -223,8 +223,9 @@ class Settlements:
         if now >= row.valid_before * 1000:
             return await self._refused(row, "It could not be sent in its time.", until)
         job = partial(
-            payment_rows.not_sent,
+            payment_rows.unknown,
             payment_id=row.id,
+            sent=False,
             until=until,
             problem=short_reason(problem),
             next_try_at=self._next_try_at(row, max(FIRST_LOOK_MS, (now - row.created_at) // 2)),
@@ -240,7 +241,7 @@ class Settlements:
         return min(at, row.over_at) if now < row.over_at else at
 
     async def _on_chain(self, row: PaymentRow) -> Transfer | bool | None:
-        """The transfer; False: there is none, and there will be none; None: nobody can say."""
+        """Look for the transfer. False: there is none, and there will be none; None: nobody can say."""
         chain = self._chains.get(row.network)
         if chain is None:
             return None
@@ -281,7 +282,7 @@ class Settlements:
         await self._write_outcome(job, told)
 
     async def _refused(self, row: PaymentRow, problem: str, until: int | None = None) -> None:
-        """`until`: it is our turn that says so; None: it is the chain."""
+        """Book a refusal. `until`: it is our turn that says so; None: it is the chain."""
         job = partial(
             claims.book_refused,
             payment_id=row.id,
@@ -299,7 +300,7 @@ class Settlements:
         await self._write_outcome(job, told)
 
     async def _cashed_elsewhere(self, row: PaymentRow, transaction: str) -> None:
-        """A facilitator had carried it out before we sent it: for another seller, whose books have it."""
+        """Book a payment that a facilitator had carried out before we sent it: for another seller, whose books have it."""
         job = partial(
             claims.book_cashed_elsewhere, payment_id=row.id, transaction=transaction, now=self._clock()
         )
@@ -312,8 +313,8 @@ class Settlements:
         await self._write_outcome(job, told)
 
     async def _write_outcome(self, job: Job, told: Callable[[object], None] | None = None) -> None:
-        """What is known is not asked for again because it could not be written: asked twice, few give an answer that is certain. `told`:
-        what came of it, whenever it is written."""
+        """Write an outcome, later if need be: asked twice, few give an answer that is certain. `told` hears what came of it, whenever it
+        is written."""
         try:
             done = await self._store.write(job)
         except StoreError:
@@ -357,7 +358,7 @@ class Settlements:
         self._marks.append(mark)
 
     def take_marks(self) -> Sequence[Mark]:
-        """Whoever takes them writes them, or puts them back."""
+        """Take marks. Who takes them writes them, or puts them back."""
         taken, self._marks = self._marks[:MOST_MARKS], self._marks[MOST_MARKS:]
         return taken
 
@@ -365,7 +366,7 @@ class Settlements:
         self._marks[:0] = marks
 
     async def _flush(self) -> None:
-        """Raises `StoreUnavailable`; then all that is not written is still there."""
+        """Write all that waits. Raises `StoreUnavailable`; then all that is not written is still there."""
         await self._arrears.settle()
         while self._marks:
             marks = self.take_marks()
@@ -396,7 +397,7 @@ def _begins_nothing(answer: SettleOutcome) -> bool:
 
 
 def kept(requirements: Requirements, resource: PaidResource) -> str:
-    """What a payment was asked for with, as its row has it."""
+    """Return what a payment was asked for with, as its row has it."""
     return msgspec.json.encode([requirements.as_json(), resource]).decode()
 
 
@@ -406,7 +407,7 @@ def read_kept(text: str) -> tuple[Requirements, PaidResource]:
 
 
 def settlement_of(row: PaymentRow) -> Mapping[str, Any]:
-    """What the protocol says of a settled payment."""
+    """Return what the protocol says of a settled payment."""
     return {
         "success": True,
         "transaction": row.transaction_hash or "",

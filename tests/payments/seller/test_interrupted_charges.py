@@ -30,16 +30,7 @@ def interrupted(db: StoreDb, *, paid: bool, answer: bytes | None = None) -> Char
 
 
 def cut_off(db: StoreDb, answer: bytes | None = None) -> int | None:
-    return claims.interrupt(
-        db,
-        charge_id="chg_1",
-        owner="boot",
-        call_id="call_1",
-        payment_id=None,
-        now=NOW,
-        expires_at=NOW + 100,
-        answer=answer,
-    )
+    return claims.interrupt(db, run=CHARGE.run, payment_id=None, now=NOW, answer=answer)
 
 
 async def test_one_that_was_not_paid_makes_room_like_an_answer(store: AnyStore) -> None:
