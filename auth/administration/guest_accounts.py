@@ -166,7 +166,7 @@ def accept(
     ):
         return link_is_over(db, kind=one_time_links.INVITE, who=who, now=now)
     db.changed("user", user.id)
-    _by_link(db, "user.joined", f"user:{user.id}", who, now)
+    audit_trail.record(db, now, "user.joined", actor=f"user:{user.id}", who=who)
     return AcceptedInvitation(user=_there(db, user.id))
 
 
@@ -203,14 +203,14 @@ def take_new_passphrase(
     browser_sessions.end_all(db, user.id)
     sealed_rows.update(db, sealed_rows.USERS, user.id, {"passphrase_hash": passphrase_hash})
     db.changed("user", user.id)
-    _by_link(db, "user.passphrase_reset", f"user:{user.id}", who, now)
+    audit_trail.record(db, now, "user.passphrase_reset", actor=f"user:{user.id}", who=who)
     return AcceptedInvitation(user=_there(db, user.id))
 
 
 def link_is_over(db: Db, *, kind: str, who: Requester, now: Millis) -> LinkIsOver:
     """A job, or the end of one: somebody sent the form of a link that does not work."""
     event = "user.joined" if kind == one_time_links.INVITE else "user.passphrase_reset"
-    _by_link(db, event, "anonymous", who, now, refused="the link is over")
+    audit_trail.record(db, now, event, who=who, refused="the link is over")
     return LinkIsOver()
 
 
@@ -402,22 +402,9 @@ def _record(
 ) -> None:
     audit_trail.record(
         db,
-        at=now,
-        event=event,
+        now,
+        event,
         actor=audit_trail.actor(by),
-        outcome="refused" if refused else "ok",
-        reason=" ".join(part for part in (user_id, refused or note) if part),
-    )
-
-
-def _by_link(db: Db, event: str, actor: str, who: Requester, now: Millis, *, refused: str = "") -> None:
-    audit_trail.record(
-        db,
-        at=now,
-        event=event,
-        actor=actor,
-        ip=who.ip,
-        user_agent=who.user_agent,
-        outcome="refused" if refused else "ok",
-        reason=refused,
+        reason=f"{user_id} {note}".rstrip(),
+        refused=f"{user_id} {refused}" if refused else "",
     )

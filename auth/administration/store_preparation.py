@@ -75,20 +75,16 @@ def found(db: Db, preparation: Preparation, now: Millis) -> str:
             "expires_at": None,
         }
         sealed_rows.insert(db, sealed_rows.USERS, row)
-        audit_trail.record(db, at=now, event="user.added", actor=SETUP, reason=f"{owner_id} owner, unclaimed")
+        audit_trail.record(db, now, "user.added", actor=SETUP, reason=f"{owner_id} owner, unclaimed")
     for client_id, registration in BUILT_IN.items():
         if clients.insert(db, client_id, registration, kind="builtin", hashed=None, now=now):
-            audit_trail.record(
-                db, at=now, event="client.added", actor=SETUP, client_id=client_id, reason="built in"
-            )
+            audit_trail.record(db, now, "client.added", actor=SETUP, client_id=client_id, reason="built in")
         elif _grown(db, client_id, registration):
-            audit_trail.record(
-                db, at=now, event="client.changed", actor=SETUP, client_id=client_id, reason="built in"
-            )
+            audit_trail.record(db, now, "client.changed", actor=SETUP, client_id=client_id, reason="built in")
     # A restore retires those of the copy. One that should sign and cannot is for the self-test to find.
     if db.fetch_one("SELECT kid FROM signing_keys WHERE sealed_private <> '' OR retires_at IS NULL") is None:
         keys.insert(db, preparation.key)
-        audit_trail.record(db, at=now, event="key.added", actor=SETUP, reason=preparation.key.kid)
+        audit_trail.record(db, now, "key.added", actor=SETUP, reason=preparation.key.kid)
     _add_refresh_key(db, preparation, now)
     if db.fetch_one("SELECT value FROM meta WHERE key = ?", REFRESH_EPOCH) is None:
         db.execute("INSERT INTO meta (key, value) VALUES (?, ?)", REFRESH_EPOCH, epoch)

@@ -28,20 +28,51 @@ def actor(by: str) -> str:
 
 def record(
     db: Db,
-    *,
     at: Millis,
     event: str,
+    *,
     actor: str = "anonymous",
+    who: Requester | None = None,
     outcome: Outcome = "ok",
     reason: str = "",
+    refused: str = "",
     client_id: str | None = None,
     grant_id: str | None = None,
     ip: str | None = None,
     user_agent: str | None = None,
 ) -> None:
-    entry = AuditEntry(at, event, actor, client_id, grant_id, ip, user_agent, outcome, reason)
+    """Append a decision. `refused` is the reason of a refusal, in place of `outcome` and `reason`; `who`, of the other two at the end."""
+    if who is not None:
+        ip, user_agent = who.ip, who.user_agent
+    outcome = "refused" if refused else outcome
+    entry = AuditEntry(at, event, actor, client_id, grant_id, ip, user_agent, outcome, refused or reason)
     if outcome == "ok" or not _of_nobody(entry) or _has_room(db, at):
         db.audit(entry)
+
+
+def record_client(
+    db: Db,
+    at: Millis,
+    event: str,
+    client_id: str,
+    who: Requester,
+    *,
+    reason: str = "",
+    refused: str = "",
+    grant_id: str | None = None,
+) -> None:
+    """Append a decision on what a client asked for itself."""
+    record(
+        db,
+        at,
+        event,
+        actor=f"client:{client_id}",
+        who=who,
+        reason=reason,
+        refused=refused,
+        client_id=client_id,
+        grant_id=grant_id,
+    )
 
 
 def asked_from(job: Callable[[Db], T], who: Requester) -> Callable[[Db], T]:

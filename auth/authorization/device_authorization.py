@@ -131,7 +131,9 @@ def request_code(
     scope = site.scopes.asked(ask.scope, client.scope)
     refusal = _unfit(client, server, scope) or _over_a_cap(db, client.id, ask.requester, policy, now)
     if refusal is not None:
-        _record(db, ask.requester, client.id, now, event="device.requested", refused=refusal.error)
+        audit_trail.record_client(
+            db, now, "device.requested", client.id, ask.requester, refused=refusal.error
+        )
         return refusal
 
     interval = policy.own_interval_seconds if client.id == CLI_CLIENT_ID else policy.interval_seconds
@@ -159,7 +161,7 @@ def request_code(
         **dict.fromkeys(("subject", "granted_scope", "decided_by", "decided_at")),
     }
     sealed_rows.insert(db, sealed_rows.DEVICE_CODES, row)
-    _record(db, ask.requester, client.id, now, event="device.requested", reason=request_id)
+    audit_trail.record_client(db, now, "device.requested", client.id, ask.requester, reason=request_id)
     return DeviceAuthorization(
         device_code=Secret(device_code),
         user_code=Secret(display(user_code)),
@@ -359,7 +361,7 @@ def withdraw(db: Db, client_id: str, device_code: str, *, requester: Requester, 
     row = db.fetch_one("SELECT id FROM device_codes WHERE device_code_hash = ?", code_hash) if won else None
     if row is None:
         return False
-    _record(db, requester, client_id, now, event="device.withdrawn", reason=row["id"])
+    audit_trail.record_client(db, now, "device.withdrawn", client_id, requester, reason=row["id"])
     return True
 
 
@@ -385,28 +387,12 @@ def _request(row: Row) -> DeviceRequest:
 def _decided(db: Db, row: Row, by: str, now: Millis, *, event: str, refused: str) -> None:
     audit_trail.record(
         db,
-        at=now,
-        event=event,
+        now,
+        event,
         actor=audit_trail.actor(by),
         client_id=row["client_id"],
         ip=row["ip"],
         user_agent=row["user_agent"],
-        outcome="refused" if refused else "ok",
-        reason=f"{row['id']} {refused}".rstrip(),
-    )
-
-
-def _record(
-    db: Db, who: Requester, client_id: str, now: Millis, *, event: str, reason: str = "", refused: str = ""
-) -> None:
-    audit_trail.record(
-        db,
-        at=now,
-        event=event,
-        actor=f"client:{client_id}",
-        client_id=client_id,
-        ip=who.ip,
-        user_agent=who.user_agent,
-        outcome="refused" if refused else "ok",
-        reason=refused or reason,
+        reason=row["id"],
+        refused=f"{row['id']} {refused}" if refused else "",
     )

@@ -268,7 +268,7 @@ def add(db: Db, registration: ClientRegistration, *, seed: bytes, by: str, now: 
     added = insert(
         db, client_id, registration, kind="registered", hashed=secret and secret_hash(secret), now=now
     )
-    _record(db, "client.added", client_id, by, now, outcome_ok=added, reason="" if added else "id is taken")
+    _record(db, "client.added", client_id, by, now, refused="" if added else "id is taken")
     client = lookup(db, client_id) if added else None
     return None if client is None else NewClient(client=client, secret=Secret(secret) if secret else None)
 
@@ -341,8 +341,7 @@ def rotate_secret(db: Db, client_id: str, *, seed: bytes, by: str, now: Millis) 
     )
     if rotated:
         db.changed("client", client_id)
-    reason = "" if rotated else "has no secret"
-    _record(db, "client.secret_rotated", client_id, by, now, outcome_ok=rotated, reason=reason)
+    _record(db, "client.secret_rotated", client_id, by, now, refused="" if rotated else "has no secret")
     return Secret(secret) if rotated else None
 
 
@@ -350,9 +349,11 @@ def remove(db: Db, client_id: str, *, by: str, now: Millis) -> bool:
     """A job: the client, and with it every login that it has or had. False if there is none, or it is built in."""
     client = lookup(db, client_id)
     removable = client is not None and client.kind != "builtin"
-    ended = delete(db, client_id) if removable else 0
-    reason = f"{ended} logins went with it" if removable else "no such client to remove"
-    _record(db, "client.removed", client_id, by, now, outcome_ok=removable, reason=reason)
+    if removable:
+        reason = f"{delete(db, client_id)} logins went with it"
+        _record(db, "client.removed", client_id, by, now, reason=reason)
+    else:
+        _record(db, "client.removed", client_id, by, now, refused="no such client to remove")
     return removable
 
 
@@ -373,19 +374,12 @@ def _switch(db: Db, client_id: str, states: tuple[str, str], event: str, by: str
     changed = sealed_rows.update(db, sealed_rows.CLIENTS, client_id, {"state": after}, when={"state": before})
     if changed:
         db.changed("client", client_id)
-    _record(db, event, client_id, by, now, outcome_ok=changed, reason="" if changed else f"not {before}")
+    _record(db, event, client_id, by, now, refused="" if changed else f"not {before}")
     return changed
 
 
 def _record(
-    db: Db, event: str, client_id: str, by: str, now: Millis, *, outcome_ok: bool, reason: str
+    db: Db, event: str, client_id: str, by: str, now: Millis, *, reason: str = "", refused: str = ""
 ) -> None:
-    audit_trail.record(
-        db,
-        at=now,
-        event=event,
-        actor=audit_trail.actor(by),
-        client_id=client_id,
-        outcome="ok" if outcome_ok else "refused",
-        reason=reason,
-    )
+    actor = audit_trail.actor(by)
+    audit_trail.record(db, now, event, actor=actor, client_id=client_id, reason=reason, refused=refused)

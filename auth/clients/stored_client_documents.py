@@ -15,7 +15,6 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from auth.audit import audit_trail
-from auth.audit.audit_trail import Outcome
 from auth.clients import client_metadata_document as client_metadata
 from auth.clients import pinned
 from auth.clients.client_identifier_urls import (
@@ -258,7 +257,7 @@ def accept(db: Db, url: str, *, copy: DocumentCopy, network: str, now: Millis) -
     if what:
         left_out = copy.described.left_out
         more = f"; {left_out} redirect addresses elsewhere left out" if left_out else ""
-        _record(db, url, "ok", what + more, network, now)
+        audit_trail.record(db, now, EVENT, client_id=url, reason=what + more, ip=network)
     return None
 
 
@@ -280,12 +279,13 @@ def fall_back(
                 now,
             )
             if not known.problem:
-                _record(db, url, "ok", f"the copy we have, {failure.reason}", network, now)
+                kept = f"the copy we have, {failure.reason}"
+                audit_trail.record(db, now, EVENT, client_id=url, reason=kept, ip=network)
             return None
         if pin is not None:
             return accept(db, url, copy=pin, network=network, now=now)
     _put(db, url, None, "network", now + RETRY, now + RETRY, failure.told, now)
-    _record(db, url, "refused", failure.reason, network, now)
+    audit_trail.record(db, now, EVENT, client_id=url, refused=failure.reason, ip=network)
     return _told(failure.told)
 
 
@@ -351,7 +351,3 @@ def _update(db: Db, url: str, described: DocumentDescription, row: Row) -> bool:
     if changed:
         db.changed("client", url)
     return changed
-
-
-def _record(db: Db, url: str, outcome: Outcome, reason: str, network: str, now: Millis) -> None:
-    audit_trail.record(db, at=now, event=EVENT, client_id=url, outcome=outcome, reason=reason, ip=network)

@@ -244,7 +244,7 @@ def enrol(
         metadata=metadata.kept(),
         now=now,
     )
-    _record(db, "client.registered", client_id, who, now)
+    audit_trail.record_client(db, now, "client.registered", client_id, who)
     return _told(db, client_id, token=Secret(token), secret=secret, created=True)
 
 
@@ -283,7 +283,8 @@ def _one_too_many(
     )
     closed = attempt_limits.closed_until(db, buckets, now)
     if closed:
-        _record(db, event, None, who, now, refused="too many from this network, or from all together")
+        refused = "too many from this network, or from all together"
+        audit_trail.record(db, now, event, who=who, refused=refused)
         return OAuthRefusal(
             error="temporarily_unavailable",
             description="too many registrations",
@@ -335,13 +336,14 @@ def change(
     }
     sealed_rows.update(db, sealed_rows.CLIENTS, client.id, values, row=row)
     db.changed("client", client.id)
-    _record(db, "client.changed", client.id, who, now)
+    audit_trail.record_client(db, now, "client.changed", client.id, who)
     return _told(db, client.id, token=access_token, secret=secret)
 
 
 def _withdraw(db: Db, client_id: str, who: Requester, now: Millis) -> ClientRemoved:
     ended = clients.delete(db, client_id)
-    _record(db, "client.removed", client_id, who, now, reason=f"by itself; {ended} logins went with it")
+    reason = f"by itself; {ended} logins went with it"
+    audit_trail.record_client(db, now, "client.removed", client_id, who, reason=reason)
     return ClientRemoved()
 
 
@@ -385,28 +387,5 @@ def _not_admitted(
 
 
 def _refused(db: Db, event: str, reason: str, who: Requester, now: Millis) -> OAuthRefusal:
-    _record(db, event, None, who, now, refused=reason)
+    audit_trail.record(db, now, event, who=who, refused=reason)
     return OAuthRefusal(error="invalid_token", description="a Bearer token for this registration is needed")
-
-
-def _record(
-    db: Db,
-    event: str,
-    client_id: str | None,
-    who: Requester,
-    now: Millis,
-    *,
-    reason: str = "",
-    refused: str = "",
-) -> None:
-    audit_trail.record(
-        db,
-        at=now,
-        event=event,
-        actor=f"client:{client_id}" if client_id else "anonymous",
-        client_id=client_id,
-        ip=who.ip,
-        user_agent=who.user_agent,
-        outcome="refused" if refused else "ok",
-        reason=refused or reason,
-    )

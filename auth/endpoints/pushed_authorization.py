@@ -113,17 +113,8 @@ def push(
         refused = _unfit(asked, authorize.check(asked, client, site, who.origin))
     if refused is None and proof is not None:
         refused = _unproven(db, asked, proof)
-    audit_trail.record(
-        db,
-        at=now,
-        event="request.pushed",
-        actor=f"client:{client.id}",
-        client_id=client.id,
-        ip=who.ip,
-        user_agent=who.user_agent,
-        outcome="ok" if refused is None else "refused",
-        reason="" if refused is None else refused.error,
-    )
+    error = "" if refused is None else refused.error
+    audit_trail.record_client(db, now, "request.pushed", client.id, who, refused=error)
     if refused is not None:
         return refused
     secret = Entropy(seed).token()

@@ -118,13 +118,11 @@ def _refuse(request: _Request, error: OAuth2Error, requester: Requester, now: Mi
     known = clients.lookup(request.db, named) is not None
     audit_trail.record(
         request.db,
-        at=now,
-        event="client.refused",
+        now,
+        "client.refused",
         client_id=named if known else None,  # an unknown one is a stranger's text
-        ip=requester.ip,
-        user_agent=requester.user_agent,
-        outcome="refused",
-        reason=f"{code}: {problem}" if problem else code,
+        who=requester,
+        refused=f"{code}: {problem}" if problem else code,
     )
     return OAuthRefusal(error=code, description=f"client_assertion: {problem}" if problem else _TEXT[code])
 

@@ -161,15 +161,5 @@ def _confirmation(jkt: str | None) -> dict[str, Any]:
 
 
 def _not_for(db: Db, client: Client, who: Requester, now: Millis) -> OAuthRefusal:
-    audit_trail.record(
-        db,
-        at=now,
-        event="token.introspected",
-        actor=f"client:{client.id}",
-        client_id=client.id,
-        ip=who.ip,
-        user_agent=who.user_agent,
-        outcome="refused",
-        reason="may not ask",
-    )
+    audit_trail.record_client(db, now, "token.introspected", client.id, who, refused="may not ask")
     return OAuthRefusal(error="unauthorized_client", description="this client may not ask about tokens")

@@ -92,13 +92,12 @@ def sell(db: Db, *, exchange: GrantRequest, payer: str, server: str, payment_id:
     issue = begin(db, client, exchange, Entropy(exchange.seed).identifier("grt"), terms)
     audit_trail.record(
         db,
-        at=now,
-        event="token.bought",
+        now,
+        "token.bought",
         actor=payer,
+        who=exchange.requester,
+        reason=paid,
         client_id=CLIENT_ID,
         grant_id=issue.grant_id,
-        ip=exchange.requester.ip,
-        user_agent=exchange.requester.user_agent,
-        reason=paid,
     )
     return issue

@@ -182,7 +182,7 @@ def revoke(db: Db, grant_id: str, *, reason: str, by: str, now: Millis) -> bool:
     if ended:
         db.changed("grant", grant_id)
         audit_trail.record(
-            db, at=now, event="grant.revoked", actor=audit_trail.actor(by), grant_id=grant_id, reason=reason
+            db, now, "grant.revoked", actor=audit_trail.actor(by), grant_id=grant_id, reason=reason
         )
     return bool(ended)
 
@@ -199,7 +199,7 @@ def end_epoch(db: Db, *, successor: str, reason: str, by: str, now: Millis) -> N
         now,
         by,
     )
-    audit_trail.record(db, at=now, event="grant.epoch", actor=audit_trail.actor(by), reason=reason)
+    audit_trail.record(db, now, "grant.epoch", actor=audit_trail.actor(by), reason=reason)
 
 
 def revoke_all(
@@ -239,7 +239,7 @@ def _revoke_some(db: Db, some: str, values: Sequence[object], *, reason: str, by
     db.changed("grant", *(row["id"] for row in ended))
     for row in ended:
         audit_trail.record(
-            db, at=now, event="grant.revoked", actor=audit_trail.actor(by), grant_id=row["id"], reason=reason
+            db, now, "grant.revoked", actor=audit_trail.actor(by), grant_id=row["id"], reason=reason
         )
     return len(ended)
 
@@ -258,7 +258,7 @@ def revoke_of_person(db: Db, subject: str, *, reason: str, by: str, now: Millis)
     )
     if more:
         why = f"{reason}: {more} more logins of {subject}"
-        audit_trail.record(db, at=now, event="grant.revoked", actor=audit_trail.actor(by), reason=why)
+        audit_trail.record(db, now, "grant.revoked", actor=audit_trail.actor(by), reason=why)
     return ended + more
 
 

@@ -110,15 +110,13 @@ def record(
     grant_id: str | None = None,
 ) -> None:
     """The audit row of a decision at the token endpoint."""
-    audit_trail.record(
+    audit_trail.record_client(
         db,
-        at=exchange.now,
-        event=event,
-        actor=f"client:{client.id}",
-        client_id=client.id,
+        exchange.now,
+        event,
+        client.id,
+        exchange.requester,
+        reason=reason,
+        refused=refused,
         grant_id=grant_id,
-        ip=exchange.requester.ip,
-        user_agent=exchange.requester.user_agent,
-        outcome="refused" if refused else "ok",
-        reason=refused or reason,
     )

@@ -178,7 +178,7 @@ def replace_all(db: Db, *, spare: SpareKeys, by: str, now: Millis, logins: bool 
     for kid in dropped:
         db.execute("UPDATE signing_keys SET retires_at = ?, sealed_private = '' WHERE kid = ?", now, kid)
         db.changed("key", kid)
-        audit_trail.record(db, at=now, event="key.dropped", actor=audit_trail.actor(by), reason=kid)
+        audit_trail.record(db, now, "key.dropped", actor=audit_trail.actor(by), reason=kid)
     if logins:
         dropped += refresh_keys.drop_all(db, by=by, now=now)
     _publish(db, spare, signs_from=now, by=by, now=now)
@@ -190,7 +190,7 @@ def _publish(db: Db, spare: SpareKeys, *, signs_from: Millis, by: str, now: Mill
     keys.insert(db, key)
     hours = round((key.signs_from - now) / 3_600_000)
     reason = f"{key.kid} signs {f'in {hours} hours' if hours else 'at once'}"
-    audit_trail.record(db, at=now, event="key.published", actor=audit_trail.actor(by), reason=reason)
+    audit_trail.record(db, now, "key.published", actor=audit_trail.actor(by), reason=reason)
     refresh_keys.replace(db, spare.refresh, by=by, now=now)
 
 
@@ -202,7 +202,7 @@ def _retire(db: Db, step: RetireKey, now: Millis) -> None:
     )
     if retired:
         db.changed("key", step.kid)
-        audit_trail.record(db, at=now, event="key.replaced", actor=ROTATION, reason=step.kid)
+        audit_trail.record(db, now, "key.replaced", actor=ROTATION, reason=step.kid)
 
 
 def _forget(db: Db, kid: str, now: Millis) -> None:
@@ -211,4 +211,4 @@ def _forget(db: Db, kid: str, now: Millis) -> None:
     )
     if forgotten:
         db.changed("key", kid)
-        audit_trail.record(db, at=now, event="key.retired", actor=ROTATION, reason=kid)
+        audit_trail.record(db, now, "key.retired", actor=ROTATION, reason=kid)

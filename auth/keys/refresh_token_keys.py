@@ -140,7 +140,7 @@ def replace(db: Db, spare: SpareRefreshKey, *, by: str, now: Millis) -> None:
         now,
     )
     db.changed("key", f"rt{version}")
-    audit_trail.record(db, at=now, event="key.added", actor=audit_trail.actor(by), reason=f"rt{version}")
+    audit_trail.record(db, now, "key.added", actor=audit_trail.actor(by), reason=f"rt{version}")
 
 
 def drop_all(db: Db, *, by: str, now: Millis) -> tuple[str, ...]:
@@ -153,7 +153,7 @@ def drop_all(db: Db, *, by: str, now: Millis) -> tuple[str, ...]:
             row["version"],
         )
         db.changed("key", name_of(row))
-        audit_trail.record(db, at=now, event="key.dropped", actor=audit_trail.actor(by), reason=name_of(row))
+        audit_trail.record(db, now, "key.dropped", actor=audit_trail.actor(by), reason=name_of(row))
     return tuple(name_of(row) for row in dropped)
 
 
@@ -164,6 +164,4 @@ def forget(db: Db, version: int, *, by: str, now: Millis) -> None:
     )
     if forgotten:
         db.changed("key", f"rt{version}")
-        audit_trail.record(
-            db, at=now, event="key.retired", actor=audit_trail.actor(by), reason=f"rt{version}"
-        )
+        audit_trail.record(db, now, "key.retired", actor=audit_trail.actor(by), reason=f"rt{version}")

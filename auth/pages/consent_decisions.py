@@ -250,12 +250,11 @@ def _record(
 ) -> None:
     audit_trail.record(
         db,
-        at=now,
-        event=event,
+        now,
+        event,
         actor=audit_trail.actor(session.user.id),
+        who=who,
+        reason=reason,
+        refused=refused,
         client_id=found.client.id,
-        ip=who.ip,
-        user_agent=who.user_agent,
-        outcome="refused" if refused else "ok",
-        reason=refused or reason,
     )

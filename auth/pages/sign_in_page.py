@@ -168,14 +168,7 @@ def _end(db: Db, *, cookie: str, who: Requester, now: Millis) -> None:
     session = browser_sessions.find(db, cookie, now)
     browser_sessions.end(db, cookie)
     if session is not None:
-        audit_trail.record(
-            db,
-            at=now,
-            event="user.signed_out",
-            actor=audit_trail.actor(session.user.id),
-            ip=who.ip,
-            user_agent=who.user_agent,
-        )
+        audit_trail.record(db, now, "user.signed_out", actor=audit_trail.actor(session.user.id), who=who)
 
 
 def landing_of(wanted: str) -> str:

@@ -112,16 +112,9 @@ def look_up(
         for bucket, _ in buckets:
             attempt_limits.count(db, bucket, now)
         closed = attempt_limits.closed_until(db, buckets, now)
-        audit_trail.record(
-            db,
-            at=now,
-            event="device.code_entered",
-            actor=audit_trail.actor(session.user.id),
-            ip=who.ip,
-            user_agent=who.user_agent,
-            outcome="refused",
-            reason="no such code, and entry is closed" if closed else "no such code",
-        )
+        refused = "no such code, and entry is closed" if closed else "no such code"
+        actor = audit_trail.actor(session.user.id)
+        audit_trail.record(db, now, "device.code_entered", actor=actor, who=who, refused=refused)
         return NoSuchCode()
     return found
 

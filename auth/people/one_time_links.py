@@ -97,7 +97,7 @@ def make(
         "used_at": None,
     }
     sealed_rows.insert(db, sealed_rows.LINKS, row)
-    audit_trail.record(db, at=now, event=f"{kind}.link_made", actor=audit_trail.actor(by), reason=user_id)
+    audit_trail.record(db, now, f"{kind}.link_made", actor=audit_trail.actor(by), reason=user_id)
     return link
 
 

@@ -112,21 +112,21 @@ def add(db: Db, new: PasskeyToAdd, *, who: Requester, now: Millis) -> PasskeyAdd
     )
     if added != 1:
         return _not_added(db, user_id, who, now, "a known passkey", "This passkey is in use here already.")
-    _record(db, "passkey.added", who, now, actor=f"user:{user_id}", reason=short(made.credential_id))
+    reason = short(made.credential_id)
+    audit_trail.record(db, now, "passkey.added", actor=f"user:{user_id}", who=who, reason=reason)
     return PasskeyAdded()
 
 
 def _not_added(db: Db, user_id: str, who: Requester, now: Millis, reason: str, sentence: str) -> NotAdded:
-    _record(db, "passkey.added", who, now, actor=f"user:{user_id}", reason=reason, refused=True)
+    audit_trail.record(db, now, "passkey.added", actor=f"user:{user_id}", who=who, refused=reason)
     return NotAdded(sentence)
 
 
 def take_back(db: Db, new: PasskeyToAdd, *, who: Requester, now: Millis) -> None:
     """Part of a job that added one to an account, and then found that it could not give the account away."""
     db.execute("DELETE FROM passkeys WHERE credential_id = ?", new.made.credential_id)
-    _record(
-        db, "passkey.removed", who, now, actor=f"user:{new.user_id}", reason="the account was not given away"
-    )
+    reason = "the account was not given away"
+    audit_trail.record(db, now, "passkey.removed", actor=f"user:{new.user_id}", who=who, reason=reason)
 
 
 class PasskeyRemoved(msgspec.Struct, frozen=True):
@@ -148,13 +148,13 @@ def remove(
     others = any(each is not gone and each.rp_id == gone.rp_id for each in mine)
     current = user_accounts.find(db, user.id)
     if not others and (current is None or current.passphrase_hash is None):
-        _record(
-            db, "passkey.removed", who, now, actor=f"user:{user.id}", reason="the last way in", refused=True
-        )
+        last = "the last way in"
+        audit_trail.record(db, now, "passkey.removed", actor=f"user:{user.id}", who=who, refused=last)
         return LastWayIn()
     db.takes_away()
     db.execute("DELETE FROM passkeys WHERE credential_id = ? AND user_id = ?", credential_id, user.id)
-    _record(db, "passkey.removed", who, now, actor=f"user:{user.id}", reason=short(credential_id))
+    reason = short(credential_id)
+    audit_trail.record(db, now, "passkey.removed", actor=f"user:{user.id}", who=who, reason=reason)
     return PasskeyRemoved()
 
 
@@ -216,10 +216,11 @@ def conclude(
         refused = "the passkey's counter went back: it may have been copied"
     actor = "anonymous" if current is None else f"user:{current.user_id}"
     if refused or user is None or passkey is None:
-        _record(db, event, who, now, actor=actor, reason=refused, refused=True)
+        audit_trail.record(db, now, event, actor=actor, who=who, refused=refused)
         return None
     attempt_limits.take_back(db, candidate.counted)
-    _record(db, event, who, now, actor=actor, reason=f"passkey {short(passkey.credential_id)}")
+    reason = f"passkey {short(passkey.credential_id)}"
+    audit_trail.record(db, now, event, actor=actor, who=who, reason=reason)
     return user
 
 
@@ -258,18 +259,3 @@ def fit_name(typed: str) -> str:
 def short(credential_id: str) -> str:
     """Enough to tell one's passkeys apart in the audit trail."""
     return credential_id[:12]
-
-
-def _record(
-    db: Db, event: str, who: Requester, now: Millis, *, actor: str, reason: str, refused: bool = False
-) -> None:
-    audit_trail.record(
-        db,
-        at=now,
-        event=event,
-        actor=actor,
-        ip=who.ip,
-        user_agent=who.user_agent,
-        outcome="refused" if refused else "ok",
-        reason=reason,
-    )

@@ -223,13 +223,13 @@ def claim(
     if not won or user is None:
         return not_claimed(db, who=who, now=now)
     db.changed("user", user.id)
-    _record(db, "owner.claimed", who, now, actor=f"user:{user.id}")
+    audit_trail.record(db, now, "owner.claimed", actor=f"user:{user.id}", who=who)
     return ClaimedServer(user=user)
 
 
 def not_claimed(db: Db, *, who: Requester, now: Millis) -> LinkIsOver:
     """A job, or the end of one: somebody sent the form of a claim link that does not work."""
-    _record(db, "owner.claimed", who, now, actor="anonymous", refused="the link is over")
+    audit_trail.record(db, now, "owner.claimed", who=who, refused="the link is over")
     return LinkIsOver()
 
 
@@ -293,10 +293,11 @@ def conclude(
     if user is None or not user.may(now) or user.passphrase_hash != admitted.passphrase_hash:
         actor = "anonymous" if admitted.user_id is None else f"user:{admitted.user_id}"
         closed = ", and no more tries for now" if _closed(db, admitted, now) else ""
-        _record(db, event, who, now, actor=actor, refused=f"wrong name or passphrase{closed}")
+        refused = f"wrong name or passphrase{closed}"
+        audit_trail.record(db, now, event, actor=actor, who=who, refused=refused)
         return None
     attempt_limits.take_back(db, admitted.counted)
-    _record(db, event, who, now, actor=f"user:{user.id}")
+    audit_trail.record(db, now, event, actor=f"user:{user.id}", who=who)
     return user
 
 
@@ -305,16 +306,3 @@ def _closed(db: Db, admitted: CountedGuess, now: Millis) -> bool:
     account, network, _ = (each.bucket for each in admitted.counted)
     until = attempt_limits.closed_until(db, ((account, PER_ACCOUNT), (network, PER_NETWORK)), now)
     return until > now + max(PER_ACCOUNT.delays)
-
-
-def _record(db: Db, event: str, who: Requester, now: Millis, *, actor: str, refused: str = "") -> None:
-    audit_trail.record(
-        db,
-        at=now,
-        event=event,
-        actor=actor,
-        ip=who.ip,
-        user_agent=who.user_agent,
-        outcome="refused" if refused else "ok",
-        reason=refused,
-    )

@@ -95,17 +95,15 @@ def revoke_by_token(
         refused = "token of another client"
     else:
         ended = revoke(db, grant_id, reason="revoked by its client", by=f"client:{client.id}", now=now)
-    audit_trail.record(
+    audit_trail.record_client(
         db,
-        at=now,
-        event="token.revoked",
-        actor=f"client:{client.id}",
-        client_id=client.id,
+        now,
+        "token.revoked",
+        client.id,
+        requester,
+        reason="" if ended else "was over already",
+        refused=refused,
         grant_id=None if row is None else grant_id,
-        ip=requester.ip,
-        user_agent=requester.user_agent,
-        outcome="refused" if refused else "ok",
-        reason=refused or ("" if ended else "was over already"),
     )
     if row is not None and refused:
         # §2.1: the client is told, since it holds a token that is not its own.

@@ -351,12 +351,7 @@ def note(db: Db, notes: UseNotes) -> None:
             use.at,
         )
     for refusal in notes.refusals:
+        key_id, reason = refusal.key_id or None, refusal.reason
         audit_trail.record(
-            db,
-            at=refusal.at,
-            event="api_key.used",
-            outcome="refused",
-            reason=refusal.reason,
-            grant_id=refusal.key_id or None,
-            ip=refusal.address,
+            db, refusal.at, "api_key.used", refused=reason, grant_id=key_id, ip=refusal.address
         )

@@ -186,7 +186,7 @@ def create(db: Db, order: ApiKeyOrder, *, seed: bytes, by: str, now: Millis) -> 
     }
     sealed_rows.insert(db, sealed_rows.API_KEYS, row)
     db.changed("api_key", key_id)
-    audit_trail.record(db, at=now, event="api_key.created", actor=audit_trail.actor(by), grant_id=key_id)
+    audit_trail.record(db, now, "api_key.created", actor=audit_trail.actor(by), grant_id=key_id)
     made = find(db, key_id)
     assert made is not None
     return NewApiKey(key=made, secret=Secret(text))
@@ -200,7 +200,7 @@ def revoke(db: Db, key_id: str, *, by: str, now: Millis, of_user: str | None = N
     ended = db.execute(sql + " AND user_id = ?" * len(whose), now, key_id, *whose)
     if ended:
         db.changed("api_key", key_id)
-        audit_trail.record(db, at=now, event="api_key.revoked", actor=audit_trail.actor(by), grant_id=key_id)
+        audit_trail.record(db, now, "api_key.revoked", actor=audit_trail.actor(by), grant_id=key_id)
     return bool(ended)
 
 

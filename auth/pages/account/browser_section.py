@@ -89,13 +89,7 @@ def end_browsers(db: Db, *, cookie: str, which: str, who: Requester, now: Millis
         said = next((each.user_agent for each in there if each.id == which), "")
         ended = browser_sessions.end_by_id(db, which, user_id=session.user.id)
     if ended:
-        audit_trail.record(
-            db,
-            at=now,
-            event="user.browser_ended",
-            actor=audit_trail.actor(session.user.id),
-            ip=who.ip,
-            user_agent=who.user_agent,
-            reason=f"{ended} other" if which == OTHERS else which,
-        )
+        actor = audit_trail.actor(session.user.id)
+        reason = f"{ended} other" if which == OTHERS else which
+        audit_trail.record(db, now, "user.browser_ended", actor=actor, who=who, reason=reason)
     return said if ended else None

@@ -121,17 +121,15 @@ def forget_consent(
         redirect_host,
         server,
     )
-    if gone:
-        audit_trail.record(
-            db,
-            at=now,
-            event="consent.forgotten",
-            actor=audit_trail.actor(session.user.id),
-            client_id=client_id,
-            ip=who.ip,
-            user_agent=who.user_agent,
-            reason=redirect_host,
-        )
     if not gone:
         return None
+    audit_trail.record(
+        db,
+        now,
+        "consent.forgotten",
+        actor=audit_trail.actor(session.user.id),
+        who=who,
+        reason=redirect_host,
+        client_id=client_id,
+    )
     return "" if program is None else program["name"]

@@ -162,14 +162,7 @@ def change_passphrase(
     sealed_rows.update(db, sealed_rows.USERS, user.id, {"passphrase_hash": passphrase_hash})
     browser_sessions.begin(db, cookie=cookie, replaces=replaces, user_id=user.id, who=who, now=now)
     db.changed("user", user.id)
-    audit_trail.record(
-        db,
-        at=now,
-        event="user.passphrase_changed",
-        actor=audit_trail.actor(user.id),
-        ip=who.ip,
-        user_agent=who.user_agent,
-    )
+    audit_trail.record(db, now, "user.passphrase_changed", actor=audit_trail.actor(user.id), who=who)
     return "changed"
 
 
