@@ -18,7 +18,7 @@ from auth.grants.token_request import account
 from auth.throttling import attempt_limits
 from auth.throttling.attempt_limits import Limit
 from auth.values import scopes, sealed_rows
-from auth.values.database import Db, Row
+from auth.values.database import Db, Row, from_row
 from auth.values.entropy import Entropy
 from auth.values.identity_model import DEVICE_CODE, Client, Millis
 from auth.values.issuer_and_resources import ForeignResource, Site
@@ -366,22 +366,9 @@ def withdraw(db: Db, client_id: str, device_code: str, *, requester: Requester, 
 
 
 def _request(row: Row) -> DeviceRequest:
-    return DeviceRequest(
-        id=row["id"],
-        client_id=row["client_id"],
-        registered_name=row["registered_name"],
-        client_name=row["client_name"],
-        hostname=row["hostname"],
-        # A secret that a program gave itself proves that it is the same program, not which.
-        verified=row["client_kind"] == "registered" and row["auth_method"] != "none",
-        ip=row["ip"],
-        user_agent=row["user_agent"],
-        scope=row["scope"],
-        server=row["server"],
-        origin=row["origin"],
-        created_at=row["created_at"],
-        expires_at=row["expires_at"],
-    )
+    # A secret that a program gave itself proves that it is the same program, not which.
+    verified = row["client_kind"] == "registered" and row["auth_method"] != "none"
+    return from_row(DeviceRequest, row, verified=verified)
 
 
 def _decided(db: Db, row: Row, by: str, now: Millis, *, event: str, refused: str) -> None:

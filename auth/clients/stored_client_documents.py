@@ -28,7 +28,7 @@ from auth.clients.client_metadata_document import BadDocument, DocumentDescripti
 from auth.throttling import attempt_limits
 from auth.throttling.attempt_limits import Limit
 from auth.values import scopes, sealed_rows
-from auth.values.database import Db, JobStore, Row
+from auth.values.database import Db, JobStore, Row, from_row
 from auth.values.identity_model import Millis
 from auth.values.limits_and_lifetimes import DAY, MINUTE, SECOND, RegistrationPolicy
 
@@ -208,15 +208,7 @@ def _told(problem: str) -> str:
 
 def find(db: Db, url: str) -> KnownDocument | None:
     row = db.fetch_one("SELECT * FROM client_documents WHERE url = ?", url)
-    if row is None:
-        return None
-    return KnownDocument(
-        body=row["body"],
-        source=row["source"],
-        fresh_until=row["fresh_until"],
-        stale_until=row["stale_until"],
-        problem=row["problem"],
-    )
+    return None if row is None else from_row(KnownDocument, row)
 
 
 def admit(

@@ -12,7 +12,7 @@ from auth.grants.identity_assertions import AssertedPerson, Unproven
 from auth.grants.request_parameters import TokenForm
 from auth.keys.refresh_token_keys import RefreshRing
 from auth.values import sealed_rows
-from auth.values.database import Db
+from auth.values.database import Db, from_row
 from auth.values.identity_model import LIVE_USER_STATES, Client, Millis
 from auth.values.issuer_and_resources import Site
 from auth.values.limits_and_lifetimes import Policy
@@ -87,8 +87,7 @@ def account(db: Db, user_id: str | None) -> Account | None:
     row = db.fetch_one("SELECT * FROM users WHERE id = ?", user_id)
     if row is None:
         return None
-    row = sealed_rows.checked(db, sealed_rows.USERS, row)
-    return Account(state=row["state"], scope=row["scope"], expires_at=row["expires_at"])
+    return from_row(Account, sealed_rows.checked(db, sealed_rows.USERS, row))
 
 
 def epoch(db: Db) -> str:

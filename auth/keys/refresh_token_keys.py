@@ -12,7 +12,7 @@ from typing import Final
 
 from auth.audit import audit_trail
 from auth.keys import sealed_secrets
-from auth.values.database import Db, Row
+from auth.values.database import Db, Row, from_row
 from auth.values.identity_model import Millis
 from auth.values.limits_and_lifetimes import TokenPolicy
 
@@ -67,7 +67,7 @@ def unseal(row: Row, seal_key: bytes) -> RefreshKey:
     secret = sealed_secrets.unseal(
         seal_key, row["sealed_secret"], bound_to=_bound_to(version), what=f"refresh key {name_of(row)}"
     )
-    return RefreshKey(version=version, secret=secret, accepted_until=row["accepted_until"])
+    return from_row(RefreshKey, row, secret=secret)
 
 
 def name_of(row: Row) -> str:

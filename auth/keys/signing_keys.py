@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -22,7 +22,7 @@ from auth.keys import sealed_secrets
 from auth.keys.refresh_token_keys import RefreshRing
 from auth.values import sealed_rows
 from auth.values.compact_json import json_bytes
-from auth.values.database import Db, Row
+from auth.values.database import Db, Row, from_row
 from auth.values.identity_model import Millis
 
 SEAL_PURPOSE: Final = "signing-keys"
@@ -75,14 +75,7 @@ def unseal(row: Row, seal_key: bytes) -> SigningKey:
         seal_key, row["sealed_private"], bound_to=_bound_to(kid), what=f"signing key {kid}"
     )
     key = es256.load(json.loads(private))
-    return SigningKey(
-        kid=kid,
-        algorithm=row["algorithm"],
-        key=key,
-        public=_public(key, kid),
-        signs_from=row["signs_from"],
-        retires_at=row["retires_at"],
-    )
+    return from_row(SigningKey, row, key=key, public=_public(key, kid))
 
 
 def _bound_to(kid: str) -> str:
@@ -219,16 +212,7 @@ def every(db: Db) -> Found:
 
 
 def insert(db: Db, key: SealedKey) -> None:
-    row = {
-        "kid": key.kid,
-        "algorithm": key.algorithm,
-        "public_jwk": key.public_jwk,
-        "sealed_private": key.sealed_private,
-        "created_at": key.created_at,
-        "signs_from": key.signs_from,
-        "retires_at": key.retires_at,
-    }
-    sealed_rows.insert(db, sealed_rows.SIGNING_KEYS, row)
+    sealed_rows.insert(db, sealed_rows.SIGNING_KEYS, asdict(key))
     db.changed("key", key.kid)
 
 

@@ -18,7 +18,7 @@ import msgspec
 from auth.people import user_accounts
 from auth.people.user_accounts import User
 from auth.values import sealed_rows
-from auth.values.database import Db
+from auth.values.database import Db, from_row
 from auth.values.identity_model import Millis
 from auth.values.limits_and_lifetimes import DAY, MINUTE
 from auth.values.requester import Requester
@@ -135,9 +135,7 @@ def find(db: Db, cookie: str | None, now: Millis) -> BrowserSession | None:
     user = user_accounts.find(db, row["user_id"])
     if user is None or not user.may(now):
         return None
-    return BrowserSession(
-        id_hash=row["id_hash"], user=user, auth_time=row["auth_time"], last_used_at=row["last_used_at"]
-    )
+    return from_row(BrowserSession, row, user=user)
 
 
 def barred(db: Db, cookie: str, now: Millis) -> User | None:
@@ -182,14 +180,11 @@ def listing(db: Db, *, now: Millis, user_id: str | None = None, after: str = "")
     )
     rows.sort(key=lambda row: (-row["last_used_at"], row["id_hash"]))
     return [
-        SignedInBrowser(
+        from_row(
+            SignedInBrowser,
+            row,
             id=row["id_hash"][:ID_CHARACTERS],
-            user_name=row["user_name"],
-            created_at=row["created_at"],
-            last_used_at=row["last_used_at"],
             expires_at=min(row["expires_at"], row["last_used_at"] + IDLE),
-            ip=row["ip"],
-            user_agent=row["user_agent"],
         )
         for row in rows
     ]

@@ -17,7 +17,7 @@ from auth.audit import audit_trail
 from auth.throttling import attempt_limits
 from auth.throttling.attempt_limits import Limit
 from auth.values import sealed_rows
-from auth.values.database import Db
+from auth.values.database import Db, from_row
 from auth.values.identity_model import Millis
 from auth.values.limits_and_lifetimes import DAY, MINUTE
 from auth.values.requester import Requester
@@ -110,11 +110,8 @@ def find(db: Db, *, kind: str, token: str, now: Millis) -> OneTimeLink | None:
         kind,
         now,
     )
-    return (
-        None
-        if row is None or not sealed_rows.fits(db, sealed_rows.LINKS, row)
-        else OneTimeLink(kind=row["kind"], user_id=row["user_id"], expires_at=row["expires_at"])
-    )
+    fits = row is not None and sealed_rows.fits(db, sealed_rows.LINKS, row)
+    return from_row(OneTimeLink, row) if row is not None and fits else None
 
 
 def newest(db: Db, user_id: str) -> str:

@@ -19,7 +19,7 @@ from auth.people.webauthn_ceremony import NewPasskey, PasskeyAnswer, PasskeyChal
 from auth.throttling import attempt_limits
 from auth.throttling.attempt_limits import CountedAttempt
 from auth.values import sealed_rows
-from auth.values.database import Db, Row
+from auth.values.database import Db, from_row
 from auth.values.identity_model import Millis
 from auth.values.requester import Requester, clean
 
@@ -40,21 +40,18 @@ class Passkey:
     created_at: Millis
     last_used_at: Millis | None
 
-    @classmethod
-    def of(cls, row: Row) -> Passkey:
-        return cls(**{name: row[name] for name in cls.__slots__})
-
 
 def find(db: Db, credential_id: str) -> Passkey | None:
     row = db.fetch_one("SELECT * FROM passkeys WHERE credential_id = ?", credential_id)
-    return None if row is None or not sealed_rows.fits(db, sealed_rows.PASSKEYS, row) else Passkey.of(row)
+    fits = row is not None and sealed_rows.fits(db, sealed_rows.PASSKEYS, row)
+    return from_row(Passkey, row) if row is not None and fits else None
 
 
 def of_user(db: Db, user_id: str) -> tuple[Passkey, ...]:
     rows = db.fetch_all(
         "SELECT * FROM passkeys WHERE user_id = ? ORDER BY created_at, credential_id", user_id
     )
-    return tuple(Passkey.of(row) for row in rows if sealed_rows.fits(db, sealed_rows.PASSKEYS, row))
+    return tuple(from_row(Passkey, row) for row in rows if sealed_rows.fits(db, sealed_rows.PASSKEYS, row))
 
 
 def usable(db: Db, user_id: str, rp_id: str) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from auth.people.known_browsers import KnownBrowser
 from auth.throttling import attempt_limits
 from auth.throttling.attempt_limits import CountedAttempt, Limit
 from auth.values import sealed_rows
-from auth.values.database import Db, Row
+from auth.values.database import Db, Row, from_row
 from auth.values.identity_model import Millis
 from auth.values.limits_and_lifetimes import MINUTE, SECOND
 from auth.values.requester import Requester
@@ -80,20 +80,7 @@ class User:
 
     @classmethod
     def of(cls, db: Db, row: Row) -> User:
-        row = sealed_rows.checked(db, sealed_rows.USERS, row)
-        return cls(
-            id=row["id"],
-            name=row["name"],
-            role=row["role"],
-            state=row["state"],
-            scope=row["scope"],
-            tools=row["tools"],
-            created_at=row["created_at"],
-            expires_at=row["expires_at"],
-            invited_by=row["invited_by"],
-            last_seen_at=row["last_seen_at"],
-            passphrase_hash=row["passphrase_hash"],
-        )
+        return from_row(cls, sealed_rows.checked(db, sealed_rows.USERS, row))
 
 
 class UnfitEntry(msgspec.Struct, frozen=True):

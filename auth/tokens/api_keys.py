@@ -18,7 +18,7 @@ import msgspec
 
 from auth.audit import audit_trail
 from auth.values import scopes, sealed_rows
-from auth.values.database import Db, Row
+from auth.values.database import Db, Row, from_row
 from auth.values.entropy import Entropy
 from auth.values.identity_model import LIVE_USER_STATES, Millis, Principal, PrincipalKind
 from server.lib.secret import Secret
@@ -70,14 +70,11 @@ class ApiKey:
         row = sealed_rows.checked(
             db, sealed_rows.API_KEYS, sealed_rows.checked(db, sealed_rows.USERS, row, "user_")
         )
-        shared = (
-            "id", "name", "user_id", "key_hash", "hint", "server", "scope", "tools", "created_by",
-            "created_at", "expires_at", "last_used_at", "last_used_ip", "revoked_at",
-        )  # fmt: skip
         # Both bound it: what it was made for, and what its user may now.
         allowed = scopes.narrow(row["scope"], row["user_scope"] or "")
-        return cls(
-            **{name: row[name] for name in shared},
+        return from_row(
+            cls,
+            row,
             user_name=row["user_name"] or "",
             user_usable=row["user_state"] in LIVE_USER_STATES,
             user_ends_at=row["user_expires_at"],

@@ -39,6 +39,11 @@ class ChangedWhileRead(NotStored):
         super().__init__("the login or key changed each time it was read")
 
 
+def from_row(kind: Callable[..., T], row: Row, **more: Any) -> T:
+    """Make a value whose fields are the columns of their names, but for those in `more`."""
+    return kind(**{name: row[name] for name in kind.__annotations__ if name not in more}, **more)
+
+
 class Db(Protocol):
     def execute(self, sql: str, *params: object) -> int:
         """Run one statement with `?` placeholders; how many rows it touched."""

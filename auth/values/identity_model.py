@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from auth.values.database import Row
+from auth.values.database import Row, from_row
 
 Millis: TypeAlias = int
 
@@ -121,25 +121,12 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, row: Row) -> Client:
-        return cls(
-            id=row["id"],
-            kind=row["kind"],
-            name=row["name"],
-            auth_method=row["auth_method"],
+        return from_row(
+            cls,
+            row,
             grant_types=tuple(row["grant_types"].split()),
             redirect_uris=tuple(row["redirect_uris"].split()),
-            scope=row["scope"],
-            state=row["state"],
-            created_at=row["created_at"],
-            last_used_at=row["last_used_at"],
-            authorized_at=row["authorized_at"],
-            client_uri=row["client_uri"],
-            jwks=row["jwks"],
-            jwks_uri=row["jwks_uri"],
             introspects=bool(row["introspects"]),
-            server=row["server"],
-            network=row["network"],
-            secret_hash=row["secret_hash"],
         )
 
 
