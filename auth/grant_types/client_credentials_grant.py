@@ -1,31 +1,21 @@
 """A machine that acts for itself (RFC 6749 §4.4): a client that the operator has added for this, with a secret or a key.
 
-Nobody is behind such a login, so its subject is the client under a name that no user can have. It has one row per server and scope,
+Nobody is behind such a login, so its subject is the client under a name that no user can have. Each server and scope has one row,
 which is used again: a token for every call must not become a row for every call. No refresh token (§4.4.3): the credentials are one.
 """
 
 from __future__ import annotations
 
-import msgspec
-
-from auth.clients import client_registry as clients
-from auth.grants.new_grants import GrantTerms, begin
+from auth.grants.new_grants import GrantedAccess, GrantTerms, begin, go_on
 from auth.grants.token_request import GrantRequest, Issue, TokenRefusal, epoch, record
 from auth.values import scopes, sealed_rows
 from auth.values.database import Db
-from auth.values.entropy import Entropy
 from auth.values.identity_model import Client, Millis, PrincipalKind
 from auth.values.issuer_and_resources import ForeignResource
 from auth.values.oauth_errors import OAuthRefusal
 from auth.values.scopes import Vocabulary
 
 HOW = "client_credentials"
-
-
-class MachineGrant(msgspec.Struct, frozen=True, kw_only=True):
-    server: str
-    scope: str
-
 
 _TEXT = {
     "unauthorized_client": "this client may not use this grant type",
@@ -35,14 +25,14 @@ _TEXT = {
 
 
 def subject_of(client: Client) -> str:
-    """No user id has a colon."""
+    """Return the subject of a machine's login. No user id has a colon."""
     return f"client:{client.id}"
 
 
 def decide(
     client: Client, server: str | ForeignResource, scope: str, *, known: Vocabulary
-) -> MachineGrant | TokenRefusal:
-    """Pure. `server` is the one that the request means."""
+) -> GrantedAccess | TokenRefusal:
+    """Decide, without side effects. `server` is the one that the request means."""
     if client.kind != "registered" or client.public:
         # That the client is registered for this grant type was checked; a row that somebody else wrote is not enough.
         return TokenRefusal(
@@ -53,21 +43,17 @@ def decide(
     granted = machine_scope(client, scope, known)
     if not granted:
         return TokenRefusal(error="invalid_scope", reason="no scope left")
-    return MachineGrant(server=server, scope=granted)
+    return GrantedAccess(server=server, scope=granted)
 
 
 def machine_scope(client: Client, scope: str, known: Vocabulary) -> str:
-    """What moves money only if the request and the client's ceiling both name it, since nobody is asked."""
+    """Return what is granted; what moves money only if the request and the client's ceiling both name it, since nobody is asked."""
     named = set(scopes.parse(scope)) & set(scopes.parse(client.scope))
-    found = set(scopes.parse(known.asked(scope, client.scope)))
-    # In one order, so that the same scopes are the same row.
-    return scopes.join(
-        name for name in known.names if name in found and (not known.financial(name) or name in named)
-    )
+    return known.unasked(known.asked(scope, client.scope), named)
 
 
 def grant(db: Db, client: Client, exchange: GrantRequest) -> Issue | OAuthRefusal:
-    """A job. The client is authenticated, enabled, and registered for this grant type."""
+    """Let a machine in, as a job. The client is authenticated, enabled, and registered for this grant type."""
     site, form = exchange.site, exchange.form
     outcome = decide(
         client,
@@ -91,9 +77,8 @@ def grant(db: Db, client: Client, exchange: GrantRequest) -> Issue | OAuthRefusa
     return issue
 
 
-def _again(db: Db, client: Client, exchange: GrantRequest, granted: MachineGrant) -> Issue | None:
-    """On the row that there is already, unless it was revoked."""
-    now = exchange.now
+def _again(db: Db, client: Client, exchange: GrantRequest, granted: GrantedAccess) -> Issue | None:
+    """Go on with the row that there is already, unless it was revoked."""
     row = db.fetch_one(
         "SELECT * FROM grants WHERE client_id = ? AND how = ? AND subject = ? AND server = ?"
         " AND scope = ? AND revoked_at IS NULL AND epoch = ? ORDER BY created_at, id LIMIT 1",
@@ -115,21 +100,10 @@ def _again(db: Db, client: Client, exchange: GrantRequest, granted: MachineGrant
         ):
             return None
         db.changed("grant", row["id"])
-    clients.note_use(db, client, now)
-    return Issue(
-        grant_id=row["id"],
-        subject=subject_of(client),
-        client_id=client.id,
-        server=granted.server,
-        scope=granted.scope,
-        auth_time=row["auth_time"],
-        issued_at=now,
-        ends_at=ends_at,
-        counter=None,
-    )
+    return go_on(db, client, exchange, row, ends_at=ends_at)
 
 
-def _first(db: Db, client: Client, exchange: GrantRequest, granted: MachineGrant) -> Issue:
+def _first(db: Db, client: Client, exchange: GrantRequest, granted: GrantedAccess) -> Issue:
     terms = GrantTerms(
         kind=PrincipalKind.CLIENT,
         subject=subject_of(client),
@@ -137,12 +111,12 @@ def _first(db: Db, client: Client, exchange: GrantRequest, granted: MachineGrant
         server=granted.server,
         origin=exchange.requester.origin,
         scope=granted.scope,
-        approved_by=f"client:{client.id}",
+        approved_by=subject_of(client),
         auth_time=exchange.now,
         ends_at=_end(exchange),
         refreshes=False,
     )
-    return begin(db, client, exchange, Entropy(exchange.seed).identifier("grt"), terms)
+    return begin(db, client, exchange, terms)
 
 
 def _end(exchange: GrantRequest) -> Millis:

@@ -5,15 +5,17 @@ Asking for a code and approving it are in auth/authorization/device_authorizatio
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from auth.authorization.device_authorization import device_code_hash
-from auth.grants.login_records import revoke
-from auth.grants.new_grants import GrantTerms, begin
-from auth.grants.token_request import Account, GrantRequest, Issue, TokenRefusal, account, record
+from auth.grants import redeemed_codes
+from auth.grants.new_grants import GrantTerms
+from auth.grants.redeemed_codes import CodeKind, Redemption
+from auth.grants.token_request import Account, GrantRequest, Issue, TokenRefusal, account
 from auth.values import scopes, sealed_rows
-from auth.values.database import Db, Row
-from auth.values.entropy import Entropy
+from auth.values.database import Db, from_row
 from auth.values.identity_model import REFRESH_TOKEN, Client, Millis, PrincipalKind
 from auth.values.issuer_and_resources import ForeignResource
 from auth.values.limits_and_lifetimes import DevicePolicy
@@ -21,7 +23,7 @@ from auth.values.oauth_errors import OAuthRefusal
 
 
 class DeviceCodeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a row the decision looks at."""
+    """The columns that the decision looks at."""
 
     id: str
     client_id: str
@@ -30,29 +32,32 @@ class DeviceCodeRow(msgspec.Struct, frozen=True, kw_only=True):
     interval_seconds: int
     last_poll_at: Millis | None
     expires_at: Millis
-    granted_scope: str
+    granted_scope: str | None
     grant_id: str | None
 
 
-class DeviceRedemption(msgspec.Struct, frozen=True, kw_only=True):
-    scope: str
-
-
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """Not yet. `interval_seconds` is what to remember; the poll counts from now."""
+    """An answer that decides nothing yet. `interval_seconds` is what to remember; the poll counts from now."""
 
     error: str
     interval_seconds: int
 
 
-_TEXT = {
-    "invalid_grant": "this device code is not valid",
-    "invalid_target": "the code was asked for another resource",
-    "expired_token": "the code has expired, ask for a new one",
-    "access_denied": "the login was refused",
-    "authorization_pending": "nobody has approved the code yet",
-    "slow_down": "poll less often",
-}
+KIND: Final = CodeKind(
+    table=sealed_rows.DEVICE_CODES,
+    hash_column="device_code_hash",
+    redeemable="approved",
+    name="device code",
+    event="device.redeemed",
+    texts={
+        "invalid_grant": "this device code is not valid",
+        "invalid_target": "the code was asked for another resource",
+        "expired_token": "the code has expired, ask for a new one",
+        "access_denied": "the login was refused",
+        "authorization_pending": "nobody has approved the code yet",
+        "slow_down": "poll less often",
+    },
+)
 
 
 def decide(
@@ -64,8 +69,8 @@ def decide(
     served: bool,
     now: Millis,
     policy: DevicePolicy,
-) -> DeviceRedemption | Wait | TokenRefusal:
-    """Pure. The order matters: nothing is consumed by a request that is wrong, and an approved code beats `slow_down`.
+) -> Redemption | Wait | TokenRefusal:
+    """Decide, without side effects, in this order: a wrong request consumes nothing, and an approved code beats `slow_down`.
 
     `asked` is the server that the request's `resource` names; `served` whether the code's server is still configured.
     """
@@ -85,12 +90,12 @@ def decide(
     if code.state == "approved":
         if user is None or not user.may(now):
             return TokenRefusal(error="access_denied", reason="user not enabled")
-        scope = scopes.narrow(scopes.narrow(code.granted_scope, client.scope), user.scope)
+        scope = scopes.narrow(scopes.narrow(code.granted_scope or "", client.scope), user.scope)
         if not scope:
             return TokenRefusal(error="access_denied", reason="no scope left")
         if not served:
             return TokenRefusal(error="access_denied", reason="server no longer configured")
-        return DeviceRedemption(scope=scope)
+        return Redemption(scope=scope)
     if code.last_poll_at is not None:  # the first poll is never early
         earliest = code.last_poll_at + code.interval_seconds * 1_000 - policy.poll_tolerance_ms
         if now < earliest:
@@ -100,58 +105,32 @@ def decide(
 
 
 def redeem(db: Db, client: Client, exchange: GrantRequest) -> Issue | OAuthRefusal:
-    """A job. The client is authenticated, enabled, and registered for this grant type."""
+    """Redeem a code, as a job, for a client that is authenticated, enabled, and registered for this grant type."""
     form, now = exchange.form, exchange.now
     if form.device_code is None:
         return OAuthRefusal(error="invalid_request", description="device_code is missing")
-    row = db.fetch_one(
-        "SELECT * FROM device_codes WHERE device_code_hash = ?", device_code_hash(form.device_code)
-    )
-    if row is not None and not sealed_rows.fits(db, sealed_rows.DEVICE_CODES, row):
-        row = None
+    row = redeemed_codes.find(db, KIND, device_code_hash(form.device_code))
+    subject = None if row is None else row["subject"]
     outcome = decide(
-        None if row is None else _code(row),
+        None if row is None else from_row(DeviceCodeRow, row),
         client,
-        exchange.site.choose(form.resources, _origins(row, exchange)),
-        None if row is None or row["subject"] is None else account(db, row["subject"]),
-        served=row is not None and exchange.site.audience(row["server"]) is not None,
+        redeemed_codes.asked_server(row, exchange),
+        None if subject is None else account(db, subject),
+        served=redeemed_codes.is_served(row, exchange),
         now=now,
         policy=exchange.policy.device,
     )
-    match outcome:
-        case DeviceRedemption():
-            assert row is not None
-            return _issue(db, client, exchange, row, outcome.scope)
-        case Wait():
-            assert row is not None
-            db.execute(
-                "UPDATE device_codes SET interval_seconds = ?, last_poll_at = ? WHERE id = ? AND state = 'pending'",
-                outcome.interval_seconds,
-                now,
-                row["id"],
-            )
-            return OAuthRefusal(error=outcome.error, description=_TEXT[outcome.error])
-        case TokenRefusal():
-            return _refuse(db, client, exchange, row, outcome)
-
-
-def _issue(db: Db, client: Client, exchange: GrantRequest, row: Row, scope: str) -> Issue | OAuthRefusal:
-    now = exchange.now
-    grant_id = Entropy(exchange.seed).identifier("grt")
-    won = db.execute(
-        f"UPDATE device_codes SET state = 'used', grant_id = ?, {sealed_rows.WIPED} WHERE id = ? AND state = 'approved' AND expires_at > ?",
-        grant_id,
-        row["id"],
-        now,
-    )
-    if won != 1:  # somebody else was faster, and holds the login
-        return _refuse(
-            db,
-            client,
-            exchange,
-            row,
-            TokenRefusal(error="invalid_grant", reason="code used at the same moment"),
+    if isinstance(outcome, TokenRefusal):
+        return redeemed_codes.refuse(db, KIND, client, exchange, row, outcome)
+    assert row is not None
+    if isinstance(outcome, Wait):
+        db.execute(
+            "UPDATE device_codes SET interval_seconds = ?, last_poll_at = ? WHERE id = ? AND state = 'pending'",
+            outcome.interval_seconds,
+            now,
+            row["id"],
         )
+        return OAuthRefusal(error=outcome.error, description=KIND.texts[outcome.error])
     terms = GrantTerms(
         kind=PrincipalKind.USER,
         subject=row["subject"],
@@ -160,44 +139,10 @@ def _issue(db: Db, client: Client, exchange: GrantRequest, row: Row, scope: str)
         hostname=row["hostname"],
         server=row["server"],
         origin=row["origin"],
-        scope=scope,
+        scope=outcome.scope,
         approved_by=row["decided_by"],
         auth_time=row["decided_at"],
         ends_at=now + exchange.policy.tokens.device_login_ms,
         refreshes=REFRESH_TOKEN in client.grant_types,
     )
-    issue = begin(db, client, exchange, grant_id, terms)
-    record(db, client, exchange, "device.redeemed", reason=row["id"], grant_id=grant_id)
-    return issue
-
-
-def _refuse(
-    db: Db, client: Client, exchange: GrantRequest, row: Row | None, why: TokenRefusal
-) -> OAuthRefusal:
-    known = "" if row is None else row["id"]
-    record(
-        db, client, exchange, "device.redeemed", refused=f"{known} {why.reason}".lstrip(), grant_id=why.revoke
-    )
-    if why.revoke is not None:
-        revoke(db, why.revoke, reason="device code used again", by=f"client:{client.id}", now=exchange.now)
-    return OAuthRefusal(error=why.error, description=_TEXT[why.error])
-
-
-def _origins(row: Row | None, exchange: GrantRequest) -> tuple[str, ...]:
-    """A login may go on under another loopback name than it began."""
-    here = exchange.requester.origin
-    return (here,) if row is None else (here, row["origin"])
-
-
-def _code(row: Row) -> DeviceCodeRow:
-    return DeviceCodeRow(
-        id=row["id"],
-        client_id=row["client_id"],
-        state=row["state"],
-        server=row["server"],
-        interval_seconds=row["interval_seconds"],
-        last_poll_at=row["last_poll_at"],
-        expires_at=row["expires_at"],
-        granted_scope=row["granted_scope"] or "",
-        grant_id=row["grant_id"],
-    )
+    return redeemed_codes.issue(db, KIND, client, exchange, row, terms)

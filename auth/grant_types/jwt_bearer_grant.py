@@ -11,18 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from auth.clients import client_registry as clients
 from auth.grants.identity_assertions import AssertedPerson, Unproven
-from auth.grants.new_grants import GrantTerms, begin
+from auth.grants.new_grants import GrantedAccess, GrantTerms, begin, go_on
 from auth.grants.token_request import GrantRequest, Issue, TokenRefusal, epoch, record
 from auth.providers import provider_sign_in as upstream
 from auth.providers.provider_sign_in import ListedAccount, NotLetIn
 from auth.values import scopes, sealed_rows
 from auth.values.database import Db
-from auth.values.entropy import Entropy
-from auth.values.identity_model import Client, PrincipalKind
+from auth.values.identity_model import Client, Millis, PrincipalKind
 from auth.values.issuer_and_resources import ForeignResource, Site
 from auth.values.oauth_errors import OAuthRefusal
 from auth.values.requester import clean
@@ -34,11 +31,6 @@ KINDS: Final = frozenset({"registered", "document"})  # of clients: not what reg
 RETRY_SECONDS: Final = 10
 
 
-class AssertionGrant(msgspec.Struct, frozen=True, kw_only=True):
-    server: str
-    scope: str
-
-
 _TEXT: Final = {
     "unauthorized_client": "this client may not use this grant type",
     "invalid_grant": "the assertion lets nobody in here",
@@ -48,7 +40,7 @@ _TEXT: Final = {
 
 
 def server_of(said: Sequence[str], asked: Sequence[str], site: Site, origin: str) -> str | ForeignResource:
-    """The one server that a token is to be for. An assertion that names none is for the default one, and no other."""
+    """Return the one server that a token is to be for. An assertion that names none is for the default one, and no other."""
     named = {site.server_of(resource, (origin,)) for resource in said} if said else {site.default}
     wanted = site.choose(asked, (origin,))
     if None in named or isinstance(wanted, ForeignResource):
@@ -66,9 +58,9 @@ def decide(
     server: str | ForeignResource,
     asked: str,
     known: Vocabulary,
-    now: int,
-) -> AssertionGrant | TokenRefusal:
-    """Pure. `asked` is the request's own `scope`, which can only narrow."""
+    now: Millis,
+) -> GrantedAccess | TokenRefusal:
+    """Decide, without side effects. `asked` is the request's own `scope`, which can only narrow."""
     if client.kind not in KINDS or client.public:
         # That the client is registered for this grant type was checked; a row that somebody else wrote is not enough.
         return TokenRefusal(
@@ -85,25 +77,20 @@ def decide(
     scope = granted_scope(said.scope, asked, client.scope, listed.user.scope, known)
     if not scope:
         return TokenRefusal(error="invalid_scope", reason="no scope left")
-    return AssertionGrant(server=server, scope=scope)
+    return GrantedAccess(server=server, scope=scope)
 
 
 def granted_scope(said: str | None, asked: str, client: str, user: str, known: Vocabulary) -> str:
-    """What moves money only where the provider says so by name and the client's ceiling does, since nobody is asked here."""
+    """Return what is granted; what moves money only where provider and client's ceiling both name it, since nobody is asked here."""
     wanted = known.asked(asked if scopes.parse(asked) else said or "", client)
     vouched = {name for name in scopes.parse(said or "") if name in known}
     if said is not None:
         wanted = scopes.narrow(wanted, scopes.join(sorted(vouched)))
-    found = set(scopes.parse(scopes.narrow(wanted, user)))
-    named = vouched & set(scopes.parse(client))
-    # In one order, so that the same scopes are the same row.
-    return scopes.join(
-        name for name in known.names if name in found and (not known.financial(name) or name in named)
-    )
+    return known.unasked(scopes.narrow(wanted, user), vouched & set(scopes.parse(client)))
 
 
 def redeem_assertion(db: Db, client: Client, exchange: GrantRequest) -> Issue | OAuthRefusal:
-    """A job. The client is authenticated, enabled, and registered for this grant type."""
+    """Let a person in on their provider's word, as a job, for a client that is authenticated, enabled, and registered for this."""
     said, form, site, now = exchange.asserted, exchange.form, exchange.site, exchange.now
     if form.assertion is None or said is None:
         return OAuthRefusal(error="invalid_request", description="assertion is missing")
@@ -128,32 +115,35 @@ def redeem_assertion(db: Db, client: Client, exchange: GrantRequest) -> Issue | 
             db, client, exchange, said, TokenRefusal(error="invalid_grant", reason="assertion used again")
         )
     upstream.remember(db, said.person, said.provider, listed, now)
-    issue = _again(db, client, exchange, said, listed.user.id, outcome) or _first(
-        db, client, exchange, said, listed.user.id, outcome
+    terms = GrantTerms(
+        kind=PrincipalKind.USER,
+        subject=listed.user.id,
+        how=HOW,
+        server=outcome.server,
+        origin=exchange.requester.origin,
+        scope=outcome.scope,
+        approved_by=_by(said),
+        auth_time=said.auth_time,
+        ends_at=now + exchange.policy.tokens.access_ms,
+        refreshes=False,
     )
+    issue = _again(db, client, exchange, terms) or begin(db, client, exchange, terms)
     record(db, client, exchange, EVENT, reason=_about(said), grant_id=issue.grant_id)
     return issue
 
 
-def _again(
-    db: Db,
-    client: Client,
-    exchange: GrantRequest,
-    said: AssertedPerson,
-    user_id: str,
-    granted: AssertionGrant,
-) -> Issue | None:
-    """On the row of the login that there is already, unless it was revoked or has run out."""
-    now, ends_at = exchange.now, exchange.now + exchange.policy.tokens.access_ms
+def _again(db: Db, client: Client, exchange: GrantRequest, terms: GrantTerms) -> Issue | None:
+    """Go on with the row of the login that there is already, unless it was revoked or has run out."""
+    now, ends_at = exchange.now, terms.ends_at
     row = db.fetch_one(
         "SELECT * FROM grants WHERE client_id = ? AND how = ? AND subject = ? AND server = ? AND scope = ?"
         " AND approved_by = ? AND revoked_at IS NULL AND expires_at > ? AND epoch = ? ORDER BY created_at, id LIMIT 1",
         client.id,
         HOW,
-        user_id,
-        granted.server,
-        granted.scope,
-        _by(said),
+        terms.subject,
+        terms.server,
+        terms.scope,
+        terms.approved_by,
         now,
         epoch(db),
     )
@@ -162,48 +152,14 @@ def _again(
     values = {
         "expires_at": ends_at,
         "idle_until": ends_at,
-        "auth_time": said.auth_time,
+        "auth_time": terms.auth_time,
         "last_used_at": now,
         "last_ip": exchange.requester.ip,
     }
     if not sealed_rows.update(db, sealed_rows.GRANTS, row["id"], values, when={"revoked_at": None}, row=row):
         return None
     db.changed("grant", row["id"])
-    clients.note_use(db, client, now)
-    return Issue(
-        grant_id=row["id"],
-        subject=user_id,
-        client_id=client.id,
-        server=granted.server,
-        scope=granted.scope,
-        auth_time=said.auth_time,
-        issued_at=now,
-        ends_at=ends_at,
-        counter=None,
-    )
-
-
-def _first(
-    db: Db,
-    client: Client,
-    exchange: GrantRequest,
-    said: AssertedPerson,
-    user_id: str,
-    granted: AssertionGrant,
-) -> Issue:
-    terms = GrantTerms(
-        kind=PrincipalKind.USER,
-        subject=user_id,
-        how=HOW,
-        server=granted.server,
-        origin=exchange.requester.origin,
-        scope=granted.scope,
-        approved_by=_by(said),
-        auth_time=said.auth_time,
-        ends_at=exchange.now + exchange.policy.tokens.access_ms,
-        refreshes=False,
-    )
-    return begin(db, client, exchange, Entropy(exchange.seed).identifier("grt"), terms)
+    return go_on(db, client, exchange, row, ends_at=ends_at, auth_time=terms.auth_time)
 
 
 def _by(said: AssertedPerson) -> str:

@@ -20,7 +20,7 @@ from auth.grants.token_request import GrantRequest, Issue
 from auth.tokens import access_tokens
 from auth.values.database import Db
 from auth.values.endpoint_paths import TOKEN
-from auth.values.entropy import SEED_BYTES, Entropy
+from auth.values.entropy import SEED_BYTES
 from auth.values.identity_model import REFRESH_TOKEN, PrincipalKind
 from auth.values.requester import Requester
 
@@ -89,7 +89,7 @@ def sell(db: Db, *, exchange: GrantRequest, payer: str, server: str, payment_id:
         ends_at=now + exchange.policy.tokens.device_login_ms,
         refreshes=True,
     )
-    issue = begin(db, client, exchange, Entropy(exchange.seed).identifier("grt"), terms)
+    issue = begin(db, client, exchange, terms)
     audit_trail.record(
         db,
         now,

@@ -1,4 +1,4 @@
-"""The row of a new login: written by whatever grant type has just used up what it was given for."""
+"""The beginning of a login, and going on with one that a client asks for again: what grant types do once they have decided."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ from auth.clients import client_registry as clients
 from auth.grants import login_records
 from auth.grants.token_request import GrantRequest, Issue, epoch
 from auth.values import sealed_rows
-from auth.values.database import Db
+from auth.values.database import Db, Row
+from auth.values.entropy import Entropy
 from auth.values.identity_model import Client, Millis, PrincipalKind
 
 
+class GrantedAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """The decision to let a client in without asking anybody."""
+
+    server: str
+    scope: str
+
+
 class GrantTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What was agreed."""
+    """The terms of a login."""
 
     kind: PrincipalKind
     subject: str
@@ -30,13 +38,15 @@ class GrantTerms(msgspec.Struct, frozen=True, kw_only=True):
     refreshes: bool
 
 
-def begin(db: Db, client: Client, exchange: GrantRequest, grant_id: str, terms: GrantTerms) -> Issue:
-    """Part of a job: the caller has made sure that this happens once, and records it."""
+def begin(
+    db: Db, client: Client, exchange: GrantRequest, terms: GrantTerms, grant_id: str | None = None
+) -> Issue:
+    """Add the row of a login, as part of a job that makes sure that this happens once, and records it."""
     now, who = exchange.now, exchange.requester
     if terms.kind == PrincipalKind.USER:
         login_records.make_room(db, terms.subject, most=exchange.policy.tokens.logins_per_person, now=now)
     row = {
-        "id": grant_id,
+        "id": grant_id or Entropy(exchange.seed).identifier("grt"),
         "principal_kind": str(terms.kind),
         "subject": terms.subject,
         "client_id": client.id,
@@ -64,19 +74,34 @@ def begin(db: Db, client: Client, exchange: GrantRequest, grant_id: str, terms: 
         "revoked_at": None,
     }
     sealed_rows.insert(db, sealed_rows.GRANTS, row)
-    clients.note_use(db, client, now)
+    issued = go_on(db, client, exchange, row, ends_at=terms.ends_at, counter=1 if terms.refreshes else None)
     if client.authorized_at is None:
         db.execute(
             "UPDATE clients SET authorized_at = ? WHERE id = ? AND authorized_at IS NULL", now, client.id
         )
+    return issued
+
+
+def go_on(
+    db: Db,
+    client: Client,
+    exchange: GrantRequest,
+    row: Row,
+    *,
+    ends_at: Millis,
+    auth_time: Millis | None = None,
+    counter: int | None = None,
+) -> Issue:
+    """Give tokens for the login of this row, as part of a job."""
+    clients.note_use(db, client, exchange.now)
     return Issue(
-        grant_id=grant_id,
-        subject=terms.subject,
+        grant_id=row["id"],
+        subject=row["subject"],
         client_id=client.id,
-        server=terms.server,
-        scope=terms.scope,
-        auth_time=terms.auth_time,
-        issued_at=now,
-        ends_at=terms.ends_at,
-        counter=1 if terms.refreshes else None,
+        server=row["server"],
+        scope=row["scope"],
+        auth_time=row["auth_time"] if auth_time is None else auth_time,
+        issued_at=exchange.now,
+        ends_at=ends_at,
+        counter=counter,
     )

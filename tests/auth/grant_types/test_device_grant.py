@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from auth.clients.client_registry import ClientCredentials
-from auth.grant_types.device_code_grant import DeviceCodeRow, DeviceRedemption, Wait, decide, redeem
+from auth.grant_types.device_code_grant import DeviceCodeRow, Wait, decide, redeem
+from auth.grants.redeemed_codes import Redemption
 from auth.grants.request_parameters import TokenForm
 from auth.grants.token_request import Account, Issue, TokenRefusal
 from auth.values.identity_model import DEVICE_CODE, Client
@@ -54,7 +55,7 @@ def outcome(
     *,
     client: Client = CLIENT,
     served: bool = True,
-) -> DeviceRedemption | Wait | TokenRefusal:
+) -> Redemption | Wait | TokenRefusal:
     return decide(code, client, asked, user, served=served, now=START, policy=POLICY)
 
 
@@ -90,7 +91,7 @@ def outcome(
             "agent",
             TokenRefusal(error="access_denied", reason="denied"),
         ),
-        (replace(CODE, state="approved", **EARLY), "agent", DeviceRedemption(scope="mcp")),
+        (replace(CODE, state="approved", **EARLY), "agent", Redemption(scope="mcp")),
         (replace(CODE, **EARLY), None, Wait(error="slow_down", interval_seconds=10)),
         (CODE, None, Wait(error="authorization_pending", interval_seconds=5)),
     ],
@@ -98,7 +99,7 @@ def outcome(
 def test_answers_come_in_order(
     code: DeviceCodeRow | None,
     asked: str | ForeignResource | None,
-    expected: DeviceRedemption | Wait | TokenRefusal,
+    expected: Redemption | Wait | TokenRefusal,
 ) -> None:
     assert outcome(code, asked) == expected
 
@@ -137,8 +138,8 @@ def test_an_approval_does_not_outlive_its_user(user: Account | None, reason: str
 
 def test_an_unclaimed_owner_counts_as_enabled_and_a_narrower_client_narrows() -> None:
     approved = replace(CODE, state="approved")
-    assert outcome(approved, user=replace(USER, state="unclaimed")) == DeviceRedemption(scope="mcp")
-    assert outcome(approved, client=replace(CLIENT, scope="mcp:tools")) == DeviceRedemption(scope="mcp:tools")
+    assert outcome(approved, user=replace(USER, state="unclaimed")) == Redemption(scope="mcp")
+    assert outcome(approved, client=replace(CLIENT, scope="mcp:tools")) == Redemption(scope="mcp:tools")
     assert outcome(approved, served=False) == TokenRefusal(
         error="access_denied", reason="server no longer configured"
     )

@@ -18,9 +18,10 @@ from auth.clients import client_metadata_document as client_metadata
 from auth.clients import client_registry as clients
 from auth.clients.client_registry import CLI_CLIENT_ID, ClientRegistration
 from auth.endpoints import server_metadata
-from auth.grant_types.jwt_bearer_grant import AssertionGrant, decide
+from auth.grant_types.jwt_bearer_grant import decide
 from auth.grants import login_records as grants
 from auth.grants.identity_assertions import PROFILE, read
+from auth.grants.new_grants import GrantedAccess
 from auth.grants.token_request import TokenRefusal
 from auth.identity import found
 from auth.providers import provider_sign_in as upstream
@@ -705,7 +706,7 @@ async def test_an_assertion_that_was_read_for_one_program_is_worth_nothing_to_an
             ]
 
         assert await firm.identity.parts.store.read(job) == [
-            AssertionGrant(server="agent", scope="mcp mcp:tools"),
+            GrantedAccess(server="agent", scope="mcp mcp:tools"),
             TokenRefusal(error="invalid_grant", reason="made for another client"),
         ]
 
