@@ -1,4 +1,4 @@
-"""What `/v1/chat/completions` answers, whole or as a stream of pieces: bytes in, a `ChatCompletion` out. No I/O here.
+"""The answer of `/v1/chat/completions`, whole or as a stream of pieces: bytes in, a `ChatCompletion` out. No I/O here.
 
 The shape is OpenAI's; servers that copy it leave things out and add others, so only what is used is looked at.
 """
@@ -15,15 +15,13 @@ from server.lib.surrogates import decode_mended
 LINE_BYTES = 1024 * 1024
 REPLY_CHARACTERS = 4 * 1024 * 1024
 
-_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
-
 
 class UpstreamSaid(Exception):
     """An error that the endpoint reports in its answer. The text is its own, not yet fit to be shown."""
 
 
 class BadCompletion(Exception):
-    """The answer is not of this format. The text continues a sentence about the endpoint."""
+    """An answer that is not of this format. The text continues a sentence about the endpoint."""
 
 
 class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +30,7 @@ class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def whole(body: bytes) -> ChatCompletion:
-    """Raises `UpstreamSaid` and `BadCompletion`."""
+    """Read a whole answer. Raises `UpstreamSaid` and `BadCompletion`."""
     document = read_object(body)
     choice = first_choice(document)
     if choice is None:
@@ -54,7 +52,7 @@ class Pieces:
         self._finish_reason: str | None = None
 
     def feed(self, chunk: bytes) -> None:
-        """Raises `UpstreamSaid` and `BadCompletion`."""
+        """Take what has arrived. Raises `UpstreamSaid` and `BadCompletion`."""
         self._buffer += chunk
         if b"\n" in chunk:
             *lines, rest = self._buffer.split(b"\n")
@@ -65,7 +63,7 @@ class Pieces:
             raise BadCompletion("sent an event that is too long")
 
     def completion(self) -> ChatCompletion:
-        """What was said, once the stream is over. Raises `BadCompletion` for one that broke off."""
+        """Return what was said, once the stream is over. Raises `BadCompletion` for one that broke off."""
         self._line(bytes(self._buffer))
         self._buffer.clear()
         if not self.ended and self._finish_reason is None:
@@ -74,8 +72,7 @@ class Pieces:
         return ChatCompletion(text=text, finish_reason=self._finish_reason)
 
     def _line(self, line: bytes) -> None:
-        """Each event is one data line here, so there is nothing to collect until the blank one; names, ids and
-        comments are of no use."""
+        """Take one line, each of which is an event here; names, ids and comments are of no use."""
         if self.ended or not line.startswith(b"data:"):
             return
         data = line[5:].strip()
@@ -103,7 +100,7 @@ class Pieces:
 
 
 def failure_text(body: bytes) -> str:
-    """The message in the body of an error, in any of the forms that are about; else the body itself."""
+    """Return the message in the body of an error, in any of the forms that are about; else the body itself."""
     try:
         document: Any = decode_mended(msgspec.json.decode, body)
     except (ValueError, RecursionError):
@@ -121,13 +118,20 @@ def failure_text(body: bytes) -> str:
     return body.decode("utf-8", "replace")
 
 
-def read_object(body: bytes) -> dict[str, Any]:
+def json_object(body: bytes) -> dict[str, Any]:
+    """Read an object. Raises `BadCompletion`."""
     try:
-        document = decode_mended(_decode_object, body)
-    except msgspec.ValidationError as error:
-        raise BadCompletion("answered with JSON that is not an object") from error
-    except (ValueError, RecursionError) as error:
+        document: object = decode_mended(msgspec.json.decode, body)
+    except (ValueError, RecursionError) as error:  # msgspec's own errors, and a body that is not UTF-8
         raise BadCompletion("answered with something that is not JSON") from error
+    if not isinstance(document, dict):
+        raise BadCompletion("answered with JSON that is not an object")
+    return cast("dict[str, Any]", document)
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """Read an object that is no error. Raises `UpstreamSaid` and `BadCompletion`."""
+    document = json_object(body)
     if document.get("error"):  # null is how some say that there is none
         raise UpstreamSaid(failure_text(body))
     return document
@@ -147,7 +151,7 @@ def member_of(fields: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def text_of(content: Any) -> str:
-    """A text, or the texts of a list of parts; other parts are left out."""
+    """Return a text, or the texts of a list of parts; other parts are left out."""
     if isinstance(content, str):
         return content
     parts: list[Any] = cast("list[Any]", content) if isinstance(content, list) else []

@@ -1,7 +1,7 @@
-"""The HTTP address at which an agent answers: settings, credentials and failures, the same for every chat back-end.
+"""The HTTP address at which an agent answers: settings, credentials and failures, for every chat back-end.
 
-What is said to the agent and what its reply means is in `chat_agent.py` and `openai_agent.py`. What the caller is told of a failure:
-"agent endpoint <status>: <the first 200 characters>", "agent returned empty response", in the founding tutorial's words.
+A caller is told of a failure in the founding tutorial's words: "agent endpoint <status>: <the first 200 characters>", "agent
+returned empty response".
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ WHAT = "a reply of an agent"  # is bought
 
 
 class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the tables of all HTTP back-ends share. Credentials are references here, never values."""
+    """The settings that all HTTP back-ends have. Credentials are references here, never values."""
 
     headers: Annotated[
         Mapping[str, str],
@@ -59,6 +59,7 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     deadline_seconds: Annotated[float, Meta(ge=1, le=3600, description="seconds from 1 to 3600")] = 60.0
     max_connections: Annotated[int, Meta(ge=1, le=1024, description="a number from 1 to 1024")] = 64
     ca_file: Annotated[str, Meta(max_length=4096, description="the path of PEM certificates to trust")] = ""
+    stream: Annotated[bool, Meta(description="true or false")] = False
     tool_name: Annotated[
         str,
         Meta(
@@ -80,12 +81,12 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def endpoint_problems(config: EndpointConfig) -> list[tuple[str, str]]:
-    """What types cannot say about these settings: (key, what is wrong and what to write). Holds no header value."""
+    """Return (key, what is wrong and what to write) for each rule that types cannot hold. Holds no header value."""
     return header_problems(config.headers) + pay_problems(config.pay)
 
 
 class AgentEndpoint:
-    """Sends one JSON document and gives back the answer, or raises what the caller should read."""
+    """The address of one agent: sends one JSON document and gives back the answer, or raises what the caller should read."""
 
     def __init__(
         self,
@@ -96,8 +97,9 @@ class AgentEndpoint:
         explain: Callable[[bytes], str] = lambda body: body.decode("utf-8", "replace"),
         payer: Payer | None = None,
     ) -> None:
-        """`explain` finds the message in the body of a failure. Without `payer` a price is a failure like any other. Raises `SecretUnreadable` for a header that cannot
-        be sent, and `ValueError` for an address or CA file that cannot be used."""
+        """Prepare requests. `explain` finds the message in the body of a failure. Without `payer` a price is a failure like
+        any other. Raises `SecretUnreadable` for a header that cannot be sent, and `ValueError` for an address or CA file
+        that cannot be used."""
         for name, value in headers.items():
             if not is_sendable(value.reveal()):
                 raise SecretUnreadable(f"the value for the header {name} is not plain ASCII text of one line")
@@ -122,12 +124,12 @@ class AgentEndpoint:
         self.trouble = TroubleWatch()
 
     def deadline(self) -> float:
-        """On trio's clock, for a call that begins now."""
+        """Return the deadline of a call that begins now, on trio's clock."""
         return trio.current_time() + self._seconds
 
     async def take_turn(self, call: AgentRequest, deadline: float) -> float:
-        """A place among the calls that run at once, until `end_turn`; and the deadline from now on, for a task waits as long as it takes
-        and has its time afterwards. Raises `Busy`."""
+        """Take a place among the calls that run at once, until `end_turn`. Returns the deadline from now on: a task waits as
+        long as it takes and has its time afterwards. Raises `Busy`."""
         if self._turns.take_nowait(call.sharer):
             return deadline
         left = max(0.0, deadline - trio.current_time())
@@ -145,8 +147,8 @@ class AgentEndpoint:
         return failed(f"agent did not answer within {self._seconds:g} s")
 
     async def paid_call(self, subject: str, wish: object, note: str = "") -> PaidCall | None:
-        """A call that may be paid for; None without a wallet. The same `wish` of the same subject is the same call; its `note` is then
-        that of the first time. Raises `BackendError`."""
+        """Begin a call that may be paid for; None without a wallet. A `wish` that its subject had before is the same call;
+        its `note` is then that of the first time. Raises `BackendError`."""
         if self._payer is None:
             return None
         from server.payments.buyer.spending_policy import CannotPay
@@ -161,7 +163,8 @@ class AgentEndpoint:
     async def ask(
         self, document: object, *, call_id: str, deadline: float, paid: PaidCall | None = None
     ) -> bytes:
-        """The whole body of an answer of status 2xx. Raises `BackendError`, also where it is empty, and `DeadlinePassed`."""
+        """Return the whole body of an answer of status 2xx. Raises `BackendError`, also where it is empty, and
+        `DeadlinePassed`."""
         head, body = self._head + header_line("X-Request-Id", call_id), self._encode(document)
         try:
             if paid is None:
@@ -186,7 +189,7 @@ class AgentEndpoint:
     async def stream(
         self, document: object, *, call_id: str, deadline: float, limit: int, paid: PaidCall | None = None
     ) -> AsyncGenerator[UpstreamAnswer]:
-        """An answer of status 2xx that comes piece by piece, or not, valid inside the block. Raises as `ask` does."""
+        """Open an answer of status 2xx that comes piece by piece, or not, valid inside the block. Raises as `ask` does."""
         head = self._streaming_head + header_line("X-Request-Id", call_id)
         body = self._encode(document)
         try:
@@ -211,8 +214,8 @@ class AgentEndpoint:
             raise
 
     async def reach(self, list_at: str = "") -> None:
-        """Whether anybody is there, as `trouble` shows afterwards. Nothing is sent but, to the path `list_at`, the question what there
-        is, which costs nothing and takes our credentials."""
+        """Look whether anybody is there, as `trouble` shows afterwards. Nothing is sent but, to the path `list_at`, the
+        question what there is, which costs nothing and takes our credentials."""
         deadline = trio.current_time() + REACH_SECONDS
         try:
             if list_at:
@@ -243,8 +246,8 @@ class AgentEndpoint:
     async def _exchange_paying(
         self, paid: PaidCall, head: bytes, body: bytes, deadline: float
     ) -> tuple[int, bytes]:
-        """As `Fetcher.exchange`, and once more with a payment where there is a price. What was lost on the way is shown again by the
-        next call that says the same."""
+        """Exchange as `Fetcher.exchange` does, and once more with a payment where there is a price. An answer that was lost
+        on the way is shown again by the next call that says the same."""
         while True:
             async with self._fetcher.open(
                 _with_payment(head, paid), body, deadline=deadline, limit=ANSWER_BYTES
@@ -265,7 +268,7 @@ class AgentEndpoint:
             raise self._unpaid(problem) from None
 
     def _unpaid(self, problem: CannotPay) -> BackendError:
-        """The limits are between the owner and the agent; whoever calls us is told that there is a price."""
+        """Tell the owner of the limit that was reached; whoever calls us is told only that there is a price."""
         if self._payer is not None:
             self._payer.tell(f"not paid: {problem}" + (f"; {problem.hint}" if problem.hint else ""))
         return BackendError(
@@ -288,7 +291,7 @@ class AgentEndpoint:
         return kind(f"agent endpoint {error}")
 
     def clean(self, text: str) -> str:
-        """At most 200 printable characters on one line, without our credentials: some endpoints repeat them."""
+        """Return at most 200 printable characters on one line, without our credentials: some endpoints repeat them."""
         for mask in self._masks:
             text = text.replace(mask, "***")
         line = " ".join("".join(c if c.isprintable() else " " for c in text[:ERROR_BYTES]).split())
@@ -311,6 +314,6 @@ def empty_response() -> BackendError:
 
 
 def _masks(values: Iterable[str]) -> tuple[str, ...]:
-    """Each value, and the credential at its end: "Bearer abc" is also repeated as "abc". The longest first."""
+    """Return each value, and the credential at its end: "Bearer abc" is also repeated as "abc". The longest come first."""
     words = {word for value in values for word in (value, value.rpartition(" ")[2])}
     return tuple(sorted((word for word in words if len(word) >= MASKED_CHARACTERS), key=len, reverse=True))

@@ -1,17 +1,16 @@
-"""What was said in each conversation, for agents that remember nothing themselves. It is in this process only; a `CommonMemory` brings in what
-was said at others.
+"""The memory of conversations, for agents that remember nothing themselves, in this process only; shared_memory.py brings
+in what was said at others.
 
-Bounded in every direction: turns and bytes of a conversation, conversations of a caller and of all, bytes of all, and
-idle time. What has to go goes oldest first, a caller's own before anybody else's, never one that a call is using. Calls
-of one conversation take turns; calls of different ones know nothing of each other.
+Bounded in every direction: turns and bytes of a conversation, conversations of a caller and of all, bytes of all, and idle
+time. The oldest go first, a caller's own before anybody else's, never one that a call is using. Calls of one conversation take
+turns; calls of different ones know nothing of each other.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Protocol, TypeAlias
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import msgspec
 import trio
@@ -46,7 +45,7 @@ class ChatTurn(msgspec.Struct, frozen=True):
 
 
 class ChatHistory:
-    """What two sides said. A call that uses it holds `lock`."""
+    """The exchanges of one conversation. A call that uses it holds `lock`."""
 
     def __init__(self, key: Key) -> None:
         self.key = key
@@ -66,8 +65,8 @@ class ChatHistory:
         self.size = 0
 
     def add(self, exchange: ChatTurn, limits: MemoryLimits) -> int:
-        """By how many bytes it grew. The oldest are forgotten until the rest fits; an exchange that is too large by
-        itself is not kept at all."""
+        """Add an exchange, and return by how many bytes the conversation grew. The oldest are forgotten until the rest fits;
+        an exchange that is too large by itself is not kept at all."""
         before = self.size
         self._exchanges.append(exchange)
         self.size += exchange.size
@@ -93,25 +92,35 @@ class Memory:
     def size(self) -> int:
         return self._size
 
-    def turn(self, subject: str, session_id: str, *, deadline: float) -> MemoryTurn:
-        """The conversation, to oneself."""
-        return MemoryTurn(self, (subject, session_id), deadline)
+    @asynccontextmanager
+    async def turn(self, subject: str, session_id: str, *, deadline: float) -> AsyncGenerator[ChatHistory]:
+        """Enter the conversation, alone. Raises `DeadlinePassed` when its turn does not come before `deadline` (on trio's clock),
+        and `BackendError` where no more can be taken on."""
+        conversation = self._enter((subject, session_id))
+        try:
+            await _acquire(conversation.lock, deadline)
+            try:
+                yield conversation
+            finally:
+                conversation.lock.release()
+        finally:
+            self._leave(conversation)
 
     def add(self, conversation: ChatHistory, said: str, answered: str) -> None:
-        """To be called within the conversation's turn."""
+        """Add an exchange, within the conversation's turn."""
         self._size += conversation.add(ChatTurn(said, answered), self.limits)
         while self._size > self.limits.total_bytes and (oldest := self._oldest()) is not None:
             self._drop(oldest)
 
     def replace(self, conversation: ChatHistory, exchanges: Sequence[ChatTurn], *, version: int) -> None:
-        """What is known elsewhere is what was said. To be called within the conversation's turn."""
+        """Put what is known elsewhere in the place of what was said, within the conversation's turn."""
         self._size -= conversation.size
         conversation.forget()
         conversation.version = version
         for exchange in exchanges:
             self.add(conversation, exchange.said, exchange.answered)
 
-    def enter(self, key: Key) -> ChatHistory:
+    def _enter(self, key: Key) -> ChatHistory:
         now = self._clock()
         while (oldest := self._oldest()) is not None and now - oldest.used_at > self.limits.idle_seconds:
             self._drop(oldest)
@@ -128,7 +137,7 @@ class Memory:
         self._touch(conversation, now)
         return conversation
 
-    def leave(self, conversation: ChatHistory) -> None:
+    def _leave(self, conversation: ChatHistory) -> None:
         conversation.calls -= 1
         self._touch(conversation, self._clock())
         if not conversation.calls and not conversation.exchanges:  # nothing came of it
@@ -146,7 +155,7 @@ class Memory:
             self._drop(oldest)
 
     def _oldest(self, subject: str | None = None) -> ChatHistory | None:
-        """Of those that no call is using, of the subject or of all."""
+        """Return the conversation that was used least lately, of the subject or of all; None where calls use all of them."""
         for conversation in self._kept.values():
             if not conversation.calls and subject in (None, conversation.key[0]):
                 return conversation
@@ -165,57 +174,12 @@ class Memory:
         self._size -= conversation.size
 
 
-class MemoryTurn:
-    """One call's time with a conversation. Entering raises `DeadlinePassed` when the turn does not come before `deadline` (on
-    trio's clock), and `BackendError` where no more can be taken on; it does not wait where nobody else uses it."""
-
-    __slots__ = ("_conversation", "_deadline", "_key", "_memory")
-
-    _conversation: ChatHistory
-
-    def __init__(self, memory: Memory, key: Key, deadline: float) -> None:
-        self._memory = memory
-        self._key = key
-        self._deadline = deadline
-
-    async def __aenter__(self) -> ChatHistory:
-        conversation = self._conversation = self._memory.enter(self._key)
-        try:
-            conversation.lock.acquire_nowait()
-        except trio.WouldBlock:
-            try:
-                await self._wait(conversation.lock)
-            except BaseException:
-                self._memory.leave(conversation)
-                raise
-        return conversation
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._conversation.lock.release()
-        self._memory.leave(self._conversation)
-
-    async def _wait(self, lock: trio.Lock) -> None:
-        with trio.CancelScope(deadline=self._deadline) as wait:
+async def _acquire(lock: trio.Lock, deadline: float) -> None:
+    """Acquire the lock, without waiting where nobody else has it. Raises `DeadlinePassed`."""
+    try:
+        lock.acquire_nowait()
+    except trio.WouldBlock:
+        with trio.CancelScope(deadline=deadline) as wait:
             await lock.acquire()
         if wait.cancelled_caught:
-            raise DeadlinePassed
-
-
-class CommonMemory(Protocol):
-    """What all processes know of one agent's conversations. Both are called within the conversation's turn."""
-
-    async def recall(self, conversation: ChatHistory) -> None:
-        """What others have said in it meanwhile. Raises `BackendError`."""
-        ...
-
-    async def add(self, conversation: ChatHistory, said: str, answered: str) -> None:
-        """The same as `Memory.add`, for all."""
-        ...
-
-
-MakeCommonMemory: TypeAlias = Callable[[Memory], CommonMemory]
+            raise DeadlinePassed from None

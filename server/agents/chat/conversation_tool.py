@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from server.agents.base.backend import AgentRequest, ToolCall
-from server.agents.chat.chat_endpoint import failed
+from server.agents.chat.chat_endpoint import EndpointConfig, failed
 from server.mcp.messages import Tool, ToolAnnotations
 from server.mcp.result_encoding import ToolResult
 
@@ -37,11 +37,11 @@ class ConversationTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionNames:
-    """Makes session ids, tells which a subject may use, and what the agent is told instead."""
+    """The maker of session ids, who tells which a subject may use, and what the agent is told instead."""
 
     def __init__(self, key: bytes, *, agent: str) -> None:
-        """`key` must survive restarts, or conversations do not. `agent` says whose names these are: two agents are told
-        different tags, so they cannot find out which callers they share."""
+        """Derive the key of this agent: two agents are told different tags, so they cannot find out which callers they
+        share. `key` must survive restarts, or conversations do not."""
         if len(key) < KEY_BYTES:
             raise ValueError(f"a session key has at least {KEY_BYTES} bytes")
         self._key = hmac.digest(key, agent.encode(), "sha256")
@@ -73,11 +73,10 @@ class SessionNames:
 def read_turn(
     call: ToolCall, *, names: SessionNames | None, fresh: str, agents: Sequence[str] | None = ()
 ) -> ConversationTurn | ToolResult:
-    """The arguments, trimmed, or the result that says what is wrong with each of them.
+    """Return the arguments, trimmed, or the result that says what is wrong with each of them.
 
-    `names` None lets any caller use any session. `fresh` is used where the caller names no session. `agents` are those
-    that may be asked, the only one by default; empty means that the tool has no such argument, None any agent.
-    """
+    `names` None lets any caller use any session. `fresh` is used where the caller names no session. `agents` are those that may
+    be asked, the only one by default; empty means that the tool has no such argument, None any agent."""
     wrong: list[str] = []
     arguments = call.arguments
     message = _text(arguments, "message", MESSAGE_CHARACTERS, wrong)
@@ -114,9 +113,9 @@ def _text(
 
 
 def conversation_tool(
-    *, name: str, title: str, description: str, agents: Sequence[str] | None = (), result: Mapping[str, Any]
+    config: EndpointConfig, description: str, *, agents: Sequence[str] | None = (), result: Mapping[str, Any]
 ) -> Tool:
-    """The tool as callers see it; `agents` as for `read_turn`, `result` the properties beyond reply and session_id."""
+    """Return the tool as callers see it; `agents` as for `read_turn`, `result` the properties beyond reply and session_id."""
     properties: dict[str, Any] = {}
     required = ["message"]
     if agents is None or agents:
@@ -141,9 +140,9 @@ def conversation_tool(
         "maxLength": SESSION_CHARACTERS,
     }
     return Tool(
-        name=name,
-        title=title,
-        description=description,
+        name=config.tool_name,
+        title=config.tool_title,
+        description=config.tool_description or description,
         input_schema={
             "$schema": DIALECT,
             "type": "object",

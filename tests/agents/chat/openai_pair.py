@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 
-from server.agents.chat.conversation_memory import MakeCommonMemory
+from server.agents.chat.conversation_memory import Memory
 from server.agents.chat.openai_agent import OpenAIBackend, OpenAIConfig, problems
+from server.agents.chat.shared_memory import AgentMemory
 from server.lib.secret import Secret
 from server.mcp.messages import TextContent
 from server.mcp.result_encoding import ToolResult
@@ -34,7 +35,7 @@ async def against(
     api_key: Secret | None = None,
     headers: Mapping[str, Secret] | None = None,
     payer: Payer | None = None,
-    shared: MakeCommonMemory | None = None,
+    shared: Callable[[Memory], AgentMemory] | None = None,
     **settings: Any,
 ) -> AsyncGenerator[tuple[FakeAgent, OpenAIBackend]]:
     async with fake_agent(handler) as agent:

@@ -45,11 +45,11 @@ async def test_the_agent_gets_one_user_message_and_its_reply_comes_back_as_text(
     ],
 )
 def test_the_reply_is_the_first_of_three_fields_that_says_anything(answer: Any, reply: str) -> None:
-    assert reply_in(msgspec.json.encode(answer)) == reply
+    assert reply_in(msgspec.json.encode(answer)).text == reply
 
 
 def test_half_a_character_in_a_reply_is_one_that_is_missing() -> None:
-    assert reply_in(rb'{"text": "cut \ud83d"}') == "cut \ufffd"
+    assert reply_in(rb'{"text": "cut \ud83d"}').text == "cut \ufffd"
 
 
 @pytest.mark.parametrize(
