@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from server.calls.progress_updates import PacedProgress
 from server.mcp.call_failures import BackendError, CannotAsk
-from server.mcp.call_outlet import LogLevel, LogMessage, Progress
+from server.mcp.call_outlet import LogLevel, LogMessage, Progress, is_wanted
 from server.mcp.call_questions import BadQuestion, Question, check_question, missing
 from server.mcp.messages import ProgressToken
 from server.mcp.result_encoding import encode_log, encode_progress
@@ -19,30 +19,20 @@ from server.mcp.versions import Revision
 
 # How long a line may stay silent before a sign of life: below the idle limits of the proxies that people use (most: 60 s).
 KEEP_ALIVE_SECONDS: Final = 25.0
-LEVELS: Final[tuple[LogLevel, ...]] = (
-    "debug",
-    "info",
-    "notice",
-    "warning",
-    "error",
-    "critical",
-    "alert",
-    "emergency",
-)
 
 Answers: TypeAlias = Mapping[str, Mapping[str, Any]]
 Ask: TypeAlias = Callable[[Mapping[str, Question]], Awaitable[Answers]]
 
 
 class Line(Protocol):
-    """What a wire lends a request while it runs."""
+    """The wire of a request while it runs."""
 
     def send(self, message: bytes, /) -> Awaitable[None]:
-        """One message on this request's own stream, before its answer. Dropped where the caller takes no stream."""
+        """Send one message on this request's own stream, before its answer. Drop it where the caller takes no stream."""
         ...
 
     def ping(self) -> Awaitable[None]:
-        """A sign of life."""
+        """Send a sign of life."""
         ...
 
     def release(self) -> Awaitable[None]:
@@ -54,13 +44,13 @@ class _Silent:
     """The line of somebody who hears nothing but the answer."""
 
     async def send(self, message: bytes) -> None:
-        """Nobody listens."""
+        """Drop it: nobody listens."""
 
     async def ping(self) -> None:
-        """Nobody waits long enough to wonder."""
+        """Do nothing: nobody waits long enough to wonder."""
 
     async def release(self) -> None:
-        """There is no stream."""
+        """Do nothing: there is no stream."""
 
 
 SILENT: Final[Line] = _Silent()
@@ -93,8 +83,7 @@ class CallerLine:
 
     async def emit(self, event: Progress | LogMessage) -> None:
         if isinstance(event, LogMessage):
-            level = self._level()
-            if level is not None and LEVELS.index(event.level) >= LEVELS.index(level):
+            if is_wanted(event.level, self._level()):
                 await self._line.send(encode_log(event.level, event.data, event.logger))
         elif self.progress is not None:
             await self.progress.emit(event)

@@ -12,13 +12,13 @@ from msgspec import UNSET
 from auth.values.identity_model import Principal
 from server.agents.base.backend import SECRET_HEADERS, AskedBy, UseKind
 from server.agents.base.catalog import ToolEntry
-from server.calls.caller_outlet import LEVELS, SILENT, Line
+from server.calls.caller_outlet import SILENT, Line
 from server.calls.rights.standing import Standing
 from server.calls.servers.endpoint import Endpoint
 from server.calls.sessions.session import Session
 from server.calls.sessions.subscriptions import Subscription
 from server.mcp.call_failures import BackendError
-from server.mcp.call_outlet import LogLevel
+from server.mcp.call_outlet import LEVELS, LogLevel
 from server.mcp.call_questions import abilities
 from server.mcp.errors import BadParams, McpError
 from server.mcp.inbound_messages import Headers, Route

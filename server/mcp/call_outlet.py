@@ -6,7 +6,7 @@ No protocol era, no wire and no HTTP is known here. Failures are in call_failure
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, get_args
 
 import msgspec
 
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from server.mcp.call_questions import Question
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+LEVELS: Final[tuple[LogLevel, ...]] = get_args(LogLevel)
+
+
+def is_wanted(level: LogLevel, least: LogLevel | None) -> bool:
+    """Return whether a message of this level is for a caller who wants those from `least` on; None wants none."""
+    return least is not None and LEVELS.index(level) >= LEVELS.index(least)
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):

@@ -133,6 +133,14 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     asks_payment: bool = False
 
 
+def text_result(text: str) -> ToolResult:
+    return ToolResult(content=(TextContent(text=text),))
+
+
+def failed_result(text: str) -> ToolResult:
+    return ToolResult(content=(TextContent(text=text),), is_error=True)
+
+
 class RawResult(msgspec.Struct, frozen=True):
     """A result whose fields are already those of its method; what every modern result has is added."""
 

@@ -13,31 +13,28 @@ from typing import Final
 import msgspec
 
 from server.agents.base.backend import ToolCall
+from server.agents.base.short_schema import read_schema
 from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import Outlet, Progress
 from server.mcp.messages import TextContent, Tool, ToolAnnotations
-from server.mcp.result_encoding import ToolResult
+from server.mcp.result_encoding import ToolResult, failed_result, text_result
 from server.mcp.terms import CallTerms
+
+_LOCAL: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 
 ECHO: Final = Tool(
     name="echo",
     title="Echo",
     description="Returns the given text unchanged. Use it to check that the connection and the login work.",
-    input_schema={
-        "type": "object",
-        "properties": {"text": {"type": "string", "description": "What to return"}},
-        "required": ["text"],
-        "additionalProperties": False,
-    },
-    annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
+    input_schema=read_schema({"text": "string: What to return"}),
+    annotations=_LOCAL,
 )
 CLOCK: Final = Tool(
     name="clock",
     title="Clock",
     description="Tells the current date and time in a time zone. Use it whenever an answer depends on what time it is.",
-    input_schema={
-        "type": "object",
-        "properties": {
+    input_schema=read_schema(
+        {
             "zone": {
                 "type": "string",
                 "description": "A name of the IANA time zone database, such as Europe/Berlin; UTC when left out",
@@ -45,28 +42,23 @@ CLOCK: Final = Tool(
                 "maxLength": 64,
                 "default": "UTC",
             }
-        },
-        "additionalProperties": False,
-    },
-    output_schema={
-        "type": "object",
-        "properties": {
-            "time": {"type": "string", "description": "ISO 8601, with the zone's offset"},
-            "zone": {"type": "string"},
-            "utc_offset_minutes": {"type": "integer"},
-        },
-        "required": ["time", "zone", "utc_offset_minutes"],
-        "additionalProperties": False,
-    },
+        }
+    ),
+    output_schema=read_schema(
+        {
+            "time": "string: ISO 8601, with the zone's offset",
+            "zone": "string",
+            "utc_offset_minutes": "integer",
+        }
+    ),
     annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
 )
 COUNTDOWN: Final = Tool(
     name="countdown",
     title="Countdown",
     description="Counts down to zero and reports every step as progress. Use it to see streaming and cancelling at work.",
-    input_schema={
-        "type": "object",
-        "properties": {
+    input_schema=read_schema(
+        {
             "from": {"type": "integer", "description": "Where to start", "minimum": 1, "maximum": 30},
             "seconds": {
                 "type": "number",
@@ -75,11 +67,9 @@ COUNTDOWN: Final = Tool(
                 "maximum": 10,
                 "default": 1,
             },
-        },
-        "required": ["from"],
-        "additionalProperties": False,
-    },
-    annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
+        }
+    ),
+    annotations=_LOCAL,
 )
 
 # For the catalogue: `echo` and `clock` answer out of their arguments alone.
@@ -89,7 +79,7 @@ DEMO_TERMS: Final[Mapping[str, CallTerms]] = MappingProxyType(
 
 
 class DemoConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[[server.agent]]` with `kind = "demo"`: nothing to set."""
+    """A table `[[server.agent]]` with `kind = "demo"`: nothing to set."""
 
 
 class Demo:
@@ -104,7 +94,7 @@ class Demo:
     async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
         match call.tool:
             case "echo":
-                return ToolResult(content=(TextContent(text=call.arguments["text"]),))
+                return text_result(call.arguments["text"])
             case "clock":
                 return self._clock(call.arguments.get("zone", "UTC"))
             case "countdown":
@@ -113,7 +103,7 @@ class Demo:
                 raise BackendError(f"the demo agent has no tool {call.tool}")
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
     def _clock(self, name: str) -> ToolResult:
         from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -122,8 +112,9 @@ class Demo:
             zone = ZoneInfo(name)
         # A folder of the database ("Europe") is an OSError in some Python versions.
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            text = f"{name} is not a time zone that this machine knows; try one like Europe/Berlin, or UTC"
-            return ToolResult(content=(TextContent(text=text),), is_error=True)
+            return failed_result(
+                f"{name} is not a time zone that this machine knows; try one like Europe/Berlin, or UTC"
+            )
         time = self._now(zone).replace(microsecond=0)
         offset = (time.utcoffset() or timedelta()) // timedelta(minutes=1)
         return ToolResult(
@@ -141,4 +132,4 @@ async def _countdown(start: int, seconds: float, outlet: Outlet) -> ToolResult:
         await outlet.emit(Progress(progress=done, total=start, message=f"{start - done} to go"))
         await trio.sleep(seconds)
     await outlet.emit(Progress(progress=start, total=start, message="done"))
-    return ToolResult(content=(TextContent(text=f"Counted down from {start}."),))
+    return text_result(f"Counted down from {start}.")

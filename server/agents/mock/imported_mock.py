@@ -1,11 +1,11 @@
 """A mock of what a server offers, of what it answered to a call, and of both, when it is looked at again.
 
-What comes from there is somebody else's: of each entry is taken what MCP has for it, and what cannot be offered is left out by name.
+The entries are somebody else's: of each is taken what MCP has for it, and what cannot be offered is left out by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -27,11 +27,12 @@ from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 
 T = TypeVar("T", bound=msgspec.Struct)
 RESULT: Final = ("content", "structuredContent", "isError")
+_OF_CONTENT: Final = ("text", "blob", "mimeType")
 _META: Final = "_meta"  # says what is so there, such as a price
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server says of itself, as it came. `contents` are of its resources."""
+    """The offer of a server, as it came. `contents` are of its resources."""
 
     name: str = ""
     version: str = ""
@@ -44,12 +45,15 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def imported(listing: Listing) -> tuple[MockDocument, Sequence[str]]:
-    """And what was left out, each with the reason."""
+    """Return a mock of it, and what was left out, each with the reason."""
     left_out: list[str] = []
     document = MockDocument(
         name=listing.name, version=listing.version, protocol_version=listing.protocol_version
     )
-    resources = [{**each, **_content(listing.contents.get(each["uri"]))} for each in listing.resources]
+    resources: list[Mapping[str, Any]] = []
+    for each in listing.resources:
+        content = listing.contents.get(each["uri"], {})
+        resources.append({**each, **{key: content[key] for key in _OF_CONTENT if key in content}})
     for key, entries, shape, kind, more in (
         ("tools", listing.tools, MockTool, Tool, ()),
         ("resources", resources, MockResource, Resource, ("text", "blob")),
@@ -70,56 +74,46 @@ def imported(listing: Listing) -> tuple[MockDocument, Sequence[str]]:
     return document, left_out
 
 
-def _content(content: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    return (
-        {}
-        if content is None
-        else {key: content[key] for key in ("text", "blob", "mimeType") if key in content}
-    )
-
-
 def merged(before: MockDocument, now: MockDocument) -> tuple[MockDocument, Sequence[str]]:
-    """Everything as it is `now`, with the answers that were written `before`; and what is there no longer, which stays."""
-    tools = {tool.name: tool for tool in before.tools}
-    prompts = {prompt.name: prompt for prompt in before.prompts}
-    templates = {template.uri_template: template for template in before.resource_templates}
-    found = replace(
+    """Return everything as it is `now`, with the answers that were written `before`, and the names of what is there no
+    longer, which stays."""
+    tools, gone_tools = _joined(
+        "tool", "name", before.tools, now.tools,
+        lambda new, old: replace(new, scenarios=old.scenarios, enabled=old.enabled),
+    )  # fmt: skip
+    resources, gone_resources = _joined(
+        "resource", "uri", before.resources, now.resources, lambda new, old: new
+    )
+    templates, gone_templates = _joined(
+        "resource template", "uri_template", before.resource_templates, now.resource_templates,
+        lambda new, old: replace(new, text=old.text, json=old.json),
+    )  # fmt: skip
+    prompts, gone_prompts = _joined(
+        "prompt", "name", before.prompts, now.prompts,
+        lambda new, old: replace(
+            new, text=old.text, messages=old.messages, arguments=_with_defaults(new, old)
+        ),
+    )  # fmt: skip
+    document = replace(
         now,
         name=before.name or now.name,
-        tools=tuple(
-            replace(tool, scenarios=old.scenarios, enabled=old.enabled)
-            if (old := tools.pop(tool.name, None))
-            else tool
-            for tool in now.tools
-        ),
-        resource_templates=tuple(
-            replace(each, text=old.text, json=old.json)
-            if (old := templates.pop(each.uri_template, None))
-            else each
-            for each in now.resource_templates
-        ),
-        prompts=tuple(
-            replace(each, text=old.text, messages=old.messages, arguments=_with_defaults(each, old))
-            if (old := prompts.pop(each.name, None))
-            else each
-            for each in now.prompts
-        ),
+        tools=tools,
+        resources=resources,
+        resource_templates=templates,
+        prompts=prompts,
     )
-    seen = {resource.uri for resource in now.resources}
-    resources = {each.uri: each for each in before.resources if each.uri not in seen}
-    gone = [
-        *(f"tool {name}" for name in tools),
-        *(f"resource {uri}" for uri in resources),
-        *(f"resource template {uri}" for uri in templates),
-        *(f"prompt {name}" for name in prompts),
+    return document, [*gone_tools, *gone_resources, *gone_templates, *gone_prompts]
+
+
+def _joined(
+    kind: str, key: str, before: Sequence[T], now: Sequence[T], answered: Callable[[T, T], T]
+) -> tuple[tuple[T, ...], Sequence[str]]:
+    """Return what there is now, each with its answers of before, then what is gone; and the names of that."""
+    left = {getattr(each, key): each for each in before}
+    found = [
+        each if (old := left.pop(getattr(each, key), None)) is None else answered(each, old) for each in now
     ]
-    return replace(
-        found,
-        tools=(*found.tools, *tools.values()),
-        resources=(*found.resources, *resources.values()),
-        resource_templates=(*found.resource_templates, *templates.values()),
-        prompts=(*found.prompts, *prompts.values()),
-    ), gone
+    return (*found, *left.values()), [f"{kind} {name}" for name in left]
 
 
 def _with_defaults(now: MockPrompt, before: MockPrompt) -> Any:
@@ -132,7 +126,7 @@ def _with_defaults(now: MockPrompt, before: MockPrompt) -> Any:
 def recorded(
     document: MockDocument, tool: MockTool, arguments: Mapping[str, Any], result: Mapping[str, Any]
 ) -> MockDocument:
-    """With a scenario for exactly these arguments. One that was there for them makes way. Raises `BadMock`."""
+    """Add a scenario for exactly these arguments. One that was there for them makes way. Raises `BadMock`."""
     when = _exactly(arguments)
     scenario = Scenario(when=when, result={key: result[key] for key in RESULT if key in result})
     before = next((each for each in document.tools if each.name == tool.name), None)
@@ -154,7 +148,7 @@ def _exactly(arguments: Mapping[str, Any]) -> When:
 
 
 def _compares(value: Any) -> bool:
-    """Whether it would be taken for a comparison."""
+    """Return whether it would be taken for a comparison."""
     keys = cast("dict[str, Any]", value).keys() if isinstance(value, dict) else ()
     return bool(keys) and OPERATORS.issuperset(keys)
 

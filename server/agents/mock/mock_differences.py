@@ -1,4 +1,4 @@
-"""What two mocks differ in."""
+"""The differences between two mocks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from server.agents.mock.mock_document import MockDocument, offered
 
 # Of a mock alone: a server that runs says nothing of these.
 ANSWERS: Final = frozenset({"scenarios", "enabled", "text", "json", "blob", "messages", "default", "size"})
+# How a kind is called, the key that names one of it, and where a document has them.
+_KINDS: Final = (
+    ("resource", "uri", "resources"),
+    ("template", "uriTemplate", "resource_templates"),
+    ("prompt", "name", "prompts"),
+)
 
 
 class MockDifference(msgspec.Struct, frozen=True):
@@ -21,21 +27,12 @@ class MockDifference(msgspec.Struct, frozen=True):
 
 
 def differences(one: MockDocument, other: MockDocument, *, answers: bool = True) -> Sequence[MockDifference]:
-    """From `one` to `other`. `answers`: also in what they answer, not only in what they offer."""
-    return [
-        difference
-        for kind, before, after in (
-            ("tool", _tools(one), _tools(other)),
-            ("resource", _by("uri", one.resources), _by("uri", other.resources)),
-            (
-                "template",
-                _by("uriTemplate", one.resource_templates),
-                _by("uriTemplate", other.resource_templates),
-            ),
-            ("prompt", _by("name", one.prompts), _by("name", other.prompts)),
-        )
-        for difference in _between(kind, before, after, answers)
-    ]
+    """List what changes from `one` to `other`. `answers`: also in what they answer, not only in what they offer."""
+    found = [*_between("tool", _tools(one), _tools(other), answers)]
+    for kind, key, entries in _KINDS:
+        before, after = (_by(key, getattr(document, entries)) for document in (one, other))
+        found += _between(kind, before, after, answers)
+    return found
 
 
 def _between(
@@ -60,13 +57,12 @@ def _between(
 
 
 def _tools(document: MockDocument) -> Mapping[str, Mapping[str, Any]]:
-    """With whole schemas, however they are written."""
+    """Return the tools with whole schemas, however they are written."""
     return {tool.name: {**_plain(tool), "input": None, **_plain(offered(tool))} for tool in document.tools}
 
 
 def _by(key: str, entries: Sequence[msgspec.Struct]) -> Mapping[str, Mapping[str, Any]]:
-    found = [_plain(entry) for entry in entries]
-    return {entry[key]: entry for entry in found}
+    return {entry[key]: entry for entry in map(_plain, entries)}
 
 
 def _plain(entry: msgspec.Struct) -> dict[str, Any]:
@@ -74,7 +70,7 @@ def _plain(entry: msgspec.Struct) -> dict[str, Any]:
 
 
 def _shown(value: Any, answers: bool) -> Any:
-    """For a comparison: without what is a mock's alone, such as the defaults of a prompt's arguments."""
+    """Return a value for a comparison: without what is a mock's alone, such as the defaults of a prompt's arguments."""
     if not answers and isinstance(value, list):
         return [
             {key: part for key, part in item.items() if key != "default"} if isinstance(item, dict) else item  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]

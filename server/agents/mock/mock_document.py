@@ -1,5 +1,6 @@
-"""A mock as a document: JSON, or TOML with the same keys. Tools, resources and prompts are written as MCP has them; what is added says how they
-answer."""
+"""A mock as a document: JSON, or TOML with the same keys. Tools, resources and prompts are written as MCP has them; the rest
+says how they answer.
+"""
 
 from __future__ import annotations
 
@@ -43,18 +44,14 @@ class _Written(
     pass
 
 
-class MockAsk(
-    _Written, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
-):
+class MockAsk(_Written, frozen=True, kw_only=True):
     id: Annotated[str, Meta(min_length=1, max_length=64)]
     prompt: Annotated[str, Meta(min_length=1)]
     schema: dict[str, Any] = {}
 
 
-class MockStep(
-    _Written, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
-):
-    """One of what happens before the answer: it waits, tells how far it is, says something to the client's log, asks."""
+class MockStep(_Written, frozen=True, kw_only=True):
+    """A step before the answer: it waits, tells how far it is, says something to the client's log, asks."""
 
     wait_seconds: _Seconds = 0
     progress: float | UnsetType = UNSET
@@ -65,20 +62,16 @@ class MockStep(
     ask: MockAsk | UnsetType = UNSET
 
 
-class MockError(
-    _Written, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
-):
-    """Of the protocol."""
+class MockError(_Written, frozen=True, kw_only=True):
+    """An error of the protocol."""
 
     code: int
     message: str
     data: dict[str, Any] | None = None
 
 
-class Scenario(
-    _Written, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
-):
-    """What happens where the arguments are as `when` says. At most one of `respond`, `result`, `error` and `protocolError`."""
+class Scenario(_Written, frozen=True, kw_only=True):
+    """The answer where the arguments are as `when` says. At most one of `respond`, `result`, `error` and `protocolError`."""
 
     name: str = ""
     when: When = UNSET
@@ -92,38 +85,25 @@ class Scenario(
     protocol_error: MockError | UnsetType = UNSET
 
 
-class MockTool(
-    Tool, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
-):
+class MockTool(Tool, frozen=True, kw_only=True, forbid_unknown_fields=True):
     input_schema: Mapping[str, Any] = {}
     input: Mapping[str, Any] | str = {}  # the same, short
     enabled: bool = True
     scenarios: Annotated[tuple[Scenario, ...], _Many] = ()
 
 
-class MockResource(
-    Resource, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
-):
+class MockResource(Resource, frozen=True, kw_only=True, forbid_unknown_fields=True):
     text: str | UnsetType = UNSET
     json: Any = UNSET
     blob: str | UnsetType = UNSET  # base64
 
 
-class MockTemplate(
-    ResourceTemplate,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    rename="camel",
-    forbid_unknown_fields=True,
-):
+class MockTemplate(ResourceTemplate, frozen=True, kw_only=True, forbid_unknown_fields=True):
     text: str | UnsetType = UNSET  # `{{name}}` stands for a variable
     json: Any = UNSET
 
 
-class MockArgument(
-    _Written, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
-):
+class MockArgument(_Written, frozen=True, kw_only=True):
     name: str
     title: str | UnsetType = UNSET
     description: str | UnsetType = UNSET
@@ -131,17 +111,13 @@ class MockArgument(
     default: str | UnsetType = UNSET
 
 
-class MockPrompt(
-    Prompt, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
-):
+class MockPrompt(Prompt, frozen=True, kw_only=True, forbid_unknown_fields=True):
     arguments: Annotated[tuple[MockArgument, ...], _Many] | UnsetType = UNSET  # pyright: ignore[reportIncompatibleVariableOverride] - with defaults
     text: str | UnsetType = UNSET  # what the user says; `{{name}}` stands for an argument
     messages: Annotated[tuple[PromptMessage, ...], _Many] | UnsetType = UNSET
 
 
-class MockDocument(
-    _Written, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
-):
+class MockDocument(_Written, frozen=True, kw_only=True):
     name: str = ""
     version: str = ""
     protocol_version: str = ""  # what it was imported from spoke
@@ -152,7 +128,7 @@ class MockDocument(
 
 
 def read_mock(path: Path) -> MockDocument:
-    """Raises `BadMock`, which names the file."""
+    """Read a file. Raises `BadMock`, which names it."""
     try:
         with path.open("rb") as file:
             data = file.read(DOCUMENT_BYTES + 1)
@@ -167,7 +143,7 @@ def read_mock(path: Path) -> MockDocument:
 
 
 def parse_mock(data: bytes, *, toml: bool = False) -> MockDocument:
-    """Raises `BadMock`."""
+    """Read a document. Raises `BadMock`."""
     try:
         whole = tomllib.loads(data.decode("utf-8")) if toml else msgspec.json.decode(data)
         problem = _annotation_problem(whole)
@@ -214,7 +190,7 @@ def _plain_name(name: str) -> str:
 
 
 def check_mock(document: MockDocument) -> None:
-    """Raises `BadMock` for the first thing that cannot be offered, and where there is nothing at all."""
+    """Raise `BadMock` for the first thing that cannot be offered, and where there is nothing at all."""
     for kind, names in (
         ("tool", [tool.name for tool in document.tools]),
         ("resource", [resource.uri for resource in document.resources]),
@@ -262,7 +238,7 @@ def _check_scenarios(scenarios: Sequence[Scenario], where: str, depth: int) -> N
 
 
 def offered(tool: MockTool) -> Tool:
-    """As callers see it. Raises `BadShortSchema`."""
+    """Return the tool as callers see it. Raises `BadShortSchema`."""
     fields = {name: getattr(tool, name) for name in Tool.__struct_fields__}
     if not tool.input_schema:
         fields["input_schema"] = read_schema(tool.input)
@@ -273,7 +249,7 @@ _VARIABLE: Final = re.compile(r"\{\{\s*([A-Za-z_][\w.-]{0,127})\s*\}\}")
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """`{{name}}` is its value; what has none stays as it is."""
+    """Put its value in the place of each `{{name}}`; a name without one stays as it is."""
     return _VARIABLE.sub(lambda found: values.get(found[1], found[0]), text)
 
 

@@ -1,4 +1,4 @@
-"""A tool's scenarios, in their order: the first whose condition holds is played."""
+"""The scenarios of a tool, in their order: the first whose condition holds is played."""
 
 from __future__ import annotations
 
@@ -15,16 +15,12 @@ from server.agents.mock.mock_document import MockAsk, MockStep, MockTool, Scenar
 from server.agents.mock.scenario_conditions import Condition
 from server.agents.python.call_endings import tool_answer
 from server.mcp.call_failures import BackendError
-from server.mcp.call_outlet import LogLevel, LogMessage, Outlet, Progress
+from server.mcp.call_outlet import LogMessage, Outlet, Progress, is_wanted
 from server.mcp.call_questions import Question
-from server.mcp.messages import TextContent
-from server.mcp.result_encoding import ToolResult
+from server.mcp.result_encoding import ToolResult, failed_result, text_result
 
 NOTHING_FITS: Final = {"message": "No matching scenario"}
 ANSWERS: Final = "answers"  # what was answered, as an argument beside the others
-LEVELS: Final[tuple[LogLevel, ...]] = (
-    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
-)  # fmt: skip
 TEXT_FORM: Final = {"answer": "string"}
 
 
@@ -35,7 +31,7 @@ class MockedTool:
         self._scenarios = [_Scene(scenario) for scenario in tool.scenarios]
 
     async def play(self, call: ToolCall, outlet: Outlet) -> ToolResult:
-        """Raises `BackendError`, and whatever comes out of the outlet."""
+        """Run the scenario that fits. Raises `BackendError`, and whatever comes out of the outlet."""
         found = _first(self._scenarios, call.arguments)
         return _json(NOTHING_FITS) if found is None else await found.play(call, outlet, call.arguments)
 
@@ -66,19 +62,15 @@ def _first(scenes: Sequence[_Scene], arguments: Mapping[str, Any]) -> _Scene | N
 
 
 async def _take(step: MockStep, call: ToolCall, outlet: Outlet) -> Mapping[str, Any] | None:
-    """What was answered, if it asks."""
+    """Take one step, and return what was answered, if it asks."""
     await trio.sleep(step.wait_seconds)
     if step.progress is not UNSET and call.wants_progress:
         await outlet.emit(Progress(progress=step.progress, total=step.total, message=step.message))
-    if step.log is not UNSET and _wanted(step.level, call.log_level):
+    if step.log is not UNSET and is_wanted(step.level, call.log_level):
         await outlet.emit(LogMessage(level=step.level, data=step.log))
     if step.ask is UNSET:
         return None
     return (await outlet.ask({step.ask.id: _question(step.ask)}))[step.ask.id]
-
-
-def _wanted(level: LogLevel, least: LogLevel | None) -> bool:
-    return least is not None and LEVELS.index(level) >= LEVELS.index(least)
 
 
 def _question(ask: MockAsk) -> Question:
@@ -91,25 +83,20 @@ def _answer(scenario: Scenario) -> ToolResult:
         error = scenario.protocol_error
         raise ProtocolFailure(error.message, error.code, error.data)
     if scenario.error is not UNSET:
-        return ToolResult(content=(TextContent(text=scenario.error),), is_error=True)
+        return failed_result(scenario.error)
     if scenario.result is not UNSET:
         return tool_answer(msgspec.Raw(msgspec.json.encode(scenario.result)))
     return _json(None if scenario.respond is UNSET else scenario.respond)
 
 
 def _json(value: Any) -> ToolResult:
-    """A text as it is; all else as JSON in one text, and structured where it is an object."""
+    """Return a text as it is; all else as JSON in one text, and structured where it is an object."""
     if isinstance(value, str):
-        return ToolResult(content=(TextContent(text=value),))
+        return text_result(value)
     if value is None:
         return ToolResult(content=())
-    text = msgspec.json.encode(value).decode()
-    content = (TextContent(text=text),)
-    return (
-        ToolResult(content=content, structured=value)
-        if isinstance(value, dict)
-        else ToolResult(content=content)
-    )
+    result = text_result(msgspec.json.encode(value).decode())
+    return msgspec.structs.replace(result, structured=value) if isinstance(value, dict) else result
 
 
 def unplayable(name: str) -> BackendError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import trio
 
@@ -29,7 +29,7 @@ from server.client.mcp_session.upstream_messages import (
 from server.client.mcp_session.upstream_questions import kind_of, question_of
 from server.lib.log.logger import Logger
 from server.mcp.call_failures import CannotAsk
-from server.mcp.call_outlet import LogLevel, LogMessage
+from server.mcp.call_outlet import LEVELS, LogLevel, LogMessage
 from server.mcp.call_questions import missing
 
 # What an upstream still says of a request that is over comes sooner than this.
@@ -37,8 +37,6 @@ LATELY_SECONDS: Final = 30.0
 CALLERS_KNOWN: Final = 1024
 URI_CHARACTERS: Final = 2048
 NOT_OFFERED: Final = "the caller's client does not offer what this needs to ask"
-
-LEVELS: Final[tuple[LogLevel, ...]] = get_args(LogLevel)
 
 _LISTS: Final = frozenset(
     {
