@@ -84,3 +84,25 @@ class NullOutlet:
 
     async def close_stream(self) -> None:
         """Do nothing, as there is none."""
+
+
+class PassingOutlet:
+    """Another outlet, with the same line behind it: what a subclass does not do otherwise is passed on."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+
+    async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
+        return await self._outlet.ask(questions)
+
+    async def emit(self, event: Progress | LogMessage) -> None:
+        await self._outlet.emit(event)
+
+    async def checkpoint(self, data: Any) -> None:
+        await self._outlet.checkpoint(data)
+
+    async def become_task(self) -> bool:
+        return await self._outlet.become_task()
+
+    async def close_stream(self) -> None:
+        await self._outlet.close_stream()

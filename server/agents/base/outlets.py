@@ -1,5 +1,4 @@
-"""Outlets between an agent and its caller: one that lets a deadline stand still, one that keeps the answer back until it is paid for, and
-one behind which there is nobody."""
+"""Outlets between an agent and its caller: one that lets a deadline stand still, and one that keeps the answer back until it is paid for."""
 
 from __future__ import annotations
 
@@ -8,16 +7,16 @@ from typing import Any
 
 import trio
 
-from server.mcp.call_outlet import LogMessage, Outlet, Progress
+from server.mcp.call_outlet import LogMessage, Outlet, PassingOutlet, Progress
 from server.mcp.call_questions import Question
 
 
-class DeadlinePausingOutlet:
+class DeadlinePausingOutlet(PassingOutlet):
     """The caller's, except that the call's deadline stands still while the caller is asked: a person takes their time, and it
     is not the agent's. How long an answer may take is for the caller's own outlet to say."""
 
     def __init__(self, outlet: Outlet, scope: trio.CancelScope) -> None:
-        self._outlet = outlet
+        super().__init__(outlet)
         self._scope = scope
         self._open = 0
         self._left = 0.0
@@ -28,44 +27,17 @@ class DeadlinePausingOutlet:
             self._scope.deadline = float("inf")
         self._open += 1
         try:
-            return await self._outlet.ask(questions)
+            return await super().ask(questions)
         finally:
             self._open -= 1
             if not self._open:
                 self._scope.deadline = trio.current_time() + self._left
 
-    async def emit(self, event: Progress | LogMessage) -> None:
-        await self._outlet.emit(event)
 
-    async def checkpoint(self, data: Any) -> None:
-        await self._outlet.checkpoint(data)
-
-    async def become_task(self) -> bool:
-        return await self._outlet.become_task()
-
-    async def close_stream(self) -> None:
-        await self._outlet.close_stream()
-
-
-class HeldOutlet:
+class HeldOutlet(PassingOutlet):
     """The caller's, except that it hears nothing of what the answer will be: how far the work is, and what it is asked. For calls that
     are paid for when they are done, because whoever has heard enough could leave without paying."""
 
-    def __init__(self, outlet: Outlet) -> None:
-        self._outlet = outlet
-
     async def emit(self, event: Progress | LogMessage) -> None:
         if isinstance(event, Progress):
-            await self._outlet.emit(Progress(progress=event.progress, total=event.total))
-
-    async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
-        return await self._outlet.ask(questions)
-
-    async def checkpoint(self, data: Any) -> None:
-        await self._outlet.checkpoint(data)
-
-    async def become_task(self) -> bool:
-        return await self._outlet.become_task()
-
-    async def close_stream(self) -> None:
-        await self._outlet.close_stream()
+            await super().emit(Progress(progress=event.progress, total=event.total))

@@ -19,7 +19,7 @@ from server.lib.log.visible_text import clean
 from server.lib.oauth_client.addresses import is_loopback
 from server.lib.shortened import short_name
 from server.mcp.call_failures import BackendError
-from server.mcp.call_outlet import LogMessage, Outlet, Progress
+from server.mcp.call_outlet import Outlet, PassingOutlet
 from server.mcp.call_questions import MAX_MESSAGE, BadQuestion, Question, check_question
 
 # Of who asks.
@@ -31,7 +31,7 @@ class QuestionSource:
     """One upstream, as those are told of it whom it asks."""
 
     def __init__(self, config: McpConfig, *, name: str, log: Logger) -> None:
-        """`name` is for the log."""
+        """Note where the upstream is. `name` is for the log."""
         self._name = name
         self._log = log
         self._listed = frozenset(config.question_hosts)
@@ -100,24 +100,12 @@ class QuestionSource:
         return BackendError(f"{self._told}, {reason}" + (f": {more['field']}" if "field" in more else ""))
 
 
-class SourcedOutlet:
+class SourcedOutlet(PassingOutlet):
     """The line to a caller, on which an upstream asks."""
 
     def __init__(self, outlet: Outlet, source: QuestionSource) -> None:
-        self._outlet = outlet
+        super().__init__(outlet)
         self._source = source
 
-    async def emit(self, event: Progress | LogMessage) -> None:
-        await self._outlet.emit(event)
-
     async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
-        return await self._outlet.ask({key: self._source.named(each) for key, each in questions.items()})
-
-    async def checkpoint(self, data: Any) -> None:
-        await self._outlet.checkpoint(data)
-
-    async def become_task(self) -> bool:
-        return await self._outlet.become_task()
-
-    async def close_stream(self) -> None:
-        await self._outlet.close_stream()
+        return await super().ask({key: self._source.named(each) for key, each in questions.items()})

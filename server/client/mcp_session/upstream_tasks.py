@@ -27,7 +27,7 @@ from server.client.mcp_session.upstream_messages import (
     said,
 )
 from server.client.mcp_session.upstream_questions import question_of
-from server.mcp.call_outlet import LogMessage, Outlet, Progress
+from server.mcp.call_outlet import Outlet, PassingOutlet, Progress
 from server.mcp.call_questions import Question
 
 TASK: Final = "task"
@@ -90,28 +90,15 @@ def created(raw: Raw, *, modern: bool) -> str | None:
     return task_id
 
 
-class TaskLine:
+class TaskLine(PassingOutlet):
     """The caller's line, whose checkpoints name the task besides."""
 
     def __init__(self, outlet: Outlet, task_id: str) -> None:
-        self._outlet = outlet
+        super().__init__(outlet)
         self._kept = {TASK: task_id}
 
-    async def emit(self, event: Progress | LogMessage) -> None:
-        await self._outlet.emit(event)
-
-    async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
-        return await self._outlet.ask(questions)
-
     async def checkpoint(self, data: Any) -> None:
-        more = _object(data)
-        await self._outlet.checkpoint({**more, **self._kept})
-
-    async def become_task(self) -> bool:
-        return await self._outlet.become_task()
-
-    async def close_stream(self) -> None:
-        await self._outlet.close_stream()
+        await super().checkpoint({**_object(data), **self._kept})
 
 
 async def follow_task(
