@@ -1,5 +1,5 @@
-"""What a child process gets to see of us: of our environment what programs need to run, what the settings name, and no secret by
-accident; of the files all but those that are kept out.
+"""The surroundings of a child process: of our environment what programs need to run, what the settings name, and no secret
+by accident; of the files all but those that are kept out.
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+
+from msgspec import Meta
 
 from server.lib.shortened import short_name
 from server.settings.secret_reference import read_secret
@@ -34,6 +36,10 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _REFERENCE: Final = re.compile(r"(?:env|file):.+")
 
 Written = Sequence[str] | Mapping[str, str]  # names to pass on, or names with values or references
+EnvironmentSetting: TypeAlias = Annotated[
+    tuple[str, ...] | Mapping[str, str],
+    Meta(description='names of variables to pass on, or a table, e.g. { API_KEY = "env:AGENT_KEY" }'),
+]
 
 
 class ChildEnvironment(dict[str, str]):
@@ -45,7 +51,7 @@ class ChildEnvironment(dict[str, str]):
 
 
 def environment_problems(written: Written) -> list[tuple[str, str]]:
-    """(key, what is wrong and what to write). Holds no value."""
+    """Return (key, what is wrong and what to write). Holds no value."""
     found: list[tuple[str, str]] = []
     if len(written) > VARIABLES:
         found.append(("environment", f"has more than {VARIABLES} entries"))
@@ -70,7 +76,8 @@ def child_environment(
     frozen: bool = getattr(sys, "frozen", False),
     kept_out: ForbiddenPaths | None = None,
 ) -> ChildEnvironment:
-    """Raises `SecretUnreadable`. A variable that is to be passed on and is not set here is left out."""
+    """Return what a child gets to see. A variable that is to be passed on and is not set here is left out. Raises
+    `SecretUnreadable`."""
     clean = {name: value for name, value in ours.items() if not name.startswith(LAUNCHERS)}
     if frozen:
         clean.pop(LIBRARIES, None)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final, Protocol, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
+import msgspec
 import trio
 from msgspec import Meta
 
+from server.agents.base.agent_faults import wall_clock
 from server.agents.base.backend import Millis, Trouble
-from server.agents.base.child_environment import environment_problems
+from server.agents.base.child_environment import EnvironmentSetting, environment_problems
 from server.agents.base.child_process import Child, LogAllowance, Speech, start_program
 from server.agents.command.guardian import Guardian
 from server.agents.command.resource_limits import ProcessBounds, limited, limits_problems
@@ -26,26 +27,17 @@ Words: TypeAlias = Annotated[
     tuple[str | tuple[str, ...], ...],
     Meta(max_length=200, description='a list of words, e.g. ["weather", "--", "{city}"]'),
 ]
-EnvironmentSetting: TypeAlias = Annotated[
-    tuple[str, ...] | Mapping[str, str],
-    Meta(description='names of variables to pass on, or a table, e.g. { API_KEY = "env:AGENT_KEY" }'),
-]
-FolderSetting: TypeAlias = Annotated[str, Meta(max_length=4096, description="the path of a folder")]
-
 _GONE: Final = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR, errno.EPERM)
 
 
-def now_millis() -> Millis:
-    return time.time_ns() // 1_000_000
+class ProgramSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of every agent that is a program."""
 
-
-class ProgramSettings(Protocol):
-    @property
-    def environment(self) -> Sequence[str] | Mapping[str, str]: ...
-    @property
-    def cwd(self) -> str: ...
-    @property
-    def limits(self) -> ProcessBounds: ...
+    cwd: Annotated[str, Meta(max_length=4096, description="the path of a folder")] = ""
+    environment: EnvironmentSetting = ()
+    unconfined: Annotated[bool, Meta(description="true or false")] = False
+    limits: Annotated[ProcessBounds, Meta(description="a table, e.g. { cpu_seconds = 10 }")] = ProcessBounds()
+    calls_at_once: Annotated[int, Meta(ge=1, le=1000, description="a number from 1 to 1000")] = 8
 
 
 def program_problems(config: ProgramSettings) -> list[tuple[str, str]]:
@@ -53,7 +45,7 @@ def program_problems(config: ProgramSettings) -> list[tuple[str, str]]:
 
 
 class Programs:
-    """Starts the programs of one agent. `trouble` is for its owner: what keeps the last one from being started."""
+    """The programs of one agent. `trouble` is for its owner: what keeps the last one from being started."""
 
     def __init__(
         self,
@@ -62,9 +54,9 @@ class Programs:
         *,
         name: str,
         log: Logger,
-        clock: Callable[[], Millis] = now_millis,
+        clock: Callable[[], Millis] = wall_clock,
     ) -> None:
-        """Raises `ValueError` where the folder is none."""
+        """Find the folder. Raises `ValueError` where it is none."""
         folder = Path(config.cwd).expanduser().absolute() if config.cwd else Path.cwd()
         if not folder.is_dir():
             raise ValueError(f"there is no folder {folder}")
@@ -82,8 +74,8 @@ class Programs:
         self._guardian.close()
 
     def find(self, written: str) -> str:
-        """Like every path in the settings, one that has a slash is looked for from where the server was started. Raises
-        `ValueError`."""
+        """Return the path of a program. Like every path in the settings, one that has a slash is looked for from where the
+        server was started. Raises `ValueError`."""
         named = os.path.expanduser(written)
         if os.sep in named:
             named = os.path.abspath(named)
@@ -94,20 +86,20 @@ class Programs:
 
     @property
     def _allowance(self) -> LogAllowance:
-        """One for all of them, made where there is a clock."""
+        """The allowance of all of them, made where there is a clock."""
         if self._first_allowance is None:
             self._first_allowance = LogAllowance(self._log, self._name, trio.current_time)
         return self._first_allowance
 
     def speech(self) -> Speech:
-        """For what one of them prints where it should speak."""
+        """Return the way into the log for what one of them prints where it should speak."""
         return Speech(self._allowance)
 
     def report(self, event: str, reason: str) -> None:
         self._log.error(event, agent=self._name, reason=reason)
 
     def start(self, command: Sequence[str | bytes], *, listens: bool) -> Child:
-        """Raises `BackendError`."""
+        """Start a program. Raises `BackendError`."""
         bounded = limited(self._limits, command)
         try:
             if bounded is not command and not os.access(command[0], os.X_OK):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any, Final, cast
 
@@ -11,19 +11,24 @@ import msgspec
 import trio
 from msgspec import Meta, Raw
 
-from server.agents.base.agent_turns import SharedPlaces
-from server.agents.base.backend import ToolCall, Trouble
-from server.agents.command.agent_program import EnvironmentSetting, FolderSetting, Programs, program_problems
+from server.agents.base.backend import ToolCall
+from server.agents.command.agent_program import ProgramSettings, program_problems
 from server.agents.command.program_call import ProgramCall
-from server.agents.command.program_tool import MOST_TOOLS, ToolSettings, describe, tool_faults, tools_problems
-from server.agents.command.resource_limits import ProcessBounds
+from server.agents.command.program_tool import (
+    MOST_TOOLS,
+    ProgramBackend,
+    ProgramTool,
+    ToolSettings,
+    tool_faults,
+    tools_problems,
+)
 from server.agents.python.call_endings import tool_answer
 from server.agents.python.offer import LONGEST_SECONDS
 from server.lib.log.logger import Logger
 from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import Outlet
-from server.mcp.messages import TextContent, Tool
-from server.mcp.result_encoding import ToolResult
+from server.mcp.messages import TextContent
+from server.mcp.result_encoding import ToolResult, text_result
 from server.mcp.schema import ToolSchema
 
 # What an agent can do of which nothing is said.
@@ -35,8 +40,8 @@ RUN_AGENT: Final = ToolSettings(
 )
 
 
-class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[[server.agent]]` with `kind = "agent"`."""
+class AgentConfig(ProgramSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table `[[server.agent]]` with `kind = "agent"`."""
 
     run: Annotated[
         tuple[Annotated[str, Meta(max_length=4096)], ...],
@@ -46,15 +51,10 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         tuple[ToolSettings, ...],
         Meta(max_length=MOST_TOOLS, description="[[server.agent.tool]] tables with a name"),
     ] = ()
-    cwd: FolderSetting = ""
-    environment: EnvironmentSetting = ()
-    unconfined: Annotated[bool, Meta(description="true or false")] = False
-    limits: Annotated[ProcessBounds, Meta(description="a table, e.g. { cpu_seconds = 10 }")] = ProcessBounds()
     line_kib: Annotated[int, Meta(ge=1, le=8192, description="KiB from 1 to 8192")] = 1024
     deadline_seconds: Annotated[float, Meta(gt=0, le=LONGEST_SECONDS, description="seconds up to 86400")] = (
         300.0
     )
-    calls_at_once: Annotated[int, Meta(ge=1, le=1000, description="a number from 1 to 1000")] = 8
     waiting_at_once: Annotated[int, Meta(ge=1, le=10_000, description="a number from 1 to 10000")] = 100
 
     def __repr__(self) -> str:  # the environment may hold a value that should have been a reference
@@ -62,7 +62,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def problems(config: AgentConfig) -> list[tuple[str, str]]:
-    """(key, what is wrong and what to write) for each rule that types cannot hold."""
+    """Return (key, what is wrong and what to write) for each rule that types cannot hold."""
     found = program_problems(config)
     if not config.run or not config.run[0]:
         found.append(("run", 'is missing; write the program and its arguments, e.g. ["node", "agent.mjs"]'))
@@ -71,38 +71,23 @@ def problems(config: AgentConfig) -> list[tuple[str, str]]:
     return [*found, *tools_problems(config.tool, tool_faults)]
 
 
-class AgentBackend:
-    """A `Backend`, `HasDeadlines` and `Watched`."""
+class AgentBackend(ProgramBackend[ProgramTool]):
+    """A `Backend` whose tools are all of one program."""
 
     def __init__(
         self, config: AgentConfig, *, environment: Mapping[str, str], name: str, log: Logger
     ) -> None:
-        """`environment` is what the program gets to see (`child_environment.child_environment`), `name` is for the log.
-
-        Raises `ValueError` for settings that turn out not to work."""
-        self._programs = Programs(config, environment, name=name, log=log)
+        super().__init__(config, environment=environment, name=name, log=log)
+        self._offered = {tool.name: ProgramTool(tool) for tool in config.tool or (RUN_AGENT,)}
         self._words = (self._programs.find(config.run[0]), *config.run[1:])
-        self._settings = {tool.name: tool for tool in config.tool or (RUN_AGENT,)}
-        self._tools = {name: describe(tool) for name, tool in self._settings.items()}
-        self._schemas = {name: ToolSchema(tool) for name, tool in self._tools.items()}
-        self._places = SharedPlaces(config.calls_at_once)
         self._waiting = trio.Semaphore(config.waiting_at_once)
         self._line_bytes = config.line_kib * 1024
 
-    def tools(self) -> Sequence[Tool]:
-        return list(self._tools.values())
-
-    def deadline(self, tool: str) -> float | None:
-        settings = self._settings.get(tool)
-        return None if settings is None else settings.deadline_seconds
-
-    def trouble(self) -> Trouble | None:
-        return self._programs.trouble
-
     async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
-        schema = self._schemas.get(call.tool)
-        if schema is None:
+        offered = self._offered.get(call.tool)
+        if offered is None:
             raise BackendError(f"there is no tool {call.tool}")
+        schema = offered.schema
         start = partial(self._programs.start, self._words, listens=True)
         async with self._places.taken(call.sharer, unhurried=call.unhurried) as turn:
             talk = ProgramCall(
@@ -119,12 +104,9 @@ class AgentBackend:
             raise BackendError("the agent's answer is not what its output schema promises")
         return answer
 
-    async def aclose(self) -> None:
-        self._programs.close()
-
 
 def _answer(result: Raw, schema: ToolSchema) -> ToolResult:
-    """Of its final word: a text, a result as MCP has it, or any JSON. Raises `BackendError`."""
+    """Read its final word: a text, a result as MCP has it, or any JSON. Raises `BackendError`."""
     try:
         value: Any = msgspec.json.decode(result)
     except (ValueError, RecursionError) as error:
@@ -132,7 +114,7 @@ def _answer(result: Raw, schema: ToolSchema) -> ToolResult:
     if isinstance(value, dict) and isinstance(cast("dict[str, Any]", value).get("content"), list):
         return tool_answer(result)
     if isinstance(value, str) and not schema.promises:
-        return ToolResult(content=(TextContent(text=value),))
+        return text_result(value)
     text = value if isinstance(value, str) else bytes(result).decode()
     content = () if value is None else (TextContent(text=text),)
     if isinstance(value, dict) or schema.promises:

@@ -1,8 +1,8 @@
-"""One call of an agent that is a program: what it says goes to the caller, what it asks comes back, until its final word.
+"""A call of an agent that is a program: what it says goes to the caller, what it asks comes back, until its final word.
 
-An agent that cannot wait may end after its question instead: it is started again with the answer. It is started again as well where the protocol
-has the call begin anew once there is an answer, and after a restart of the server; so a question's `id` names it for the whole call, and
-what is asked again by the same name is answered at once.
+An agent that cannot wait may end after its question instead: it is started again with the answer, as it is where the protocol
+has the call begin anew once there is an answer, and after a restart of the server. So a question's `id` names it for the whole
+call, and what is asked again by the same name is answered at once.
 """
 
 from __future__ import annotations
@@ -40,14 +40,11 @@ from server.agents.command.program_events import (
 from server.lib.line_outbox import LineOutbox
 from server.lib.line_peer import BrokenLine, LineFraming
 from server.mcp.call_failures import BackendError, CannotAsk, NotAnswered
-from server.mcp.call_outlet import LogLevel, LogMessage, Outlet, Progress
+from server.mcp.call_outlet import LogMessage, Outlet, Progress, is_wanted
 from server.mcp.call_questions import Question
 
 LINGER_SECONDS: Final = 1.0  # to end by itself after its final word, or after it has said its last
 QUESTIONS_OPEN: Final = 16  # a program that asks more at once has lost its way
-LEVELS: Final[tuple[LogLevel, ...]] = (
-    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
-)  # fmt: skip
 TEXT_FORM: Final[Mapping[str, Any]] = {
     "type": "object",
     "properties": {"answer": {"type": "string"}},
@@ -58,7 +55,7 @@ Start: TypeAlias = Callable[[], Child]
 
 
 class ProgramCall:
-    """`run` once. What outlives one process of the call is kept here."""
+    """One call, to `run` once. Here is kept what outlives one process of it."""
 
     def __init__(
         self,
@@ -71,7 +68,7 @@ class ProgramCall:
         waiting: trio.Semaphore,
         line_bytes: int,
     ) -> None:
-        """`waiting`: how many more processes of the agent may wait for people at a time."""
+        """Prepare the call. `waiting`: how many more processes of the agent may wait for people at a time."""
         self.call = call
         self.outlet = outlet
         self.programs = programs
@@ -85,7 +82,7 @@ class ProgramCall:
         self._start = start
 
     async def run(self) -> Raw:
-        """Its result. Raises `BackendError`, and whatever comes out of the outlet, such as `Paused`."""
+        """Return its result. Raises `BackendError`, and whatever comes out of the outlet, such as `Paused`."""
         while True:
             await self.turn.take()  # where it was given up for a question
             known = len(self.answers)
@@ -104,7 +101,7 @@ class ProgramCall:
 
 
 class _Run:
-    """One process of it."""
+    """One process of a call."""
 
     def __init__(self, talk: ProgramCall, child: Child) -> None:
         self._talk = talk
@@ -117,7 +114,7 @@ class _Run:
         self._raised: Exception | None = None
 
     async def follow(self) -> SaidFinal | int | None:
-        """Its final word; or its exit status where it ended without; None where it says no more, and does not end."""
+        """Return its final word; or its exit status where it ended without; None where it says no more, and does not end."""
         ended: SaidFinal | int | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._child.listen)
@@ -149,7 +146,7 @@ class _Run:
         )
 
     async def _hear(self, nursery: trio.Nursery) -> SaidFinal | None:
-        """Until it has said its last."""
+        """Listen until it has said its last."""
         output, framing = self._child.output, LineFraming(self._talk.line_bytes)
         try:
             while True:
@@ -167,7 +164,7 @@ class _Run:
             raise BackendError("the agent said something that cannot be understood") from error
 
     async def _take(self, line: bytes, nursery: trio.Nursery) -> SaidFinal | None:
-        """Raises `BrokenLine`."""
+        """Take one line. Raises `BrokenLine`."""
         talk, outlet = self._talk, self._talk.outlet
         try:
             said = read_said(line)
@@ -183,8 +180,7 @@ class _Run:
                         Progress(progress=talk.progress, total=said.total, message=message, joins=said.joins)
                     )
             case SaidMessage():
-                wanted = talk.call.log_level
-                if wanted is not None and LEVELS.index(said.level) >= LEVELS.index(wanted):
+                if is_wanted(said.level, talk.call.log_level):
                     await outlet.emit(LogMessage(level=said.level, data=said.data, logger=said.logger))
             case SaidAsk():
                 self._put(said, nursery)
@@ -208,7 +204,7 @@ class _Run:
         return None
 
     async def _end(self) -> int | None:
-        """Its exit status, once all that it asked is answered: it may have ended to be started again with that."""
+        """Return its exit status, once all that it asked is answered: it may have ended to be started again with that."""
         code: int | None = None
         with trio.move_on_after(LINGER_SECONDS):
             code = await self._child.exit_code()
@@ -224,7 +220,7 @@ class _Run:
     # ── questions ──
 
     def _put(self, asked: SaidAsk, nursery: trio.Nursery) -> None:
-        """Raises `BrokenLine`."""
+        """Put a question. Raises `BrokenLine`."""
         if asked.id in self._asking or len(self._asking) >= QUESTIONS_OPEN:
             raise BrokenLine("it asks the same again before it is answered, or too much at once")
         if not self._asking:
@@ -237,7 +233,7 @@ class _Run:
         nursery.start_soon(self._ask, asked, nursery.cancel_scope)
 
     async def _ask(self, asked: SaidAsk, everything: trio.CancelScope) -> None:
-        """Its place is another's while a person thinks."""
+        """Ask the caller. The place of the call is another's while a person thinks."""
         talk = self._talk
         told: Tell | None = talk.answers.get(asked.id)
         try:
@@ -278,7 +274,7 @@ class _Run:
 
 
 def _question(asked: SaidAsk) -> Question:
-    """Raises `BackendError`."""
+    """Return the question as the caller's client has it. Raises `BackendError`."""
     form: Mapping[str, Any] = TEXT_FORM
     if asked.schema is not None:
         try:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
+from server.agents.python.agent_lines import encode_line
 from server.lib.line_peer import BrokenLine
 from server.lib.shortened import short_reason
 from server.mcp.call_outlet import LogLevel
@@ -131,7 +132,8 @@ class NoEvent(Exception):
 
 
 def read_said(line: bytes) -> Said | None:
-    """None for an event that is not known here. Raises `NoEvent`, and `BrokenLine` for a known one that is not as it should be."""
+    """Read an event; None for one that is not known here. Raises `NoEvent`, and `BrokenLine` for a known one that is not as
+    it should be."""
     try:
         named = _decode_named(line)
     except (ValueError, RecursionError):
@@ -175,7 +177,7 @@ class TellAnswer(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag=
 
 
 class TellRefused(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="refuse"):
-    """There is no answer: nobody can be asked, or (`asked`) who was asked gave none that can be used."""
+    """The lack of an answer: nobody can be asked, or (`asked`) who was asked gave none that can be used."""
 
     id: str
     reason: str
@@ -194,14 +196,5 @@ class TellBecame(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag=
 Tell: TypeAlias = TellCall | TellAnswer | TellRefused | TellKept | TellBecame
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    raise TypeError(f"a line cannot hold {type(value).__name__}")
-
-
-_encode: Final = msgspec.json.Encoder(enc_hook=_plain).encode
-
-
 def write_told(told: Tell) -> bytes:
-    return _encode(told) + b"\n"
+    return encode_line(told) + b"\n"

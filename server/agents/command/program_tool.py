@@ -1,15 +1,19 @@
-"""What settings say of a tool that is a program's, whatever kind of agent it belongs to."""
+"""The tools of an agent that is a program: their settings, and what both kinds of such agents have in common."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, Literal, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta
 
+from server.agents.base.agent_turns import SharedPlaces
+from server.agents.base.backend import Trouble
 from server.agents.base.short_schema import BadShortSchema, read_schema
+from server.agents.command.agent_program import Programs, ProgramSettings
 from server.agents.python.offer import LONGEST_SECONDS
+from server.lib.log.logger import Logger
 from server.mcp.messages import Tool, ToolAnnotations, ToolExecution
 from server.mcp.schema import BadTool, ToolSchema
 
@@ -37,13 +41,50 @@ class ToolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ] = "forbidden"
 
 
+class ProgramTool:
+    """A tool, ready to be called."""
+
+    def __init__(self, settings: ToolSettings) -> None:
+        self.settings = settings
+        self.tool = describe(settings)
+        self.schema = ToolSchema(self.tool)
+
+
+Offered = TypeVar("Offered", bound=ProgramTool)
+
+
+class ProgramBackend(Generic[Offered]):
+    """A `Backend`, `HasDeadlines` and `Watched` whose tools run the programs of one agent."""
+
+    def __init__(
+        self, config: ProgramSettings, *, environment: Mapping[str, str], name: str, log: Logger
+    ) -> None:
+        """Find the folder of the programs. `environment` is what they get to see, `name` is for the log. Raises `ValueError`."""
+        self._programs = Programs(config, environment, name=name, log=log)
+        self._places = SharedPlaces(config.calls_at_once)
+        self._offered: Mapping[str, Offered] = {}
+
+    def tools(self) -> Sequence[Tool]:
+        return [each.tool for each in self._offered.values()]
+
+    def deadline(self, tool: str) -> float | None:
+        offered = self._offered.get(tool)
+        return None if offered is None else offered.settings.deadline_seconds
+
+    def trouble(self) -> Trouble | None:
+        return self._programs.trouble
+
+    async def aclose(self) -> None:
+        self._programs.close()
+
+
 AnyTool = TypeVar("AnyTool", bound=ToolSettings)
 
 
 def tools_problems(
     tools: Sequence[AnyTool], faults: Callable[[AnyTool], list[tuple[str, str]]]
 ) -> list[tuple[str, str]]:
-    """(key, what is wrong), where `faults` are those of one of them."""
+    """Return (key, what is wrong), where `faults` are those of one of them."""
     found: list[tuple[str, str]] = []
     seen: set[str] = set()
     for place, tool in enumerate(tools, 1):
@@ -70,7 +111,7 @@ def tool_faults(tool: ToolSettings) -> list[tuple[str, str]]:
 
 
 def describe(tool: ToolSettings) -> Tool:
-    """As callers see it. Raises `BadShortSchema`."""
+    """Return the tool as callers see it. Raises `BadShortSchema`."""
     hints = (tool.read_only, tool.destructive, tool.idempotent)
     read_only, destructive, idempotent = (UNSET if hint is None else hint for hint in hints)
     annotations = ToolAnnotations(

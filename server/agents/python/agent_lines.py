@@ -292,12 +292,12 @@ def _plain(value: object) -> object:
     raise TypeError(f"a line cannot hold {type(value).__name__}")
 
 
-_encode: Final = msgspec.json.Encoder(enc_hook=_plain).encode
+encode_line: Final = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
 def write(message: Do) -> bytes:
     """Write a line. Raises `BrokenLine` for what does not go into one."""
-    line = _encode(message)
+    line = encode_line(message)
     if len(line) > LINE_BYTES:
         raise BrokenLine(f"it would take a line of more than {LINE_BYTES} bytes")
     return line + b"\n"
@@ -321,12 +321,7 @@ def curious_context_of(asking: AgentRequest, headers: Sequence[str]) -> CallCont
         return context_of(asking)
     came = ((name, origin.header(name.encode())) for name in headers)
     return CuriousContext(
-        subject=asking.subject,
-        call_id=asking.call_id,
-        can=sorted(asking.can),
-        resumed=asking.resumed,
-        progress=asking.wants_progress,
-        level=asking.log_level,
+        **msgspec.structs.asdict(context_of(asking)),
         caller=origin.asked_by(),
         headers={name: value for name, value in came if value is not None},
     )

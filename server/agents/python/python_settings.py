@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
 from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
 from server.agents.base.backend import SECRET_HEADERS
-from server.agents.base.child_environment import environment_problems
+from server.agents.base.child_environment import EnvironmentSetting, environment_problems
 from server.agents.python.offer import LONGEST_SECONDS
 from server.lib.shortened import short_name
 
@@ -20,7 +19,7 @@ _MODULE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 class PythonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[[server.agent]]` with `kind = "python"`."""
+    """A table `[[server.agent]]` with `kind = "python"`."""
 
     file: Annotated[str, Meta(max_length=4096, description='the path of a Python file, e.g. "agent.py"')] = ""
     module: Annotated[
@@ -28,10 +27,7 @@ class PythonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ] = ""
     python: Annotated[str, Meta(max_length=4096, description="the path of a Python interpreter")] = ""
     threads: Annotated[int, Meta(ge=1, le=256, description="a number from 1 to 256")] = 8
-    environment: Annotated[
-        tuple[str, ...] | Mapping[str, str],
-        Meta(description='names of variables to pass on, or a table, e.g. { API_KEY = "env:AGENT_KEY" }'),
-    ] = ()
+    environment: EnvironmentSetting = ()
     unconfined: Annotated[bool, Meta(description="true or false")] = False
     reload: Annotated[bool, Meta(description="true or false")] = True
     in_process: Annotated[bool, Meta(description="true or false")] = False
@@ -51,7 +47,7 @@ class PythonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def problems(config: PythonConfig, *, frozen: bool = getattr(sys, "frozen", False)) -> list[tuple[str, str]]:
-    """(key, what is wrong and what to write) for each rule that types cannot hold."""
+    """Return (key, what is wrong and what to write) for each rule that types cannot hold."""
     found = environment_problems(config.environment)
     if not config.file and not config.module:
         found.append(("file", 'is missing; write the path of a Python file, e.g. "agent.py", or set module'))

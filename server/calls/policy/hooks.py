@@ -43,11 +43,11 @@ _NOBODY: Final = NullOutlet("a hook can ask nobody")
 
 
 class HookFailed(Exception):
-    """It gave no answer that can be used; says why, for the owner."""
+    """The lack of an answer that can be used; says why, for the owner."""
 
 
 class HookCaller(msgspec.Struct, frozen=True):
-    """For whom it is asked."""
+    """The caller for whom a hook is asked."""
 
     subject: str
     sharer: str
@@ -72,11 +72,11 @@ class HookRunner(Backend, Protocol):
     """An agent that nobody calls but us."""
 
     def lacks(self, function: str) -> str | None:
-        """Why it could not be asked, in words."""
+        """Return why it could not be asked, in words."""
         ...
 
     async def ask(self, function: str, given: Mapping[str, Any], caller: HookCaller) -> bytes:
-        """Raises `BackendError`, `HookFailed`."""
+        """Return its answer. Raises `BackendError`, `HookFailed`."""
         ...
 
     @property
@@ -87,7 +87,7 @@ class Hook:
     """`before` or `after` of one server."""
 
     def __init__(self, config: HookConfig, runner: HookRunner, place: Literal["before", "after"]) -> None:
-        """Raises `ValueError` for a function that is not there."""
+        """Look for the function. Raises `ValueError` where it is not there."""
         self.tools: Final = config.tools
         self.place: Final = place
         self._function = config.function
@@ -97,7 +97,7 @@ class Hook:
             raise ValueError(f"hooks.{place}: {why}")
 
     async def ask(self, given: Mapping[str, Any], caller: HookCaller) -> HookSaid:
-        """Raises `HookFailed`."""
+        """Ask the function. Raises `HookFailed`."""
         try:
             said = read_answer(await self._answer(given, caller), self.place)
         except BackendError as error:
@@ -106,7 +106,7 @@ class Hook:
         return said
 
     def blame(self, error: HookFailed) -> None:
-        """Its owner is told, as of an agent that is out of order, until it answers again."""
+        """Tell its owner, as of an agent that is out of order, until it answers again."""
         self._runner.watch.begins(f"the hook {self.place} did not answer a call as it should: {error}")
 
     async def _answer(self, given: Mapping[str, Any], caller: HookCaller) -> bytes:
@@ -116,7 +116,7 @@ class Hook:
 
 
 def read_answer(said: bytes, place: Literal["before", "after"]) -> HookSaid:
-    """Raises `HookFailed`."""
+    """Read an answer. Raises `HookFailed`."""
     try:
         found = msgspec.json.decode(said, type=_Said)
     except (ValueError, RecursionError) as error:
@@ -138,7 +138,7 @@ def read_answer(said: bytes, place: Literal["before", "after"]) -> HookSaid:
 
 
 def open_hook(program: HookProgram, *, environment: Mapping[str, str], name: str, log: Logger) -> HookRunner:
-    """Raises `ValueError` for what is not there."""
+    """Open the program or file. Raises `ValueError` for what is not there."""
     make = CommandHooks if program.run else PythonHooks
     return make(program, environment, name=name, log=log)
 
@@ -160,7 +160,7 @@ class PythonHooks:
         self._file = Path(program.file).name
 
     async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
-        """Raises `BackendError` where the file cannot be loaded. Callers hear of nothing in it."""
+        """Run the file, of which callers hear nothing. Raises `BackendError` where it cannot be loaded."""
         unheard = Announce(lists=lambda: None, resource=lambda _: None)
         await self._python.run(unheard, task_status=task_status)
 
@@ -217,18 +217,11 @@ class CommandHooks:
     def __init__(
         self, program: HookProgram, environment: Mapping[str, str], *, name: str, log: Logger
     ) -> None:
-        from server.agents.command.agent_program import Programs
-        from server.agents.command.resource_limits import ProcessBounds
-
-        class Started(msgspec.Struct, frozen=True):
-            environment: Any
-            cwd: str
-            limits: ProcessBounds
+        from server.agents.command.agent_program import Programs, ProgramSettings
 
         self.watch: Final = TroubleWatch()
-        self._programs = Programs(
-            Started(program.environment, "", ProcessBounds()), environment, name=name, log=log
-        )
+        settings = ProgramSettings(environment=program.environment)
+        self._programs = Programs(settings, environment, name=name, log=log)
         self._words = (self._programs.find(program.run[0]), *program.run[1:])
         self._places = SharedPlaces(COMMANDS_AT_ONCE)
         self._under_way = 0
@@ -268,7 +261,7 @@ class CommandHooks:
 
 
 def _parameter(tool: Tool) -> str | None:
-    """The name of the one thing that it takes."""
+    """Return the name of the one thing that it takes."""
     properties: Any = tool.input_schema.get("properties")
     names = list(cast("Mapping[str, Any]", properties)) if isinstance(properties, Mapping) else []
     return names[0] if len(names) == 1 else None
