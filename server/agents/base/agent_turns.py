@@ -15,7 +15,8 @@ class SharedPlaces:
 
     @asynccontextmanager
     async def taken(self, sharer: str, *, unhurried: bool) -> AsyncGenerator[SharedPlace]:
-        """`sharer`: who has a part of the places with it. `unhurried`: it waits for its turn as long as it takes. Raises `Busy`."""
+        """Take a place for as long as a block. `sharer`: who has a part of the places with it. `unhurried`: it waits for its
+        turn as long as it takes. Raises `Busy`."""
         try:
             await self._turns.take(sharer, unhurried=unhurried)
         except NoTurn as error:
@@ -28,15 +29,15 @@ class SharedPlaces:
 
 
 class SharedPlace:
-    """One call's, which it may give up for a while."""
+    """The place of one call, which it may give up for a while."""
 
-    def __init__(self, turns: Turns, sharer: str) -> None:
+    def __init__(self, turns: Turns, sharer: str, *, taken: bool = True) -> None:
         self._turns = turns
         self._sharer = sharer
-        self._taken = True
+        self._taken = taken
 
     async def take(self) -> None:
-        """It may be taken already."""
+        """Take the place again, unless it is taken already."""
         if not self._taken:
             await self._turns.take(self._sharer, again=True)
             self._taken = True

@@ -1,9 +1,9 @@
 """A process of somebody else's program that works for us: started with a pipe to it and one from it, listened to, and ended
 together with all that it started.
 
-It is in a session of its own, so Ctrl-C in our terminal reaches us alone. Its standard output and error are one stream of
-lines for the log, which are never interpreted. What is said over the pipes is not known here (server/agents/python/agent_process.py), nor what it
-gets to see of our environment (child_environment.py).
+The process is in a session of its own, so Ctrl-C in our terminal reaches us alone. Its standard output and error are one stream
+of lines for the log, which are never interpreted. This module knows neither what is said over the pipes
+(server/agents/python/agent_process.py) nor what the process gets to see of our environment (child_environment.py).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SHOWN_CHARACTERS: Final = 500
 
 
 class LogAllowance:
-    """How much of what an agent prints is written down. One for all of its processes that run beside each other."""
+    """The bound of what is written down of an agent's words: one for all of its processes that run beside each other."""
 
     def __init__(self, log: Logger, name: str, clock: Callable[[], float]) -> None:
         self._log = log
@@ -53,14 +53,14 @@ class LogAllowance:
             self._log.info("agent.said", agent=self._name, line=line)
 
     def report(self) -> None:
-        """How much was left out."""
+        """Tell how much was left out."""
         if self._said > LINES_PER_SECOND:
             self._log.warning("agent.says_too_much", agent=self._name, lines=self._said - LINES_PER_SECOND)
             self._said = LINES_PER_SECOND
 
 
 class Speech:
-    """What a child prints, on its way into the log: whole lines, bounded in length and number."""
+    """The words that a child prints, on their way into the log: whole lines, bounded in length and number."""
 
     def __init__(self, allowance: LogAllowance) -> None:
         self.last: Final = deque[str](maxlen=LAST_LINES)
@@ -98,7 +98,8 @@ class Speech:
 
 
 class Child:
-    """Made by `start_child` or `start_program`. Somebody must `listen` to it, or it stands still with a full pipe, and must `aclose` it."""
+    """A process of `start_child` or `start_program`. Somebody must `listen` to it, or it stands still with a full pipe, and
+    must `aclose` it."""
 
     def __init__(
         self,
@@ -109,7 +110,7 @@ class Child:
         speech: Speech,
         over: Callable[[int], None] | None = None,
     ) -> None:
-        """`over` is told of its end while its number is nobody else's yet."""
+        """Take over the process. `over` is told of its end while its number is nobody else's yet."""
         self.input: Final = input  # what it reads
         self.output: Final = output  # what it writes
         self.pid: Final = process.pid
@@ -120,7 +121,7 @@ class Child:
         self._over = False
 
     async def listen(self) -> None:
-        """Returns when neither it nor anything that it started can say any more."""
+        """Listen until neither it nor anything that it started can say any more."""
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             async for data in self._voice:
                 self._speech.feed(data)
@@ -131,16 +132,16 @@ class Child:
         return tuple(self._speech.last)
 
     def last_words(self) -> str:
-        """For the end of a sentence that tells of a failure; empty where it said nothing."""
+        """Return the end of a sentence that tells of a failure; empty where it said nothing."""
         return "; it said: " + " / ".join(self._speech.last) if self._speech.last else ""
 
     async def ended(self) -> str:
-        """Waits for its end, and tells of it in a few words. For one task at a time."""
+        """Wait for its end, and tell of it in a few words. For one task at a time."""
         return how_it_ended(await self.exit_code())
 
     async def aclose(self, grace: float = GRACE_SECONDS) -> None:
-        """Ask it to end, by the end of its input, after `grace` by SIGTERM, then make it; and with it whatever it started. Takes
-        some seconds at most, and cannot be cancelled."""
+        """Ask it to end, by the end of its input, after `grace` by SIGTERM, then make it; and with it whatever it started.
+        This takes some seconds at most, and cannot be cancelled."""
         with trio.CancelScope(shield=True):
             await self.input.aclose()
             for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, TERM_SECONDS)):
@@ -161,13 +162,13 @@ class Child:
         self._speech.end()
 
     def _signal(self, number: signal.Signals) -> None:
-        """To all in its group. Until it has been reaped, nobody else can bear the group's id."""
+        """Send a signal to all in its group. Until it has been reaped, nobody else can bear the group's id."""
         if not self._over:
             with suppress(ProcessLookupError, PermissionError):  # macOS says the latter of a zombie
                 os.killpg(self.pid, number)
 
     async def exit_code(self) -> int:
-        """Waits for its end: its exit status, or minus the number of its signal."""
+        """Wait for its end, and return its exit status, or minus the number of its signal."""
         await self._exit()
         self._signal(signal.SIGKILL)  # what it started ends with it
         if not self._over and self._tell_over is not None:
@@ -176,7 +177,7 @@ class Child:
         return self._process.wait()
 
     async def _exit(self) -> None:
-        """Until it has ended; where the system lets us wait for that alone, it is not reaped yet."""
+        """Wait until it has ended; where the system lets us wait for that alone, it is not reaped yet."""
         if self._process.returncode is not None:
             return
         try:
@@ -208,26 +209,17 @@ def start_child(
     standard: bool = False,
     working_dir: str = "",
 ) -> Child:
-    """`command` is given the numbers of the descriptors that the child reads and writes; `standard`: they are its standard input
-    and output, and only its standard error is for the log. Raises `OSError`.
+    """Start a child. `command` is given the numbers of the descriptors that the child reads and writes; `standard`: they are its
+    standard input and output, and only its standard error is for the log. Raises `OSError`.
 
     Blocks for the milliseconds that a fork takes."""
-    with ExitStack() as theirs, ExitStack() as on_failure:
-        reading, our_input = _pipe(theirs, on_failure, ours="writing")
-        our_output, writing = _pipe(theirs, on_failure, ours="reading")
-        our_ear, voice = _pipe(theirs, on_failure, ours="reading")
-        process = start(
-            command(reading, writing),
-            environment,
-            stdin=reading if standard else subprocess.DEVNULL,
-            stdout=writing if standard else voice,
-            stderr=voice,
-            pass_fds=() if standard else (reading, writing),
-            cwd=Path(working_dir).expanduser() if working_dir else None,
-            start_new_session=True,
-        )
-        on_failure.pop_all()
-    return _child(process, our_input, our_output, our_ear, LogAllowance(log, name, trio.current_time))
+    return _start(
+        command,
+        environment,
+        LogAllowance(log, name, trio.current_time),
+        folder=Path(working_dir).expanduser() if working_dir else None,
+        standard=standard,
+    )
 
 
 def start_program(
@@ -239,33 +231,44 @@ def start_program(
     allowance: LogAllowance,
     over: Callable[[int], None],
 ) -> Child:
-    """A program that reads and writes its standard streams, in `folder`; what is for the log is its standard error alone. One that
-    does not listen finds nothing there, and no pipe: some take a pipe for something to read. Raises `OSError`; blocks as above."""
+    """Start a program that reads and writes its standard streams, in `folder`; only its standard error is for the log. One that does
+    not listen finds nothing there, and no pipe: some take a pipe for something to read. Raises `OSError`; blocks as above."""
+    return _start(
+        lambda _, __: command,
+        environment,
+        allowance,
+        folder=folder,
+        standard=True,
+        listens=listens,
+        over=over,
+    )
+
+
+def _start(
+    command: Callable[[int, int], Sequence[str | bytes]],
+    environment: Mapping[str, str],
+    allowance: LogAllowance,
+    *,
+    folder: Path | str | None,
+    standard: bool,
+    listens: bool = True,
+    over: Callable[[int], None] | None = None,
+) -> Child:
     with ExitStack() as theirs, ExitStack() as on_failure:
         reading, our_input = _pipe(theirs, on_failure, ours="writing")
         our_output, writing = _pipe(theirs, on_failure, ours="reading")
         our_ear, voice = _pipe(theirs, on_failure, ours="reading")
         process = start(
-            command,
+            command(reading, writing),
             environment,
-            stdin=reading if listens else subprocess.DEVNULL,
-            stdout=writing,
+            stdin=reading if standard and listens else subprocess.DEVNULL,
+            stdout=writing if standard else voice,
             stderr=voice,
+            pass_fds=() if standard else (reading, writing),
             cwd=folder,
             start_new_session=True,
         )
         on_failure.pop_all()
-    return _child(process, our_input, our_output, our_ear, allowance, over)
-
-
-def _child(
-    process: subprocess.Popen[bytes],
-    our_input: int,
-    our_output: int,
-    our_ear: int,
-    allowance: LogAllowance,
-    over: Callable[[int], None] | None = None,
-) -> Child:
     return Child(
         process,
         PipeWriter(our_input),

@@ -1,9 +1,9 @@
 """An agent that is a Python file or module of its owner's: its functions are tools, resources and prompts.
 
-It runs in a process of the owner's own interpreter, because the executable holds none but its own modules, and because what
-goes wrong there must not go wrong here. The package that it imports is in `server/agents/python/shim`; the lines that the two exchange
-are in agent_lines.py, the process that works is in agent_process.py, and how it is kept at work in process_keeper.py. Here: a call on its way
-there and back. Settings: python_settings.py.
+Its process is one of the owner's own interpreter, because the executable holds none but its own modules, and because what goes
+wrong there must not go wrong here. The package that it imports is in `server/agents/python/shim`; the lines that the two
+exchange are in agent_lines.py, the process that works is in agent_process.py, and how it is kept at work in process_keeper.py.
+Here: a call on its way there and back. Settings: python_settings.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import trio
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from server.agents.base.backend import (
     AgentRequest,
@@ -40,7 +40,9 @@ from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemp
 from server.mcp.result_encoding import CompletionResult, PromptResult, ToolResult
 
 SHIM: Final = Path(__file__).parent / "shim"
-_Make: TypeAlias = Callable[..., agent_lines.DoCall]  # wants the number of the call as `id`
+_Make: TypeAlias = Callable[
+    ..., agent_lines.DoCall
+]  # wants the `context` of the call, and its number as `id`
 
 
 # Where the package that files import puts the tags of what it offers.
@@ -50,15 +52,13 @@ _Offered = TypeVar("_Offered", Tool, Resource, ResourceTemplate, Prompt)
 
 def tags_of(offered: Tool | Resource | ResourceTemplate | Prompt) -> frozenset[str]:
     tags: Any = () if offered.meta is UNSET else offered.meta.get(TAGS)
-    return (
-        frozenset(each for each in cast("list[Any]", tags) if isinstance(each, str))
-        if isinstance(tags, list)
-        else frozenset()
-    )
+    items = cast("list[Any]", tags) if isinstance(tags, list) else ()
+    return frozenset(each for each in items if isinstance(each, str))
 
 
 class PythonBackend:
-    """A `Backend`, a `Library`, `HasDeadlines`, `CoercesArguments`, `Pricing`, `Watched` and `Active`: it offers nothing until it runs."""
+    """A `Backend`, a `Library`, `HasDeadlines`, `CoercesArguments`, `Pricing`, `Watched` and `Active`: it offers nothing
+    until it runs."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class PythonBackend:
         log: Logger,
         shim: Path = SHIM,
     ) -> None:
-        """`environment` is what the process gets to see (`child_environment.child_environment`), `name` is for the log.
+        """Find the file and the interpreter. `environment` is what the process gets to see, `name` is for the log.
 
         Raises `ValueError` for settings that turn out not to work."""
         file = Path(config.file).expanduser().absolute() if config.file else None
@@ -101,7 +101,7 @@ class PythonBackend:
         )
 
     async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
-        """Raises `BackendError` where the agent cannot be loaded."""
+        """Keep a process at work. Raises `BackendError` where the agent cannot be loaded."""
         if self._python:
             await check_interpreter(self._python, self._environment)
         await self._keeper.run(announce.lists, announce.resource, task_status=task_status)
@@ -144,68 +144,47 @@ class PythonBackend:
 
     async def read(self, read: ResourceRead, outlet: Outlet) -> Sequence[ResourceContents]:
         make = partial(
-            agent_lines.ReadResource,
-            context=agent_lines.curious_context_of(read, self._headers),
-            uri=read.uri,
-            template=read.template,
-            arguments=read.arguments,
+            agent_lines.ReadResource, uri=read.uri, template=read.template, arguments=read.arguments
         )
-        return call_endings.contents((await self._carry_out(make, outlet, read)).result)
+        return call_endings.contents(await self._ask(make, read, outlet))
 
     async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptResult:
-        make = partial(
-            agent_lines.GetPrompt,
-            context=agent_lines.curious_context_of(get, self._headers),
-            name=get.prompt,
-            arguments=get.arguments,
-        )
-        return call_endings.prompt((await self._carry_out(make, outlet, get)).result)
+        make = partial(agent_lines.GetPrompt, name=get.prompt, arguments=get.arguments)
+        return call_endings.prompt(await self._ask(make, get, outlet))
 
     async def complete(self, asked: Completing) -> CompletionResult:
         make = partial(
             agent_lines.Complete,
-            context=agent_lines.curious_context_of(asked, self._headers),
             ref=asked.ref,
             name=asked.name,
             argument=asked.argument,
             value=asked.value,
             known=asked.known,
         )
-        return call_endings.completion(
-            (
-                await self._carry_out(
-                    make, NullOutlet("nobody can be asked for the sake of a completion"), asked
-                )
-            ).result
-        )
+        nobody = NullOutlet("nobody can be asked for the sake of a completion")
+        return call_endings.completion(await self._ask(make, asked, nobody))
 
     @property
     def price_functions(self) -> frozenset[str]:
         return self._offer.price_functions
 
     async def price(self, asked: PriceAsked) -> str:
-        make = partial(
-            agent_lines.AskPrice,
-            context=agent_lines.curious_context_of(asked, self._headers),
-            name=asked.function,
-            tool=asked.tool,
-            arguments=asked.arguments,
-        )
+        make = partial(agent_lines.AskPrice, name=asked.function, tool=asked.tool, arguments=asked.arguments)
         nobody = NullOutlet("nobody can be asked for the sake of a price")
-        return call_endings.said_price((await self._carry_out(make, nobody, asked)).result)
+        return call_endings.said_price(await self._ask(make, asked, nobody))
 
     def trouble(self) -> Trouble | None:
         return self._keeper.trouble.found
 
     async def aclose(self) -> None:
-        """Nothing is held beyond `run`."""
+        """Do nothing: nothing is held beyond `run`."""
 
     @property
     def busy(self) -> bool:
         return self._keeper.busy
 
     def _tagged(self, offered: Sequence[_Offered]) -> Sequence[_Offered]:
-        """Those that the settings leave, by their tags."""
+        """Return those that the settings leave, by their tags."""
         wanted, unwanted = self._config.include_tags, self._config.exclude_tags
         if not wanted and not unwanted:
             return offered
@@ -219,10 +198,11 @@ class PythonBackend:
     def _offer(self) -> AgentOffer:
         return self._keeper.offer
 
-    async def _carry_out(self, make: _Make, outlet: Outlet, asked: AgentRequest) -> agent_lines.Finished:
-        """Raises `BackendError`, and whatever comes out of `outlet`."""
+    async def _ask(self, make: _Make, asked: AgentRequest, outlet: Outlet) -> Raw:
+        """Return the result. Raises `BackendError`, and whatever comes out of `outlet`."""
+        make = partial(make, context=agent_lines.curious_context_of(asked, self._headers))
         worker = self._keeper.worker_nowait() or await self._keeper.worker()
-        return await worker.call(make, outlet, sharer=asked.sharer, origin=asked.origin)
+        return (await worker.call(make, outlet, sharer=asked.sharer, origin=asked.origin)).result
 
     def _starter(self, file: Path | None, name: str, log: Logger, shim: Path) -> Callable[[], Peer]:
         what = ("--file", str(file)) if file else ("--module", self._config.module)

@@ -1,8 +1,9 @@
-"""One call that runs in an agent's process, from the server's side: what it says waits here for its caller's task, and that
-task follows it to its end.
+"""A call that runs in an agent's process, from the server's side: what it says waits here for its caller's task, and that task
+follows it to its end.
 
 The reader of the process never waits for a caller: each call has a queue of its own, and one that nobody empties loses its
-oldest progress; pieces of a text are joined. Questions, checkpoints and the end are never lost; a call that piles those up breaks the protocol.
+oldest progress; pieces of a text are joined. Questions, checkpoints and the end are never lost; a call that piles those up
+breaks the protocol.
 
 Most calls say nothing but their answer. So there is no event, lock or nursery until one is needed: whoever brings news wakes
 the caller's task itself, and only a question that is open while the call goes on has a task beside it.
@@ -17,6 +18,7 @@ from typing import Final, TypeAlias
 import msgspec
 import trio
 
+from server.agents.base.agent_turns import SharedPlace
 from server.agents.base.backend import NoSuchResource, Origin
 from server.agents.python.agent_lines import (
     Answers,
@@ -53,7 +55,7 @@ REQUEST_BYTES: Final = 16 * 1024 * 1024
 
 
 class _Raised(msgspec.Struct, frozen=True):
-    """It ends with this: nothing more will come, or something other than answers came out of asking."""
+    """The error that it ends with: nothing more will come, or something other than answers came out of asking."""
 
     error: Exception
 
@@ -62,40 +64,32 @@ _Waiting: TypeAlias = CallEvent | _Raised
 Send: TypeAlias = Callable[[Do], Awaitable[None]]
 
 
-class AgentTurn:
-    """A call's place among those that an agent runs at once. It is given up while its caller is asked, which may take days."""
+class AgentTurn(SharedPlace):
+    """A call's place among those that an agent runs at once: given up while its caller is asked, which may take days."""
 
     def __init__(self, turns: Turns, sharer: str, *, over: bool) -> None:
-        """The place is taken, unless the call is over."""
-        self._turns = turns
-        self._sharer = sharer
-        self._taken = not over
+        """Begin with the place, unless the call is over."""
+        super().__init__(turns, sharer, taken=not over)
         self._over = over
         self._questions = 0
 
     def rest(self) -> None:
-        """A question is put."""
+        """Leave the place, for a question is put."""
         self._questions += 1
-        self._leave()
+        self.leave()
 
     async def go_on(self) -> None:
-        """It is answered: returns when there is a place again."""
+        """Wait for a place again, as a question is answered."""
         self._questions -= 1
-        if self._questions or self._taken or self._over:
+        if self._questions or self._over:
             return
-        await self._turns.take(self._sharer, again=True)
-        self._taken = True
+        await self.take()
         if self._over:
-            self._leave()
+            self.leave()
 
     def end(self) -> None:
         self._over = True
-        self._leave()
-
-    def _leave(self) -> None:
-        if self._taken:
-            self._taken = False
-            self._turns.give_back(self._sharer)
+        self.leave()
 
 
 class _Asking(msgspec.Struct, frozen=True):
@@ -104,7 +98,7 @@ class _Asking(msgspec.Struct, frozen=True):
 
 
 class AgentCall:
-    """`follow` is for one task; `put` never waits."""
+    """One call: `follow` is for one task; `put` never waits."""
 
     __slots__ = (
         "_failed", "_follower", "_news", "_progress", "_refusal", "_requests", "_sharer", "_turn", "_turns", "given_up_at",
@@ -112,7 +106,7 @@ class AgentCall:
     )  # fmt: skip
 
     def __init__(self, number: int, turns: Turns, sharer: str = "") -> None:
-        """A place is taken."""
+        """Begin with a place that is taken."""
         self.id = number
         self.origin: Origin | None = None  # in whose name it may use what else there is
         self._turns = turns
@@ -128,7 +122,7 @@ class AgentCall:
         self._refusal: CannotAsk | NotAnswered | None = None
 
     def end(self) -> None:
-        """The process has said its last about it, and it leaves its place."""
+        """Leave its place: the process has said its last about it."""
         self.over = True
         self.origin = None
         if self._turn is None:
@@ -137,7 +131,7 @@ class AgentCall:
             self._turn.end()
 
     def fail(self, error: BackendError) -> bool:
-        """Ends it for its caller; False if it has been before."""
+        """End it for its caller; return False if it has been before."""
         if self._failed or self.given_up_at is not None:
             return False
         self._failed = True
@@ -145,7 +139,7 @@ class AgentCall:
         return True
 
     def put(self, event: CallEvent, size: int) -> bool:
-        """False: the call says more than anybody could keep."""
+        """Take what the process says; return False where the call says more than anybody could keep."""
         if self._failed or self.given_up_at is not None:
             return True
         match event:
@@ -167,7 +161,7 @@ class AgentCall:
         return True
 
     def give_up(self) -> None:
-        """Nobody follows it any more. Its number stays taken until the process has said its last about it."""
+        """Let nobody follow it any more. Its number stays taken until the process has said its last about it."""
         self.given_up_at = trio.current_time()
         self.origin = None  # and with it the request, which nobody waits for
         self._news.clear()
@@ -218,14 +212,14 @@ class AgentCall:
                     try:
                         raise error
                     finally:
-                        del (
-                            error
-                        )  # or it and this frame, and all that the call brought, would hold each other
+                        # Or it and this frame, and all that the call brought, would hold each other.
+                        del error
 
     async def _follow_asking(
         self, question: ToolQuestion | UsesAnother, size: int, outlet: Outlet, send: Send
     ) -> Finished:
-        """From the first question on, each of which is put beside the call, for a function may end while one is open."""
+        """Follow it from the first question on, each of which is put beside the call, for a function may end while one is
+        open."""
         outcome: Finished | Exception
         turn = self._turn = AgentTurn(self._turns, self._sharer, over=self.over)
         # The nursery is the call's own.
@@ -270,7 +264,7 @@ class AgentCall:
             self._requests.remove(size)
 
     async def _used(self, asked: UsesAnother, turn: AgentTurn) -> Do:
-        """Its place is left meanwhile: what it uses may be of the same agent."""
+        """Use what it wants. Its place is left meanwhile: what it uses may be of the same agent."""
         if self.origin is None:
             return NotUsed(id=self.id, ask=asked.ask, reason="this call can use nothing else of the server")
         try:
@@ -290,7 +284,7 @@ class AgentCall:
         return refusal
 
     def _leave_follower(self, _: object) -> trio.lowlevel.Abort:
-        """It is cancelled, and woken by that."""
+        """Forget the follower, which is cancelled, and woken by that."""
         self._follower = None
         return trio.lowlevel.Abort.SUCCEEDED
 
@@ -302,7 +296,7 @@ class AgentCall:
             trio.lowlevel.reschedule(follower)
 
     def _joined(self, event: Progressed, size: int) -> tuple[Progressed, int]:
-        """With the piece of text that waits right before it, which is taken away."""
+        """Join it to the piece of text that waits right before it, which is taken away."""
         before, its_size = self._news[-1] if self._news else (None, 0)
         if not isinstance(before, Progressed) or not before.joins or its_size + size > JOINED_BYTES:
             return event, size
@@ -312,7 +306,7 @@ class AgentCall:
         return msgspec.structs.replace(event, message=message), its_size + size
 
     def _drop_oldest(self) -> None:
-        """What is a piece of a text, only if there is nothing else."""
+        """Drop the oldest progress; a piece of a text only if there is nothing else."""
         texts: list[int] = []
         for position, (event, _) in enumerate(self._news):
             if isinstance(event, ToolNotice) or (isinstance(event, Progressed) and not event.joins):
