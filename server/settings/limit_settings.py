@@ -25,7 +25,7 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     caller: Annotated[str, _RATE] = "1200/min"
     calls_at_once: Annotated[int, _AT_ONCE] = 256
     quota: Annotated[str, _QUOTA] = ""
-    loopback: Annotated[bool, Meta(description="true or false")] = False
+    loopback: bool = False
 
 
 class ServerLimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,7 +1,7 @@
-"""The settings of money as they are written: what a tool costs, plans, and who takes payments where. What is wrong with them together is
-money_faults.py's; what they come to, sale_settings.py's and the till's.
+"""The settings of money as they are written: what a tool costs, plans, and who takes payments where.
 
-Amounts are texts ("$0.01"), never numbers: a number of a settings file is a float already.
+Amounts are texts ("$0.01"), never numbers: a number of a settings file is a float already. Faults across them are looked for in
+`money_faults.py`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class AssetConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         str,
         Meta(pattern=r"^$|^[A-Za-z0-9.\-]{1,20}$", description='what people call it, e.g. "USDC"'),
     ] = ""
-    decimals: Annotated[int, Meta(ge=0, le=36, description="a number from 0 to 36")] = 6
+    decimals: Annotated[int, Meta(ge=0, le=36)] = 6
     pay_to: Annotated[str, Meta(pattern=_ADDRESS, description="an address, 0x and 40 digits")] = ""
 
 
@@ -137,8 +137,8 @@ class PaymentsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         TIMEOUT_SECONDS
     )
     # x402's offer-and-receipt extension, in challenges: some 700 characters for each asset, which models read as well.
-    signed_offers: Annotated[bool, Meta(description="true or false")] = False
-    wallets: Annotated[bool, Meta(description="true or false")] = True
+    signed_offers: bool = False
+    wallets: bool = True
     # what one payment may put into a wallet
     deposit_least: Annotated[PriceText, Meta(description=AMOUNT)] = "$0.10"
     deposit_most: Annotated[PriceText, Meta(description=AMOUNT)] = "$1000"
@@ -158,7 +158,7 @@ class PlanConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         ),
     ]
     words: Annotated[str, Meta(max_length=WORDS_CHARACTERS, description="what it offers, for people")] = ""
-    unlimited: Annotated[bool, Meta(description="true or false")] = False
+    unlimited: bool = False
     calls: Annotated[int, Meta(ge=0, le=10**9, description="calls a month, of all tools together")] = 0
     tool_calls: Annotated[
         Mapping[str, Annotated[int, Meta(ge=0, le=10**9)]],
@@ -176,7 +176,7 @@ Flow: TypeAlias = Literal["after", "upfront"]
 
 
 class ToolMoney(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `[server.tools.NAME]` says of money (policy_settings.py has the rest of it)."""
+    """The settings of money in `[server.tools.NAME]`; `policy_settings.py` has the others."""
 
     # None: as the server says
     price: Annotated[PriceValue | None, Meta(description=PRICE)] = None
@@ -193,5 +193,5 @@ class ToolMoney(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def seconds_of(written: str) -> int:
-    """`"10m"`; 0 for nothing."""
+    """Return the seconds of a text such as `10m`; 0 for nothing."""
     return int(written[:-1]) * _SECONDS[written[-1]] if written else 0

@@ -45,18 +45,18 @@ class TokenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ToolConfig(ToolMoney, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the owner says of one tool."""
+    """The owner's word on one tool."""
 
     tier: Annotated[Tier | None, Meta(description='"read", "write" or "financial"')] = None
     scope: Annotated[str, Meta(max_length=200, description="a scope that a call of it needs besides")] = ""
-    enabled: Annotated[bool, Meta(description="true or false")] = True
+    enabled: bool = True
     # answers in its place, out of this document
     mock: Annotated[str, Meta(max_length=4096, description='the path of a mock, e.g. "weather.json"')] = ""
     limit: Annotated[str, Meta(pattern=RATE, description=RATE_WORDS)] = ""  # of each caller
     limit_all: Annotated[str, Meta(pattern=RATE, description=RATE_WORDS)] = ""  # of all callers together
     quota: Annotated[str, Meta(pattern=QUOTA, description=QUOTA_WORDS)] = ""
     # making the same call twice comes to the same; None: as its author says
-    idempotent: Annotated[bool | None, Meta(description="true or false")] = None
+    idempotent: bool | None = None
     redact: Annotated[RedactConfig, Meta(description='a table, e.g. { sets = ["emails"] }')] = RedactConfig()
     confirm: Annotated[ConfirmConfig | None, Meta(description='a table, e.g. { preview = "quote" }')] = None
     # what it is called with by `ostiary check`, and shown with where people try it out
@@ -64,7 +64,7 @@ class ToolConfig(ToolMoney, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         dict[str, Any] | None,
         Meta(description='a table of arguments, e.g. { city = "Berlin" }'),
     ] = None
-    example_safe: Annotated[bool, Meta(description="true or false")] = False
+    example_safe: bool = False
 
 
 class ScopeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,11 +74,11 @@ class ScopeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     description: Annotated[
         str, Meta(min_length=1, max_length=200, description="what it allows, for the person who is asked")
     ]
-    financial: Annotated[bool, Meta(description="true or false")] = False
+    financial: bool = False
 
 
 class SelectionSettings(Protocol):
-    """What is looked at of a `ServerConfig`."""
+    """The part of a `ServerConfig` that selects tools."""
 
     @property
     def name(self) -> str: ...
@@ -102,7 +102,7 @@ Fault = tuple[str, str, str]  # the setting, what is wrong, what to write instea
 
 
 def vocabulary(written: Sequence[ScopeConfig], servers: Iterable[SelectionSettings]) -> Vocabulary:
-    """The scopes of the installation. `financial` is published where a server lets its tools move money."""
+    """Return the scopes of the installation. `financial` is published where a server lets its tools move money."""
     more = [Scope(name=one.name, words=one.description, financial=one.financial) for one in written]
     if any(server.financial for server in servers):
         more.append(

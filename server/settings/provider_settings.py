@@ -46,7 +46,7 @@ class UpstreamConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             description="lower-case letters, digits and dashes, at most 40",
         ),
     ]
-    kind: Annotated[Literal["oidc", "github"], Meta(description='"oidc" or "github"')]
+    kind: Literal["oidc", "github"]
     client_id: Annotated[
         str, Meta(min_length=1, max_length=512, description="the id that the provider gave you")
     ]
@@ -152,14 +152,14 @@ def _of_people(each: UpstreamConfig, where: str) -> Iterable[tuple[str, str, str
 
 
 def _word(subject: str) -> str:
-    """Addresses and logins are the same in capitals; a `sub` is not."""
+    """Return an address or login in lower case, as they are compared; a `sub` stays as it is."""
     from auth.providers import provider_sign_in as upstream
 
     return upstream.folded(subject) if subject.startswith(upstream.MUTABLE) else subject
 
 
 def providers(upstreams: Sequence[UpstreamConfig]) -> dict[str, Provider]:
-    """Ready to use. Raises `SecretUnreadable`."""
+    """Return the providers, ready to use. Raises `SecretUnreadable`."""
     return {each.name: _provider(each) for each in upstreams}
 
 

@@ -1,6 +1,4 @@
-"""The settings that stand in front of tools: which calls are let through, refused or asked about, what looks at them before and after,
-what is blotted out of answers, and what has to be confirmed. What they come to is server/calls/policy's.
-"""
+"""The settings in front of tools: which calls are let through, refused or asked about, hooks, redaction and confirmation."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ _NAME: TypeAlias = Annotated[str, Meta(min_length=1, max_length=320)]
 
 
 class WhoConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of whom a rule speaks: of callers of whom all of this is so. Empty: of everybody."""
+    """The callers that a rule is about, of whom all of this is so; empty for everybody."""
 
     kind: Annotated[
         tuple[CallerKind, ...],
@@ -62,7 +60,7 @@ class RuleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_calls: Annotated[
         int, Meta(ge=0, le=1_000_000_000, description="a number; 0: as many as they like")
     ] = 0
-    per: Annotated[Literal["day", "session"], Meta(description='"day" or "session"')] = "day"
+    per: Literal["day", "session"] = "day"
 
 
 class HookConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -118,12 +116,12 @@ class ConfirmConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     preview: Annotated[
         str, Meta(max_length=128, description='the name of a tool that shows it, or "" for the arguments')
     ] = ""
-    keys: Annotated[bool, Meta(description="true or false")] = True
+    keys: bool = True
     minutes: Annotated[int, Meta(ge=1, le=60, description="minutes from 1 to 60")] = 10
 
 
 class HookProgram(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs for hooks, once for all that name the same."""
+    """A program that runs hooks, once for all that name the same."""
 
     file: str = ""
     python: str = ""

@@ -1,7 +1,6 @@
 """Every setting with its rule and its default: those of the process, and those of a `[[server]]`.
 
-A description is what an error tells the reader to write instead. Reading them is settings_reader.py's; what adds scopes, tools and
-static tokens to a server is in policy_settings.py.
+A description is what an error tells the reader to write instead; without one, the type and its bounds say it.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ ToolName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings as written. A description is what an error tells the reader to write instead."""
-
     host: Annotated[
         str, Meta(min_length=1, max_length=255, description='an address to listen on, e.g. "127.0.0.1"')
     ] = "127.0.0.1"
@@ -54,11 +51,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     domain: Annotated[
         tuple[str, ...], Meta(max_length=100, description='host names, e.g. "agent.example.org"')
     ] = ()
-    accept_terms: Annotated[bool, Meta(description="true or false")] = False
+    accept_terms: bool = False
     http_port: Annotated[
         int, Meta(ge=-1, le=65535, description="a port, usually 80, 0 for a free one, or -1 for none")
     ] = -1
-    allow_insecure_http: Annotated[bool, Meta(description="true or false")] = False
+    allow_insecure_http: bool = False
     data_dir: Annotated[str, Meta(description="the path of a directory for the database and keys")] = ""
     key_file: Annotated[str, Meta(description='a path, "file:/path" or "env:NAME"')] = ""
     store: Annotated[
@@ -66,56 +63,38 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description='a reference to the address of a PostgreSQL database, "env:NAME" or "file:/path"'),
     ] = ""
     store_ca: Annotated[str, Meta(description="the path of PEM certificates")] = ""
-    store_readers: Annotated[int, Meta(ge=1, le=64, description="a number from 1 to 64")] = 2
+    store_readers: Annotated[int, Meta(ge=1, le=64)] = 2
     workers: Annotated[
         Annotated[int, Meta(ge=1, le=64)] | Literal["auto"],
         Meta(description='a number from 1 to 64, or "auto"'),
     ] = 1
     backup_hours: Annotated[int, Meta(ge=0, le=8760, description="hours from 0 to 8760")] = 0
-    backup_keep: Annotated[int, Meta(ge=1, le=1000, description="a number from 1 to 1000")] = 7
+    backup_keep: Annotated[int, Meta(ge=1, le=1000)] = 7
     backup_dir: Annotated[str, Meta(description="the path of a directory for back-ups")] = ""
-    auth: Annotated[Literal["oauth", "none"], Meta(description='"oauth" or "none"')] = "oauth"
+    auth: Literal["oauth", "none"] = "oauth"
     access_token_minutes: Annotated[int, Meta(ge=10, le=1440, description="minutes from 10 to 1440")] = 60
     login_days: Annotated[int, Meta(ge=1, le=365, description="days from 1 to 365")] = 30
     browser_login_days: Annotated[int, Meta(ge=1, le=365, description="days from 1 to 365")] = 90
     device_code_minutes: Annotated[int, Meta(ge=1, le=15, description="minutes from 1 to 15")] = 10
-    device_approval: Annotated[
-        Literal["anywhere", "same-network", "terminal"],
-        Meta(description='"anywhere", "same-network" or "terminal"'),
-    ] = "anywhere"
-    registration: Annotated[Literal["open", "token", "off"], Meta(description='"open", "token" or "off"')] = (
-        "open"
-    )
+    device_approval: Literal["anywhere", "same-network", "terminal"] = "anywhere"
+    registration: Literal["open", "token", "off"] = "open"
     registration_token: Annotated[str, Meta(description='a reference, "env:NAME" or "file:/path"')] = ""
-    client_documents: Annotated[
-        Literal["on", "pinned", "off"], Meta(description='"on", "pinned" or "off"')
-    ] = "on"
+    client_documents: Literal["on", "pinned", "off"] = "on"
     client_document_hosts: Annotated[
         tuple[str, ...], Meta(max_length=64, description="a list of host names")
     ] = ()
-    try_page: Annotated[
-        Literal["owners", "people", "off"], Meta(description='"owners", "people" or "off"')
-    ] = "owners"
+    try_page: Literal["owners", "people", "off"] = "owners"
     signing_key_days: Annotated[int, Meta(ge=2, le=3650, description="days from 2 to 3650")] = 90
     call_days: Annotated[int, Meta(ge=1, le=3650, description="days from 1 to 3650")] = 30
-    call_rows: Annotated[
-        int, Meta(ge=1_000, le=100_000_000, description="a number from 1000 to 100000000")
-    ] = 1_000_000
+    call_rows: Annotated[int, Meta(ge=1_000, le=100_000_000)] = 1_000_000
     admin_port: Annotated[
         int, Meta(ge=-1, le=65535, description="a port, 0 for a free one, or -1 for none")
     ] = -1
-    log_format: Annotated[
-        Literal["auto", "json", "console"], Meta(description='"auto", "json" or "console"')
-    ] = "auto"
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        Meta(description='"debug", "info", "warning" or "error"'),
-    ] = "info"
+    log_format: Literal["auto", "json", "console"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
     drain_seconds: Annotated[float, Meta(ge=0, le=600, description="seconds from 0 to 600")] = 10.0
-    max_connections: Annotated[int, Meta(ge=1, le=100_000, description="a number from 1 to 100000")] = 4096
-    max_connections_per_ip: Annotated[
-        int, Meta(ge=1, le=100_000, description="a number from 1 to 100000")
-    ] = 256
+    max_connections: Annotated[int, Meta(ge=1, le=100_000)] = 4096
+    max_connections_per_ip: Annotated[int, Meta(ge=1, le=100_000)] = 256
     max_body_kib: Annotated[int, Meta(ge=1, le=65536, description="KiB from 1 to 65536")] = 2048
     security_contact: Annotated[
         tuple[str, ...],
@@ -128,26 +107,24 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a server keeps to what older clients expect."""
+    """The expectations of older clients that a server meets."""
 
     # None: a result that a model can learn from
-    invalid_arguments: Annotated[Literal[-32602] | None, Meta(description="-32602")] = None
+    invalid_arguments: Literal[-32602] | None = None
     # which form tasks have in the handshake era
-    tasks: Annotated[Literal["core", "wasmagent"], Meta(description='"core" or "wasmagent"')] = "core"
+    tasks: Literal["core", "wasmagent"] = "core"
     # wasmagent: then a call goes on as a task
     sync_timeout_seconds: Annotated[float, Meta(ge=0, le=3600, description="seconds up to 3600")] = 25.0
-    sessions: Annotated[
-        Literal["offered", "required", "none"], Meta(description='"offered", "required" or "none"')
-    ] = "offered"
+    sessions: Literal["offered", "required", "none"] = "offered"
     # arrays in every revision of the handshake era, not only in 2025-03-26
-    batch: Annotated[bool, Meta(description="true or false")] = False
+    batch: bool = False
     # the newest revision that is spoken: a server that pretends to be older
     protocol_version: Annotated[
         Literal["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] | None,
         Meta(description='a version, e.g. "2025-03-26"'),
     ] = None
     # the two-endpoint transport of 2024-11-05
-    sse: Annotated[bool, Meta(description="true or false")] = False
+    sse: bool = False
 
 
 class IconConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -201,7 +178,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         Compat()
     )
     # who may call: None, as the settings say for all
-    auth: Annotated[Literal["oauth", "none"] | None, Meta(description='"oauth" or "none"')] = None
+    auth: Literal["oauth", "none"] | None = None
     accepts: Annotated[
         tuple[Accepted, ...],
         Meta(min_length=1, max_length=3, description='some of "login", "api-key", "basic"'),
@@ -237,10 +214,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     default_tools: Annotated[
         str, Meta(max_length=2048, description='a selection of tools, e.g. "all,-delete"')
     ] = ""
-    financial: Annotated[bool, Meta(description="true or false")] = False
-    unclassified: Annotated[Literal["write", "financial"], Meta(description='"write" or "financial"')] = (
-        "write"
-    )
+    financial: bool = False
+    unclassified: Literal["write", "financial"] = "write"
     limits: Annotated[
         ServerLimitsConfig, Meta(description='a table, e.g. { caller = "120/min" }, or nothing')
     ] = ServerLimitsConfig()
@@ -257,13 +232,13 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     redact: Annotated[RedactConfig, Meta(description='a table, e.g. { sets = ["emails"] }')] = RedactConfig()
     # what they cost, and who may pay
     price: Annotated[PriceValue | None, Meta(description=PRICE)] = None
-    anonymous_pay: Annotated[bool, Meta(description="true or false")] = False
-    x402_extension: Annotated[bool, Meta(description="true or false")] = False
+    anonymous_pay: bool = False
+    x402_extension: bool = False
     agents: tuple[msgspec.Struct, ...] = ()
 
     @property
     def governed(self) -> bool:
-        """Whether anything stands in front of its tools."""
+        """Return whether anything stands in front of its tools."""
         if self.policy or self.hooks != _NO_HOOKS or self.redact != _NOT_REDACTED:
             return True
         return any(tool.redact != _NOT_REDACTED or tool.confirm is not None for tool in self.tools.values())

@@ -1,7 +1,7 @@
-"""One file, overridden by the environment and by flags of the same names: `port`, `OSTIARY_PORT`, `--port`.
+"""The settings: one file, overridden by the environment and by flags of the same names (`port`, `OSTIARY_PORT`, `--port`).
 
-Every setting is a flat key; `[[server]]` tables describe what is served. What there is to set is in setting_shapes.py. Reading
-reports all problems at once. What the settings come to on this machine (addresses, secrets, certificates) is in `resolved_settings.py`.
+Every setting is a flat key; `[[server]]` tables describe what is served. Reading reports all problems at once. The addresses,
+secrets and certificates that settings come to on this machine are in `resolved_settings.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Final, TypeVar, cast
+from typing import Annotated, Any, Final, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import Meta
@@ -53,6 +53,25 @@ AGENT_KINDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     }
 )
 
+# The tables beside `[[server]]`, and what each is read as.
+_TABLES: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "scope": Annotated[
+            tuple[ScopeConfig, ...], Meta(max_length=100, description="[[scope]] tables, at most 100")
+        ],
+        "upstream": Annotated[
+            tuple[UpstreamConfig, ...], Meta(max_length=16, description="[[upstream]] tables, at most 16")
+        ],
+        "payments": Annotated[PaymentsConfig, Meta(description="a table, [payments]")],
+        "plan": Annotated[
+            tuple[PlanConfig, ...], Meta(max_length=100, description="[[plan]] tables, at most 100")
+        ],
+        "limits": Annotated[LimitsConfig, Meta(description="a table, [limits]")],
+        "acme": Annotated[AcmeConfig, Meta(description="a table, [acme]")],
+        "telemetry": Annotated[TelemetryConfig, Meta(description="a table, [telemetry], with otlp")],
+    }
+)
+
 # Where the settings that stand in front of tools are asked whether they can be meant.
 GOVERNING: Final = "server.calls.policy.policy_faults"
 
@@ -72,8 +91,8 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     written: frozenset[str] = frozenset()  # plain settings that somebody wrote, be it their default
 
 
-class SettingsProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong, where, and what to write instead. Never holds a secret's value."""
+class SettingsProblem(msgspec.Struct, frozen=True):
+    """One fault, where it is, and what to write instead. A secret's value is never held."""
 
     key: str
     what: str
@@ -85,12 +104,12 @@ class SettingsProblem(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def found(self) -> str:
-        """With its line."""
+        """The problem with its line."""
         return f"line {self.line}, {self}" if self.line else str(self)
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings as far as they could be read, and what is wrong with them. What is wrong is left out of `loaded`."""
+    """Settings as far as they could be read, and what is wrong with them and therefore left out of `loaded`."""
 
     loaded: LoadedSettings
     problems: Sequence[SettingsProblem]
@@ -108,9 +127,10 @@ class ConfigInvalid(Exception):
 
 
 def find_file(named: str | None, environment: Mapping[str, str]) -> Path | None:
-    """The configuration file: named, or `ostiary.toml` here, or in the platform's config directory; None for none.
+    """Return the configuration file: named, or `ostiary.toml` here, or in the platform's config directory; None for none.
 
-    Raises `ConfigInvalid` if one was named and is not there."""
+    Raises `ConfigInvalid` if one was named and is not there.
+    """
     chosen = named or environment.get(ENVIRONMENT_PREFIX + "CONFIG")
     if chosen:
         path = Path(chosen).expanduser()
@@ -118,9 +138,7 @@ def find_file(named: str | None, environment: Mapping[str, str]) -> Path | None:
             raise ConfigInvalid(
                 [
                     SettingsProblem(
-                        key="config",
-                        what=f"there is no file {path}",
-                        instead="a path that exists, or `ostiary init`",
+                        "config", f"there is no file {path}", "a path that exists, or `ostiary init`"
                     )
                 ],
                 "the command line",
@@ -151,50 +169,35 @@ def draft(
     *,
     text: str | None = None,
 ) -> Draft:
-    """`text`: what stood in the file when others read it."""
+    """Read the settings as far as they can be read. `text` is what stood in the file when others read it."""
     problems: list[SettingsProblem] = []
     if text is None:
         text = _read_text(file, problems) if file else ""
     table = _read_toml(file, text, problems) if file else {}
-    agents: list[tuple[str, msgspec.Struct]] = []
-    servers_written = table.pop("server", None)
-    scopes_written = table.pop("scope", None)
-    upstreams_written = table.pop("upstream", None)
-    payments_written = table.pop("payments", None)
-    plans_written = table.pop("plan", None)
-    limits_written = table.pop("limits", None)
-    acme_written = table.pop("acme", None)
-    telemetry_written = table.pop("telemetry", None)
+    written = {key: table.pop(key, None) for key in ("server", *_TABLES)}
     settings: dict[str, object] = {}
     hints = typing.get_type_hints(Config, include_extras=True)
     about_servers: list[SettingsProblem] = []
-    servers = _servers(servers_written, about_servers, agents)
+    agents: list[tuple[str, msgspec.Struct]] = []
+    servers = _servers(written["server"], about_servers, agents)
     sound_servers = not about_servers
-    scopes: tuple[ScopeConfig, ...] | None = _tables("scope", _SCOPES, scopes_written, about_servers)
-    upstreams: tuple[UpstreamConfig, ...] | None = _tables(
-        "upstream", _UPSTREAMS, upstreams_written, about_servers
-    )
-    each_upstream = _each_alone(UpstreamConfig, upstreams_written) if upstreams is None else upstreams
-    about_servers += _problems(upstream_faults(each_upstream))
-    payments: PaymentsConfig | None = _tables("payments", _PAYMENTS, payments_written, about_servers)
-    plans: tuple[PlanConfig, ...] | None = _tables("plan", _PLANS, plans_written, about_servers)
-    each_plan = _each_alone(PlanConfig, plans_written) if plans is None else plans
-    limits: LimitsConfig = _tables("limits", _LIMITS, limits_written, about_servers) or LimitsConfig()
-    acme: AcmeConfig = _tables("acme", _ACME, acme_written, about_servers) or AcmeConfig()
-    telemetry: TelemetryConfig | None = _tables("telemetry", _TELEMETRY, telemetry_written, about_servers)
+    read = {key: _table(key, shape, written[key], about_servers) for key, shape in _TABLES.items()}
+    scopes: tuple[ScopeConfig, ...] = read["scope"] or ()
+    payments: PaymentsConfig | None = read["payments"]
+    about_servers += _problems(upstream_faults(_each_alone(UpstreamConfig, written["upstream"])))
     # What parts say of each other is looked at where these parts are sound.
-    sound_scopes = scopes is not None or scopes_written is None
-    scopes = scopes or ()
+    sound = sound_servers and (read["scope"] is not None or written["scope"] is None)
     crossed: list[SettingsProblem] = []
-    if sound_servers and sound_scopes:
+    if sound:
         crossed += _problems(faults(scopes, servers))
     sold, lost = (payments, frozenset[str]())
-    if payments is None and payments_written is not None:
-        sold, lost = _as_far_as_sound(payments_written)
+    if payments is None and written["payments"] is not None:
+        sold, lost = _as_far_as_sound(written["payments"])
     # One that could not be read at all would shift the places of those after it.
-    placed = servers if sound_servers or len(servers) == len(_listed(servers_written)) else ()
-    crossed += _problems(money_faults(sold, each_plan, placed, lost=lost, are_all=sound_servers))
-    if sound_servers and sound_scopes and not crossed and any(server.governed for server in servers):
+    placed = servers if sound_servers or len(servers) == len(_listed(written["server"])) else ()
+    plans = _each_alone(PlanConfig, written["plan"])
+    crossed += _problems(money_faults(sold, plans, placed, lost=lost, are_all=sound_servers))
+    if sound and not crossed and any(server.governed for server in servers):
         # Not known by name: who has nothing of it loads nothing of it.
         look = importlib.import_module(GOVERNING).faults
         crossed += _problems(look(servers, vocabulary(scopes, servers)))
@@ -211,14 +214,8 @@ def draft(
     for key, value in flags.items():
         if value is not None:
             given[key] = shown = "--" + key.replace("_", "-")
-            _take(
-                key,
-                _from_text(value, hints[key]) if isinstance(value, str) else value,
-                hints,
-                settings,
-                problems,
-                shown,
-            )
+            meant = _from_text(value, hints[key]) if isinstance(value, str) else value
+            _take(key, meant, hints, settings, problems, shown)
 
     problems += about_servers
     lines = partial(_lines, text, given.keys())
@@ -226,15 +223,15 @@ def draft(
         loaded=LoadedSettings(
             config=msgspec.convert(settings, Config),
             servers=servers,
-            names_servers=servers_written is not None,
+            names_servers=written["server"] is not None,
             source=file,
             scopes=scopes,
-            upstreams=upstreams or (),
+            upstreams=read["upstream"] or (),
             payments=payments,
-            plans=plans or (),
-            limits=limits,
-            acme=acme,
-            telemetry=telemetry,
+            plans=read["plan"] or (),
+            limits=read["limits"] or LimitsConfig(),
+            acme=read["acme"] or AcmeConfig(),
+            telemetry=read["telemetry"],
             written=frozenset(settings),
         ),
         problems=located(problems, lines),
@@ -248,7 +245,7 @@ def draft(
 def located(
     problems: Sequence[SettingsProblem], lines: Callable[[], Mapping[str, int]]
 ) -> Sequence[SettingsProblem]:
-    """Each with its line of the file, in the order of the file; what does not stand there comes last."""
+    """Return the problems with their lines, in the order of the file; those that do not stand there come last."""
     if not problems:
         return problems
     from server.settings.setting_lines import line_of  # for whoever has something to mend
@@ -259,14 +256,17 @@ def located(
 
 
 def _lines(text: str, over_file: Set[str]) -> Mapping[str, int]:
-    """Without those that the environment or a flag says otherwise."""
+    """Return the line of each place, without those that the environment or a flag overrides."""
     from server.settings.setting_lines import lines_of
 
     return {place: line for place, line in lines_of(text).items() if place not in over_file}
 
 
 def misspelt(environment: Mapping[str, str]) -> list[str]:
-    """Variables that look like a setting and are none. Others with our prefix are left alone: they may hold an agent's secret."""
+    """Return a warning for each variable that looks like a setting and is none.
+
+    Others with our prefix are left alone: they may hold an agent's secret.
+    """
     names = Config.__struct_fields__
     found: list[str] = []
     for variable in environment:
@@ -288,15 +288,11 @@ def _read_text(file: Path, problems: list[SettingsProblem]) -> str:
             raise ValueError("larger than 1 MiB, so not a configuration")
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        problems.append(
-            SettingsProblem(
-                key=str(file), what="is not text in UTF-8", instead="it anew, as `ostiary init` does"
-            )
-        )
+        problems.append(SettingsProblem(str(file), "is not text in UTF-8", "it anew, as `ostiary init` does"))
     except OSError as error:
-        problems.append(SettingsProblem(key=str(file), what=f"cannot be read: {error.strerror}"))
+        problems.append(SettingsProblem(str(file), f"cannot be read: {error.strerror}"))
     except ValueError as error:
-        problems.append(SettingsProblem(key=str(file), what=f"cannot be read: {error}"))
+        problems.append(SettingsProblem(str(file), f"cannot be read: {error}"))
     return ""
 
 
@@ -316,9 +312,9 @@ def _read_toml(file: Path, text: str, problems: list[SettingsProblem]) -> dict[s
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        problems.append(SettingsProblem(key=str(file), what=f"cannot be read: {_toml_words(error)}"))
+        problems.append(SettingsProblem(str(file), f"cannot be read: {_toml_words(error)}"))
     except RecursionError:
-        problems.append(SettingsProblem(key=str(file), what="cannot be read: it is nested too deep"))
+        problems.append(SettingsProblem(str(file), "cannot be read: it is nested too deep"))
     return {}
 
 
@@ -334,9 +330,9 @@ def _take(
         instead = _nearest(key, hints)
         if ".agent" in shown and key in ServerConfig.__struct_fields__:
             instead = "it above the first [[server.agent]]: it belongs to [[server]]"
-        problems.append(SettingsProblem(key=shown, what="is not a setting", instead=instead))
+        problems.append(SettingsProblem(shown, "is not a setting", instead))
         return
-    base = typing.get_args(hints[key])[0] if typing.get_origin(hints[key]) is Annotated else hints[key]
+    base = _bare(hints[key])
     if _is_union(base):
         base = _table_of(base, value)
     if _is_shape(base):
@@ -355,11 +351,11 @@ def _take(
     except msgspec.ValidationError:
         # Where a reference belongs, people write the secret itself.
         bad = "what is written" if key.endswith(("secret", "token")) else _shown(value)
-        problems.append(SettingsProblem(key=shown, what=f"cannot be {bad}", instead=_rule(hints[key])))
+        problems.append(SettingsProblem(shown, f"cannot be {bad}", _rule(hints[key])))
 
 
 def _part_shape(hint: Any) -> type[msgspec.Struct] | None:
-    """Of a list of tables, or tables by name: the tables'."""
+    """Return the shape of the tables in a list, or of tables by name."""
     of = () if _is_union(hint) else typing.get_args(hint)
     found = of[0 if typing.get_origin(hint) is tuple else 1] if len(of) == 2 else None
     return found if _is_shape(found) else None
@@ -370,7 +366,7 @@ def _is_union(hint: Any) -> bool:
 
 
 def _table_of(union: Any, value: object) -> Any:
-    """What a value is to be read as: a table, where that is one and a word would do as well."""
+    """Return what a value is to be read as: a table, where that is one and a word would do as well."""
     shapes = [part for part in typing.get_args(union) if _is_shape(part)]
     return shapes[0] if shapes and isinstance(value, dict) else union
 
@@ -380,7 +376,7 @@ def _is_shape(hint: Any) -> typing.TypeGuard[type[msgspec.Struct]]:
 
 
 def _each(value: object) -> list[tuple[str, object]]:
-    """The parts of a list of tables, or of tables by name, as an error names them."""
+    """Return the parts of a list of tables, or of tables by name, as an error names them."""
     if isinstance(value, list):
         return [(f"[{place}]", part) for place, part in enumerate(cast("list[object]", value), 1)]
     if isinstance(value, dict):
@@ -391,7 +387,7 @@ def _each(value: object) -> list[tuple[str, object]]:
 def _take_parts(
     value: object, shape: type[msgspec.Struct], problems: list[SettingsProblem], shown: str
 ) -> None:
-    """What is wrong with the parts of a table, each by its own name."""
+    """Note what is wrong with the parts of a table, each by its own name."""
     if not isinstance(value, dict):
         return
     hints = typing.get_type_hints(shape, include_extras=True)
@@ -405,7 +401,7 @@ def _missing(
     shape: type[msgspec.Struct], written: Mapping[str, object], hints: Mapping[str, Any], shown: str
 ) -> list[SettingsProblem]:
     return [
-        SettingsProblem(key=f"{shown}.{field.name}", what="is missing", instead=_rule(hints[field.name]))
+        SettingsProblem(f"{shown}.{field.name}", "is missing", _rule(hints[field.name]))
         for field in msgspec.structs.fields(shape)
         if field.required and field.name not in written
     ]
@@ -417,9 +413,7 @@ def _servers(
     if written is None:
         return (ServerConfig(name="main", title="Ostiary demo", agents=(_default_agent(),)),)
     if not isinstance(written, list) or not written:
-        problems.append(
-            SettingsProblem(key="server", what="must be one or more tables", instead="[[server]]")
-        )
+        problems.append(SettingsProblem("server", "must be one or more tables", "[[server]]"))
         return ()
     found = tuple(
         server
@@ -430,33 +424,14 @@ def _servers(
     for server in found:
         if server.name in seen:
             problems.append(
-                SettingsProblem(
-                    key="server.name",
-                    what=f'"{server.name}" is used twice',
-                    instead="a name of its own for each",
-                )
+                SettingsProblem("server.name", f'"{server.name}" is used twice', "a name of its own for each")
             )
         seen.add(server.name)
     return found
 
 
-_SCOPES: Final = Annotated[
-    tuple[ScopeConfig, ...], Meta(max_length=100, description="[[scope]] tables, at most 100")
-]
-_UPSTREAMS: Final = Annotated[
-    tuple[UpstreamConfig, ...], Meta(max_length=16, description="[[upstream]] tables, at most 16")
-]
-_LIMITS: Final = Annotated[LimitsConfig, Meta(description="a table, [limits]")]
-_ACME: Final = Annotated[AcmeConfig, Meta(description="a table, [acme]")]
-_TELEMETRY: Final = Annotated[TelemetryConfig, Meta(description="a table, [telemetry], with otlp")]
-_PAYMENTS: Final = Annotated[PaymentsConfig, Meta(description="a table, [payments]")]
-_PLANS: Final = Annotated[
-    tuple[PlanConfig, ...], Meta(max_length=100, description="[[plan]] tables, at most 100")
-]
-
-
-def _tables(key: str, shape: Any, written: object, problems: list[SettingsProblem]) -> Any:
-    """What `[key]` or all `[[key]]` tables say; None where there are none, or what they say cannot be."""
+def _table(key: str, shape: Any, written: object, problems: list[SettingsProblem]) -> Any:
+    """Return what `[key]` or all `[[key]]` tables say; None if there are none, or they cannot be read."""
     into: dict[str, object] = {}
     if written is not None:
         _take(key, written, {key: shape}, into, problems, key)
@@ -465,7 +440,7 @@ def _tables(key: str, shape: Any, written: object, problems: list[SettingsProble
 
 def _each_alone(shape: type[T], written: object) -> list[T | None]:
     """Return each of the tables of a list; None in the place of one in which something is wrong by itself."""
-    return [_tables("", shape, each, []) for each in _listed(written)]
+    return [_table("", shape, each, []) for each in _listed(written)]
 
 
 def _listed(value: object) -> list[object]:
@@ -484,14 +459,14 @@ def _as_far_as_sound(written: object) -> tuple[PaymentsConfig, Set[str]]:
 
 
 def _problems(found: Iterable[Fault]) -> list[SettingsProblem]:
-    return [SettingsProblem(key=key, what=what, instead=instead) for key, what, instead in found]
+    return [SettingsProblem(key, what, instead) for key, what, instead in found]
 
 
 def _server(
     table: object, where: str, problems: list[SettingsProblem], found: list[tuple[str, msgspec.Struct]]
 ) -> ServerConfig | None:
     if not isinstance(table, dict):
-        problems.append(SettingsProblem(key=where, what="must be a table", instead="[[server]]"))
+        problems.append(SettingsProblem(where, "must be a table", "[[server]]"))
         return None
     fields = dict(cast("dict[str, object]", table))
     agents_written = fields.pop("agent", None)
@@ -503,9 +478,9 @@ def _server(
     if not isinstance(agents_written, list) or not agents_written:
         problems.append(
             SettingsProblem(
-                key=f"{where}.agent",
-                what="is missing",
-                instead='[[server.agent]] with a kind, e.g. "demo", "chat" or "python"',
+                f"{where}.agent",
+                "is missing",
+                '[[server.agent]] with a kind, e.g. "demo", "chat" or "python"',
             )
         )
         return None
@@ -518,7 +493,7 @@ def _server(
     try:
         return msgspec.structs.replace(msgspec.convert(values, ServerConfig), agents=complete)
     except msgspec.ValidationError as error:  # every value was checked alone above, so this is a missing one
-        problems.append(SettingsProblem(key=where, what=str(error)))
+        problems.append(SettingsProblem(where, str(error)))
         return None
 
 
@@ -527,9 +502,7 @@ def _agent(table: object, where: str, problems: list[SettingsProblem]) -> msgspe
     kind = fields.pop("kind", None)
     if not isinstance(kind, str) or kind not in AGENT_KINDS:
         known = ", ".join(f'"{name}"' for name in AGENT_KINDS)
-        problems.append(
-            SettingsProblem(key=f"{where}.kind", what=f"cannot be {_shown(kind)}", instead=f"one of {known}")
-        )
+        problems.append(SettingsProblem(f"{where}.kind", f"cannot be {_shown(kind)}", f"one of {known}"))
         return None
     shape = agent_shape(kind)
     hints = typing.get_type_hints(shape, include_extras=True)
@@ -543,7 +516,7 @@ def _agent(table: object, where: str, problems: list[SettingsProblem]) -> msgspe
     agent = msgspec.convert(values, shape)
     own_rules = getattr(importlib.import_module(shape.__module__), "problems", None)
     if own_rules is not None:
-        problems.extend(SettingsProblem(key=f"{where}.{key}", what=what) for key, what in own_rules(agent))
+        problems.extend(SettingsProblem(f"{where}.{key}", what) for key, what in own_rules(agent))
     return agent
 
 
@@ -553,7 +526,7 @@ def agent_shape(kind: str) -> type[msgspec.Struct]:
 
 
 def kind_of(agent: msgspec.Struct) -> str:
-    """ "hook" for what is none that callers reach."""
+    """Return the kind of an agent; "hook" for one that callers do not reach."""
     return next((kind for kind, (_, shape) in AGENT_KINDS.items() if shape == type(agent).__name__), "hook")
 
 
@@ -562,9 +535,9 @@ def _default_agent() -> msgspec.Struct:
 
 
 def _from_text(text: str, hint: Any) -> object:
-    """A flag or variable as the setting's type; what cannot be read stays text and fails its rule."""
-    base = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
-    if isinstance(base, types.UnionType) or typing.get_origin(base) is typing.Union:
+    """Return a flag or variable as the setting's type. Text that cannot be read stays text, and fails its rule."""
+    base = _bare(hint)
+    if _is_union(base):
         return _from_text(text, typing.get_args(base)[0])  # the others are words, which stay text
     if typing.get_origin(base) is tuple:
         return [part.strip() for part in text.split(",") if part.strip()]
@@ -584,11 +557,21 @@ def _rule(hint: Any) -> str:
     for extra in typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ():
         if isinstance(extra, Meta) and extra.description:
             return extra.description
-    base = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
-    if isinstance(base, types.UnionType):
+        if isinstance(extra, Meta) and extra.ge is not None and extra.le is not None:
+            return f"a number from {extra.ge} to {extra.le}"
+    base = _bare(hint)
+    if _is_union(base):
         base = typing.get_args(base)[0]
+    if typing.get_origin(base) is Literal:
+        *words, last = (f'"{word}"' if isinstance(word, str) else str(word) for word in typing.get_args(base))
+        return f"{', '.join(words)} or {last}" if words else last
     names = {str: "a text in quotes", int: "a whole number", float: "a number", bool: "true or false"}
     return names.get(base, "a value of the right type")
+
+
+def _bare(hint: Any) -> Any:
+    """Return a type without what is annotated of it."""
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
 
 
 def _nearest(key: str, hints: Mapping[str, Any]) -> str:
@@ -605,7 +588,7 @@ def _nearest(key: str, hints: Mapping[str, Any]) -> str:
 
 
 def _shown(value: object) -> str:
-    """The bad value, short. A table or list is only named: one of headers may hold a credential."""
+    """Return the bad value, short. A table or list is only named: one of headers may hold a credential."""
     if isinstance(value, (dict, list)):
         return "a table" if isinstance(value, dict) else "a list"
     if value is None:
