@@ -6,136 +6,8 @@ from typing import Final
 
 import msgspec
 
+from server.settings.plain_settings import PLAIN_SETTINGS
 from server.settings.setting_shapes import Config
-
-SECTIONS: Final[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = (
-    (
-        "Where to listen, and under which name",
-        (
-            (
-                "host",
-                "127.0.0.1 keeps the server to this machine. Behind a proxy on this machine that is right, too.",
-            ),
-            ("port", "0 picks a free one."),
-            (
-                "issuer",
-                "The address that callers type, without a path. Needed as soon as others than this machine call.",
-            ),
-            ("allowed_hosts", "Further host names to answer to, besides the issuer's."),
-            ("allowed_origins", 'Web pages of these origins may call /mcp. ["*"] lets any page try.'),
-            ("trusted_proxies", "Believe X-Forwarded-* from these networks only."),
-            ("tls_certificate", "PEM files, if this server ends TLS itself."),
-            ("tls_key", ""),
-            (
-                "domain",
-                "Or names that lead here: it gets a certificate for them by itself, and listens on port 443 of every address.",
-            ),
-            (
-                "accept_terms",
-                "With domain: you agree to the terms of the certificate authority, Let's Encrypt unless [acme] names another.",
-            ),
-            (
-                "http_port",
-                "80: what is asked for in clear there is sent on to https; certificates are proved there as well.",
-            ),
-            (
-                "allow_insecure_http",
-                "true sends tokens in clear over the network. Only for networks that you own.",
-            ),
-        ),
-    ),
-    (
-        "Who may call",
-        (
-            (
-                "auth",
-                '"oauth": callers log in. "none": anybody on this machine may call; refused on other addresses.',
-            ),
-            (
-                "access_token_minutes",
-                "Access tokens are checked against the login at every call, so they may live long.",
-            ),
-            ("login_days", "A login ends after this, or when you revoke it."),
-            ("browser_login_days", "The same for a login through a browser."),
-            ("device_code_minutes", "How long a code shown in a terminal can be approved."),
-            (
-                "device_approval",
-                '"same-network": only in a browser near the device. "terminal": only with `ostiary approve` at this machine.',
-            ),
-            (
-                "registration",
-                'Programs may register themselves: "open", with a "token" that you hand out, or not at all: "off".',
-            ),
-            ("registration_token", 'That token: "env:NAME" or "file:/path".'),
-            (
-                "client_documents",
-                'Programs whose id is the address of a document: "on" fetches it, "pinned" knows some well-known ones, "off".',
-            ),
-            ("client_document_hosts", "Only documents at these hosts. Empty: at any."),
-            (
-                "try_page",
-                'Who may try tools out in a browser, signed in: "owners", "people" (everybody with an account), "off".',
-            ),
-            ("signing_key_days", "A new key signs access tokens after so many days."),
-        ),
-    ),
-    (
-        "What is kept, and where",
-        (
-            ("data_dir", "The database and the keys. Empty: the platform's place for application data."),
-            (
-                "key_file",
-                'The key that seals what is stored: a path, "file:/path" or "env:NAME". Empty: in data_dir.',
-            ),
-            (
-                "store",
-                'A PostgreSQL database in place of a file in data_dir: where its address is kept, "env:NAME" or "file:/path".',
-            ),
-            (
-                "store_ca",
-                "PEM certificates of the authority that its own is from. Empty: the machine's authorities.",
-            ),
-            ("store_readers", "So many connections that read, besides the one that writes."),
-            (
-                "workers",
-                'So many processes serve, where `store` leads to PostgreSQL; "auto": one for each processor.',
-            ),
-            (
-                "call_days",
-                "Each call is written down: by whom, how long it took, what came of it. For so many days,",
-            ),
-            ("call_rows", "and at most so many of them."),
-            ("backup_hours", "Back the database up every so many hours; 0: not by itself."),
-            ("backup_keep", "How many of these back-ups stay."),
-            ("backup_dir", "Where they go, best on another disk. Empty: backups/ in data_dir."),
-        ),
-    ),
-    (
-        "Watching it",
-        (
-            ("admin_port", "/healthz, /readyz and /metrics on 127.0.0.1, at this port; -1 for none."),
-            ("log_format", '"auto" is readable text on a terminal and JSON lines otherwise.'),
-            ("log_level", ""),
-            (
-                "security_contact",
-                "Whom to tell of a weakness of this server: /.well-known/security.txt names them. Empty: there is none.",
-            ),
-            (
-                "releases",
-                "Where `ostiary upgrade --check` looks for a newer version. Nothing else asks there.",
-            ),
-        ),
-    ),
-    (
-        "Bounds",
-        (
-            ("drain_seconds", "At shutdown, calls in flight get this long to finish."),
-            ("max_connections", ""),
-            ("max_connections_per_ip", "Loopback is not counted."),
-            ("max_body_kib", "The largest request."),
-        ),
-    ),
-)
 
 SERVERS: Final = """
 # ── What is served ──────────────────────────────────────────────────────────────────────────────
@@ -262,12 +134,12 @@ def commented_configuration() -> str:
         "# Ostiary's settings. A setting that is commented out has the value shown.",
         "# Each can also be given as an environment variable (OSTIARY_PORT) or a flag (--port); the flag wins.",
     ]
-    for heading, settings in SECTIONS:
+    for heading, settings in PLAIN_SETTINGS.items():
         lines += ["", f"# ── {heading} ".ljust(100, "─"), ""]
-        for key, comment in settings:
-            if comment:
-                lines.append(f"# {comment}")
-            lines.append(f"# {key} = {_toml(defaults[key])}")
+        for key, _, text in settings:
+            default = _toml(defaults[key])
+            words = text.removesuffix(f" ({str(defaults[key]).removesuffix('.0')})")
+            lines += [f"# {words[0].upper()}{words[1:]}.", f"# {key} = {default}"]
     return "\n".join(lines) + "\n" + SERVERS
 
 

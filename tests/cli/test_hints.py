@@ -195,11 +195,12 @@ async def test_a_port_that_another_ostiary_has_is_said_to_be_its(shell: Terminal
 
 
 async def test_help_of_serve_has_headings_and_every_flag_once(shell: Terminal) -> None:
-    from server.cli.this_program.serve import FLAGS, HEADINGS
+    from server.settings.plain_settings import PLAIN_SETTINGS
 
     done = await shell.run("serve", "--help", COLUMNS="200")
-    assert [f"\n{title}:\n" in done.stdout for title in HEADINGS.values()] == [True] * len(HEADINGS)
-    for name, _, text in FLAGS:
-        assert done.stdout.count(f"\n  --{name} ") == 1, name
-        assert text in " ".join(done.stdout.split())
+    for title, rows in PLAIN_SETTINGS.items():
+        assert f"\n{title.lower()}:\n" in done.stdout
+        for name, _, text in rows:
+            assert done.stdout.count(f"\n  --{name.replace('_', '-')} ") == 1, name
+            assert text in " ".join(done.stdout.split())
     assert os.linesep + "  [TARGET]" not in done.stdout

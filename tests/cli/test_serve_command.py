@@ -17,7 +17,7 @@ import pytest
 import trio
 from shell import WAIT_SECONDS, Terminal
 
-from server.cli.this_program.serve import FLAGS
+from server.settings.plain_settings import PLAIN_SETTINGS
 from server.settings.setting_shapes import Config
 from tests.made_certificates import trusting, write_certificate
 from tests.pair import modern
@@ -78,17 +78,19 @@ async def rest(stream: trio.abc.ReceiveStream) -> bytes:
     return b"".join([piece async for piece in stream])
 
 
+SETTINGS = [row for rows in PLAIN_SETTINGS.values() for row in rows]
+
+
 def test_every_setting_is_a_flag_of_the_same_name() -> None:
-    fields = [field.name for field in msgspec.structs.fields(Config)]
-    assert [name.replace("-", "_") for name, _, _ in FLAGS] == fields
+    assert sorted(name for name, _, _ in SETTINGS) == sorted(Config.__struct_fields__)
 
 
 def test_a_flag_that_names_a_default_names_the_one_that_holds() -> None:
     defaults = {field.name: field.default for field in msgspec.structs.fields(Config)}
-    for name, _, text in FLAGS:
+    for name, _, text in SETTINGS:
         if text.endswith(")"):
             named = text.rpartition("(")[2].removesuffix(")")
-            assert named == str(defaults[name.replace("-", "_")]).removesuffix(".0"), name
+            assert named == str(defaults[name]).removesuffix(".0"), name
 
 
 async def test_agents_with_much_in_common_are_told_of_the_first_few_things(shell: Terminal) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 import click
 
 from server.cli import local, terminal
+from server.settings.plain_settings import PLAIN_SETTINGS
 
 if TYPE_CHECKING:
     from server.calls.servers.server_opening import CannotStart
@@ -42,70 +43,9 @@ LOOK_BYTES: Final = 64 * 1024
 AFTER_DASHES: Final = "ostiary.after_dashes"
 AS_TYPED: Final = "ostiary.as_typed"  # all that follows `serve`
 
-# Every setting of ostiary.toml that is a plain value, as a flag of the same name. Spelled out here so that `--help` loads no
-# settings machinery; a test holds this list against the settings.
-FLAGS: tuple[tuple[str, str, str], ...] = (
-    ("host", "ADDRESS", "listen here (127.0.0.1)"),
-    ("port", "N", "listen on this port; 0 picks a free one (8420)"),
-    ("issuer", "URL", "the public address, without a path"),
-    ("allowed-hosts", "NAMES", "further host names to answer to, separated by commas"),
-    ("allowed-origins", "ORIGINS", "web origins whose pages may call /mcp, separated by commas"),
-    ("trusted-proxies", "NETWORKS", "believe X-Forwarded-* from these networks"),
-    ("tls-certificate", "FILE", "PEM certificate chain"),
-    ("tls-key", "FILE", "its PEM private key"),
-    ("domain", "NAMES", "get a certificate for these host names, and serve them on port 443"),
-    ("accept-terms", "YES", "true: you agree to the terms of the certificate authority"),
-    ("http-port", "N", "send http on this port on to https; -1 for none (-1)"),
-    ("allow-insecure-http", "YES", "true sends tokens over the network in clear"),
-    ("data-dir", "DIR", "where the database and the keys are"),
-    ("key-file", "WHERE", "the key that seals what is stored: a path, file:/path or env:NAME"),
-    ("store", "WHERE", "a PostgreSQL database: env:NAME or file:/path, where its address is kept"),
-    ("store-ca", "FILE", "PEM certificates of the authority that its own is from"),
-    ("store-readers", "N", "connections to it that read (2)"),
-    ("workers", "N", "processes that serve, with --store; auto: one for each processor (1)"),
-    ("backup-hours", "N", "back up every so many hours; 0: not by itself (0)"),
-    ("backup-keep", "N", "how many of these back-ups stay (7)"),
-    ("backup-dir", "DIR", "where they go"),
-    ("auth", "MODE", "oauth, or none for a demo on this machine (oauth)"),
-    ("access-token-minutes", "N", "how long an access token lives (60)"),
-    ("login-days", "N", "how long a login lives (30)"),
-    ("browser-login-days", "N", "how long a login through a browser lives (90)"),
-    ("device-code-minutes", "N", "how long a code can be approved (10)"),
-    ("device-approval", "WHERE", "anywhere, same-network or terminal (anywhere)"),
-    ("registration", "MODE", "programs that register by themselves: open, token or off (open)"),
-    ("registration-token", "WHERE", "what they must show then: env:NAME or file:/path"),
-    ("client-documents", "MODE", "client ids that are addresses: on, pinned or off (on)"),
-    ("client-document-hosts", "NAMES", "only those at these hosts, separated by commas"),
-    ("try-page", "WHO", "who may try tools out in a browser: owners, people or off (owners)"),
-    ("signing-key-days", "N", "how long a key signs tokens (90)"),
-    ("call-days", "N", "calls are kept on record for so many days (30)"),
-    ("call-rows", "N", "and at most so many of them (1000000)"),
-    ("admin-port", "N", "health and metrics on 127.0.0.1 at this port; -1 for none (-1)"),
-    ("log-format", "STYLE", "auto, json or console (auto)"),
-    ("log-level", "LEVEL", "debug, info, warning or error (info)"),
-    ("drain-seconds", "S", "calls in flight get this long at shutdown (10)"),
-    ("max-connections", "N", "most connections at once (4096)"),
-    ("max-connections-per-ip", "N", "most connections of one address (256)"),
-    ("max-body-kib", "N", "largest request in KiB (2048)"),
-    ("security-contact", "ADDRESSES", "whom to tell of weaknesses: mailto: or https:, separated by commas"),
-    ("releases", "URL", "where `ostiary upgrade --check` looks for a newer version"),
-)
-
-
-# Under which headings help shows them: the first of each.
-HEADINGS: Final = {
-    "host": "where it listens, and under which name",
-    "data-dir": "what is kept",
-    "auth": "who may call",
-    "call-days": "what is kept",
-    "admin-port": "what is watched",
-    "drain-seconds": "bounds",
-    "security-contact": "weaknesses and newer versions",
-}
-
 
 def _load_msgspec() -> None:
-    """Without typing_extensions, from which it would take what `typing` has since 3.11: half a MiB for the life of the server."""
+    """Import msgspec without typing_extensions, from which it would take what `typing` has: half a MiB for good."""
     if "typing_extensions" in sys.modules:
         return
     sys.modules["typing_extensions"] = cast(
@@ -118,14 +58,18 @@ def _load_msgspec() -> None:
 
 
 def _settings_as_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    for name, metavar, text in reversed(FLAGS):
-        remembered = local.remembered if name == "data-dir" else None
-        command = click.option(f"--{name}", metavar=metavar, help=text, callback=remembered)(command)
+    for name, metavar, text in reversed([row for rows in PLAIN_SETTINGS.values() for row in rows]):
+        remembered = local.remembered if name == "data_dir" else None
+        command = click.option(_flag(name), metavar=metavar, help=text, callback=remembered)(command)
     return command
 
 
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
 class _ServeCommand(click.Command):
-    """What comes after `--` is somebody else's command line, and not looked at."""
+    """The command `serve`. Arguments after `--` are somebody else's command line, and not looked at."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[AS_TYPED] = tuple(args)
@@ -145,16 +89,14 @@ class _ServeCommand(click.Command):
             ) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        settings = {f"--{name}" for name, _, _ in FLAGS}
+        headings = {
+            _flag(name): title.lower() for title, rows in PLAIN_SETTINGS.items() for name, _, _ in rows
+        }
         sections: dict[str, list[tuple[str, str]]] = {"options": []}
-        heading = "options"
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record is None or not isinstance(parameter, click.Option):
-                continue
-            flag = parameter.opts[-1]
-            heading = HEADINGS.get(flag.removeprefix("--"), heading) if flag in settings else "options"
-            sections.setdefault(heading, []).append(record)
+            if record is not None and isinstance(parameter, click.Option):
+                sections.setdefault(headings.get(parameter.opts[-1], "options"), []).append(record)
         for title, rows in sections.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
@@ -317,7 +259,7 @@ def command(
 
 
 def _only_one(resolved: Resolved, named: str | None, one_server: bool, option: str) -> ServerConfig:
-    """The server that an option of the command line is about."""
+    """Return the server that an option of the command line is about."""
     if len(resolved.servers) > 1 and not one_server:
         what = "expose = [...]" if option == "--expose" else 'mock = "FILE" of a tool'
         raise terminal.Misuse(
@@ -447,7 +389,7 @@ def _cannot_start(problem: CannotStart) -> terminal.CliError:
 
 
 def _ostiary_at(port: int) -> str | None:
-    """Whether what listens there on this machine is one of us, and how it is called; None if it does not say so in time."""
+    """Return the name of the Ostiary that listens there on this machine; None if it does not say so in time."""
     import json
     from http.client import HTTPConnection, HTTPException
 
@@ -473,8 +415,7 @@ def _named(resolved: Resolved, name: str | None) -> ServerConfig:
 
 
 def _let_go(stream: TextIO, *, stuck: bool) -> None:
-    """A log whose reader has gone must not turn a clean end into an exit code of the interpreter's, nor one whose reader is stuck
-    turn it into no end at all."""
+    """Let go of a log whose reader has gone or is stuck, so that a clean end stays one."""
     try:
         if not stuck:
             stream.flush()
@@ -499,7 +440,7 @@ def _announce_json(started: StartedServer) -> None:
 
 
 def _announce(started: StartedServer, resolved: Resolved) -> None:
-    """The one line that programs read, then what people want to know. The claim link is for a terminal only (it is a key)."""
+    """Print the one line that programs read, then what people want to know. The claim link, a key, is for a terminal only."""
     terminal.out(f"Listening on {started.origin}")
     sys.stdout.flush()
     if not terminal.is_terminal(sys.stderr):
@@ -543,7 +484,7 @@ def _announce(started: StartedServer, resolved: Resolved) -> None:
 
 
 def _whose(resolved: Resolved) -> str:
-    """What a command for the machine needs to find this server: nothing, where its data is at the usual place."""
+    """Return what a command for the machine needs to find this server: nothing, if its data is at the usual place."""
     from server.lib import paths
 
     directory = resolved.data_dir.absolute()

@@ -78,7 +78,7 @@ def install(
 ) -> None:
     """Write the unit, enable it and start it; again after an update, or with other options.
 
-    What is done is said, and done as it is said. As root it runs as a user of its own, with its data in /var/lib/NAME and its
+    Each step is said, and done as it is said. As root it runs as a user of its own, with its data in /var/lib/NAME and its
     settings in /etc/NAME/ostiary.toml.
     """
     from server.run.service.unit import unit_text
@@ -262,7 +262,7 @@ def _unit(
 
 
 def _serve_options(settings: Path | None, options: tuple[str, ...]) -> dict[str, Any]:
-    """Looked at as `serve` will: what it would refuse is refused now. Raises `click.UsageError`."""
+    """Read the options as `serve` will, and refuse what it would. Raises `click.UsageError`."""
     from server.cli import load
 
     read = load("serve").make_context("ostiary serve", list(options)).params
@@ -275,11 +275,11 @@ def _serve_options(settings: Path | None, options: tuple[str, ...]) -> dict[str,
 
 def _resolved(settings: Path | None, served: dict[str, Any]) -> Resolved:
     from server.cli import local
-    from server.cli.this_program.serve import FLAGS
     from server.settings.resolved_settings import resolve
+    from server.settings.setting_shapes import Config
     from server.settings.settings_reader import ConfigInvalid, load
 
-    flags = {name: served.get(name) for name in (flag.replace("-", "_") for flag, _, _ in FLAGS)}
+    flags = {name: served.get(name) for name in Config.__struct_fields__}
     try:
         # Of the environment here the service has nothing.
         return resolve(load(settings, {}, flags))
@@ -296,7 +296,7 @@ def _starts_programs(resolved: Resolved) -> bool:
 
 
 def _check_reachable(program: Sequence[str], settings: Path | None) -> None:
-    """A service of the machine is another user, from whom homes are hidden."""
+    """Refuse files in homes: a service of the machine is another user, from whom homes are hidden."""
     where = Path(program[0])
     hidden = next(
         (path for path in (where, where.resolve()) if any(path.is_relative_to(each) for each in PRIVATE)),
@@ -320,7 +320,7 @@ T = TypeVar("T")
 
 
 def _told(look: Callable[[], T]) -> T:
-    """Whatever is refused, in our voice."""
+    """Call `look`, and tell its refusal in our voice."""
     from server.run.service.systemd import ServiceRefused
 
     try:
