@@ -1,6 +1,6 @@
-"""What the settings come to on this machine: directories, names, networks, certificates. Read once; `serve` and `doctor` share it.
+"""The settings as they come out on this machine: directories, names, networks, certificates. `serve` and `doctor` share them.
 
-Like `config.load` it reports every problem at once. Nothing is created or opened for good here.
+Every problem is reported at once. Nothing is created or opened for good here.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import ipaddress
 import os
 import re
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -39,6 +39,8 @@ _HOST: Final = re.compile(r"\*|[0-9A-Za-z._-]+|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\
 # RFC 9116 §2.5.3: an address as a URI, of the web only https. What has a blank in it would end the line.
 _CONTACT: Final = re.compile(r"mailto:[!-~]+@[!-~]+|https://[!-~]+|tel:\+[0-9][0-9.-]+")
 MOST_WORKERS: Final = 64
+# Notes a fault: the setting, what is wrong, what to write instead.
+Wrong: TypeAlias = Callable[[str, str, str], None]
 _DEFAULT_PORTS: Final = MappingProxyType({"http": 80, "https": 443})
 
 
@@ -50,9 +52,8 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     loopback: bool  # every name we answer to is a loopback name
     issuer: str  # canonical; "" means: http on loopback with the port we get
     trusted_proxies: tuple[Network, ...]
-    paths: Mapping[
-        str, str
-    ]  # server name → path of its MCP endpoint; the first is at /mcp, unless it has one of its own
+    # Server name → path of its MCP endpoint; the first is at /mcp, unless it has one of its own.
+    paths: Mapping[str, str]
     aliases: Mapping[str, str] = MappingProxyType({})  # further path → server name
     scopes: Vocabulary = msgspec.field(default_factory=Vocabulary)
     upstreams: tuple[UpstreamConfig, ...] = ()
@@ -65,22 +66,22 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     program: str = "ostiary"  # how it is typed on this machine, wherever one stands
 
     def open_to_all(self, server: ServerConfig) -> bool:
-        """Whether nobody is asked to log in there: as the server says, or else the settings."""
+        """Return whether nobody is asked to log in there: as the server says, or else the settings."""
         return (server.auth or self.config.auth) == "none"
 
     @property
     def needs_login(self) -> bool:
-        """Whether there is a server that somebody must log in to."""
+        """Return whether there is a server that somebody must log in to."""
         return not all(self.open_to_all(server) for server in self.servers)
 
     @property
     def workers(self) -> int:
-        """How many processes serve."""
+        """The number of processes that serve."""
         return _workers(self.config)
 
     @property
     def sells(self) -> bool:
-        """Whether anything could cost something here."""
+        """Return whether anything could cost something here."""
         return self.payments is not None or any(
             server.price is not None
             or any(tool.price is not None or tool.price_for for tool in server.tools.values())
@@ -104,7 +105,7 @@ def _workers(config: Config) -> int:
 
 
 def _processors() -> int:
-    """That this process may use, as far as the system says."""
+    """Return the number of processors that this process may use, as far as the system says."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -113,7 +114,7 @@ def data_directory(config: Config) -> Path:
 
 
 def resolve(loaded: LoadedSettings) -> Resolved:
-    """Raises `ConfigInvalid` with every problem."""
+    """Resolve the settings. Raises `ConfigInvalid` with every problem."""
     resolved, problems = resolve_all(loaded)
     if problems:
         raise ConfigInvalid(problems, str(loaded.source) if loaded.source else "the settings")
@@ -121,56 +122,37 @@ def resolve(loaded: LoadedSettings) -> Resolved:
 
 
 def resolve_all(loaded: LoadedSettings) -> tuple[Resolved, list[SettingsProblem]]:
-    """What the settings come to, and what is wrong with that: where there is anything, nobody may be served by it."""
+    """Return the resolved settings and their problems. With any problem, nobody may be served by them."""
     config, problems = _for_its_domain(loaded), list[SettingsProblem]()
+
+    def wrong(key: str, what: str, instead: str) -> None:
+        problems.append(SettingsProblem(key, what, instead))
+
     loopback_socket = _is_loopback(config.host)
-    _check_names(loaded.config, problems)
-    issuer = _issuer(config, loopback_socket, problems)
+    _check_names(loaded.config, wrong)
+    issuer = _issuer(config, loopback_socket, wrong)
     if config.auth == "none" and not (loopback_socket and (not issuer or _host_is_loopback(issuer))):
-        problems.append(
-            SettingsProblem(
-                key="auth",
-                what='"none" would let anybody in from the network',
-                instead='"oauth", or host = "127.0.0.1"',
-            )
-        )
+        wrong("auth", '"none" would let anybody in from the network', '"oauth", or host = "127.0.0.1"')
     if config.auth == "none" and config.trusted_proxies:
-        problems.append(
-            SettingsProblem(
-                key="auth",
-                what='"none" would let anybody in whom a proxy passes on',
-                instead='"oauth", or no trusted_proxies',
-            )
-        )
+        wrong("auth", '"none" would let anybody in whom a proxy passes on', '"oauth", or no trusted_proxies')
     if config.registration == "token" and not config.registration_token:
-        problems.append(
-            SettingsProblem(
-                key="registration_token",
-                what='is needed with registration = "token": it is what programs must show',
-                instead='where it is kept, "env:NAME" or "file:/path"',
-            )
+        wrong(
+            "registration_token",
+            'is needed with registration = "token": it is what programs must show',
+            'where it is kept, "env:NAME" or "file:/path"',
         )
     elif config.registration_token and not config.registration_token.startswith(("env:", "file:")):
-        problems.append(
-            SettingsProblem(
-                key="registration_token", what="is no reference", instead='"env:NAME" or "file:/path"'
-            )
-        )
-    _check_store(config, problems)
-    _check_streams(config, loaded.servers, problems)
-    _check_tls(config, problems)
-    _check_ports(config, problems)
-    problems.extend(
-        SettingsProblem(key=key, what=what, instead=instead)
-        for key, what, instead in acme_faults(config, loaded.acme)
-    )
-    if loaded.telemetry is not None:
-        problems.extend(
-            SettingsProblem(key=key, what=what, instead=instead)
-            for key, what, instead in telemetry_faults(loaded.telemetry)
-        )
-    networks = _networks(config.trusted_proxies, problems)
-    ways, aliases = _ways(loaded.servers, problems)
+        wrong("registration_token", "is no reference", '"env:NAME" or "file:/path"')
+    _check_store(config, wrong)
+    _check_streams(config, loaded.servers, wrong)
+    _check_tls(config, wrong)
+    _check_ports(config, wrong)
+    for fault in acme_faults(config, loaded.acme):
+        wrong(*fault)
+    for fault in telemetry_faults(loaded.telemetry) if loaded.telemetry is not None else ():
+        wrong(*fault)
+    networks = _networks(config.trusted_proxies, wrong)
+    ways, aliases = _ways(loaded.servers, wrong)
     resolved = Resolved(
         config=config,
         servers=loaded.servers,
@@ -193,56 +175,48 @@ def resolve_all(loaded: LoadedSettings) -> tuple[Resolved, list[SettingsProblem]
     return resolved, problems
 
 
-def _check_store(config: Config, problems: list[SettingsProblem]) -> None:
-    if (wrong := store_fault(config.store, os.environ)) is not None:
-        problems.append(SettingsProblem(key="store", what=wrong.what, instead=wrong.instead))
+def _check_store(config: Config, wrong: Wrong) -> None:
+    if (fault := store_fault(config.store, os.environ)) is not None:
+        wrong("store", fault.what, fault.instead)
     if not config.store and config.workers not in (1, "auto"):
-        problems.append(
-            SettingsProblem(
-                key="workers",
-                what=f"{config.workers} processes cannot share a database that is a file: what one writes, the others would not hear of",
-                instead="1, or with `store` a PostgreSQL database (docs/scale.md)",
-            )
+        wrong(
+            "workers",
+            f"{config.workers} processes cannot share a database that is a file: what one writes, the others would not hear of",
+            "1, or with `store` a PostgreSQL database (docs/scale.md)",
         )
     if config.store_ca:
         try:
             ssl.create_default_context(cafile=Path(config.store_ca).expanduser())
         except OSError as error:  # of TLS as well
             why = error.strerror if not isinstance(error, ssl.SSLError) else "there is no certificate in it"
-            problems.append(
-                SettingsProblem(
-                    key="store_ca",
-                    what=f'"{config.store_ca}" cannot be used: {why}',
-                    instead="the path of a file in PEM with certificates of authorities",
-                )
+            wrong(
+                "store_ca",
+                f'"{config.store_ca}" cannot be used: {why}',
+                "the path of a file in PEM with certificates of authorities",
             )
     if config.store and config.backup_hours:
-        problems.append(
-            SettingsProblem(
-                key="backup_hours",
-                what="is for a database in a file, and `store` leads to another",
-                instead="0, and the database's own back-ups (pg_basebackup, pg_dump)",
-            )
+        wrong(
+            "backup_hours",
+            "is for a database in a file, and `store` leads to another",
+            "0, and the database's own back-ups (pg_basebackup, pg_dump)",
         )
 
 
-def _check_streams(config: Config, servers: Sequence[ServerConfig], problems: list[SettingsProblem]) -> None:
-    """A stream of the transport of 2024-11-05 is known to the one process that has it, and what is posted to it may reach any."""
+def _check_streams(config: Config, servers: Sequence[ServerConfig], wrong: Wrong) -> None:
+    """Refuse streams of the transport of 2024-11-05 with several processes: their POSTs may reach any."""
     count = _workers(config)
     if config.store and count > 1:
-        problems.extend(
-            SettingsProblem(
-                key=f"server[{place}].compat.sse",
-                what=f"keeps each stream in one process, and {count} processes serve: its POSTs would reach the wrong one",
-                instead="false, or workers = 1",
-            )
-            for place, server in enumerate(servers, 1)
-            if server.compat.sse
-        )
+        for place, server in enumerate(servers, 1):
+            if server.compat.sse:
+                wrong(
+                    f"server[{place}].compat.sse",
+                    f"keeps each stream in one process, and {count} processes serve: its POSTs would reach the wrong one",
+                    "false, or workers = 1",
+                )
 
 
 def _for_its_domain(loaded: LoadedSettings) -> Config:
-    """Names that certificates are got for say where to listen, unless the settings do."""
+    """Return the settings with the listening place that names for certificates mean, unless the settings say another."""
     config = loaded.config
     if not config.domain:
         return config
@@ -256,10 +230,8 @@ def _for_its_domain(loaded: LoadedSettings) -> Config:
     )
 
 
-def _ways(
-    servers: Sequence[ServerConfig], problems: list[SettingsProblem]
-) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Where each server is, and which other paths lead there."""
+def _ways(servers: Sequence[ServerConfig], wrong: Wrong) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return where each server is, and which other paths lead there."""
     ways = {
         server.name: server.path or ("/mcp" if position == 0 else f"/{server.name}/mcp")
         for position, server in enumerate(servers)
@@ -270,26 +242,22 @@ def _ways(
         for key, path in (("path", ways[server.name]), *(("aliases", alias) for alias in server.aliases)):
             if path in taken:
                 what = f'"{path}" leads to {taken[path]} already'
-                problems.append(
-                    SettingsProblem(key=f"server[{place}].{key}", what=what, instead="a path of its own")
-                )
+                wrong(f"server[{place}].{key}", what, "a path of its own")
             taken.setdefault(path, server.name)
         aliases |= dict.fromkeys(server.aliases, server.name)
     return MappingProxyType(ways), MappingProxyType(aliases)
 
 
-def _issuer(config: Config, loopback_socket: bool, problems: list[SettingsProblem]) -> str:
+def _issuer(config: Config, loopback_socket: bool, wrong: Wrong) -> str:
     written = config.issuer
     if not written and config.domain:
         return f"https://{config.domain[0]}"
     if not written:
         if not loopback_socket and _is_host(config.host):
-            problems.append(
-                SettingsProblem(
-                    key="issuer",
-                    what=f"is needed when listening on {config.host}, because callers must know one address",
-                    instead='the public address, e.g. "https://agent.example.org"',
-                )
+            wrong(
+                "issuer",
+                f"is needed when listening on {config.host}, because callers must know one address",
+                'the public address, e.g. "https://agent.example.org"',
             )
         return ""
     try:
@@ -301,12 +269,10 @@ def _issuer(config: Config, loopback_socket: bool, problems: list[SettingsProble
             and _AUTHORITY.fullmatch(parts.netloc)
         )
     except ValueError:
-        problems.append(
-            SettingsProblem(
-                key="issuer",
-                what=f'"{without_credentials(written)}" is not an address',
-                instead='e.g. "https://agent.example.org"',
-            )
+        wrong(
+            "issuer",
+            f'"{without_credentials(written)}" is not an address',
+            'e.g. "https://agent.example.org"',
         )
         return ""
     bare = f"{parts.scheme}://{parts.netloc}"
@@ -316,59 +282,47 @@ def _issuer(config: Config, loopback_socket: bool, problems: list[SettingsProble
             if parts.scheme in ("http", "https")
             else "does not begin with https:// or http://"
         )
-        problems.append(
-            SettingsProblem(
-                key="issuer",
-                what=f'"{without_credentials(written)}" {excess}',
-                instead='e.g. "https://agent.example.org" (and a name of other letters as xn--…)',
-            )
+        wrong(
+            "issuer",
+            f'"{without_credentials(written)}" {excess}',
+            'e.g. "https://agent.example.org" (and a name of other letters as xn--…)',
         )
         return ""
     # Clients drop it from what was typed, and then refuse metadata in which it stands.
     if parts.port == _DEFAULT_PORTS[parts.scheme]:
-        problems.append(
-            SettingsProblem(
-                key="issuer",
-                what=f'"{written}" names the port that {parts.scheme} has anyway',
-                instead=f'"{parts.scheme}://{parts.netloc.rpartition(":")[0]}"',
-            )
+        wrong(
+            "issuer",
+            f'"{written}" names the port that {parts.scheme} has anyway',
+            f'"{parts.scheme}://{parts.netloc.rpartition(":")[0]}"',
         )
         return ""
     if parts.scheme == "http" and not _host_is_loopback(bare) and not config.allow_insecure_http:
-        problems.append(
-            SettingsProblem(
-                key="issuer",
-                what=f'"{written}" would send tokens over the network unencrypted',
-                instead="an https address, or allow_insecure_http = true in a network that you trust",
-            )
+        wrong(
+            "issuer",
+            f'"{written}" would send tokens over the network unencrypted',
+            "an https address, or allow_insecure_http = true in a network that you trust",
         )
     return bare
 
 
-def _check_tls(config: Config, problems: list[SettingsProblem]) -> None:
+def _check_tls(config: Config, wrong: Wrong) -> None:
     if not config.tls_certificate and not config.tls_key:
         return
     if not config.tls_certificate or not config.tls_key:
-        problems.append(
-            SettingsProblem(
-                key="tls_certificate", what="and tls_key belong together", instead="both, or neither"
-            )
-        )
+        wrong("tls_certificate", "and tls_key belong together", "both, or neither")
         return
-    files = {"tls_certificate": config.tls_certificate, "tls_key": config.tls_key}
-    before = len(problems)
+    files, readable = {"tls_certificate": config.tls_certificate, "tls_key": config.tls_key}, True
     for key, file in files.items():
         try:
             Path(file).expanduser().read_bytes()
         except OSError as error:
-            problems.append(
-                SettingsProblem(
-                    key=key,
-                    what=f'"{file}" cannot be used: {error.strerror}',
-                    instead="the path of a PEM file that this user may read",
-                )
+            readable = False
+            wrong(
+                key,
+                f'"{file}" cannot be used: {error.strerror}',
+                "the path of a PEM file that this user may read",
             )
-    if len(problems) > before:
+    if not readable:
         return
     try:
         # A password argument is always given: without one OpenSSL would ask for it on the terminal, and wait.
@@ -376,58 +330,46 @@ def _check_tls(config: Config, problems: list[SettingsProblem]) -> None:
             *(Path(file).expanduser() for file in files.values()), password=""
         )
     except OSError:
-        problems.append(
-            SettingsProblem(
-                key="tls_certificate",
-                what="and tls_key cannot be used: they are not a certificate and its key",
-                instead="paths of a matching PEM pair, the key without a passphrase",
-            )
+        wrong(
+            "tls_certificate",
+            "and tls_key cannot be used: they are not a certificate and its key",
+            "paths of a matching PEM pair, the key without a passphrase",
         )
 
 
-def _check_ports(config: Config, problems: list[SettingsProblem]) -> None:
+def _check_ports(config: Config, wrong: Wrong) -> None:
     seen = {config.port: "port"} if config.port > 0 else {}
     for key, port in (("admin_port", config.admin_port), ("http_port", config.http_port)):
         if port > 0 and port in seen:
             what = f"{port} is what {seen[port]} has already"
-            problems.append(SettingsProblem(key=key, what=what, instead="a port of its own"))
+            wrong(key, what, "a port of its own")
         seen.setdefault(port, key)
 
 
-def _check_names(config: Config, problems: list[SettingsProblem]) -> None:
+def _check_names(config: Config, wrong: Wrong) -> None:
     if not _is_host(config.host):
-        problems.append(
-            SettingsProblem(
-                key="host",
-                what=f'"{config.host}" is not an address to listen on',
-                instead='one without a port, e.g. "127.0.0.1"; `port` is a setting of its own',
+        wrong(
+            "host",
+            f'"{config.host}" is not an address to listen on',
+            'one without a port, e.g. "127.0.0.1"; `port` is a setting of its own',
+        )
+    for name in config.allowed_hosts:
+        if not _AUTHORITY.fullmatch(name.lower()):
+            wrong("allowed_hosts", f'"{name}" is not a host name', 'e.g. "agent.example.org"')
+    for origin in config.allowed_origins:
+        if origin != "*" and not _ORIGIN.fullmatch(origin.lower()):
+            wrong(
+                "allowed_origins",
+                f'"{origin}" is not a web origin',
+                'e.g. "https://app.example.org", without a path, or "*"',
             )
-        )
-    problems.extend(
-        SettingsProblem(
-            key="allowed_hosts", what=f'"{name}" is not a host name', instead='e.g. "agent.example.org"'
-        )
-        for name in config.allowed_hosts
-        if not _AUTHORITY.fullmatch(name.lower())
-    )
-    problems.extend(
-        SettingsProblem(
-            key="allowed_origins",
-            what=f'"{origin}" is not a web origin',
-            instead='e.g. "https://app.example.org", without a path, or "*"',
-        )
-        for origin in config.allowed_origins
-        if origin != "*" and not _ORIGIN.fullmatch(origin.lower())
-    )
-    problems.extend(
-        SettingsProblem(
-            key="security_contact",
-            what=f'"{contact}" is no address that can be written to',
-            instead='e.g. "mailto:security@example.org", "https://example.org/report" or "tel:+1-201-555-0123"',
-        )
-        for contact in config.security_contact
-        if not _CONTACT.fullmatch(contact)
-    )
+    for contact in config.security_contact:
+        if not _CONTACT.fullmatch(contact):
+            wrong(
+                "security_contact",
+                f'"{contact}" is no address that can be written to',
+                'e.g. "mailto:security@example.org", "https://example.org/report" or "tel:+1-201-555-0123"',
+            )
 
 
 def _is_host(host: str) -> bool:
@@ -443,21 +385,17 @@ def _is_host(host: str) -> bool:
 
 
 def _own_name(host: str) -> str:
-    """How this machine's callers reach a loopback socket without an issuer. The usual names stand for each other."""
+    """Return the name by which callers on this machine reach a loopback socket without an issuer."""
     return "127.0.0.1" if host.lower() in LOOPBACK_NAMES else host
 
 
-def _networks(written: tuple[str, ...], problems: list[SettingsProblem]) -> tuple[Network, ...]:
+def _networks(written: tuple[str, ...], wrong: Wrong) -> tuple[Network, ...]:
     found = list[Network]()
     for text in written:
         try:
             found.append(ipaddress.ip_network(text))
         except ValueError:
-            problems.append(
-                SettingsProblem(
-                    key="trusted_proxies", what=f'"{text}" is not a network', instead='e.g. "10.0.0.0/8"'
-                )
-            )
+            wrong("trusted_proxies", f'"{text}" is not a network', 'e.g. "10.0.0.0/8"')
     return tuple(found)
 
 
