@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 import click
 
 from server.cli import terminal
-from server.cli.hints import GIVEN
+from server.cli.hints import GIVEN, meant_here
 
 if TYPE_CHECKING:
     from server.admin.control import CommandRefused
@@ -23,27 +23,27 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def which_server(command: Decorated) -> Decorated:
-    """Options that name the server: its data directory, or the configuration that names it. What is suggested meanwhile repeats them."""
-    command = click.option(
-        "--config", metavar="FILE", help="the configuration of the server that is meant", callback=remembered
-    )(command)
-    return click.option(
-        "--data-dir",
-        metavar="DIR",
-        help="the data directory of the server that is meant",
-        callback=remembered,
-    )(command)
+    """Add options that name the server: its data directory, or the configuration that names it. What is asked and suggested meanwhile
+    looks them up; the command itself has nothing to do with them."""
+    for name, metavar, text in (
+        ("--config", "FILE", "the configuration of the server that is meant"),
+        ("--data-dir", "DIR", "the data directory of the server that is meant"),
+    ):
+        command = click.option(name, metavar=metavar, help=text, callback=remembered, expose_value=False)(
+            command
+        )
+    return command
 
 
 def remembered(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """What an option of the server that is meant says, for what is suggested meanwhile."""
+    """Keep what an option of the server that is meant says, for what is asked and suggested meanwhile."""
     if value is not None:
         context.meta.setdefault(GIVEN, {})[parameter.opts[0]] = value
     return value
 
 
-def settings(*, data_dir: str | None = None, config: str | None = None) -> LoadedSettings:
-    """The settings of the server that is meant. Raises `CliError`."""
+def settings_of(data_dir: str | None, config: str | None) -> LoadedSettings:
+    """Read the settings of the server that these name. Raises `CliError`."""
     from server.settings.settings_reader import ConfigInvalid, find_file, load
 
     try:
@@ -52,10 +52,16 @@ def settings(*, data_dir: str | None = None, config: str | None = None) -> Loade
         raise invalid_settings(invalid) from invalid
 
 
-def directory(*, data_dir: str | None = None, config: str | None = None) -> Path:
+def settings() -> LoadedSettings:
+    """Read the settings of the server that the options of this command mean. Raises `CliError`."""
+    given = meant_here()
+    return settings_of(given.get("--data-dir"), given.get("--config"))
+
+
+def directory(meant: LoadedSettings | None = None) -> Path:
     from server.settings.resolved_settings import data_directory
 
-    return data_directory(settings(data_dir=data_dir, config=config).config)
+    return data_directory((meant or settings()).config)
 
 
 def in_a_file(config: Config, instead: Callable[[Mapping[str, str]], str], *, before: str, then: str) -> None:
@@ -72,19 +78,15 @@ def in_a_file(config: Config, instead: Callable[[Mapping[str, str]], str], *, be
         )
 
 
-def ask(
-    name: str,
-    arguments: Mapping[str, Any] | None = None,
-    *,
-    data_dir: str | None = None,
-    config: str | None = None,
-) -> Any:
-    """One command to the running server. Raises `CliError` with the server's own words, and later where the answer lacks a
-    field that is looked up."""
+def ask(name: str, arguments: Mapping[str, Any] | None = None, *, data_dir: str | None = None) -> Any:
+    """Put one command to the server that is meant, or the one that runs on `data_dir`. Raises `CliError` with the server's own words, and
+    later where the answer lacks a field that is looked up."""
     from server.admin import control
 
     try:
-        answer = control.ask(directory(data_dir=data_dir, config=config), name, arguments)
+        answer = control.ask(
+            directory(None if data_dir is None else settings_of(data_dir, None)), name, arguments
+        )
     except control.NotRunning as refused:
         raise NoServer(str(refused), hint=refused.hint) from refused
     except control.CommandNotAnswered as refused:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import click
 
 from server.cli import local, terminal
+from server.cli.hints import meant_here
 from server.cli.terminal import clean, json_option, out, paint
 from server.lib.own_files import open_to_others
 
@@ -41,9 +42,7 @@ LEFT = 2 + NAME_WIDTH + 2
 )
 @local.which_server
 @json_option
-def command(
-    url: str | None, store: str | None, data_dir: str | None, config: str | None, as_json: bool
-) -> int:
+def command(url: str | None, store: str | None, as_json: bool) -> int:
     """Look at the server at URL the way a client does, step by step, with hints.
 
     Without a URL: at the server of this machine, its settings and data directory included.
@@ -52,10 +51,7 @@ def command(
     from server.client.server_checkup import examine
 
     report = _Report(quiet=as_json)
-    if url is None:
-        local_url = _examine_machine(report, store=store, data_dir=data_dir, config=config)
-    else:
-        local_url = target.meant(url).url
+    local_url = _examine_machine(report, store=store) if url is None else target.meant(url).url
     report.begin(local_url)
 
     async def main(address: str) -> None:
@@ -133,9 +129,7 @@ class _Report:
         return terminal.EXIT_FAILED if failed else 0
 
 
-def _examine_machine(
-    report: _Report, *, store: str | None, data_dir: str | None, config: str | None
-) -> str | None:
+def _examine_machine(report: _Report, *, store: str | None) -> str | None:
     """Settings and data directory of the server on this machine; the URL to go on with, or None."""
     from server.admin.control import NotRunning
     from server.client.server_checkup import CheckStep
@@ -145,11 +139,12 @@ def _examine_machine(
 
     for warning in settings.misspelt(os.environ):
         terminal.say_hint(warning)
-    flags = {"data_dir": data_dir, "store": store}
+    given = meant_here()
+    flags = {"data_dir": given.get("--data-dir"), "store": store}
     lacking: NotHere | None = None
     try:
         # What `serve` looks at before it starts.
-        file = settings.find_file(config, os.environ)
+        file = settings.find_file(given.get("--config"), os.environ)
         try:
             resolved = read_whole(file, os.environ, flags)
         except NotHere as invalid:

@@ -46,8 +46,6 @@ def create(
     scope: str | None,
     tools: str | None,
     lasts: int | str,
-    data_dir: str | None,
-    config: str | None,
     as_json: bool,
 ) -> None:
     arguments: dict[str, Any] = {
@@ -59,7 +57,7 @@ def create(
         "never": lasts == spans.NEVER,
         "lasts_ms": None if lasts == spans.NEVER else lasts,
     }
-    made = local.ask("api_keys.make", arguments, data_dir=data_dir, config=config)
+    made = local.ask("api_keys.make", arguments)
     if as_json:
         terminal.out_json(made)
         return
@@ -79,8 +77,8 @@ def create(
 @command.command("list", help="List the keys.")
 @local.which_server
 @terminal.json_option
-def list_keys(data_dir: str | None, config: str | None, as_json: bool) -> None:
-    found = local.ask("api_keys", data_dir=data_dir, config=config)
+def list_keys(as_json: bool) -> None:
+    found = local.ask("api_keys")
     found = local.in_order(found, lambda key: (-key["created_at"], key["id"]))
     if as_json:
         terminal.out_json(found)
@@ -107,8 +105,8 @@ def _show(key: dict[str, Any]) -> None:
 @click.argument("key_id")
 @local.which_server
 @terminal.json_option
-def revoke(key_id: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
-    answer = local.ask("api_keys.revoke", {"id": key_id}, data_dir=data_dir, config=config)
+def revoke(key_id: str, as_json: bool) -> None:
+    answer = local.ask("api_keys.revoke", {"id": key_id})
     if as_json:
         terminal.out_json(answer)
     else:

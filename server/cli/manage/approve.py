@@ -21,10 +21,8 @@ from server.cli import local, terminal
 @click.option("--yes", "-y", is_flag=True, help="do not ask back")
 @local.which_server
 @terminal.json_option
-def command(
-    code: str, scope: str | None, yes: bool, data_dir: str | None, config: str | None, as_json: bool
-) -> int | None:
-    request = local.ask("find", {"code": code}, data_dir=data_dir, config=config)
+def command(code: str, scope: str | None, yes: bool, as_json: bool) -> int | None:
+    request = local.ask("find", {"code": code})
     for line in terminal.record(local.describe_request(request, scope=scope), sys.stderr):
         terminal.say(line)
     if scope is None and request["moves_money"]:
@@ -34,7 +32,7 @@ def command(
         terminal.say("nothing was decided")
         terminal.say_hint(f"ostiary deny {quote(code)}")
         return terminal.EXIT_FAILED
-    approved = local.ask("approve", {"id": request["id"], "scope": scope}, data_dir=data_dir, config=config)
+    approved = local.ask("approve", {"id": request["id"], "scope": scope})
     if as_json:
         terminal.out_json(approved)
     else:

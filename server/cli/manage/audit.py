@@ -60,8 +60,6 @@ def command(
     limit: int,
     follow: bool,
     export: str | None,
-    data_dir: str | None,
-    config: str | None,
     as_json: bool,
 ) -> None:
     """Show the audit trail, newest first: what was decided, for whom, from where, and why.
@@ -81,7 +79,7 @@ def command(
         "client_id": client_id,
         "grant_id": grant_id,
     }
-    trail = Trail(wanted, data_dir=data_dir, config=config)
+    trail = Trail(wanted)
     if export is not None:
         _export(trail, export)
         return
@@ -100,9 +98,8 @@ def command(
 class Trail:
     """The rows that are wanted, asked for in pages."""
 
-    def __init__(self, wanted: Mapping[str, Any], *, data_dir: str | None, config: str | None) -> None:
+    def __init__(self, wanted: Mapping[str, Any]) -> None:
         self._wanted = wanted
-        self._where = {"data_dir": data_dir, "config": config}
 
     def newest(self, limit: int) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -122,13 +119,13 @@ class Trail:
 
     def end(self) -> int:
         """The number of the newest row of all; 0 if there is none."""
-        page = local.ask("audit", {"oldest_first": False, "at_most": 1}, **self._where)
+        page = local.ask("audit", {"oldest_first": False, "at_most": 1})
         return page["rows"][0]["seq"] if page["rows"] else 0
 
     def _pages(self, *, oldest_first: bool, at: int | None, at_most: int) -> Iterator[list[dict[str, Any]]]:
         while True:
             arguments = {**self._wanted, "oldest_first": oldest_first, "at": at, "at_most": at_most}
-            page = local.ask("audit", arguments, **self._where)
+            page = local.ask("audit", arguments)
             yield page["rows"]
             at = page["go_on"]
             if at is None:

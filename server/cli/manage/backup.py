@@ -24,15 +24,15 @@ from server.cli import database_tools, local, terminal
 )
 @local.which_server
 @terminal.json_option
-def command(file: str, keep: int | None, data_dir: str | None, config: str | None, as_json: bool) -> None:
+def command(file: str, keep: int | None, as_json: bool) -> None:
     from server.store.backup import back_up, fingerprint_of
     from server.store.data_directory import DataDirectory
     from server.store.jobs import StoreError
     from server.store.keyfile import id_in
     from server.store.rotation import back_up_into
 
-    settings = local.settings(data_dir=data_dir, config=config).config
-    home = DataDirectory(local.directory(data_dir=data_dir, config=config))
+    settings = local.settings().config
+    home = DataDirectory(local.directory())
     local.in_a_file(
         settings,
         partial(database_tools.dump, file=file),

@@ -33,29 +33,27 @@ COMPARE: Final = "compare with a back-up: ostiary verify --file BACKUP"
 WHAT_NOW: Final = f'{COMPARE}; once it is known what it was: ostiary verify --acknowledge "WHY"'
 
 
-def of_server(
-    expected: tuple[int, str] | None = None, *, data_dir: str | None, config: str | None
-) -> dict[str, Any]:
+def of_server(expected: tuple[int, str] | None = None) -> dict[str, Any]:
     """All of it, piece by piece."""
     at: dict[str, Any] | None = None
     whole = _nothing()
     while True:
         arguments = {"at": at, "expect": None if expected is None else expected[0]}
-        piece = local.ask("ledger.check", arguments, data_dir=data_dir, config=config)
+        piece = local.ask("ledger.check", arguments)
         _add(whole, piece)
         at = piece["at"]
         if at is None:
             return told(whole, expected)
 
 
-def of_server_or_file(*, data_dir: str | None, config: str | None) -> dict[str, Any]:
+def of_server_or_file() -> dict[str, Any]:
     """Check the books of the server; where none runs, those in its database. Raises `CliError`."""
     from server.cli.manage import unserved_store
 
     try:
-        return of_server(data_dir=data_dir, config=config)
+        return of_server()
     except local.NoServer:
-        with unserved_store.own(data_dir=data_dir, config=config) as store:
+        with unserved_store.own() as store:
             return of_database(store.transactions, store.ledger_key, store.ledger_heads, None)
 
 

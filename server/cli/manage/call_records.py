@@ -39,9 +39,8 @@ def of_which(command: Decorated) -> Decorated:
 class CallRecords:
     """The calls that are wanted."""
 
-    def __init__(self, wanted: Mapping[str, Any], *, data_dir: str | None, config: str | None) -> None:
+    def __init__(self, wanted: Mapping[str, Any]) -> None:
         self._wanted = wanted
-        self._where = {"data_dir": data_dir, "config": config}
 
     def newest(self, limit: int) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -76,7 +75,7 @@ class CallRecords:
         from server.admin.control import NotRunning
 
         try:
-            return local.ask(name, arguments, **self._where)
+            return local.ask(name, arguments)
         except terminal.CliError as error:
             if not isinstance(error.__cause__, NotRunning):
                 raise
@@ -91,12 +90,12 @@ class CallRecords:
         from server.store.sqlite_connect import connect_reader
         from server.store.transactions import JOB_SECONDS, PendingJob, Transactions
 
-        if local.settings(**self._where).config.store:  # what is in a file there is from before
+        if local.settings().config.store:  # what is in a file there is from before
             raise terminal.CliError(
                 "the server is not running, and nobody else reads its PostgreSQL database",
                 hint="start it first: ostiary serve",
             ) from not_running
-        database = DataDirectory(local.directory(**self._where)).database
+        database = DataDirectory(local.directory()).database
         if not database.exists():
             raise not_running
         look: Callable[[StoreDb], Any] = partial(

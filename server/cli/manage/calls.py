@@ -48,8 +48,6 @@ def command(
     limit: int,
     follow: bool,
     as_csv: bool,
-    data_dir: str | None,
-    config: str | None,
     as_json: bool,
 ) -> None:
     """Show the calls of tools, newest first: when, by whom, how long they took, and why they failed.
@@ -67,7 +65,7 @@ def command(
         "tool": tool,
         "failed": failed,
     }
-    records = CallRecords(wanted, data_dir=data_dir, config=config)
+    records = CallRecords(wanted)
     newest = records.newest(limit)
     if follow:
         _follow(records, newest, as_json=as_json)

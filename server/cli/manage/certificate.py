@@ -25,9 +25,9 @@ def command() -> None: ...
 @command.command("status")
 @local.which_server
 @terminal.json_option
-def status(data_dir: str | None, config: str | None, as_json: bool) -> int:
+def status(as_json: bool) -> int:
     """Show the certificate that is served, when it is renewed, and what is wrong. Ends with 1 where https does not answer for want of one."""
-    found = local.ask("certificate", data_dir=data_dir, config=config)
+    found = local.ask("certificate")
     if as_json:
         terminal.out_json(found)
     elif found is None:
@@ -43,10 +43,10 @@ def status(data_dir: str | None, config: str | None, as_json: bool) -> int:
 @click.option("--no-wait", is_flag=True, help="do not wait for the outcome")
 @local.which_server
 @terminal.json_option
-def renew(no_wait: bool, data_dir: str | None, config: str | None, as_json: bool) -> int:
+def renew(no_wait: bool, as_json: bool) -> int:
     """Get a new certificate with a new key now, ahead of its time, or without waiting for the next attempt."""
-    begun = local.ask("certificate.renew", data_dir=data_dir, config=config)
-    return _outcome(begun["attempt"], no_wait, data_dir, config, as_json)
+    begun = local.ask("certificate.renew")
+    return _outcome(begun["attempt"], no_wait, as_json)
 
 
 @command.command("revoke")
@@ -62,15 +62,7 @@ def renew(no_wait: bool, data_dir: str | None, config: str | None, as_json: bool
 @click.option("--yes", "-y", is_flag=True, help="do not ask back")
 @local.which_server
 @terminal.json_option
-def revoke(
-    reason: str,
-    at_once: bool,
-    no_wait: bool,
-    yes: bool,
-    data_dir: str | None,
-    config: str | None,
-    as_json: bool,
-) -> int:
+def revoke(reason: str, at_once: bool, no_wait: bool, yes: bool, as_json: bool) -> int:
     """Get a new certificate with a new key, serve it, and revoke the one of before.
 
     If no new one can be had, nothing is revoked yet: it is tried again until it is done. With --at-once the old one is revoked first.
@@ -83,16 +75,14 @@ def revoke(
     if not terminal.agreed("do it", yes=yes):
         terminal.say("nothing was changed")
         return terminal.EXIT_FAILED
-    begun = local.ask(
-        "certificate.revoke", {"reason": reason, "at_once": at_once}, data_dir=data_dir, config=config
-    )
-    return _outcome(begun["attempt"], no_wait, data_dir, config, as_json)
+    begun = local.ask("certificate.revoke", {"reason": reason, "at_once": at_once})
+    return _outcome(begun["attempt"], no_wait, as_json)
 
 
-def _outcome(attempt: int, no_wait: bool, data_dir: str | None, config: str | None, as_json: bool) -> int:
+def _outcome(attempt: int, no_wait: bool, as_json: bool) -> int:
     deadline = time.monotonic() + (0.0 if no_wait else WAIT_SECONDS)
     while True:
-        found = local.ask("certificate", data_dir=data_dir, config=config)
+        found = local.ask("certificate")
         over = found["attempts"] >= attempt
         if over or time.monotonic() >= deadline:
             break

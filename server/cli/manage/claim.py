@@ -13,11 +13,11 @@ from server.cli.manage import people
 )
 @local.which_server
 @terminal.json_option
-def command(data_dir: str | None, config: str | None, as_json: bool) -> None:
+def command(as_json: bool) -> None:
     from server.lib.oauth_client.addresses import is_loopback
 
     people.may_show(as_json)
-    answer = local.ask("claim", data_dir=data_dir, config=config)
+    answer = local.ask("claim")
     if as_json:
         terminal.out_json(answer)
         return

@@ -49,8 +49,8 @@ def command() -> None: ...
 @command.command("list", help="List the client programs.")
 @local.which_server
 @terminal.json_option
-def list_clients(data_dir: str | None, config: str | None, as_json: bool) -> None:
-    found = local.ask("clients", data_dir=data_dir, config=config)
+def list_clients(as_json: bool) -> None:
+    found = local.ask("clients")
     if as_json:
         terminal.out_json(found)
         return
@@ -129,8 +129,6 @@ def add(
     scope: str | None,
     server: str | None,
     introspect: bool,
-    data_dir: str | None,
-    config: str | None,
     as_json: bool,
 ) -> None:
     if secret + (public_key is not None) + (jwks_uri is not None) > 1:
@@ -149,7 +147,7 @@ def add(
         "introspects": introspect,
         "server": server,
     }
-    added = local.ask("clients.add", arguments, data_dir=data_dir, config=config)
+    added = local.ask("clients.add", arguments)
     _tell(added, as_json=as_json)
 
 
@@ -178,9 +176,9 @@ def _read_key(name: str) -> str:
 @click.argument("client_id")
 @local.which_server
 @terminal.json_option
-def rotate_secret(client_id: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
+def rotate_secret(client_id: str, as_json: bool) -> None:
     _tell(
-        local.ask("clients.rotate_secret", {"id": client_id}, data_dir=data_dir, config=config),
+        local.ask("clients.rotate_secret", {"id": client_id}),
         as_json=as_json,
     )
 
@@ -199,16 +197,16 @@ def _tell(client: Mapping[str, Any], *, as_json: bool) -> None:
 @click.argument("client_id")
 @local.which_server
 @terminal.json_option
-def disable(client_id: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
-    _do("disable", "disabled", client_id, data_dir, config, as_json)
+def disable(client_id: str, as_json: bool) -> None:
+    _do("disable", "disabled", client_id, as_json)
 
 
 @command.command("enable", help="Let a disabled client program in again.")
 @click.argument("client_id")
 @local.which_server
 @terminal.json_option
-def enable(client_id: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
-    _do("enable", "enabled", client_id, data_dir, config, as_json)
+def enable(client_id: str, as_json: bool) -> None:
+    _do("enable", "enabled", client_id, as_json)
 
 
 @command.command(
@@ -219,21 +217,19 @@ def enable(client_id: str, data_dir: str | None, config: str | None, as_json: bo
 @click.option("--yes", "-y", is_flag=True, help="do not ask back")
 @local.which_server
 @terminal.json_option
-def remove(client_id: str, yes: bool, data_dir: str | None, config: str | None, as_json: bool) -> int | None:
-    answer = local.ask("sessions.count", {"client": client_id}, data_dir=data_dir, config=config)
+def remove(client_id: str, yes: bool, as_json: bool) -> int | None:
+    answer = local.ask("sessions.count", {"client": client_id})
     logins = answer["logins"]
     question = f"remove {terminal.clean(client_id)}, with {logins} login{'' if logins == 1 else 's'}"
     if logins and not terminal.agreed(question, yes=yes):
         terminal.say("nothing was removed")
         return terminal.EXIT_FAILED
-    _do("remove", "removed", client_id, data_dir, config, as_json)
+    _do("remove", "removed", client_id, as_json)
     return None
 
 
-def _do(
-    verb: str, done: str, client_id: str, data_dir: str | None, config: str | None, as_json: bool
-) -> None:
-    answer = local.ask(f"clients.{verb}", {"id": client_id}, data_dir=data_dir, config=config)
+def _do(verb: str, done: str, client_id: str, as_json: bool) -> None:
+    answer = local.ask(f"clients.{verb}", {"id": client_id})
     if as_json:
         terminal.out_json(answer)
     else:

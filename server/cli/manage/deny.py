@@ -11,9 +11,9 @@ from server.cli import local, terminal
 @click.argument("code")
 @local.which_server
 @terminal.json_option
-def command(code: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
-    request = local.ask("find", {"code": code}, data_dir=data_dir, config=config)
-    denied = local.ask("deny", {"id": request["id"]}, data_dir=data_dir, config=config)
+def command(code: str, as_json: bool) -> None:
+    request = local.ask("find", {"code": code})
+    denied = local.ask("deny", {"id": request["id"]})
     if as_json:
         terminal.out_json(denied)
     else:

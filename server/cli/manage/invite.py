@@ -43,8 +43,6 @@ def command(
     tools: str | None,
     account_ms: int | str | None,
     link_ms: int | None,
-    data_dir: str | None,
-    config: str | None,
     as_json: bool,
 ) -> None:
     people.may_show(as_json)
@@ -55,7 +53,7 @@ def command(
         "account_ms": None if account_ms == spans.NEVER else account_ms,
         "link_ms": link_ms,
     }
-    answer = local.ask("invite", arguments, data_dir=data_dir, config=config)
+    answer = local.ask("invite", arguments)
     if as_json:
         terminal.out_json(answer)
         return

@@ -41,8 +41,8 @@ def command() -> None: ...
 @command.command("list", help="List the keys of access and refresh tokens, newest first.")
 @local.which_server
 @terminal.json_option
-def list_keys(data_dir: str | None, config: str | None, as_json: bool) -> None:
-    found = local.ask("keys", data_dir=data_dir, config=config)
+def list_keys(as_json: bool) -> None:
+    found = local.ask("keys")
     if as_json:
         terminal.out_json(found)
         return
@@ -80,9 +80,7 @@ def list_keys(data_dir: str | None, config: str | None, as_json: bool) -> None:
 @click.option("--yes", "-y", is_flag=True, help="do not ask back")
 @local.which_server
 @terminal.json_option
-def rotate(
-    at_once: bool, revoke_logins: bool, yes: bool, data_dir: str | None, config: str | None, as_json: bool
-) -> int | None:
+def rotate(at_once: bool, revoke_logins: bool, yes: bool, as_json: bool) -> int | None:
     """Publish the next signing key, ahead of its time. It signs after a day, when everybody knows it. With it comes a new
     refresh key, which writes at once; tokens of the one before are exchanged as they are used. Nobody notices.
 
@@ -94,7 +92,7 @@ def rotate(
     if revoke_logins and not at_once:
         raise terminal.Misuse("--revoke-logins goes with --now", hint="ostiary revoke ends single logins")
     if not at_once:
-        answer = local.ask("keys.rotate", data_dir=data_dir, config=config)
+        answer = local.ask("keys.rotate")
         if as_json:
             terminal.out_json(answer)
             return None
@@ -115,7 +113,7 @@ def rotate(
         terminal.say("nothing was changed")
         return terminal.EXIT_FAILED
     verb = "keys.replace_all" if revoke_logins else "keys.replace"
-    answer: dict[str, Any] = local.ask(verb, data_dir=data_dir, config=config)
+    answer: dict[str, Any] = local.ask(verb)
     if as_json:
         terminal.out_json(answer)
         return None

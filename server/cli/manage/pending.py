@@ -15,8 +15,8 @@ HEADINGS: Final = ("program", "computer, as claimed", "from", "server", "asked a
 @click.command(help="List the logins that wait for approval. The code is on the requester's screen only.")
 @local.which_server
 @terminal.json_option
-def command(data_dir: str | None, config: str | None, as_json: bool) -> None:
-    waiting = local.ask("pending", data_dir=data_dir, config=config)
+def command(as_json: bool) -> None:
+    waiting = local.ask("pending")
     if as_json:
         terminal.out_json(waiting)
         return

@@ -57,15 +57,13 @@ def check(
     program: str,
     claims_to_be: str,
     scope: str,
-    data_dir: str | None,
-    config: str | None,
     as_json: bool,
 ) -> int:
     """Say what the rules decide of a call of TOOL. Exit code 1 unless it would be let through unasked."""
     from auth.values import scopes
     from server.calls.policy.rule_decisions import PolicyFacts
 
-    found = _server(server, data_dir=data_dir, config=config)
+    found = _server(server)
     facts = PolicyFacts(
         tool=tool,
         arguments=_arguments(arguments),
@@ -157,8 +155,8 @@ def _said(value: Any) -> str:
     return ", ".join(map(str, cast("list[Any]", value))) if isinstance(value, list) else str(value)
 
 
-def _server(name: str, *, data_dir: str | None, config: str | None) -> ServerConfig:
-    servers = local.settings(data_dir=data_dir, config=config).servers
+def _server(name: str) -> ServerConfig:
+    servers = local.settings().servers
     found = next((each for each in servers if not name or each.name == name), None)
     if found is None:
         known = ", ".join(each.name for each in servers)

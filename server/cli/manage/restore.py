@@ -23,9 +23,7 @@ from server.cli import database_tools, local, terminal
 @click.option("--copied", is_flag=True, help="FILE was copied by hand while the server was stopped")
 @local.which_server
 @terminal.json_option
-def command(
-    file: str, dry_run: bool, copied: bool, data_dir: str | None, config: str | None, as_json: bool
-) -> None:
+def command(file: str, dry_run: bool, copied: bool, as_json: bool) -> None:
     from auth.audit import audit_trail
     from server.calls.servers.server_opening import subkeys
     from server.store import ledger_chain
@@ -35,14 +33,14 @@ def command(
     from server.store.keyfile import open_key
     from server.store.migrate import packaged_migrations
 
-    loaded = local.settings(data_dir=data_dir, config=config)
+    loaded = local.settings()
     local.in_a_file(
         loaded.config,
         partial(database_tools.put_back, file=file),
         before="all of it as it was, with the server stopped:",
         then="what was ended since is alive again then: `ostiary keys rotate --now --revoke-logins` after the start; docs/scale.md",
     )
-    place = local.directory(data_dir=data_dir, config=config)
+    place = local.directory()
     try:
         # A trial changes nothing, so it needs nobody to stop.
         with nullcontext(DataDirectory(place)) if dry_run else open_home(place) as home:

@@ -21,36 +21,29 @@ from server.cli import local, terminal
 @local.which_server
 @terminal.json_option
 def command(
-    logins: tuple[str, ...],
-    user: str | None,
-    client: str | None,
-    everything: bool,
-    yes: bool,
-    data_dir: str | None,
-    config: str | None,
-    as_json: bool,
+    logins: tuple[str, ...], user: str | None, client: str | None, everything: bool, yes: bool, as_json: bool
 ) -> int | None:
     if bool(logins) + bool(user or client) + everything != 1:
         raise terminal.Misuse(
             "name logins, or --user or --client, or --all", hint="ostiary sessions lists them"
         )
     if logins:
-        answer = local.ask("revoke", {"ids": list(logins)}, data_dir=data_dir, config=config)
+        answer = local.ask("revoke", {"ids": list(logins)})
     else:
         which = {"user": user, "client": client}
-        found = local.ask("sessions.count", which, data_dir=data_dir, config=config)["logins"]
+        found = local.ask("sessions.count", which)["logins"]
         if not found:
             terminal.say("there is nothing to revoke")
             if as_json:
                 terminal.out_json({"ended": 0})
             elif client is None:
-                _say_what_goes_on(user, data_dir=data_dir, config=config)
+                _say_what_goes_on(user)
             return None
         many = f"{found} login{'' if found == 1 else 's'}"
         if not terminal.agreed(f"end {many}", yes=yes):
             terminal.say("nothing was ended")
             return terminal.EXIT_FAILED
-        answer = _revoke_all({**which, "all": everything}, data_dir=data_dir, config=config)
+        answer = _revoke_all({**which, "all": everything})
     if as_json:
         terminal.out_json(answer)
     elif logins:
@@ -59,24 +52,24 @@ def command(
     else:
         terminal.out(f"revoked: {answer['ended']} login{'' if answer['ended'] == 1 else 's'}")
         if client is None:
-            _say_what_goes_on(user, data_dir=data_dir, config=config)
+            _say_what_goes_on(user)
     return None
 
 
-def _revoke_all(which: dict[str, Any], *, data_dir: str | None, config: str | None) -> dict[str, Any]:
+def _revoke_all(which: dict[str, Any]) -> dict[str, Any]:
     """So many at a time, until none is left."""
     ended = 0
     while True:
-        answer = local.ask("revoke", which, data_dir=data_dir, config=config)
+        answer = local.ask("revoke", which)
         ended += answer["ended"]
         if not answer["more"]:
             return {"ended": ended}
 
 
-def _say_what_goes_on(user: str | None, *, data_dir: str | None, config: str | None) -> None:
+def _say_what_goes_on(user: str | None) -> None:
     """Whoever wants somebody out must not take the logins for all there is."""
-    keys = local.ask("api_keys", data_dir=data_dir, config=config)
-    browsers = local.ask("browsers", {"user": user}, data_dir=data_dir, config=config)
+    keys = local.ask("api_keys")
+    browsers = local.ask("browsers", {"user": user})
     mine = [key for key in keys if user is None or key["user"] == user.casefold()]
     if mine:
         many = "1 API key goes on" if len(mine) == 1 else f"{len(mine)} API keys go on"

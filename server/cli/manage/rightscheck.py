@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 TOLD: Final = 20
 
 
-def of_server(*, data_dir: str | None, config: str | None) -> dict[str, Any]:
+def of_server() -> dict[str, Any]:
     """All of it, piece by piece."""
 
     def pieces() -> Iterator[Mapping[str, Any]]:
         at: Any = None
         while True:
-            piece = local.ask("rights.verify", {"at": at}, data_dir=data_dir, config=config)
+            piece = local.ask("rights.verify", {"at": at})
             yield piece
             at = piece["at"]
             if at is None:

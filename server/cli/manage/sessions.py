@@ -26,18 +26,11 @@ HOW: Final[Mapping[str, str]] = {
 @click.option("--browsers", is_flag=True, help="browsers instead of programs")
 @local.which_server
 @terminal.json_option
-def command(
-    user: str | None,
-    client: str | None,
-    browsers: bool,
-    data_dir: str | None,
-    config: str | None,
-    as_json: bool,
-) -> None:
+def command(user: str | None, client: str | None, browsers: bool, as_json: bool) -> None:
     if browsers and client:
         raise terminal.Misuse("a browser is signed in by itself, not by a program", hint="leave --client out")
     name = "browsers" if browsers else "sessions"
-    found = local.ask(name, {"user": user, "client": client}, data_dir=data_dir, config=config)
+    found = local.ask(name, {"user": user, "client": client})
     found = local.in_order(found, lambda one: (-_last_at(one), one["id"]))
     if as_json:
         terminal.out_json(found)

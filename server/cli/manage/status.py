@@ -33,13 +33,13 @@ STATES = {
 @local.which_server
 @click.option("--ready", is_flag=True, help="only say whether the server here is ready, by the exit code too")
 @json_option
-def command(data_dir: str | None, config: str | None, ready: bool, as_json: bool) -> int:
+def command(ready: bool, as_json: bool) -> int:
     """Show the server of this machine, and the logins from here.
 
     Nothing is asked over the network. Ends with 0 if a server is running here or a login is good, with 1 if neither; with --ready
     with 0 if a server is running here and its store is well.
     """
-    server, why = _server(data_dir, config)
+    server, why = _server()
     if ready:
         return _ready(server, why, as_json=as_json)
     logins = _logins()
@@ -55,10 +55,10 @@ def command(data_dir: str | None, config: str | None, ready: bool, as_json: bool
     return 0 if good else terminal.EXIT_FAILED
 
 
-def _server(data_dir: str | None, config: str | None) -> tuple[dict[str, Any] | None, str]:
+def _server() -> tuple[dict[str, Any] | None, str]:
     """What the running server says of itself; None, and why, where there is none. Bad settings are an error all the same."""
     try:
-        return dict(local.ask("status", data_dir=data_dir, config=config)), ""
+        return dict(local.ask("status")), ""
     except terminal.CliError as error:
         if error.exit_code == terminal.EXIT_MISUSED:
             raise

@@ -39,7 +39,7 @@ command.add_command(store_seal.command)
 )
 @local.which_server
 @terminal.json_option
-def copy(target: str, source: str | None, data_dir: str | None, config: str | None, as_json: bool) -> None:
+def copy(target: str, source: str | None, as_json: bool) -> None:
     """Copy all that a stopped server keeps into another database, empty until now. Every row is read back and compared; the audit trail and
     the ledger are walked in both. The store that was copied is closed then: a server is to run on the other one.
 
@@ -58,7 +58,7 @@ def copy(target: str, source: str | None, data_dir: str | None, config: str | No
     from server.store.keyfile import open_key
     from server.store.migrate import packaged_migrations
 
-    loaded = local.settings(data_dir=data_dir, config=config)
+    loaded = local.settings()
     settings = loaded.config
     coming, going = _place(source or settings.store or DATA_DIR, settings), _place(target, settings)
     place = data_directory(settings)

@@ -47,7 +47,7 @@ class UnsealedRows(NamedTuple):
 )
 @local.which_server
 @terminal.json_option
-def command(digest: str | None, data_dir: str | None, config: str | None, as_json: bool) -> None:
+def command(digest: str | None, as_json: bool) -> None:
     """Show the accounts, keys, programs and logins of a stopped server that are not sealed under its key, and a digest of them; with --yes
     and that digest, seal them as they are, if they are still what was shown.
 
@@ -64,7 +64,7 @@ def command(digest: str | None, data_dir: str | None, config: str | None, as_jso
     from server.store.keyfile import open_key
     from server.store.migrate import packaged_migrations
 
-    settings = local.settings(data_dir=data_dir, config=config).config
+    settings = local.settings().config
     place = data_directory(settings)
     if not place.exists():
         raise terminal.CliError(f"there is no data directory {place}", hint="--data-dir says which is meant")

@@ -57,7 +57,7 @@ Opening: TypeAlias = "Callable[[Config, DataDirectory], AbstractContextManager[F
 
 
 @contextmanager
-def opened(opening: Opening, *, data_dir: str | None, config: str | None) -> Generator[UnservedStore]:
+def opened(opening: Opening) -> Generator[UnservedStore]:
     import secrets
 
     from auth.audit import audit_trail
@@ -69,7 +69,7 @@ def opened(opening: Opening, *, data_dir: str | None, config: str | None) -> Gen
     from server.store.jobs import StoreError
     from server.store.keyfile import open_key
 
-    settings = local.settings(data_dir=data_dir, config=config).config
+    settings = local.settings().config
     home = DataDirectory(data_directory(settings))
     try:
         with opening(settings, home) as found:
@@ -161,7 +161,7 @@ def _no_heads() -> tuple[Position, ...]:
 
 
 @contextmanager
-def own(*, data_dir: str | None, config: str | None) -> Generator[UnservedStore]:
+def own() -> Generator[UnservedStore]:
     """Open the database of the server that is meant, and does not run here. Raises `CliError`."""
 
     @contextmanager
@@ -178,19 +178,19 @@ def own(*, data_dir: str | None, config: str | None) -> Generator[UnservedStore]
         with found as database:
             yield database
 
-    with opened(opening, data_dir=data_dir, config=config) as store:
+    with opened(opening) as store:
         if not store.has_ledger:
             raise terminal.CliError("its database is older than the ledger", hint="start the server once")
         terminal.say(OWN)
         yield store
 
 
-def ask_or_read(name: str, *, data_dir: str | None, config: str | None) -> list[dict[str, Any]]:
+def ask_or_read(name: str) -> list[dict[str, Any]]:
     """Return what a reading command of the ledger answers: from the server, or from its database where none runs."""
     try:
-        return local.ask(name, data_dir=data_dir, config=config)
+        return local.ask(name)
     except local.NoServer:
-        with own(data_dir=data_dir, config=config) as store:
+        with own() as store:
             return _read(store, name)
 
 

@@ -24,8 +24,8 @@ def command() -> None: ...
 @command.command("list", help="List the upstreams, and what of them waits to be accepted.")
 @local.which_server
 @terminal.json_option
-def list_upstreams(data_dir: str | None, config: str | None, as_json: bool) -> None:
-    found = local.ask("upstreams", data_dir=data_dir, config=config)
+def list_upstreams(as_json: bool) -> None:
+    found = local.ask("upstreams")
     if as_json:
         terminal.out_json(found)
         return
@@ -82,15 +82,8 @@ def _as_whom(upstream: Mapping[str, Any]) -> str:
 @click.option("--whole", is_flag=True, help="show what is the same, too")
 @local.which_server
 @terminal.json_option
-def show_difference(
-    name: str,
-    tools: tuple[str, ...],
-    whole: bool,
-    data_dir: str | None,
-    config: str | None,
-    as_json: bool,
-) -> None:
-    waiting = _waiting(name, tools, data_dir, config)
+def show_difference(name: str, tools: tuple[str, ...], whole: bool, as_json: bool) -> None:
+    waiting = _waiting(name, tools)
     if as_json:
         terminal.out_json(waiting)
     elif not waiting:
@@ -107,21 +100,13 @@ def show_difference(
 @click.option("--yes", is_flag=True, help="accept without being asked")
 @local.which_server
 @terminal.json_option
-def accept(
-    name: str,
-    tools: tuple[str, ...],
-    everything: bool,
-    yes: bool,
-    data_dir: str | None,
-    config: str | None,
-    as_json: bool,
-) -> None:
+def accept(name: str, tools: tuple[str, ...], everything: bool, yes: bool, as_json: bool) -> None:
     """Show the definitions that wait, ask, and accept what was shown; if the upstream says something else by then, accept nothing."""
     from server.agents.mcp.trust.definitions import is_whole
 
     if everything and tools:
         raise terminal.Misuse("--all accepts everything: leave it out, or the names")
-    waiting = _waiting(name, tools, data_dir, config)
+    waiting = _waiting(name, tools)
     if not waiting:
         if as_json:
             terminal.out_json({"upstream": name, "accepted": [], "waiting": 0})
@@ -146,7 +131,7 @@ def accept(
         say("nothing was accepted")
         raise click.exceptions.Exit(terminal.EXIT_FAILED)
     arguments = {"upstream": upstream, "tools": list(tools) or None, "seal": seal}
-    done = local.ask("upstreams.accept", arguments, data_dir=data_dir, config=config)
+    done = local.ask("upstreams.accept", arguments)
     if as_json:
         terminal.out_json(done)
         return
@@ -162,18 +147,11 @@ def accept(
 @click.option("--all", "everything", is_flag=True, help="all that was accepted of it")
 @local.which_server
 @terminal.json_option
-def forget(
-    name: str,
-    tools: tuple[str, ...],
-    everything: bool,
-    data_dir: str | None,
-    config: str | None,
-    as_json: bool,
-) -> None:
+def forget(name: str, tools: tuple[str, ...], everything: bool, as_json: bool) -> None:
     if everything == bool(tools):
         raise terminal.Misuse("name what is to be forgotten, or --all of it")
     arguments = {"upstream": name, "tools": list(tools) or None}
-    done = local.ask("upstreams.forget", arguments, data_dir=data_dir, config=config)
+    done = local.ask("upstreams.forget", arguments)
     if as_json:
         terminal.out_json(done)
         return
@@ -204,8 +182,6 @@ def log_in(
     client_id: str | None,
     client_secret: str | None,
     port: int | None,
-    data_dir: str | None,
-    config: str | None,
     as_json: bool,
 ) -> None:
     """Log in to an upstream, and hand the login to the server, which keeps it sealed and refreshes it.
@@ -215,13 +191,13 @@ def log_in(
     from server.agents.mcp.trust.login_rows import handed_over
     from server.cli.use.login import asked
 
-    place = local.ask("upstreams.place", {"upstream": name}, data_dir=data_dir, config=config)
+    place = local.ask("upstreams.place", {"upstream": name})
     wish = asked(
         way, no_browser=no_browser, scope=scope, client_id=client_id, client_secret=client_secret, port=port
     )
     login = _obtain(place["url"], wish, opens=not no_browser)
     arguments = {"upstream": place["upstream"], "login": handed_over(login)}
-    done = local.ask("upstreams.login", arguments, data_dir=data_dir, config=config)
+    done = local.ask("upstreams.login", arguments)
     if as_json:
         terminal.out_json(done)
     else:
@@ -253,23 +229,21 @@ def _obtain(url: str, wish: Any, *, opens: bool) -> StoredLogin:
 @click.argument("name")
 @local.which_server
 @terminal.json_option
-def log_out(name: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
-    done = local.ask("upstreams.logout", {"upstream": name}, data_dir=data_dir, config=config)
+def log_out(name: str, as_json: bool) -> None:
+    done = local.ask("upstreams.logout", {"upstream": name})
     if as_json:
         terminal.out_json(done)
     else:
         terminal.out(f"logged out: {clean(done['upstream'])}")
 
 
-def _waiting(
-    name: str, tools: Sequence[str], data_dir: str | None, config: str | None
-) -> list[dict[str, Any]]:
+def _waiting(name: str, tools: Sequence[str]) -> list[dict[str, Any]]:
     """Return all definitions that wait, as of one moment. Raise `CliError` if they changed between two pages of the answer.
 
     Each page has the seal of the whole, so a change shows.
     """
     arguments = {"upstream": name, "tools": list(tools) or None}
-    waiting: list[dict[str, Any]] = local.ask("upstreams.diff", arguments, data_dir=data_dir, config=config)
+    waiting: list[dict[str, Any]] = local.ask("upstreams.diff", arguments)
     if len({each["seal"] for each in waiting}) > 1:
         raise terminal.CliError("what it offers changed while it was read", hint="look again")
     return waiting

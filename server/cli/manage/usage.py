@@ -44,8 +44,6 @@ def command(
     tool: str | None,
     by: str,
     as_csv: bool,
-    data_dir: str | None,
-    config: str | None,
     as_json: bool,
 ) -> None:
     """Show how often tools were called, how many calls failed, and how long they took (half of them; 95 of 100).
@@ -62,7 +60,7 @@ def command(
         "server": server,
         "tool": tool,
     }
-    rows = CallRecords(wanted, data_dir=data_dir, config=config).usage(by)
+    rows = CallRecords(wanted).usage(by)
     told = [_told(row) for row in rows]
     if as_csv:
         write_csv([*_names(by), *FIELDS], told)

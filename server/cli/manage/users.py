@@ -30,8 +30,8 @@ def command() -> None: ...
 @command.command("list", help="List everybody who may come in, and who is invited.")
 @local.which_server
 @terminal.json_option
-def list_users(data_dir: str | None, config: str | None, as_json: bool) -> None:
-    found = local.ask("users", data_dir=data_dir, config=config)
+def list_users(as_json: bool) -> None:
+    found = local.ask("users")
     found = local.in_order(found, lambda user: (user["role"] != "owner", user["name"]))
     if as_json:
         terminal.out_json(found)
@@ -59,8 +59,8 @@ def list_users(data_dir: str | None, config: str | None, as_json: bool) -> None:
 @click.argument("name")
 @local.which_server
 @terminal.json_option
-def show(name: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
-    (user,) = local.ask("users", {"name": name}, data_dir=data_dir, config=config)
+def show(name: str, as_json: bool) -> None:
+    (user,) = local.ask("users", {"name": name})
     if as_json:
         terminal.out_json(user)
         return
@@ -79,15 +79,7 @@ def show(name: str, data_dir: str | None, config: str | None, as_json: bool) -> 
 )
 @local.which_server
 @terminal.json_option
-def change(
-    name: str,
-    scope: str | None,
-    tools: str | None,
-    expires: int | str | None,
-    data_dir: str | None,
-    config: str | None,
-    as_json: bool,
-) -> None:
+def change(name: str, scope: str | None, tools: str | None, expires: int | str | None, as_json: bool) -> None:
     if scope is tools is expires is None:
         raise terminal.Misuse("nothing to change was named", hint="--scope, --tools or --expires")
     arguments = {
@@ -97,11 +89,11 @@ def change(
         "never": expires == spans.NEVER,
         "account_ms": None if expires == spans.NEVER else expires,
     }
-    answer = local.ask("users.set", arguments, data_dir=data_dir, config=config)
+    answer = local.ask("users.set", arguments)
     if as_json:
         terminal.out_json(answer)
         return
-    (user,) = local.ask("users", {"name": answer["name"]}, data_dir=data_dir, config=config)
+    (user,) = local.ask("users", {"name": answer["name"]})
     _facts(user)
 
 
@@ -109,19 +101,19 @@ def change(
 @click.argument("name")
 @local.which_server
 @terminal.json_option
-def reset(name: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
+def reset(name: str, as_json: bool) -> None:
     people.may_show(as_json)
-    _show_reset(name, data_dir, config, as_json)
+    _show_reset(name, as_json)
 
 
 @command.command("unlock", help="Open a locked account again, and show the link that leads into it.")
 @click.argument("name")
 @local.which_server
 @terminal.json_option
-def unlock(name: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
+def unlock(name: str, as_json: bool) -> None:
     people.may_show(as_json)
-    local.ask("users.unlock", {"name": name}, data_dir=data_dir, config=config)
-    _show_reset(name, data_dir, config, as_json)
+    local.ask("users.unlock", {"name": name})
+    _show_reset(name, as_json)
 
 
 @command.command(
@@ -132,13 +124,13 @@ def unlock(name: str, data_dir: str | None, config: str | None, as_json: bool) -
 @click.option("--yes", "-y", is_flag=True, help="do not ask back")
 @local.which_server
 @terminal.json_option
-def lock(name: str, yes: bool, data_dir: str | None, config: str | None, as_json: bool) -> int | None:
-    (user,) = local.ask("users", {"name": name}, data_dir=data_dir, config=config)
+def lock(name: str, yes: bool, as_json: bool) -> int | None:
+    (user,) = local.ask("users", {"name": name})
     question = f"lock {_with_logins(user)} and every key, and forget how they sign in"
     if user["state"] in ("enabled", "disabled") and not _agreed(user, question, yes=yes):
         terminal.say("nothing was locked")
         return terminal.EXIT_FAILED
-    answer = local.ask("users.lock", {"name": name}, data_dir=data_dir, config=config)
+    answer = local.ask("users.lock", {"name": name})
     _say_done(answer, "locked", LOCKED, as_json)
     return None
 
@@ -148,12 +140,12 @@ def lock(name: str, yes: bool, data_dir: str | None, config: str | None, as_json
 @click.option("--yes", "-y", is_flag=True, help="do not ask back")
 @local.which_server
 @terminal.json_option
-def remove(name: str, yes: bool, data_dir: str | None, config: str | None, as_json: bool) -> int | None:
-    (user,) = local.ask("users", {"name": name}, data_dir=data_dir, config=config)
+def remove(name: str, yes: bool, as_json: bool) -> int | None:
+    (user,) = local.ask("users", {"name": name})
     if not _agreed(user, f"remove {_with_logins(user)}", yes=yes):
         terminal.say("nothing was removed")
         return terminal.EXIT_FAILED
-    answer = local.ask("users.remove", {"name": name}, data_dir=data_dir, config=config)
+    answer = local.ask("users.remove", {"name": name})
     _say_done(answer, "removed", "", as_json)
     return None
 
@@ -172,8 +164,8 @@ def _switch(verb: str, text: str, afterwards: str) -> Callable[..., None]:
     @click.argument("name")
     @local.which_server
     @terminal.json_option
-    def switch(name: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
-        answer = local.ask(f"users.{verb}", {"name": name}, data_dir=data_dir, config=config)
+    def switch(name: str, as_json: bool) -> None:
+        answer = local.ask(f"users.{verb}", {"name": name})
         _say_done(answer, f"{verb.removesuffix('e')}ed", afterwards, as_json)
 
     return switch
@@ -192,8 +184,8 @@ def _say_done(answer: Mapping[str, Any], participle: str, afterwards: str, as_js
         terminal.say(terminal.as_started(afterwards))
 
 
-def _show_reset(name: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
-    answer = local.ask("users.reset", {"name": name}, data_dir=data_dir, config=config)
+def _show_reset(name: str, as_json: bool) -> None:
+    answer = local.ask("users.reset", {"name": name})
     if as_json:
         terminal.out_json(answer)
         return

@@ -60,8 +60,6 @@ def command(
     expect_ledger: str | None,
     acknowledge: str | None,
     yes: bool,
-    data_dir: str | None,
-    config: str | None,
     as_json: bool,
 ) -> int:
     """Check the audit trail and the ledger: no row altered, missing, put in or cut off. Names the first that is. Of the ledger also that
@@ -81,17 +79,15 @@ def command(
             "--acknowledge is for the database of a server that runs", hint="ostiary serve, then without it"
         )
     if file is None and store is None:
-        trail, books = _both(expected, of_ledger, data_dir=data_dir, config=config)
-        if acknowledge is not None and _acknowledged(
-            acknowledge, trail, books, yes=yes, data_dir=data_dir, config=config
-        ):
-            trail, books = _both(expected, of_ledger, data_dir=data_dir, config=config)
-        rights: dict[str, Any] | None = rightscheck.of_server(data_dir=data_dir, config=config)
+        trail, books = _both(expected, of_ledger)
+        if acknowledge is not None and _acknowledged(acknowledge, trail, books, yes=yes):
+            trail, books = _both(expected, of_ledger)
+        rights: dict[str, Any] | None = rightscheck.of_server()
     else:
         opening = (
             unserved_store.in_database(store or "") if file is None else unserved_store.in_file(Path(file))
         )
-        with unserved_store.opened(opening, data_dir=data_dir, config=config) as opened:
+        with unserved_store.opened(opening) as opened:
             trail = _walked(_of_copy(opened, expected), expected)
             rights = rightscheck.of_database(opened)
             books = None
@@ -116,27 +112,17 @@ def command(
 
 
 def _both(
-    expected: tuple[int, str] | None,
-    of_ledger: tuple[int, str] | None,
-    *,
-    data_dir: str | None,
-    config: str | None,
+    expected: tuple[int, str] | None, of_ledger: tuple[int, str] | None
 ) -> tuple[tuple[dict[str, Any], dict[str, Any]], dict[str, Any]]:
     """The trail and the ledger of the running server."""
     return (
-        _walked(_of_server(expected, data_dir=data_dir, config=config), expected),
-        bookcheck.of_server(of_ledger, data_dir=data_dir, config=config),
+        _walked(_of_server(expected), expected),
+        bookcheck.of_server(of_ledger),
     )
 
 
 def _acknowledged(
-    why: str,
-    trail: tuple[dict[str, Any], dict[str, Any]],
-    books: Mapping[str, Any],
-    *,
-    yes: bool,
-    data_dir: str | None,
-    config: str | None,
+    why: str, trail: tuple[dict[str, Any], dict[str, Any]], books: Mapping[str, Any], *, yes: bool
 ) -> bool:
     """Whether anything was, after a question. Balances are no chain: they are put right, or stay an alarm."""
     found = [("the audit trail", "audit.acknowledge", trail[0]), ("the ledger", "ledger.acknowledge", books)]
@@ -149,7 +135,7 @@ def _acknowledged(
     if not terminal.agreed("Is that known, and no alarm from here on?", yes=yes):
         return False
     for _, command, _ in broken:
-        local.ask(command, {"note": why}, data_dir=data_dir, config=config)
+        local.ask(command, {"note": why})
     return True
 
 
@@ -221,13 +207,11 @@ def _head(text: str | None) -> tuple[int, str] | None:
     return int(match[1]), match[2]
 
 
-def _of_server(
-    expected: tuple[int, str] | None, *, data_dir: str | None, config: str | None
-) -> Iterator[dict[str, Any]]:
+def _of_server(expected: tuple[int, str] | None) -> Iterator[dict[str, Any]]:
     at: dict[str, Any] | None = None
     while True:
         arguments = {"at": at, "expect": None if expected is None else expected[0]}
-        piece = local.ask("audit.verify", arguments, data_dir=data_dir, config=config)
+        piece = local.ask("audit.verify", arguments)
         yield piece
         if piece["done"]:
             return

@@ -85,17 +85,11 @@ command.add_command(unsettled.resolve)
 @local.which_server
 @terminal.json_option
 def balance(
-    wallet: str | None,
-    account: str | None,
-    server: str | None,
-    tool: str | None,
-    data_dir: str | None,
-    config: str | None,
-    as_json: bool,
+    wallet: str | None, account: str | None, server: str | None, tool: str | None, as_json: bool
 ) -> None:
     """Show a balance; without a name, of all together."""
     wanted = _wanted(wallet, account, server, tool)
-    found = local.ask("ledger.balance", wanted, data_dir=data_dir, config=config)
+    found = local.ask("ledger.balance", wanted)
     if as_json:
         terminal.out_json(found)
         return
@@ -140,14 +134,12 @@ def statement(
     until: str | None,
     kind: str | None,
     limit: int,
-    data_dir: str | None,
-    config: str | None,
     as_json: bool,
 ) -> None:
     """Show movements, newest first."""
     wanted = _wanted(wallet, account, server, tool, since, until, kind)
     rows: list[Mapping[str, Any]] = []
-    for row in _rows(wanted, oldest_first=False, at_most=min(limit, PAGE), data_dir=data_dir, config=config):
+    for row in _rows(wanted, oldest_first=False, at_most=min(limit, PAGE)):
         rows.append(row)
         if len(rows) == limit:
             break
@@ -163,9 +155,9 @@ def statement(
 @command.command("accounts")
 @local.which_server
 @terminal.json_option
-def accounts(data_dir: str | None, config: str | None, as_json: bool) -> None:
+def accounts(as_json: bool) -> None:
     """List every wallet and account with its balance."""
-    found = unserved_store.ask_or_read("ledger.accounts", data_dir=data_dir, config=config)
+    found = unserved_store.ask_or_read("ledger.accounts")
     if as_json:
         terminal.out_json(found)
         return
@@ -191,9 +183,9 @@ def accounts(data_dir: str | None, config: str | None, as_json: bool) -> None:
 @command.command("check")
 @local.which_server
 @terminal.json_option
-def check(data_dir: str | None, config: str | None, as_json: bool) -> int:
+def check(as_json: bool) -> int:
     """Check that no movement was altered, and that every balance is their sum."""
-    result = bookcheck.of_server_or_file(data_dir=data_dir, config=config)
+    result = bookcheck.of_server_or_file()
     if as_json:
         terminal.out_json(result)
     else:
@@ -212,14 +204,7 @@ def check(data_dir: str | None, config: str | None, as_json: bool) -> int:
 @local.which_server
 @terminal.json_option
 def refund(
-    movement: int,
-    amount: int | None,
-    paid_out: bool,
-    reference: str | None,
-    yes: bool,
-    data_dir: str | None,
-    config: str | None,
-    as_json: bool,
+    movement: int, amount: int | None, paid_out: bool, reference: str | None, yes: bool, as_json: bool
 ) -> None:
     """Take back the movement of this number, wholly or in part.
 
@@ -235,7 +220,7 @@ def refund(
         "paid_out": True if paid_out else None,
         "reference": reference,
     }
-    done = local.ask("ledger.refund", arguments, data_dir=data_dir, config=config)
+    done = local.ask("ledger.refund", arguments)
     if as_json:
         terminal.out_json(done)
         return
@@ -255,16 +240,7 @@ def refund(
 @click.option("--yes", is_flag=True, help="do not ask, however large it is")
 @local.which_server
 @terminal.json_option
-def grant(
-    wallet: str,
-    amount: int,
-    note: str | None,
-    once: str | None,
-    yes: bool,
-    data_dir: str | None,
-    config: str | None,
-    as_json: bool,
-) -> None:
+def grant(wallet: str, amount: int, note: str | None, once: str | None, yes: bool, as_json: bool) -> None:
     """Give somebody AMOUNT for nothing.
 
     WHO is a person by name, or user:ID, client:ID, key:ID (its owner's wallet, which pays for it), token:SERVER:NAME,
@@ -275,7 +251,7 @@ def grant(
     ):
         return
     arguments = {"wallet": wallet, "amount": amount, "note": note, "once": once}
-    done = local.ask("ledger.grant", arguments, data_dir=data_dir, config=config)
+    done = local.ask("ledger.grant", arguments)
     if as_json:
         terminal.out_json(done)
         return
@@ -312,12 +288,10 @@ def export(
     kind: str | None,
     form: str,
     target: str,
-    data_dir: str | None,
-    config: str | None,
 ) -> None:
     """Write every movement, oldest first."""
     wanted = _wanted(wallet, account, server, tool, since, until, kind)
-    rows = _rows(wanted, oldest_first=True, at_most=PAGE, data_dir=data_dir, config=config)
+    rows = _rows(wanted, oldest_first=True, at_most=PAGE)
     write = _write_csv if form == "csv" else _write_json
     if target == "-":
         write(rows, sys.stdout)
@@ -380,18 +354,11 @@ def _wanted(
     }
 
 
-def _rows(
-    wanted: Mapping[str, Any],
-    *,
-    oldest_first: bool,
-    at_most: int,
-    data_dir: str | None,
-    config: str | None,
-) -> Iterator[Mapping[str, Any]]:
+def _rows(wanted: Mapping[str, Any], *, oldest_first: bool, at_most: int) -> Iterator[Mapping[str, Any]]:
     at: int | None = None
     while True:
         arguments = {**wanted, "oldest_first": oldest_first, "at": at, "at_most": at_most}
-        page = local.ask("ledger.statement", arguments, data_dir=data_dir, config=config)
+        page = local.ask("ledger.statement", arguments)
         yield from page["rows"]
         at = page["go_on"]
         if at is None:

@@ -29,16 +29,14 @@ def command() -> None: ...
 )
 @local.which_server
 @terminal.json_option
-def grant(
-    who: str, plan: str, lasts: int | str | None, data_dir: str | None, config: str | None, as_json: bool
-) -> None:
+def grant(who: str, plan: str, lasts: int | str | None, as_json: bool) -> None:
     arguments: dict[str, Any] = {
         "who": who,
         "plan": plan,
         "never": lasts == spans.NEVER,
         "lasts_ms": None if lasts == spans.NEVER else lasts,
     }
-    made = local.ask("plans.grant", arguments, data_dir=data_dir, config=config)
+    made = local.ask("plans.grant", arguments)
     if as_json:
         terminal.out_json(made)
         return
@@ -49,8 +47,8 @@ def grant(
 @command.command("list", help="List who is on a plan.")
 @local.which_server
 @terminal.json_option
-def list_plans(data_dir: str | None, config: str | None, as_json: bool) -> None:
-    found = local.ask("plans", data_dir=data_dir, config=config)
+def list_plans(as_json: bool) -> None:
+    found = local.ask("plans")
     found = local.in_order(found, lambda each: (-each["created_at"], each["id"]))
     if as_json:
         terminal.out_json(found)
@@ -77,8 +75,8 @@ def list_plans(data_dir: str | None, config: str | None, as_json: bool) -> None:
 @click.argument("plan_id", metavar="ID")
 @local.which_server
 @terminal.json_option
-def end(plan_id: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
-    ended = local.ask("plans.end", {"id": plan_id}, data_dir=data_dir, config=config)
+def end(plan_id: str, as_json: bool) -> None:
+    ended = local.ask("plans.end", {"id": plan_id})
     if as_json:
         terminal.out_json(ended)
     else:

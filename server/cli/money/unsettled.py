@@ -23,9 +23,9 @@ HEADINGS = ("payment", "state", "since", "amount", "payer", "tries", "next look"
 @click.command("unsettled")
 @local.which_server
 @terminal.json_option
-def unsettled(data_dir: str | None, config: str | None, as_json: bool) -> None:
+def unsettled(as_json: bool) -> None:
     """List payments that were sent to be settled, and have no outcome yet."""
-    found = unserved_store.ask_or_read("ledger.unsettled", data_dir=data_dir, config=config)
+    found = unserved_store.ask_or_read("ledger.unsettled")
     if as_json:
         terminal.out_json(found)
         return
@@ -47,15 +47,7 @@ def unsettled(data_dir: str | None, config: str | None, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="do not ask")
 @local.which_server
 @terminal.json_option
-def resolve(
-    payment: str,
-    settled: str | None,
-    refused: bool,
-    yes: bool,
-    data_dir: str | None,
-    config: str | None,
-    as_json: bool,
-) -> None:
+def resolve(payment: str, settled: str | None, refused: bool, yes: bool, as_json: bool) -> None:
     """Say what became of a payment that stays unknown.
 
     Look it up first: an explorer of its network shows the payer's transfers. A settled one is booked, and its answer is given to whoever
@@ -69,7 +61,7 @@ def resolve(
     if not terminal.agreed(f"book {payment} as {what}?", yes=yes):
         return
     arguments = {"payment": payment, "settled": settled, "refused": refused}
-    done = local.ask("ledger.resolve", arguments, data_dir=data_dir, config=config)
+    done = local.ask("ledger.resolve", arguments)
     if as_json:
         terminal.out_json(done)
         return

@@ -44,15 +44,7 @@ def command() -> None: ...
 @local.which_server
 @terminal.json_option
 def new(
-    amount: int | None,
-    plan: str | None,
-    count: int,
-    uses: int,
-    lasts: int,
-    note: str | None,
-    data_dir: str | None,
-    config: str | None,
-    as_json: bool,
+    amount: int | None, plan: str | None, count: int, uses: int, lasts: int, note: str | None, as_json: bool
 ) -> None:
     """Make vouchers. Their codes are shown once."""
     if amount is None and plan is None:
@@ -65,7 +57,7 @@ def new(
         "lasts_ms": lasts,
         "note": note,
     }
-    made = local.ask("vouchers.make", arguments, data_dir=data_dir, config=config)
+    made = local.ask("vouchers.make", arguments)
     if as_json:
         terminal.out_json(made)
         return
@@ -78,9 +70,9 @@ def new(
 @command.command("list")
 @local.which_server
 @terminal.json_option
-def list_vouchers(data_dir: str | None, config: str | None, as_json: bool) -> None:
+def list_vouchers(as_json: bool) -> None:
     """List the vouchers, newest first."""
-    found = local.ask("vouchers", data_dir=data_dir, config=config)
+    found = local.ask("vouchers")
     found = local.in_order(found, lambda each: (-each["created_at"], each["id"]))
     if as_json:
         terminal.out_json(found)
@@ -101,9 +93,9 @@ def list_vouchers(data_dir: str | None, config: str | None, as_json: bool) -> No
 @click.argument("voucher_id", metavar="ID")
 @local.which_server
 @terminal.json_option
-def revoke(voucher_id: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
+def revoke(voucher_id: str, as_json: bool) -> None:
     """End a voucher. Money and plans that it gave stay."""
-    answer = local.ask("vouchers.revoke", {"id": voucher_id}, data_dir=data_dir, config=config)
+    answer = local.ask("vouchers.revoke", {"id": voucher_id})
     if as_json:
         terminal.out_json(answer)
     else:

@@ -29,7 +29,7 @@ HOW: Final[Mapping[Form, str]] = MappingProxyType(
 )
 @local.which_server
 @json_option
-def command(check: bool, data_dir: str | None, config: str | None, as_json: bool) -> int:
+def command(check: bool, as_json: bool) -> int:
     """Say how this program is updated; with --check, whether there is a newer version.
 
     The program never updates itself. The new version copies the database to backups/ before it brings it up to date.
@@ -45,7 +45,7 @@ def command(check: bool, data_dir: str | None, config: str | None, as_json: bool
     from server.client.http_exchange import open_client
     from server.client.releases import LatestRelease, latest, releases_problem
 
-    url = local.settings(data_dir=data_dir, config=config).config.releases
+    url = local.settings().config.releases
     if not url:
         raise terminal.CliError(
             "no address of releases is configured",

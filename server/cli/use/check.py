@@ -148,12 +148,12 @@ async def _connections(
         meant = (
             None
             if config is None and server is None
-            else _at(address.url, local.settings(config=config), server)
+            else _at(address.url, local.settings_of(None, config), server)
         )
         async with target.connected(address.url) as mcp:
             yield address.url, mcp, {} if meant is None else _examples(meant)
         return
-    loaded = local.settings(config=config)
+    loaded = local.settings_of(None, config)
     for one in _named(loaded, server):
         if any(getattr(agent, "trust", "") == "pinned" for agent in one.agents):
             terminal.say_hint(

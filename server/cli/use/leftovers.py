@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from server.cli import terminal
 from server.cli.form import Form, form_of_this
+from server.cli.hints import meant_here
 
 # Of the folder of the command line: logins, names of servers, what was installed where, and their locks.
 OF_THE_CLIENT: Final = ("tokens.json", "servers.json", "installed.json")
@@ -46,10 +47,10 @@ class Leftover(NamedTuple):
     remove: Callable[[], None] | None  # None: by hand
 
 
-def leftovers(*, data_dir: str | None, config: str | None) -> list[Leftover]:
+def leftovers() -> list[Leftover]:
     """All that is here. Raises `CliError` for settings that cannot be read."""
-    found = [*_services(), *_clients(), *_logins(), *_data(data_dir, config)]
-    return [*found, *_settings(config), Leftover("program", PROGRAM[form_of_this()], _program(), None)]
+    found = [*_services(), *_clients(), *_logins(), *_data()]
+    return [*found, *_settings(), Leftover("program", PROGRAM[form_of_this()], _program(), None)]
 
 
 def _services() -> list[Leftover]:
@@ -127,11 +128,11 @@ def _logins() -> list[Leftover]:
     return [Leftover("logins", what, str(folder), lambda: _remove(files, backups, folder))]
 
 
-def _data(data_dir: str | None, config: str | None) -> list[Leftover]:
+def _data() -> list[Leftover]:
     from server.cli import local
     from server.store.data_directory import DataDirectory
 
-    home = DataDirectory(local.directory(data_dir=data_dir, config=config))
+    home = DataDirectory(local.directory())
     files = _of_the_server(home.path)
     if not home.database.exists() and not home.key_file.exists():
         return []
@@ -155,12 +156,12 @@ def _data_gone(folder: Path) -> None:
         raise terminal.CliError(str(refused), hint=refused.hint or None) from None
 
 
-def _settings(config: str | None) -> list[Leftover]:
+def _settings() -> list[Leftover]:
     from server.lib import paths
     from server.settings.settings_reader import FILE_NAME
 
     places = [
-        *([Path(config)] if config else []),
+        *(Path(given) for option, given in meant_here().items() if option == "--config"),
         paths.config_home() / FILE_NAME,
         Path("/etc/ostiary") / FILE_NAME,
     ]

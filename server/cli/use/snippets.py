@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 @click.argument("tool", required=False)
 @click.option("--server", metavar="NAME|URL", help="whose tool (the server of this machine)")
 @local.which_server
-def command(
-    language: str, tool: str | None, server: str | None, data_dir: str | None, config: str | None
-) -> None:
+def command(language: str, tool: str | None, server: str | None) -> None:
     """Print a program that calls TOOL: curl, or the official SDK of Python or TypeScript.
 
     \b
@@ -41,7 +39,7 @@ def command(
     from server.client.samples.sample_programs import PROGRAMS, TOKEN_VARIABLE, SampleCall
     from server.lib.json_objects import mapping
 
-    url, meant = _meant(server, data_dir=data_dir, config=config)
+    url, meant = _meant(server)
     address = target.logged_in_address(url)
 
     async def look() -> tuple[ServerInfo, list[dict[str, Any]]]:
@@ -71,21 +69,19 @@ def command(
         say_hint(f"export {TOKEN_VARIABLE}=$(ostiary token {quote(address.url)})")
 
 
-def _meant(
-    server: str | None, *, data_dir: str | None, config: str | None
-) -> tuple[str, ServerConfig | None]:
+def _meant(server: str | None) -> tuple[str, ServerConfig | None]:
     """Its address, and its settings where it is one of this machine's."""
     from server.cli.use import target
 
     if server is not None and (target.places().get(server) is not None or {".", ":", "/"} & set(server)):
         return server, None
-    loaded = local.settings(data_dir=data_dir, config=config)
+    loaded = local.settings()
     found = next((each for each in loaded.servers if server in (None, each.name)), None)
     if found is None:
         return cast("str", server), None
     from server.settings.resolved_settings import resolve
 
-    origin = local.ask("status", data_dir=data_dir, config=config)["origin"]
+    origin = local.ask("status")["origin"]
     return f"{origin}{resolve(loaded).paths[found.name]}", found
 
 

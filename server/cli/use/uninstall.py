@@ -42,30 +42,21 @@ KINDS = ("service", "clients", "logins", "data")
 @local.which_server
 @json_option
 def command(
-    client: str | None,
-    name: str | None,
-    project: bool,
-    kinds: tuple[str, ...],
-    yes: bool,
-    data_dir: str | None,
-    config: str | None,
-    as_json: bool,
+    client: str | None, name: str | None, project: bool, kinds: tuple[str, ...], yes: bool, as_json: bool
 ) -> None:
     """Take out of CLIENT the servers that `ostiary install` put there, or only the one called NAME.
 
     Without CLIENT: say what of ostiary is on this machine. --remove WHAT says what of it would go, and with --yes it goes.
     """
     if client is None:
-        _ostiary_itself(kinds, yes=yes, data_dir=data_dir, config=config, as_json=as_json)
+        _ostiary_itself(kinds, yes=yes, as_json=as_json)
         return
     if kinds:
         raise terminal.Misuse("--remove is for ostiary itself, without CLIENT")
     _from_client(client, name, project=project, yes=yes, as_json=as_json)
 
 
-def _ostiary_itself(
-    kinds: tuple[str, ...], *, yes: bool, data_dir: str | None, config: str | None, as_json: bool
-) -> None:
+def _ostiary_itself(kinds: tuple[str, ...], *, yes: bool, as_json: bool) -> None:
     from server.cli.use.leftovers import leftovers
 
     if yes and not kinds:
@@ -73,7 +64,7 @@ def _ostiary_itself(
             "what is to be removed has to be named",
             hint="ostiary uninstall says what there is; then --remove WHAT",
         )
-    found = leftovers(data_dir=data_dir, config=config)
+    found = leftovers()
     going = [each for each in found if each.kind in kinds and each.remove is not None]
     for each in going if yes else ():
         if not as_json:

@@ -109,7 +109,7 @@ def of_server_at(url: str) -> str | None:
     from server.lib.oauth_client.addresses import same_place
 
     try:
-        usual = local.directory()
+        usual = local.directory(local.settings_of(None, None))
     except terminal.CliError:
         return None
     here, runs = control.servers_here(), control.runs_on(usual)
