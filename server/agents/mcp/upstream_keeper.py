@@ -24,6 +24,7 @@ from server.agents.mcp.offered_names import NO_NAMED_LISTS, NamedLists, chosen
 from server.agents.mcp.suspended_requests import SuspendedRequests
 from server.client.mcp_session.caller_links import CallerLinks, either, nothing, nothing_of
 from server.client.mcp_session.credential_wire import CredentialWire, HttpUpstream
+from server.client.mcp_session.http_opening import agreed_over_http
 from server.client.mcp_session.http_sse_2024 import SseStream
 from server.client.mcp_session.line_streams import LineStream, TcpPeer
 from server.client.mcp_session.message_channel import open_channel
@@ -215,16 +216,11 @@ class Upstream:
         """Connect, use the connection until it is gone, and return what it ended with."""
         tells = UpstreamTells(lists=self._lists_changed, resource=self._updated)
         self._relist = trio.Event()
-        problems = list[UpstreamFailure]()
         try:
             async with self._open(nursery, tells) as link:
-                try:
-                    problems.append(await self._use(link))
-                except BackendError as error:  # out of the block it would be a group
-                    problems.append(_failure(error))
+                return await self._use(link)
         except BackendError as error:
-            problems.append(_failure(error))
-        return problems[0]
+            return _failure(error)
 
     async def _use(self, link: Link) -> UpstreamFailure:
         await self._read(link)
@@ -344,30 +340,12 @@ class Upstream:
                 log=self._log,
                 engaged=self._engaged,
             )
-            try:
-                with trio.fail_after(self._config.start_seconds):
-                    await link.agree(self._config.era)
-            except trio.TooSlowError:
-                raise UpstreamGone(f"did not answer within {self._config.start_seconds:g} s") from None
-            except NotAnUpstream as problem:
-                if self._config.era == "stateless":
-                    raise
-                # Perhaps it is of the first revision, which had another transport.
-                try:
-                    async with self._open_sse(tells, None) as channel:
-                        self._apart = True  # its session is the stream
-                        yield channel
-                except NotAnUpstream:
-                    raise problem from None
-                return
-            self._apart = False  # a session is a caller's
-            try:
-                async with trio.open_nursery() as listening:
-                    listening.start_soon(link.run)
-                    yield link
-                    listening.cancel_scope.cancel()
-            finally:
-                await link.end()
+            old = partial(self._open_sse, tells, None)
+            async with agreed_over_http(
+                link, self._config.era, self._config.start_seconds, old, listens=True
+            ) as found:
+                self._apart = found is not link  # a session is a caller's, or it is the stream
+                yield found
         finally:
             await wire.aclose()
 

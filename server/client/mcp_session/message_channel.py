@@ -42,6 +42,7 @@ from server.client.mcp_session.upstream_messages import (
     read_message,
     request_message,
 )
+from server.lib.bare_nursery import bare_nursery
 from server.lib.log.logger import Logger
 from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import LogLevel, NullOutlet, Outlet
@@ -362,24 +363,19 @@ async def open_channel(
         name=name,
         log=log,
     )
-    problem: BackendError | None = None
     try:
-        async with trio.open_nursery() as nursery:
+        async with bare_nursery() as nursery:
             nursery.start_soon(stream.run)
             nursery.start_soon(link.run)
             try:
                 with trio.fail_after(seconds):
                     await link.agree(era)
             except trio.TooSlowError:
-                problem = UpstreamGone(f"did not answer within {seconds:g} s")
+                raise UpstreamGone(f"did not answer within {seconds:g} s") from None
             except UpstreamRefusal as refusal:
-                problem = NotAnUpstream(f"refused to begin: {refusal}")
+                raise NotAnUpstream(f"refused to begin: {refusal}") from None
             except BackendError as error:
-                problem = link.failure or error
-            else:
-                yield link
-            nursery.cancel_scope.cancel()
+                raise link.failure or error from None
+            yield link
     finally:
         await stream.aclose()
-    if problem is not None:
-        raise problem
