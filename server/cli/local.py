@@ -1,4 +1,4 @@
-"""What the commands for the machine share: which server is meant, and how to put a question to it over the admin socket."""
+"""Parts of the commands for the machine: which server is meant, and how to put a question to it over the admin socket."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def which_server(command: Decorated) -> Decorated:
-    """Add options that name the server: its data directory, or the configuration that names it. What is asked and suggested meanwhile
-    looks them up; the command itself has nothing to do with them."""
+    """Add options that name the server: its data directory, or the configuration that names it. The command itself is given
+    neither: `ask`, and suggestions meanwhile, look them up."""
     for name, metavar, text in (
         ("--config", "FILE", "the configuration of the server that is meant"),
         ("--data-dir", "DIR", "the data directory of the server that is meant"),
@@ -33,6 +33,46 @@ def which_server(command: Decorated) -> Decorated:
             command
         )
     return command
+
+
+def shows(
+    show: Callable[[Any], object], *, nothing: str = "", hint: str = ""
+) -> Callable[[Callable[..., object]], Callable[..., None]]:
+    """Have a command about the server of this machine show what it returns, as `terminal.shows`."""
+    answering = terminal.shows(show, nothing=nothing, hint=hint)
+    return lambda command: which_server(answering(command))
+
+
+def says(done: str, field: str = "name", then: str = "") -> Callable[[Mapping[str, Any]], None]:
+    """Show an answer as what was done, to what its `field` names, and what that means."""
+
+    def show(answer: Mapping[str, Any]) -> None:
+        terminal.out(f"{done}: {terminal.clean(answer[field])}")
+        if then:
+            terminal.say(terminal.as_started(then))
+
+    return show
+
+
+def add_act(
+    group: click.Group,
+    name: str,
+    text: str,
+    *,
+    act: str,
+    done: str,
+    argument: str = "name",
+    metavar: str | None = None,
+    then: str = "",
+) -> None:
+    """Add a command that has the server do one thing to what is named, at once; its answer says the `argument` again."""
+
+    @shows(says(done, argument, then))
+    def command(named: str) -> Any:
+        return ask(act, {argument: named})
+
+    named = click.argument("named", metavar=metavar or argument.upper())
+    group.command(name, help=text)(named(command))
 
 
 def remembered(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -65,7 +105,7 @@ def directory(meant: LoadedSettings | None = None) -> Path:
 
 
 def in_a_file(config: Config, instead: Callable[[Mapping[str, str]], str], *, before: str, then: str) -> None:
-    """Raises `CliError` where the database is none of a file's, with the command that does it there."""
+    """Raise `CliError` where the database is none of a file's, with the command that does it there."""
     if config.store:
         from server.cli import database_tools
 
@@ -107,7 +147,7 @@ class ServerNotAnswered(terminal.CliError):
 
 
 class AdminReply(dict[str, Any]):
-    """What a server answered. A field that is not in it is no fault of this program: the server is of another version."""
+    """The answer of a server. A field that is not in it is no fault of this program: the server is of another version."""
 
     def __init__(self, fields: Mapping[str, Any], lacking: Lacking) -> None:
         super().__init__(fields)
@@ -130,13 +170,8 @@ def _spoken(refused: CommandRefused) -> terminal.CliError:
     return terminal.CliError(str(refused), hint=refused.hint or None)
 
 
-def in_order(rows: list[Any], key: Callable[[Mapping[str, Any]], Any]) -> list[Any]:
-    """A list that came in pages, each of them in an order of its own."""
-    return sorted(rows, key=key)
-
-
 def invalid_settings(invalid: Any) -> terminal.CliError:
-    """Every problem on a line of its own, then the error that says how many there are."""
+    """Say every problem on a line of its own; return the error that says how many there are."""
     for problem in invalid.problems:
         terminal.say(f"  {terminal.clean(problem.found)}")
     # What this machine lacks may come by itself: a supervisor may try again.
@@ -160,13 +195,13 @@ def lately(millis: int, every: Literal["minute", "hour"] = "minute", *, now: flo
 
 
 def left(millis: int) -> str:
-    """To the nearest minute where there are several: what was given 90 days a moment ago has 90, not 89."""
+    """Say how long it is until then, to the nearest minute where there are several: what was given 90 days a moment ago has 90, not 89."""
     seconds = millis / 1000 - time.time()
     return terminal.duration(seconds if seconds < 120 else round(seconds / 60) * 60)
 
 
 def describe_request(request: Mapping[str, Any], *, scope: str | None = None) -> list[tuple[str, str]]:
-    """What an approver must see before saying yes. Everything marked as claimed was said by the requester alone."""
+    """Describe what an approver must see before saying yes. Everything marked as claimed was said by the requester alone."""
     named, days = (scope or request["scope"]).split(), -(-request["lasts_ms"] // 86_400_000)
     verified = "proved with its secret" if request["verified"] else "unverified: anybody can say so"
     shown = [

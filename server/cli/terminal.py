@@ -1,7 +1,7 @@
-"""How the command line speaks: results on stdout, talk on stderr, lower case without a full stop, next steps as `hint:`.
+"""The voice of the command line: results on stdout, talk on stderr, lower case without a full stop, next steps as `hint:`.
 
 Exit codes: 0 done, 1 failed, 2 misused, 78 failed and will again until somebody mends it, 130 stopped by Ctrl-C. Nothing heavy is imported here, because `--help` passes
-through. What a command says is its own; this file knows only the manner. Whatever came from a server goes through
+through. This file knows only the manner. Whatever came from a server goes through
 `clean` before a terminal sees it, or is JSON with escapes (lib/log/visible_text.py).
 """
 
@@ -12,9 +12,10 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from shlex import quote
 from shutil import get_terminal_size
-from typing import Final, TextIO, TypeVar, cast
+from typing import Any, Final, TextIO, TypeVar, cast
 
 import click
 
@@ -33,6 +34,7 @@ EXIT_TERMINATED: Final = 143
 EXIT_BROKEN_PIPE: Final = 141
 
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="print the result as JSON")
+yes_option: Final = click.option("--yes", "-y", is_flag=True, help="do not ask back")
 
 
 def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -62,7 +64,7 @@ class CliError(Exception):
 
 
 def exit_code_of(error: object) -> int:
-    """Whether trying again may help is said by what went wrong, if anything says so."""
+    """Return the exit code that says whether trying again may help, as far as what went wrong says so."""
     return EXIT_NEVER if getattr(error, "lasting", False) else EXIT_FAILED
 
 
@@ -85,7 +87,7 @@ class Interrupted(Exception):
 
 
 def out(text: str = "") -> None:
-    """A line of the result."""
+    """Write a line of the result."""
     _write(sys.stdout, text)
 
 
@@ -96,19 +98,42 @@ def out_json(value: object) -> None:
     out(escaped(json.dumps(value, indent=2, ensure_ascii=not utf8), keep="\n"))
 
 
+def shows(
+    show: Callable[[Any], object], *, nothing: str = "", hint: str = ""
+) -> Callable[[Callable[..., object]], Callable[..., None]]:
+    """Have a command show what it returns: as JSON with --json, else by `show`, or by saying that there is `nothing`."""
+
+    def decorate(answer: Callable[..., object]) -> Callable[..., None]:
+        @wraps(answer)
+        def command(*, as_json: bool, **options: Any) -> None:
+            reply = answer(**options)
+            if as_json:
+                out_json(reply)
+            elif reply or not nothing:
+                show(reply)
+            else:
+                say(nothing)
+                if hint:
+                    say_hint(hint)
+
+        return json_option(command)
+
+    return decorate
+
+
 def say(text: str = "") -> None:
-    """A line of talk."""
+    """Write a line of talk."""
     _write(sys.stderr, text)
     sys.stderr.flush()
 
 
 def _write(stream: TextIO, text: str) -> None:
-    """With its line end at once: where nothing is buffered, a line of the log could come between the two."""
+    """Write a line with its end at once: where nothing is buffered, a line of the log could come between the two."""
     stream.write(f"{_for(stream, text)}\n")
 
 
 def _for(stream: TextIO, text: str) -> str:
-    """The last net, not the rule: of all that steers a terminal, only our own styles reach one."""
+    """Clean text as the last net, not the rule: of all that steers a terminal, only our own styles reach one."""
     if text.isprintable() or not is_terminal(stream):
         return text
     parts = re.split(f"({STYLING.pattern})", text)  # every second one is a style
@@ -129,13 +154,13 @@ def say_hint(text: str) -> None:
 
 
 def tell(text: str) -> None:
-    """A sentence of talk, broken between words. Commands and links are for `say`: they are there to be copied whole."""
+    """Say a sentence of talk, broken between words. Commands and links are for `say`: they are there to be copied whole."""
     for line in wrapped(text, sys.stderr):
         say(line)
 
 
 def agreed(question: str, *, yes: bool, hint: str = "--yes goes ahead") -> bool:
-    """Whether to go on. Raises `Misuse` where the question comes to an end of input instead of a person."""
+    """Ask whether to go on. Raise `Misuse` where the question comes to an end of input instead of a person."""
     if yes:
         return True
     try:
@@ -147,8 +172,17 @@ def agreed(question: str, *, yes: bool, hint: str = "--yes goes ahead") -> bool:
         raise Misuse("nobody is here to be asked", hint=hint) from None
 
 
+def agree_or_end(question: str, *, yes: bool, otherwise: str, hint: str = "") -> None:
+    """Go on if somebody agrees; say what was not done and end the command, as one that failed, if not."""
+    if not agreed(question, yes=yes):
+        say(otherwise)
+        if hint:
+            say_hint(hint)
+        raise click.exceptions.Exit(EXIT_FAILED)
+
+
 def confirmed(question: str) -> bool:
-    """What somebody answers to yes or no; nothing is no. Raises `click.Abort`."""
+    """Ask for yes or no; nothing is no. Raise `click.Abort`."""
     while True:
         typed = click.prompt(f"{question} [y/N]", default="", show_default=False, err=True).strip().lower()
         if typed in ("", "n", "no", "y", "yes"):
@@ -157,7 +191,7 @@ def confirmed(question: str) -> bool:
 
 
 def as_started(text: str) -> str:
-    """`text` with our commands as they have to be typed: spelled as this program was started (a checkout runs it from `scripts/`), and
+    """Return `text` with our commands as they have to be typed: spelled as this program was started (a checkout runs it from `scripts/`), and
     told which server is meant where this one was."""
     if "ostiary " not in text:
         return text
@@ -169,7 +203,7 @@ def as_started(text: str) -> str:
 
 
 def program() -> str:
-    """What was typed to start this program: its name, where that is found by it, else the way to it."""
+    """Return what was typed to start this program: its name, where that is found by it, else the way to it."""
     named = os.environ.get("OSTIARY_PROGRAM")
     way = named or sys.argv[0]
     if os.path.basename(way) != NAME or os.sep not in way:
@@ -184,7 +218,7 @@ def program() -> str:
 
 
 def program_anywhere() -> str:
-    """The same for another terminal, which may stand in another directory."""
+    """Return the same for another terminal, which may stand in another directory."""
     typed = program()
     if os.sep not in typed or quote(typed) != typed:
         return typed
@@ -193,7 +227,7 @@ def program_anywhere() -> str:
 
 
 def from_home(path: str) -> str:
-    """An absolute path, as people write it."""
+    """Write an absolute path as people do."""
     home = os.path.expanduser("~").rstrip(os.sep)
     return f"~{path[len(home) :]}" if path.startswith(home + os.sep) else path
 
@@ -219,25 +253,25 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def paint(text: str, style: str, stream: TextIO) -> str:
-    """`text` in a style, where the stream is a terminal and nobody asked for plain text (no-color.org)."""
+    """Return `text` in a style, where the stream is a terminal and nobody asked for plain text (no-color.org)."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not is_terminal(stream):
         return text
     return f"\x1b[{_SGR[style]}m{text}\x1b[0m"
 
 
 def on_black(text: str, stream: TextIO) -> str:
-    """White on black, whatever the terminal's own colours are; without colours as it is."""
+    """Return `text` white on black, whatever the terminal's own colours are; without colours as it is."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not is_terminal(stream)
     return text if plain else f"\x1b[97;40m{text}\x1b[0m"
 
 
 def can_draw(stream: TextIO) -> bool:
-    """May boxes, ticks and block characters be used on this stream?"""
+    """Return whether boxes, ticks and block characters can be used on this stream."""
     return (stream.encoding or "").lower().replace("-", "").startswith("utf")
 
 
 def width(stream: TextIO, *, otherwise: int = 10_000) -> int:
-    """Columns to fill; a pipe is never cut."""
+    """Return how many columns there are to fill; a pipe is never cut."""
     if not is_terminal(stream):
         return otherwise
     try:  # of this very stream: stdout may be a pipe while stderr is not
@@ -248,7 +282,7 @@ def width(stream: TextIO, *, otherwise: int = 10_000) -> int:
 
 
 def wrapped(text: str, stream: TextIO, *, left: int = 0) -> list[str]:
-    """`text` in lines that fit a terminal beside `left` columns; for a pipe in one."""
+    """Break `text` into lines that fit a terminal beside `left` columns; for a pipe in one."""
     from textwrap import wrap
 
     room = max(width(stream) - left, 20)
@@ -256,7 +290,7 @@ def wrapped(text: str, stream: TextIO, *, left: int = 0) -> list[str]:
 
 
 def columns(rows: Sequence[Sequence[str]], *, gap: str = "  ") -> list[str]:
-    """Rows as lines with aligned columns; the last column is not padded."""
+    """Draw rows as lines with aligned columns; the last column is not padded."""
     if not rows:
         return []
     widths = [max(cells(row[index]) for row in rows) for index in range(len(rows[0]))]
@@ -272,7 +306,7 @@ def columns(rows: Sequence[Sequence[str]], *, gap: str = "  ") -> list[str]:
 def table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], *, as_wide_as_it_is: bool = False
 ) -> list[str]:
-    """Rows below what their columns hold; in a terminal that is too narrow for it each row by itself. One thing has one heading in all
+    """Draw rows below what their columns hold; in a terminal that is too narrow for it each row by itself. One thing has one heading in all
     tables: `server`, `program`, `from` (an address), `when` (a time), `since`, `ends in`, `why`."""
     listed = list(rows)
     lines = columns([[paint(heading, "dim", sys.stdout) for heading in headings], *listed])
@@ -282,8 +316,13 @@ def table(
     return [line for row in listed for line in _by_itself(headings, row, room)]
 
 
+def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    for line in table(headings, rows):
+        out(line)
+
+
 def _by_itself(headings: Sequence[str], row: Sequence[str], room: int) -> list[str]:
-    """What it begins with, and below it what the other columns hold, each named, as many on a line as fit."""
+    """Draw what a row begins with, and below it what the other columns hold, each named, as many on a line as fit."""
     first, *further = row
     between = " · " if can_draw(sys.stdout) else "; "
     lines = [cut(f"{paint(headings[0], 'dim', sys.stdout)} {first}", room)]
@@ -300,13 +339,13 @@ def _by_itself(headings: Sequence[str], row: Sequence[str], room: int) -> list[s
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> None:
-    """A short record, one fact a line."""
+    """Write a short record, one fact a line."""
     for line in record(pairs, sys.stdout):
         out(line)
 
 
 def record(pairs: Iterable[tuple[str, str]], stream: TextIO) -> list[str]:
-    """Names and what they stand for, below each other; on a terminal broken between words, in the values' column."""
+    """Draw names and what they stand for, below each other; on a terminal broken between words, in the values' column."""
     named = list(pairs)
     left = max((cells(name) for name, _ in named), default=0) + 2
     rows: list[tuple[str, str]] = []
@@ -322,7 +361,7 @@ def either(words: Iterable[str]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A rough duration for people: the largest unit that says enough."""
+    """Write a rough duration for people: the largest unit that says enough."""
     whole = max(0, int(seconds))
     for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if whole >= size * 2 or (whole >= size and unit != "minute"):
@@ -332,7 +371,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes for people."""
+    """Write bytes for people."""
     for unit, bytes_each in (("GiB", 1024**3), ("MiB", 1024**2)):
         if count >= bytes_each:
             return f"{count / bytes_each:.1f} {unit}"
@@ -355,12 +394,12 @@ class StatusLine:
 
     @property
     def free(self) -> bool:
-        """Whether nobody else has the line: no progress stands there, and nobody is asked anything."""
+        """The freedom of the line: no progress stands there, and nobody is asked anything."""
         return not self._held and (self._passing or not self._shown)
 
     @contextmanager
     def held(self) -> Generator[None]:
-        """The terminal is somebody else's: nothing is drawn meanwhile."""
+        """Leave the terminal to somebody else: nothing is drawn meanwhile."""
         self.clear()
         self._held += 1
         try:

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from server.cli import local, run, spans
-from server.cli.manage.audit import moment
+from server.cli.spans import moment
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 NOW = 1_800_000_000_123

@@ -1,13 +1,12 @@
-"""Whether the books are right, asked of the running server or looked up in a file: what `ostiary verify` and `ostiary ledger check` share."""
+"""The check whether the books are right, of the running server or of a file, for `ostiary verify` and `ostiary ledger check`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from server.cli import local, terminal
+from server.cli import local, spans, terminal
 
 if TYPE_CHECKING:
     from server.store.jobs import Position
@@ -34,7 +33,7 @@ WHAT_NOW: Final = f'{COMPARE}; once it is known what it was: ostiary verify --ac
 
 
 def of_server(expected: tuple[int, str] | None = None) -> dict[str, Any]:
-    """All of it, piece by piece."""
+    """Check all of it, piece by piece."""
     at: dict[str, Any] | None = None
     whole = _nothing()
     while True:
@@ -63,7 +62,7 @@ def of_database(
     heads: Callable[[], tuple[Position, ...]],
     expected: tuple[int, str] | None,
 ) -> dict[str, Any]:
-    """Of one that no server is asked about. Raises `StoreError`."""
+    """Check one that no server is asked about. Raise `StoreError`."""
     from msgspec.structs import asdict
 
     from server.admin.audit_commands import lacking
@@ -104,10 +103,10 @@ def of_database(
 
 
 def acknowledged(told: Mapping[str, Any], called: str) -> str:
-    """What somebody knew, and when, in a line."""
+    """Say in a line what somebody knew, and when."""
     from auth.audit.audit_actors import shown_actor
 
-    when = datetime.fromtimestamp(told["at"] / 1000).astimezone().strftime("%Y-%m-%d %H:%M")
+    when = spans.told(told["at"], "%Y-%m-%d %H:%M")
     return (
         f"acknowledged: what was not as it was written up to {called} {told['up_to']}, noticed and acknowledged by"
         f" {terminal.clean(shown_actor(told['by']))} on {when}: {terminal.clean(told['note'])}"
@@ -131,7 +130,7 @@ def told(whole: Mapping[str, Any], expected: tuple[int, str] | None) -> dict[str
 
 
 def tell(result: Mapping[str, Any], speak: Callable[[str], None]) -> None:
-    """For people. What is wrong comes as an error."""
+    """Tell it to people, and as an error what is wrong."""
     if result["problem"] is not None:
         for finding in result["findings"][:TOLD]:
             terminal.say(f"  {terminal.clean(finding)}")

@@ -1,16 +1,15 @@
-"""`ostiary certificate`: the certificate that the server of this machine serves: how it stands, a new one now, and an end to one whose key
+"""The commands `ostiary certificate`: the certificate that the server of this machine serves: how it stands, a new one now, and an end to one whose key
 may have been taken.
 """
 
 from __future__ import annotations
 
 import time
-from datetime import datetime
 from typing import Any, Final
 
 import click
 
-from server.cli import local, terminal
+from server.cli import local, spans, terminal
 
 REASONS: Final = ("unspecified", "key-compromise", "superseded", "cessation")
 # An authority takes some seconds for each name; what takes longer goes on without somebody who waits.
@@ -59,7 +58,7 @@ def renew(no_wait: bool, as_json: bool) -> int:
 )
 @click.option("--at-once", is_flag=True, help="do not get another first: https may fail meanwhile")
 @click.option("--no-wait", is_flag=True, help="do not wait for the outcome")
-@click.option("--yes", "-y", is_flag=True, help="do not ask back")
+@terminal.yes_option
 @local.which_server
 @terminal.json_option
 def revoke(reason: str, at_once: bool, no_wait: bool, yes: bool, as_json: bool) -> int:
@@ -72,9 +71,7 @@ def revoke(reason: str, at_once: bool, no_wait: bool, yes: bool, as_json: bool) 
         terminal.say(
             "  it is revoked first: until the new one is here, clients that check may refuse this server"
         )
-    if not terminal.agreed("do it", yes=yes):
-        terminal.say("nothing was changed")
-        return terminal.EXIT_FAILED
+    terminal.agree_or_end("do it", yes=yes, otherwise="nothing was changed")
     begun = local.ask("certificate.revoke", {"reason": reason, "at_once": at_once})
     return _outcome(begun["attempt"], no_wait, as_json)
 
@@ -102,7 +99,7 @@ def _outcome(attempt: int, no_wait: bool, as_json: bool) -> int:
 
 
 def facts(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """For people, of what the server says of it."""
+    """Say for people what the server says of it."""
     serving, pairs = found["serving"], list[tuple[str, str]]()
     pairs.append(("certificate", certificate_line(found)))
     if serving is not None:
@@ -130,7 +127,7 @@ def facts(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def certificate_line(found: dict[str, Any]) -> str:
-    """In one line: is there one, and for how long."""
+    """Say in one line whether there is one, and for how long."""
     serving = found["serving"]
     if serving is None:
         doing = " (being got now)" if found.get("doing") == "getting" else ""
@@ -156,8 +153,7 @@ def hint_of(found: dict[str, Any]) -> str:
 
 
 def _when(millis: int) -> str:
-    moment = datetime.fromtimestamp(millis / 1000).astimezone()
-    return moment.strftime("%d %b %Y %H:%M")
+    return spans.told(millis, "%d %b %Y %H:%M")
 
 
 def _age(millis: int) -> str:

@@ -1,4 +1,4 @@
-"""`ostiary claim`: a fresh one-time link for whoever owns this server to set a passphrase in a browser."""
+"""The command `ostiary claim`: a fresh one-time link for whoever owns this server to set a passphrase in a browser."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""`ostiary clients`: programs that may ask for a login, besides the one built in. Many register themselves; these are added by hand."""
+"""The commands `ostiary clients`: programs that may ask for a login, besides the one built in. Many register themselves; these are added by hand."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 from server.cli import local, terminal
+from server.lib.counted import counted
 
 # The short names that people type, for the long ones of the specifications.
 GRANT_TYPES: Final[Mapping[str, str]] = {
@@ -46,20 +47,8 @@ KEY_FILE_BYTES: Final = 16 * 1024
 def command() -> None: ...
 
 
-@command.command("list", help="List the client programs.")
-@local.which_server
-@terminal.json_option
-def list_clients(as_json: bool) -> None:
-    found = local.ask("clients")
-    if as_json:
-        terminal.out_json(found)
-        return
-    for client in found:
-        _show(client)
-
-
 def _show(client: Mapping[str, Any]) -> None:
-    """A few lines: too much for a table of 80 columns."""
+    """Show one in a few lines: too much for a table of 80 columns."""
     state = (
         "" if client["state"] == "enabled" else f"  {terminal.paint(client['state'], 'yellow', sys.stdout)}"
     )
@@ -79,14 +68,32 @@ def _show(client: Mapping[str, Any]) -> None:
     terminal.out(f"  {origin}{where} {local.ago(client['created_at'])}, {used}")
 
 
+def _show_all(clients: Sequence[Mapping[str, Any]]) -> None:
+    for each in clients:
+        _show(each)
+
+
+@command.command("list", help="List the client programs.")
+@local.shows(_show_all)
+def list_clients() -> Any:
+    return local.ask("clients")
+
+
 def _host(uri: str) -> str:
-    """Of a redirect address: its host, or the scheme of an application."""
+    """Return the host of a redirect address, or the scheme of an application."""
     try:
         parts = urlsplit(uri)
         host = parts.hostname
     except ValueError:
         return "?"
     return terminal.clean(host if parts.scheme in ("http", "https") and host else f"{parts.scheme}:")
+
+
+def _show_secret(client: Mapping[str, Any]) -> None:
+    shown = client["client_secret"]
+    terminal.facts([("client id", client["id"]), *([("client secret", shown)] if shown else [])])
+    if shown:
+        terminal.say("the secret is not shown again")
 
 
 @command.command("add", help="Add a client program called NAME. A secret, if it has one, is shown once.")
@@ -115,44 +122,32 @@ def _host(uri: str) -> str:
     "--scope", metavar="SCOPES", help="the most that it may ask for, in quotes, separated by spaces"
 )
 @click.option("--server", metavar="NAME", help="the one server that it is for; otherwise any")
-@click.option("--introspect", is_flag=True, help="it may ask what a token is worth (needs a secret or a key)")
-@local.which_server
-@terminal.json_option
+@click.option(
+    "--introspect",
+    "introspects",
+    is_flag=True,
+    help="it may ask what a token is worth (needs a secret or a key)",
+)
+@local.shows(_show_secret)
 def add(
-    name: str,
-    client_id: str | None,
-    secret: bool,
-    public_key: str | None,
-    jwks_uri: str | None,
-    redirect_uris: tuple[str, ...],
-    grants: tuple[str, ...],
-    scope: str | None,
-    server: str | None,
-    introspect: bool,
-    as_json: bool,
-) -> None:
-    if secret + (public_key is not None) + (jwks_uri is not None) > 1:
+    client_id: str | None, secret: bool, public_key: str | None, grants: tuple[str, ...], **wanted: Any
+) -> Any:
+    if secret + (public_key is not None) + (wanted["jwks_uri"] is not None) > 1:
         raise terminal.Misuse(
             "a client proves itself in one way", hint="one of --secret, --public-key and --jwks-uri"
         )
-    arguments: dict[str, Any] = {
-        "name": name,
+    arguments = {
+        **wanted,
         "id": client_id,
         "auth_method": "client_secret_basic" if secret else "none",
         "public_key": None if public_key is None else _read_key(public_key),
-        "jwks_uri": jwks_uri,
-        "redirect_uris": list(redirect_uris),
         "grant_types": [GRANT_TYPES[grant] for grant in grants],
-        "scope": scope,
-        "introspects": introspect,
-        "server": server,
     }
-    added = local.ask("clients.add", arguments)
-    _tell(added, as_json=as_json)
+    return local.ask("clients.add", arguments)
 
 
 def _read_key(name: str) -> str:
-    """A private key is refused right here: it would be at home in no other process."""
+    """Read the public key in a file. A private key is refused right here: it would be at home in no other process."""
     from auth.jose.public_keys import is_secret
 
     try:
@@ -174,39 +169,24 @@ def _read_key(name: str) -> str:
     "rotate-secret", help="Give a client another secret, shown once. The old one ends; its logins go on."
 )
 @click.argument("client_id")
-@local.which_server
-@terminal.json_option
-def rotate_secret(client_id: str, as_json: bool) -> None:
-    _tell(
-        local.ask("clients.rotate_secret", {"id": client_id}),
-        as_json=as_json,
+@local.shows(_show_secret)
+def rotate_secret(client_id: str) -> Any:
+    return local.ask("clients.rotate_secret", {"id": client_id})
+
+
+for _verb, _text in (
+    ("disable", "Refuse a client program and all its logins, at once."),
+    ("enable", "Let a disabled client program in again."),
+):
+    local.add_act(
+        command,
+        _verb,
+        _text,
+        act=f"clients.{_verb}",
+        done=f"{_verb}d",
+        argument="id",
+        metavar="CLIENT_ID",
     )
-
-
-def _tell(client: Mapping[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        terminal.out_json(client)
-        return
-    shown = client["client_secret"]
-    terminal.facts([("client id", client["id"]), *([("client secret", shown)] if shown else [])])
-    if shown:
-        terminal.say("the secret is not shown again")
-
-
-@command.command("disable", help="Refuse a client program and all its logins, at once.")
-@click.argument("client_id")
-@local.which_server
-@terminal.json_option
-def disable(client_id: str, as_json: bool) -> None:
-    _do("disable", "disabled", client_id, as_json)
-
-
-@command.command("enable", help="Let a disabled client program in again.")
-@click.argument("client_id")
-@local.which_server
-@terminal.json_option
-def enable(client_id: str, as_json: bool) -> None:
-    _do("enable", "enabled", client_id, as_json)
 
 
 @command.command(
@@ -214,23 +194,10 @@ def enable(client_id: str, as_json: bool) -> None:
     help="Forget a client program, and end all its logins. One that registers itself may come back; disable keeps it out.",
 )
 @click.argument("client_id")
-@click.option("--yes", "-y", is_flag=True, help="do not ask back")
-@local.which_server
-@terminal.json_option
-def remove(client_id: str, yes: bool, as_json: bool) -> int | None:
-    answer = local.ask("sessions.count", {"client": client_id})
-    logins = answer["logins"]
-    question = f"remove {terminal.clean(client_id)}, with {logins} login{'' if logins == 1 else 's'}"
-    if logins and not terminal.agreed(question, yes=yes):
-        terminal.say("nothing was removed")
-        return terminal.EXIT_FAILED
-    _do("remove", "removed", client_id, as_json)
-    return None
-
-
-def _do(verb: str, done: str, client_id: str, as_json: bool) -> None:
-    answer = local.ask(f"clients.{verb}", {"id": client_id})
-    if as_json:
-        terminal.out_json(answer)
-    else:
-        terminal.out(f"{done}: {answer['id']}")
+@terminal.yes_option
+@local.shows(local.says("removed", "id"))
+def remove(client_id: str, yes: bool) -> Any:
+    logins = local.ask("sessions.count", {"client": client_id})["logins"]
+    question = f"remove {terminal.clean(client_id)}, with {counted(logins, 'login')}"
+    terminal.agree_or_end(question, yes=yes or not logins, otherwise="nothing was removed")
+    return local.ask("clients.remove", {"id": client_id})

@@ -1,20 +1,21 @@
-"""`ostiary deny CODE`: turn a waiting login away."""
+"""The command `ostiary deny CODE`: turn a waiting login away."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
 from server.cli import local, terminal
 
 
+def _show(denied: Mapping[str, Any]) -> None:
+    terminal.out(f"denied: {terminal.clean(denied['client_name'] or denied['registered_name'])}")
+
+
 @click.command(help="Deny the login that shows CODE. Also takes back an approval that was not used yet.")
 @click.argument("code")
-@local.which_server
-@terminal.json_option
-def command(code: str, as_json: bool) -> None:
-    request = local.ask("find", {"code": code})
-    denied = local.ask("deny", {"id": request["id"]})
-    if as_json:
-        terminal.out_json(denied)
-    else:
-        terminal.out(f"denied: {terminal.clean(denied['client_name'] or denied['registered_name'])}")
+@local.shows(_show)
+def command(code: str) -> Any:
+    return local.ask("deny", {"id": local.ask("find", {"code": code})["id"]})

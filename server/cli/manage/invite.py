@@ -1,8 +1,8 @@
-"""`ostiary invite NAME`: an account for somebody else, and the one-time link that makes it theirs."""
+"""The command `ostiary invite NAME`: an account for somebody else, and the one-time link that makes it theirs."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -37,23 +37,10 @@ LINK_DAYS: Final = 30  # as long as the server keeps one open (auth/people/one_t
 )
 @local.which_server
 @terminal.json_option
-def command(
-    name: str,
-    scope: str | None,
-    tools: str | None,
-    account_ms: int | str | None,
-    link_ms: int | None,
-    as_json: bool,
-) -> None:
+def command(account_ms: int | str | None, as_json: bool, **wanted: Any) -> None:
     people.may_show(as_json)
-    arguments = {
-        "name": name,
-        "scope": scope,
-        "tools": tools,
-        "account_ms": None if account_ms == spans.NEVER else account_ms,
-        "link_ms": link_ms,
-    }
-    answer = local.ask("invite", arguments)
+    account_ms = None if account_ms == spans.NEVER else account_ms
+    answer = local.ask("invite", {**wanted, "account_ms": account_ms})
     if as_json:
         terminal.out_json(answer)
         return

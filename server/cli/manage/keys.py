@@ -1,17 +1,16 @@
-"""`ostiary keys`: the keys that access and refresh tokens are proven with. They change by themselves; this is for looking,
+"""The commands `ostiary keys`: the keys that access and refresh tokens are proven with. They change by themselves; this is for looking,
 and for emergencies.
 """
 
 from __future__ import annotations
 
 import sys
-import time
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
 
-from server.cli import local, terminal
+from server.cli import local, spans, terminal
 
 DROPPING: Final = (
     "this drops every signing key but a new one, at once",
@@ -38,21 +37,14 @@ HEADINGS = ("key", "for", "state", "since", "kept until")
 def command() -> None: ...
 
 
-@command.command("list", help="List the keys of access and refresh tokens, newest first.")
-@local.which_server
-@terminal.json_option
-def list_keys(as_json: bool) -> None:
-    found = local.ask("keys")
-    if as_json:
-        terminal.out_json(found)
-        return
+def _show(found: Sequence[Mapping[str, Any]]) -> None:
     rows = [
         (
             each["kid"],
             f"{each['use']} tokens",
             each["state"],
-            "never" if each["since"] is None else when(each["since"]),
-            "-" if each["until"] is None else when(each["until"]),
+            "never" if each["since"] is None else spans.told_shortly(each["since"], "%H:%M"),
+            "-" if each["until"] is None else spans.told_shortly(each["until"], "%H:%M"),
         )
         for each in found
     ]
@@ -67,6 +59,40 @@ def list_keys(as_json: bool) -> None:
         terminal.out(line)
 
 
+@command.command("list", help="List the keys of access and refresh tokens, newest first.")
+@local.shows(_show)
+def list_keys() -> Any:
+    return local.ask("keys")
+
+
+def _show_next(answer: Mapping[str, Any]) -> None:
+    verb = "published" if answer["made"] else "published already"
+    terminal.out(f"{verb}: {answer['kid']}")
+    terminal.say(
+        f"it signs from {spans.told_shortly(answer['signs_from'], '%H:%M')}, in {local.left(answer['signs_from'])}; until then the old one does"
+    )
+    if answer["made"]:
+        terminal.say(
+            f"refresh tokens are written with {answer['refresh_key']} from now on; older ones stay good"
+        )
+
+
+def _show_changed(answer: Mapping[str, Any]) -> None:
+    if "signs_from" in answer:
+        _show_next(answer)
+        return
+    terminal.out(f"signs now: {answer['kid']}")
+    terminal.out(f"refreshes: {answer['refresh_key']}")
+    for kid in answer["dropped"]:
+        terminal.out(f"dropped:   {kid}")
+    if "logins_ended" in answer:
+        terminal.out(f"ended:     {answer['logins_ended']} logins")
+    else:
+        terminal.say_hint(
+            "whoever took the refresh keys as well goes on; to end that: ostiary keys rotate --now --revoke-logins"
+        )
+
+
 @command.command("rotate")
 @click.option(
     "--now",
@@ -77,11 +103,10 @@ def list_keys(as_json: bool) -> None:
 @click.option(
     "--revoke-logins", is_flag=True, help="with --now: drop the refresh keys and end every login, too"
 )
-@click.option("--yes", "-y", is_flag=True, help="do not ask back")
-@local.which_server
-@terminal.json_option
-def rotate(at_once: bool, revoke_logins: bool, yes: bool, as_json: bool) -> int | None:
-    """Publish the next signing key, ahead of its time. It signs after a day, when everybody knows it. With it comes a new
+@terminal.yes_option
+@local.shows(_show_changed)
+def rotate(at_once: bool, revoke_logins: bool, yes: bool) -> Any:
+    """Publish the next signing key, ahead of its time, to sign after a day, when everybody knows it. With it comes a new
     refresh key, which writes at once; tokens of the one before are exchanged as they are used. Nobody notices.
 
     With --now a new key signs at once, and all others are dropped with the access tokens they signed. Logins go on, and most
@@ -92,46 +117,8 @@ def rotate(at_once: bool, revoke_logins: bool, yes: bool, as_json: bool) -> int 
     if revoke_logins and not at_once:
         raise terminal.Misuse("--revoke-logins goes with --now", hint="ostiary revoke ends single logins")
     if not at_once:
-        answer = local.ask("keys.rotate")
-        if as_json:
-            terminal.out_json(answer)
-            return None
-        verb = "published" if answer["made"] else "published already"
-        terminal.out(f"{verb}: {answer['kid']}")
-        terminal.say(
-            f"it signs from {when(answer['signs_from'])}, in {local.left(answer['signs_from'])};"
-            " until then the old one does"
-        )
-        if answer["made"]:
-            terminal.say(
-                f"refresh tokens are written with {answer['refresh_key']} from now on; older ones stay good"
-            )
-        return None
+        return local.ask("keys.rotate")
     for line in (*DROPPING, *(REVOKING if revoke_logins else GOING_ON)):
         terminal.say(line)
-    if not terminal.agreed("do it", yes=yes):
-        terminal.say("nothing was changed")
-        return terminal.EXIT_FAILED
-    verb = "keys.replace_all" if revoke_logins else "keys.replace"
-    answer: dict[str, Any] = local.ask(verb)
-    if as_json:
-        terminal.out_json(answer)
-        return None
-    terminal.out(f"signs now: {answer['kid']}")
-    terminal.out(f"refreshes: {answer['refresh_key']}")
-    for kid in answer["dropped"]:
-        terminal.out(f"dropped:   {kid}")
-    if revoke_logins:
-        terminal.out(f"ended:     {answer['logins_ended']} logins")
-    else:
-        terminal.say_hint(
-            "whoever took the refresh keys as well goes on; to end that: ostiary keys rotate --now --revoke-logins"
-        )
-    return None
-
-
-def when(millis: int) -> str:
-    """In the time of this terminal; the year only where it is another."""
-    moment = datetime.fromtimestamp(millis / 1000).astimezone()
-    this_year = moment.year == time.localtime().tm_year
-    return moment.strftime("%d %b %H:%M" if this_year else "%d %b %Y %H:%M")
+    terminal.agree_or_end("do it", yes=yes, otherwise="nothing was changed")
+    return local.ask("keys.replace_all" if revoke_logins else "keys.replace")

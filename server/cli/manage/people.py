@@ -1,4 +1,4 @@
-"""What the commands about people share: a one-time link on the screen, words for states."""
+"""Parts of the commands about people: a one-time link on the screen, words for states."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from server.cli import terminal
 
 
 def may_show(as_json: bool) -> None:
-    """Raises `Misuse` where a link would end up in a file or a log instead of before somebody's eyes."""
+    """Raise `Misuse` where a link would end up in a file or a log instead of before somebody's eyes."""
     if not as_json and not terminal.is_terminal(sys.stdout):
         raise terminal.Misuse(
             "the link is a secret, and this is no terminal", hint="--json prints it all the same"
@@ -19,7 +19,7 @@ def may_show(as_json: bool) -> None:
 
 
 def show_link(answer: Mapping[str, Any], words: str) -> None:
-    """The link, how long it works, and a picture of it where a phone could follow it."""
+    """Show the link, how long it works, and a picture of it where a phone could follow it."""
     from server.cli.use.login_screen import draw_qr
     from server.lib.oauth_client.addresses import is_loopback
 
@@ -35,7 +35,7 @@ def show_link(answer: Mapping[str, Any], words: str) -> None:
 
 
 def state_of(user: Mapping[str, Any]) -> str:
-    """How things stand with somebody, in a word or two."""
+    """Say how things stand with somebody, in a word or two."""
     if user["state"] == "invited" and not user["link_expires_at"]:
         return "invited, link over"
     if user["over"] and user["state"] in ("enabled", "invited"):

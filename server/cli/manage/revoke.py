@@ -1,4 +1,4 @@
-"""`ostiary revoke`: end logins and browsers, by id, by person, by program, or all. Refused from their next request on."""
+"""The command `ostiary revoke`: end logins and browsers, by id, by person, by program, or all. Refused from their next request on."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from server.cli import local, terminal
+from server.lib.counted import counted
 
 
 @click.command(
@@ -17,12 +18,12 @@ from server.cli import local, terminal
 @click.option("--user", metavar="NAME", help="every login that this person let in")
 @click.option("--client", metavar="ID", help="every login of this program")
 @click.option("--all", "everything", is_flag=True, help="every login there is")
-@click.option("--yes", "-y", is_flag=True, help="do not ask back")
+@terminal.yes_option
 @local.which_server
 @terminal.json_option
 def command(
     logins: tuple[str, ...], user: str | None, client: str | None, everything: bool, yes: bool, as_json: bool
-) -> int | None:
+) -> None:
     if bool(logins) + bool(user or client) + everything != 1:
         raise terminal.Misuse(
             "name logins, or --user or --client, or --all", hint="ostiary sessions lists them"
@@ -38,11 +39,8 @@ def command(
                 terminal.out_json({"ended": 0})
             elif client is None:
                 _say_what_goes_on(user)
-            return None
-        many = f"{found} login{'' if found == 1 else 's'}"
-        if not terminal.agreed(f"end {many}", yes=yes):
-            terminal.say("nothing was ended")
-            return terminal.EXIT_FAILED
+            return
+        terminal.agree_or_end(f"end {counted(found, 'login')}", yes=yes, otherwise="nothing was ended")
         answer = _revoke_all({**which, "all": everything})
     if as_json:
         terminal.out_json(answer)
@@ -50,14 +48,13 @@ def command(
         for each in answer["ids"]:
             terminal.out(f"revoked: {each}")
     else:
-        terminal.out(f"revoked: {answer['ended']} login{'' if answer['ended'] == 1 else 's'}")
+        terminal.out(f"revoked: {counted(answer['ended'], 'login')}")
         if client is None:
             _say_what_goes_on(user)
-    return None
 
 
 def _revoke_all(which: dict[str, Any]) -> dict[str, Any]:
-    """So many at a time, until none is left."""
+    """End them, so many at a time, until none is left."""
     ended = 0
     while True:
         answer = local.ask("revoke", which)
@@ -67,7 +64,7 @@ def _revoke_all(which: dict[str, Any]) -> dict[str, Any]:
 
 
 def _say_what_goes_on(user: str | None) -> None:
-    """Whoever wants somebody out must not take the logins for all there is."""
+    """Say what else there is: whoever wants somebody out must not take the logins for all."""
     keys = local.ask("api_keys")
     browsers = local.ask("browsers", {"user": user})
     mine = [key for key in keys if user is None or key["user"] == user.casefold()]

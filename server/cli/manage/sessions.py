@@ -1,9 +1,9 @@
-"""`ostiary sessions`: what is logged in, who let it in, from where, and when it was last used. Ending it is `ostiary revoke`."""
+"""The command `ostiary sessions`: what is logged in, who let it in, from where, and when it was last used. Ending it is `ostiary revoke`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -20,30 +20,8 @@ HOW: Final[Mapping[str, str]] = {
 }
 
 
-@click.command(help="List what is logged in; with --browsers, which browsers are signed in to the pages.")
-@click.option("--user", metavar="NAME", help="only what this person let in")
-@click.option("--client", metavar="ID", help="only logins of this program")
-@click.option("--browsers", is_flag=True, help="browsers instead of programs")
-@local.which_server
-@terminal.json_option
-def command(user: str | None, client: str | None, browsers: bool, as_json: bool) -> None:
-    if browsers and client:
-        raise terminal.Misuse("a browser is signed in by itself, not by a program", hint="leave --client out")
-    name = "browsers" if browsers else "sessions"
-    found = local.ask(name, {"user": user, "client": client})
-    found = local.in_order(found, lambda one: (-_last_at(one), one["id"]))
-    if as_json:
-        terminal.out_json(found)
-        return
-    if not found:
-        terminal.say("no browser is signed in" if browsers else "nobody is logged in")
-        return
-    for one in found:
-        _show_browser(one) if browsers else _show_login(one)
-
-
 def _show_login(login: Mapping[str, Any]) -> None:
-    """Three lines: too much for a table of 80 columns."""
+    """Show one in three lines: too much for a table of 80 columns."""
     program = terminal.clean(login["client_name"] or login["registered_name"])
     whose = terminal.clean(login["user"] or "a machine")
     standing = "" if login["standing"] == "unverified" else f" ({login['standing']})"
@@ -66,12 +44,12 @@ def _show_login(login: Mapping[str, Any]) -> None:
 
 
 def _last_at(one: Mapping[str, Any]) -> int:
-    """Of a login its last call, or else when it was given tokens last; a browser's last page."""
+    """Return when a login called last, or else was given tokens last; of a browser when it saw a page."""
     return one.get("called_at") or one["last_used_at"]
 
 
 def _used(login: Mapping[str, Any]) -> str:
-    """By its last call: a program refreshes its login also when nobody uses it."""
+    """Say when a login was used, by its last call: a program refreshes its login also when nobody uses it."""
     if "called_at" not in login:  # a server of another version
         return f"used {local.ago(login['last_used_at'])}"
     return "no call yet" if login["called_at"] is None else f"last call {local.lately(login['called_at'])}"
@@ -89,3 +67,26 @@ def _show_browser(browser: Mapping[str, Any]) -> None:
 
 def _bold(text: str) -> str:
     return terminal.paint(text, "bold", sys.stdout)
+
+
+def _show(found: Sequence[Mapping[str, Any]], *, browsers: bool) -> None:
+    if not found:
+        terminal.say("no browser is signed in" if browsers else "nobody is logged in")
+    for one in found:
+        _show_browser(one) if browsers else _show_login(one)
+
+
+@click.command(help="List what is logged in; with --browsers, which browsers are signed in to the pages.")
+@click.option("--user", metavar="NAME", help="only what this person let in")
+@click.option("--client", metavar="ID", help="only logins of this program")
+@click.option("--browsers", is_flag=True, help="browsers instead of programs")
+@local.which_server
+@terminal.json_option
+def command(user: str | None, client: str | None, browsers: bool, as_json: bool) -> None:
+    if browsers and client:
+        raise terminal.Misuse("a browser is signed in by itself, not by a program", hint="leave --client out")
+    found: list[dict[str, Any]] = local.ask(
+        "browsers" if browsers else "sessions", {"user": user, "client": client}
+    )
+    found.sort(key=lambda one: (-_last_at(one), one["id"]))
+    terminal.out_json(found) if as_json else _show(found, browsers=browsers)

@@ -12,6 +12,7 @@ import click
 
 from server.cli import local, terminal
 from server.cli.terminal import clean, paint, say
+from server.lib.counted import counted
 
 if TYPE_CHECKING:
     from server.client.token_file import StoredLogin
@@ -21,22 +22,21 @@ if TYPE_CHECKING:
 def command() -> None: ...
 
 
-@command.command("list", help="List the upstreams, and what of them waits to be accepted.")
-@local.which_server
-@terminal.json_option
-def list_upstreams(as_json: bool) -> None:
-    found = local.ask("upstreams")
-    if as_json:
-        terminal.out_json(found)
-        return
-    if not found:
-        say("this server has no upstream")
-        terminal.say_hint('an agent of kind = "mcp" in its settings has one')
-        return
+def _show_all(found: Sequence[Mapping[str, Any]]) -> None:
     for each in found:
         _show(each)
     if waiting := [each["upstream"] for each in found if each["waiting_count"]]:
         terminal.say_hint(f"ostiary upstream accept {quote(waiting[0])}")
+
+
+@command.command("list", help="List the upstreams, and what of them waits to be accepted.")
+@local.shows(
+    _show_all,
+    nothing="this server has no upstream",
+    hint='an agent of kind = "mcp" in its settings has one',
+)
+def list_upstreams() -> Any:
+    return local.ask("upstreams")
 
 
 def _show(upstream: Mapping[str, Any]) -> None:
@@ -60,7 +60,7 @@ def _offered(upstream: Mapping[str, Any]) -> str:
     if upstream["trust"] == "always":
         return "offers what it likes"
     tools, waiting = upstream["tools"], upstream["waiting_count"]
-    said = f"{tools} tool{'' if tools == 1 else 's'}, {upstream['accepted']} definitions accepted"
+    said = f"{counted(tools, 'tool')}, {upstream['accepted']} definitions accepted"
     if waiting:
         said += f", {waiting} waiting"
     return said + (f", {upstream['gone']} not offered any more" if upstream["gone"] else "")
@@ -127,16 +127,15 @@ def accept(name: str, tools: tuple[str, ...], everything: bool, yes: bool, as_js
         )
     upstream, seal = waiting[0]["upstream"], waiting[0]["seal"]
     question = f"may {clean(upstream)} say this to those who call it?"
-    if not terminal.agreed(question, yes=yes):
-        say("nothing was accepted")
-        raise click.exceptions.Exit(terminal.EXIT_FAILED)
+    terminal.agree_or_end(question, yes=yes, otherwise="nothing was accepted")
     arguments = {"upstream": upstream, "tools": list(tools) or None, "seal": seal}
     done = local.ask("upstreams.accept", arguments)
-    if as_json:
-        terminal.out_json(done)
-        return
-    count = len(done["accepted"])
-    terminal.out(f"accepted: {count} definition{'' if count == 1 else 's'} of {clean(done['upstream'])}")
+    terminal.out_json(done) if as_json else _show_done(done)
+
+
+def _show_done(done: Mapping[str, Any]) -> None:
+    which = "accepted" if "accepted" in done else "forgotten"
+    terminal.out(f"{which}: {counted(len(done[which]), 'definition')} of {clean(done['upstream'])}")
 
 
 @command.command(
@@ -145,18 +144,11 @@ def accept(name: str, tools: tuple[str, ...], everything: bool, yes: bool, as_js
 @click.argument("name")
 @click.argument("tools", nargs=-1, metavar="[TOOL]…")
 @click.option("--all", "everything", is_flag=True, help="all that was accepted of it")
-@local.which_server
-@terminal.json_option
-def forget(name: str, tools: tuple[str, ...], everything: bool, as_json: bool) -> None:
+@local.shows(_show_done)
+def forget(name: str, tools: tuple[str, ...], everything: bool) -> Any:
     if everything == bool(tools):
         raise terminal.Misuse("name what is to be forgotten, or --all of it")
-    arguments = {"upstream": name, "tools": list(tools) or None}
-    done = local.ask("upstreams.forget", arguments)
-    if as_json:
-        terminal.out_json(done)
-        return
-    count = len(done["forgotten"])
-    terminal.out(f"forgotten: {count} definition{'' if count == 1 else 's'} of {clean(done['upstream'])}")
+    return local.ask("upstreams.forget", {"upstream": name, "tools": list(tools) or None})
 
 
 @command.command("login", help="Log in to the upstream NAME, for this server to call it with.")
@@ -172,18 +164,8 @@ def forget(name: str, tools: tuple[str, ...], everything: bool, as_json: bool) -
 @click.option(
     "--port", type=int, metavar="PORT", help="the port of its redirect address, if it is a fixed one"
 )
-@local.which_server
-@terminal.json_option
-def log_in(
-    name: str,
-    way: str | None,
-    no_browser: bool,
-    scope: str | None,
-    client_id: str | None,
-    client_secret: str | None,
-    port: int | None,
-    as_json: bool,
-) -> None:
+@local.shows(local.says("logged in", "upstream"))
+def log_in(name: str, no_browser: bool, **wanted: Any) -> Any:
     """Log in to an upstream, and hand the login to the server, which keeps it sealed and refreshes it.
 
     Nothing of the login stays with the person who typed this.
@@ -192,16 +174,8 @@ def log_in(
     from server.cli.use.login import asked
 
     place = local.ask("upstreams.place", {"upstream": name})
-    wish = asked(
-        way, no_browser=no_browser, scope=scope, client_id=client_id, client_secret=client_secret, port=port
-    )
-    login = _obtain(place["url"], wish, opens=not no_browser)
-    arguments = {"upstream": place["upstream"], "login": handed_over(login)}
-    done = local.ask("upstreams.login", arguments)
-    if as_json:
-        terminal.out_json(done)
-    else:
-        terminal.out(f"logged in: {clean(done['upstream'])}")
+    login = _obtain(place["url"], asked(no_browser=no_browser, **wanted), opens=not no_browser)
+    return local.ask("upstreams.login", {"upstream": place["upstream"], "login": handed_over(login)})
 
 
 def _obtain(url: str, wish: Any, *, opens: bool) -> StoredLogin:
@@ -225,16 +199,15 @@ def _obtain(url: str, wish: Any, *, opens: bool) -> StoredLogin:
         screen.clear()
 
 
-@command.command("logout", help="Forget the login at the upstream NAME.")
-@click.argument("name")
-@local.which_server
-@terminal.json_option
-def log_out(name: str, as_json: bool) -> None:
-    done = local.ask("upstreams.logout", {"upstream": name})
-    if as_json:
-        terminal.out_json(done)
-    else:
-        terminal.out(f"logged out: {clean(done['upstream'])}")
+local.add_act(
+    command,
+    "logout",
+    "Forget the login at the upstream NAME.",
+    act="upstreams.logout",
+    done="logged out",
+    argument="upstream",
+    metavar="NAME",
+)
 
 
 def _waiting(name: str, tools: Sequence[str]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`ostiary usage`: what calls come to, by day, tool, person …, with bars. Every call is counted in it."""
+"""The command `ostiary usage`: what calls come to, by day, tool, person …, with bars. Every call is counted in it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Final
 import click
 
 from server.cli import local, spans, terminal
-from server.cli.manage.audit import moment
-from server.cli.manage.call_records import CallRecords, of_which, who, write_csv
+from server.cli.manage import call_records, row_pages
+from server.cli.manage.call_records import of_which, who
 from server.cli.manage.calls import took
 
 BY: Final = ("day", "hour", "tool", "person", "server", "outcome")
@@ -33,37 +33,23 @@ LEAST_BAR: Final = 6
     show_default=True,
     help=f"sum up by {terminal.either(BY)}",
 )
-@click.option("--csv", "as_csv", is_flag=True, help="print the rows as CSV")
+@row_pages.csv_option
 @local.which_server
 @terminal.json_option
-def command(
-    since: str | None,
-    until: str | None,
-    person: str | None,
-    server: str | None,
-    tool: str | None,
-    by: str,
-    as_csv: bool,
-    as_json: bool,
-) -> None:
+def command(by: str, as_csv: bool, as_json: bool, **wanted: Any) -> None:
     """Show how often tools were called, how many calls failed, and how long they took (half of them; 95 of 100).
 
-    Of the last 30 days, or by the hour of the last two; 400 days are kept. Days and hours are UTC.
+    The last 30 days are shown, or by the hour the last two; 400 days are kept. Days and hours are UTC.
     """
     if as_csv and as_json:
         raise terminal.Misuse("--csv does not go with --json", hint="use one of them")
     usual = HOURS * spans.UNITS["h"] if by == "hour" else DAYS * spans.DAY
-    wanted: dict[str, Any] = {
-        "since": max(0, spans.now() - usual) if since is None else moment(since),
-        "until": None if until is None else moment(until),
-        "person": person,
-        "server": server,
-        "tool": tool,
-    }
-    rows = CallRecords(wanted).usage(by)
+    if wanted["since"] is None:
+        wanted["since"] = max(0, spans.now() - usual)
+    rows = call_records.ask("usage", {**wanted, "by": by})["rows"]
     told = [_told(row) for row in rows]
     if as_csv:
-        write_csv([*_names(by), *FIELDS], told)
+        row_pages.write_csv([*_names(by), *FIELDS], told, sys.stdout)
     elif as_json:
         terminal.out_json(told)
     elif not rows:
@@ -74,7 +60,7 @@ def command(
 
 
 def table(by: str, rows: Sequence[Mapping[str, Any]], room: int) -> list[str]:
-    """The name is cut where there is no room for it, and the bar is left out where there is none for that."""
+    """Draw a line for each; the name is cut where there is no room for it, and the bar is left out where there is none for that."""
     headings = (by, "calls", "failed", "half took", "95 % took")
     cells = [
         (
@@ -101,7 +87,7 @@ def table(by: str, rows: Sequence[Mapping[str, Any]], room: int) -> list[str]:
 
 
 def drawn(share: float, room: int) -> str:
-    """A bar of a share of `room` columns; what is more than nothing is seen."""
+    """Draw a bar of a share of `room` columns; what is more than nothing is seen."""
     if not terminal.can_draw(sys.stdout):
         return "#" * max(round(share * room), 1)
     eighths = max(round(share * room * 8), 1)
@@ -140,4 +126,4 @@ def _name(by: str, row: Mapping[str, Any]) -> str:
 def _told(row: Mapping[str, Any]) -> dict[str, Any]:
     if "at" not in row:
         return dict(row)
-    return {"at": row["at"], "time": datetime.fromtimestamp(row["at"] / 1000, UTC).isoformat(), **row}
+    return {"at": row["at"], "time": spans.iso(row["at"], "auto"), **row}

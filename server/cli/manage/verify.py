@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from server.cli import local, terminal
+from server.cli import local, spans, terminal
 from server.cli.manage import bookcheck, rightscheck, unserved_store
 
 if TYPE_CHECKING:
@@ -62,12 +61,12 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Check the audit trail and the ledger: no row altered, missing, put in or cut off. Names the first that is. Of the ledger also that
-    every balance is the sum of its movements; of accounts, keys, logins and programs that each row is as it was sealed, and that the trail
-    does not speak against an account or a key.
+    """Check the audit trail and the ledger: no row altered, missing, put in or cut off. Names the first that is. Also that every
+    balance of the ledger is the sum of its movements, that each row of accounts, keys, logins and programs is as it was sealed, and that the
+    trail does not speak against an account or a key.
 
-    All of it is checked with keys that are not in the database, so a thief of the database alone cannot write them anew. Of the server's own
-    database, the ends are compared with what the server wrote down beside it. Keep the heads on another machine: with --expect it shows,
+    All of it is checked with keys that are not in the database, so a thief of the database alone cannot write them anew. The ends of the
+    server's own database are compared with what the server wrote down beside it. Keep the heads on another machine: with --expect it shows,
     too, whether the whole directory was swapped for an older copy.
     """
     expected, of_ledger = _head(expect), _head(expect_ledger)
@@ -114,7 +113,7 @@ def command(
 def _both(
     expected: tuple[int, str] | None, of_ledger: tuple[int, str] | None
 ) -> tuple[tuple[dict[str, Any], dict[str, Any]], dict[str, Any]]:
-    """The trail and the ledger of the running server."""
+    """Check the trail and the ledger of the running server."""
     return (
         _walked(_of_server(expected), expected),
         bookcheck.of_server(of_ledger),
@@ -124,7 +123,7 @@ def _both(
 def _acknowledged(
     why: str, trail: tuple[dict[str, Any], dict[str, Any]], books: Mapping[str, Any], *, yes: bool
 ) -> bool:
-    """Whether anything was, after a question. Balances are no chain: they are put right, or stay an alarm."""
+    """Have what is broken acknowledged, after a question; return whether anything was. Balances are no chain: they are put right, or stay an alarm."""
     found = [("the audit trail", "audit.acknowledge", trail[0]), ("the ledger", "ledger.acknowledge", books)]
     broken = [each for each in found if each[2]["broken"] is not None]
     if not broken:
@@ -142,7 +141,7 @@ def _acknowledged(
 def _walked(
     pieces: Iterator[dict[str, Any]], expected: tuple[int, str] | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What is to be said of the trail, and its last piece."""
+    """Return what is to be said of the trail, and its last piece."""
     checked = swept = 0
     line, last = terminal.StatusLine(), dict[str, Any]()
     for last in pieces:
@@ -175,7 +174,7 @@ def _tell(result: Mapping[str, Any], last: Mapping[str, Any], speak: Callable[[s
     speak(f"sound: {rows}" + (f", up to {last['at']['seq']}" if checked else ""))
     head = f"{last['at']['seq']}:{last['at']['mac'][:HEAD_DIGITS]}"
     if swept:
-        when = datetime.fromtimestamp(result["swept_at"] / 1000).astimezone().strftime("%Y-%m-%d %H:%M")
+        when = spans.told(result["swept_at"], "%Y-%m-%d %H:%M")
         speak(f"swept: {swept} row{'' if swept == 1 else 's'} that were over, the last time on {when}")
     if result["acknowledged"] is not None:
         speak(bookcheck.acknowledged(result["acknowledged"], "row"))

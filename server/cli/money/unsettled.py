@@ -1,16 +1,15 @@
-"""`ostiary ledger unsettled` and `resolve`: payments of which nobody knows what became, and what the owner has found out of one."""
+"""The commands `ostiary ledger unsettled` and `resolve`: payments of which nobody knows what became, and what the owner has found out of one."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
 
-from server.cli import local, terminal
+from server.cli import local, spans, terminal
 from server.cli.manage import unserved_store
 from server.lib.money.amounts import shown
 
@@ -20,24 +19,20 @@ _CLOCKS_SECONDS: Final = 60
 HEADINGS = ("payment", "state", "since", "amount", "payer", "tries", "next look", "ends in", "why")
 
 
-@click.command("unsettled")
-@local.which_server
-@terminal.json_option
-def unsettled(as_json: bool) -> None:
-    """List payments that were sent to be settled, and have no outcome yet."""
-    found = unserved_store.ask_or_read("ledger.unsettled")
-    if as_json:
-        terminal.out_json(found)
-        return
-    if not found:
-        terminal.say("every payment has its outcome")
-        return
-    found.sort(key=lambda each: each["created_at"])
-    for line in terminal.table(HEADINGS, [_cells(each) for each in found]):
+def _show(found: Sequence[Mapping[str, Any]]) -> None:
+    oldest_first = sorted(found, key=lambda each: each["created_at"])
+    for line in terminal.table(HEADINGS, map(_cells, oldest_first)):
         terminal.out(terminal.cut(line, terminal.width(sys.stdout)))
     terminal.say_hint(
         "they are looked after by themselves; ostiary ledger resolve is for what an explorer shows"
     )
+
+
+@click.command("unsettled")
+@local.shows(_show, nothing="every payment has its outcome")
+def unsettled() -> Any:
+    """List payments that were sent to be settled, and have no outcome yet."""
+    return unserved_store.ask_or_read("ledger.unsettled")
 
 
 @click.command("resolve")
@@ -71,14 +66,13 @@ def resolve(payment: str, settled: str | None, refused: bool, yes: bool, as_json
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    when = datetime.fromtimestamp(row["created_at"] / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     seconds = time.time() - row["created_at"] / 1000
     age = terminal.duration(seconds) if seconds > -_CLOCKS_SECONDS else "the clock was set back since"
     looked_at = "under way" if row["state"] == "settling" else local.left(row["next_try_at"])
     texts = (
         row["id"],
         row["state"],
-        f"{when} ({age})",
+        f"{spans.told(row['created_at'])} ({age})",
         shown(row["amount"], row["currency"]),
         row["payer"],
         str(row["tries"]),

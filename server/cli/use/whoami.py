@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from server.cli import terminal
+from server.cli import spans, terminal
 from server.cli.terminal import clean, json_option, out, paint
 
 if TYPE_CHECKING:
@@ -211,7 +210,7 @@ def _life(found: dict[str, Any]) -> str:
     if found["expires_at"] is None:
         return "no end known"
     left = (found["expires_at"] - wall_clock()) / 1000
-    when = datetime.fromtimestamp(found["expires_at"] / 1000).astimezone().strftime("%Y-%m-%d %H:%M")
+    when = spans.told(found["expires_at"], "%Y-%m-%d %H:%M")
     said = (
         f"ends in {terminal.duration(left)} ({when})" if left > 0 else f"ended {terminal.duration(-left)} ago"
     )
