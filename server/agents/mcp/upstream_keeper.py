@@ -26,7 +26,7 @@ from server.client.mcp_session.caller_links import CallerLinks, either, nothing,
 from server.client.mcp_session.credential_wire import CredentialWire, HttpUpstream
 from server.client.mcp_session.http_opening import agreed_over_http
 from server.client.mcp_session.http_sse_2024 import SseStream
-from server.client.mcp_session.line_streams import LineStream, TcpPeer
+from server.client.mcp_session.line_streams import LineStream, dial
 from server.client.mcp_session.message_channel import open_channel
 from server.client.mcp_session.session_request import Credential, SessionRequest
 from server.client.mcp_session.streamable_http import HttpLink
@@ -54,7 +54,6 @@ PATIENCE_SECONDS: Final = 5.0
 RELIST_SECONDS: Final = 1.0
 # One that does not say when they change.
 RELIST_UNTOLD_SECONDS: Final = 300.0
-CONNECT_SECONDS: Final = 10.0
 RESOURCES_FOLLOWED: Final = 256
 TROUBLE_CHARACTERS: Final = 1000
 
@@ -316,7 +315,7 @@ class Upstream:
             async with self._open_http(tells, nursery) as link:
                 yield link
             return
-        stream = self._start() if self._config.command else await self._dial()
+        stream = self._start() if self._config.command else await dial(self._config.tcp)
         agreed = False
         try:
             async with self._channel(stream, tells, self._era) as link:
@@ -387,15 +386,6 @@ class Upstream:
         except OSError as error:
             raise UpstreamAway(f"cannot be started: {error.strerror}") from error
         return LineStream(child)
-
-    async def _dial(self) -> LineStream:
-        host, _, port = self._config.tcp.rpartition(":")
-        try:
-            with trio.fail_after(CONNECT_SECONDS):
-                stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
-        except (OSError, trio.TooSlowError) as error:
-            raise UpstreamAway("cannot be reached: nobody answers there") from error
-        return LineStream(TcpPeer(stream))
 
 
 def _failure(error: BackendError) -> UpstreamFailure:

@@ -171,15 +171,10 @@ def _modern(
 # ── the handshake era ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def initialize_params(questions: frozenset[str], version: str = LATEST_LEGACY.version) -> dict[str, Any]:
-    """Return the params of `initialize`. One session is for all callers, so they declare what any of them may be able to do."""
-    declared: dict[str, Any] = {}
-    if "elicitation" in questions:
-        declared["elicitation"] = {"form": {}, "url": {}}
-    if "sampling" in questions:
-        declared["sampling"] = {"tools": {}}
-    if "roots" in questions:
-        declared["roots"] = {}
+def initialize_params(can: frozenset[str], version: str = LATEST_LEGACY.version) -> dict[str, Any]:
+    """Return the params of `initialize`. One session is for all callers, so they declare what any of them may be able to do: `can`, in the
+    words of `ABILITIES`."""
+    declared = capabilities_of(can, can, tasks=False)
     return {"protocolVersion": version, "capabilities": declared, "clientInfo": CLIENT_INFO}
 
 

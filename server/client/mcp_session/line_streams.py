@@ -11,11 +11,12 @@ from typing import Final, Protocol
 
 import trio
 
-from server.client.mcp_session.upstream_messages import MESSAGE_BYTES, UpstreamGone
+from server.client.mcp_session.upstream_messages import MESSAGE_BYTES, UpstreamAway, UpstreamGone
 from server.lib.line_outbox import LineOutbox
 from server.lib.line_peer import BrokenLine, LineFraming, Peer
 
 READ_BYTES: Final = 64 * 1024
+CONNECT_SECONDS: Final = 10.0
 LAST_WORDS_SECONDS: Final = 2.0
 
 
@@ -155,3 +156,14 @@ class TcpPeer:
     async def aclose(self) -> None:
         with trio.CancelScope(shield=True):
             await self._end.aclose()
+
+
+async def dial(address: str) -> LineStream:
+    """Connect to a host and a port. Raises `UpstreamAway`."""
+    host, _, port = address.rpartition(":")
+    try:
+        with trio.fail_after(CONNECT_SECONDS):
+            stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
+    except (OSError, trio.TooSlowError) as error:
+        raise UpstreamAway("cannot be reached: nobody answers there") from error
+    return LineStream(TcpPeer(stream))

@@ -42,6 +42,7 @@ from server.client.mcp_session.upstream_messages import (
     read_message,
     request_message,
 )
+from server.client.mcp_session.upstream_questions import abilities_for
 from server.lib.bare_nursery import bare_nursery
 from server.lib.log.logger import Logger
 from server.mcp.call_failures import BackendError
@@ -359,7 +360,7 @@ async def open_channel(
         stream,
         tells,
         questions=questions,
-        in_session=questions if in_session is None else in_session,
+        in_session=abilities_for(questions) if in_session is None else in_session,
         name=name,
         log=log,
     )

@@ -52,6 +52,7 @@ from server.client.mcp_session.upstream_messages import (
     outcome,
     request_message,
 )
+from server.client.mcp_session.upstream_questions import abilities_for
 from server.lib.http_client.fetch import UpstreamAnswer
 from server.lib.log.logger import Logger
 from server.mcp.call_failures import BackendError
@@ -84,8 +85,8 @@ class HttpLink:
         in_session: frozenset[str] | None = None,
     ) -> None:
         """Keep the parts. In `nursery` run requests that are begun (`begin`); None where none are. `questions`: the kinds that may be asked, and
-        `in_session` those in the handshake era, if they are others. `engaged`: as for `HttpSessions`."""
-        in_session = questions if in_session is None else in_session
+        `in_session` what somebody can do in the handshake era, in the words of `ABILITIES`; None: all. `engaged`: as for `HttpSessions`."""
+        in_session = abilities_for(questions) if in_session is None else in_session
         self.agreement = Agreement(version="", modern=True, capabilities={})
         self.ended: Final = trio.Event()
         self.reason = "is being stopped"

@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec import Raw
 
 from server.client.mcp_session.upstream_messages import members
-from server.mcp.call_questions import Question, QuestionMethod
+from server.mcp.call_questions import ABILITIES, Question, QuestionMethod
 
 _METHODS: Final[Mapping[str, tuple[QuestionMethod, str]]] = {
     "elicitation/create": ("elicitation/create", "elicitation"),
@@ -32,3 +32,8 @@ def question_of(method: str, params: Raw | Mapping[str, Any]) -> Question | None
         return None
     given = params if isinstance(params, Mapping) else members(params)
     return Question(method=found[0], params={key: value for key, value in given.items() if key not in _OURS})
+
+
+def abilities_for(questions: frozenset[str]) -> frozenset[str]:
+    """Return all that somebody has who can be asked these kinds of questions."""
+    return frozenset(word for word in ABILITIES if word.partition(".")[0] in questions)

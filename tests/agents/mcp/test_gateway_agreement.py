@@ -20,6 +20,7 @@ from server.client.mcp_session.agreement import (
     read_initialized,
 )
 from server.client.mcp_session.upstream_messages import NotAnUpstream, UpstreamRefusal
+from server.client.mcp_session.upstream_questions import abilities_for
 
 MODERN = "2026-07-28"
 EVERYTHING = frozenset({"elicitation", "sampling", "roots"})
@@ -154,7 +155,7 @@ def test_a_session_is_begun_with_all_that_is_passed_on() -> None:
         ("sampling", {"tools": {}}),
         ("roots", {}),
     ):
-        assert initialize_params(frozenset({kind}))["capabilities"] == {kind: declared}
+        assert initialize_params(abilities_for(frozenset({kind})))["capabilities"] == {kind: declared}
     params = initialize_params(frozenset(), "2025-03-26")
     assert (params["protocolVersion"], params["capabilities"]) == ("2025-03-26", {})
 
