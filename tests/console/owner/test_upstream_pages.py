@@ -60,7 +60,7 @@ async def a_house(house: House | None = None) -> Upstreams:
         subkey=house.parts.subkey,
         entropy=house.entropy,
         log=cast("Any", EventLog()),
-        tokens=FakeAuthorizationServer({}).endpoints(cast("Any", lambda: house.time)),
+        ask=FakeAuthorizationServer({}),
         issuer=cast("Any", lambda: None),
     )
     await desk.prepare({FILES: "here"})
