@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import base64
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
+import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from server.lib.secret import decode_secret, encode_secret
+
 NONCE_BYTES: Final = 12
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 class CannotUnseal(Exception):
@@ -26,3 +32,25 @@ def unseal(seal_key: bytes, sealed: str, *, bound_to: str, what: str) -> bytes:
         return AESGCM(seal_key).decrypt(raw[:NONCE_BYTES], raw[NONCE_BYTES:], bound_to.encode())
     except InvalidTag:
         raise CannotUnseal(f"{what} was sealed with another key file") from None
+
+
+class SealedStructs:
+    """The sealing of whole structs with the secrets in them, for one purpose. `subkey` and `entropy` are lent."""
+
+    def __init__(self, purpose: str, subkey: Callable[[str], bytes], entropy: Callable[[int], bytes]) -> None:
+        self._purpose = purpose
+        self._subkey = subkey
+        self._entropy = entropy
+
+    def seal(self, value: msgspec.Struct, bound_to: str) -> str:
+        """Return `value` sealed."""
+        plain = msgspec.json.encode(value, enc_hook=encode_secret)
+        return seal(self._subkey(self._purpose), plain, nonce=self._entropy(NONCE_BYTES), bound_to=bound_to)
+
+    def open(self, sealed: str, bound_to: str, shape: type[T]) -> T | None:
+        """Return what was sealed; None if it was with another key file, or bound to something else, so that nobody can use it any more."""
+        try:
+            plain = unseal(self._subkey(self._purpose), sealed, bound_to=bound_to, what="this")
+        except CannotUnseal:
+            return None
+        return msgspec.json.decode(plain, type=shape, dec_hook=decode_secret)

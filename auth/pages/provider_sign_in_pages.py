@@ -17,9 +17,11 @@ from auth.people.browser_sessions import cookie_from, set_cookie
 from auth.people.user_accounts import Throttled
 from auth.providers import provider_requests as upstream_provider
 from auth.providers import provider_sign_in as upstream
-from auth.providers.provider_sign_in import NotLetIn, Provider, ProviderNotBelieved
+from auth.providers.browser_trips import made_up
+from auth.providers.provider_sign_in import SIGN_INS, NotLetIn, Provider, ProviderLogin, ProviderNotBelieved
 from auth.values.http_messages import WireReply
 from server.lib.oauth_client.oauth_answers import OAuthFailure
+from server.lib.secret import Secret
 
 CODE_CHARACTERS: Final = 4_096
 AGAIN: Final = ("/signin", "Back to sign in")
@@ -36,22 +38,25 @@ async def leave(visit: PageVisit) -> WireReply:
         return _no_such(visit)
     if not visit.shows("signin"):
         return visit.stale_form()
-    begun = upstream.prepare(
-        visit.parts.subkey(upstream.SEAL_PURPOSE),
+    entropy = visit.parts.entropy
+    login = ProviderLogin(
+        verifier=Secret(made_up(entropy)),
+        nonce=Secret(made_up(entropy)),
         redirect_uri=visit.parts.site.public(visit.request.origin) + provider.callback,
         landing=sign_in_page.landing_of(visit.form.get("next", "")),
-        entropy=visit.parts.entropy,
     )
+    state = made_up(entropy)
     try:
-        url = await visit.parts.upstreams.authorization_url(provider, begun.login, begun.state)
+        url = await visit.parts.upstreams.authorization_url(provider, login, state)
     except OAuthFailure as problem:
         return _cannot_ask(visit, provider, problem)
     throttled = await visit.parts.store.write(
         partial(
             upstream.begin,
-            begun=begun,
             provider=provider.name,
+            state=state,
             cookie=visit.cookie,
+            sealed=SIGN_INS.seal(login, state, visit.parts.subkey, entropy),
             who=visit.who,
             now=visit.now,
         )
@@ -69,11 +74,16 @@ async def come_back(visit: PageVisit) -> WireReply:
     if provider is None:
         return _no_such(visit)
     state = visit.query("state")
-    take = partial(upstream.take, state=state, provider=provider.name, cookie=visit.cookie, now=visit.now)
-    sealed = None if visit.fresh or not state else await visit.parts.store.write(take)
-    login = (
-        None if sealed is None else upstream.unseal(visit.parts.subkey(upstream.SEAL_PURPOSE), sealed, state)
-    )
+    login = None
+    if state and not visit.fresh:
+        login = await SIGN_INS.come_back(
+            visit.parts.store,
+            visit.parts.subkey,
+            provider.name,
+            state=state,
+            cookie=visit.cookie,
+            now=visit.now,
+        )
     if login is None:
         return visit.error(
             400,

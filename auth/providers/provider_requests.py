@@ -66,8 +66,8 @@ class Upstreams:
             client_id=provider.client_id,
             redirect_uri=login.redirect_uri,
             state=state,
-            verifier=login.verifier,
-            more={"scope": "openid email" if mail else "openid", "nonce": login.nonce}
+            verifier=login.verifier.reveal(),
+            more={"scope": "openid email" if mail else "openid", "nonce": login.nonce.reveal()}
             if provider.kind == "oidc"
             else {"allow_signup": "false"},  # no scope: name and number are public
         )
@@ -91,7 +91,7 @@ class Upstreams:
         if isinstance(kid, ProviderNotBelieved):
             return kid
         keys = await self._keys(provider, metadata, kid)
-        return upstream.verify_id_token(token, keys, provider, nonce=login.nonce, now=self._clock())
+        return upstream.verify_id_token(token, keys, provider, nonce=login.nonce.reveal(), now=self._clock())
 
     async def keys(self, provider: Provider, kid: str) -> list[object]:
         """Return entries of its key set that something may be signed with which a program brings.
@@ -150,7 +150,7 @@ class Upstreams:
     async def _redeem(
         self, provider: Provider, metadata: ServerMetadata, login: ProviderLogin, code: str
     ) -> Tokens | ProviderNotBelieved:
-        form = code_form(code=code, redirect_uri=login.redirect_uri, verifier=login.verifier)
+        form = code_form(code=code, redirect_uri=login.redirect_uri, verifier=login.verifier.reveal())
         method = method_for(metadata.auth_methods, secret=provider.secret is not None)
         identity = ClientIdentity(client_id=provider.client_id, secret=provider.secret, method=method)
         try:

@@ -6,11 +6,8 @@ each one is. Talking to providers is in provider_requests.py, the pages in auth/
 
 from __future__ import annotations
 
-import hashlib
 import hmac
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeGuard, cast
 
@@ -18,24 +15,18 @@ import msgspec
 
 from auth.audit import audit_trail
 from auth.jose import jws
-from auth.jose.base64url import pack
 from auth.jose.jws import BadJws
 from auth.jose.public_keys import BadKeys, read_set, select
-from auth.keys import sealed_secrets
 from auth.people import browser_sessions, user_accounts
 from auth.people.user_accounts import Throttled, User
+from auth.providers.browser_trips import LIFETIME, Trip, TripKind
 from auth.throttling import attempt_limits
 from auth.values import sealed_rows
-from auth.values.compact_json import json_bytes
 from auth.values.database import Db
 from auth.values.identity_model import Millis
-from auth.values.limits_and_lifetimes import MINUTE
 from auth.values.requester import Requester, clean
 from server.lib.secret import Secret
 
-LIFETIME: Final[Millis] = 10 * MINUTE  # of a sign-in at a provider: people look for their phone
-SEAL_PURPOSE: Final = "upstream-logins"
-SECRET_BYTES: Final = 32
 SUBJECT_CHARACTERS: Final = 255  # OpenID Connect Core §2
 TOKEN_CHARACTERS: Final = 16 * 1_024
 LEEWAY_SECONDS: Final = 60
@@ -85,45 +76,23 @@ class ProviderNotBelieved(msgspec.Struct, frozen=True):
 # ---------------------------------------------------------------- a sign-in under way
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProviderLogin:
+class ProviderLogin(Trip, frozen=True, kw_only=True):
     """A sign-in under way, as we remember it, sealed in the store."""
 
-    verifier: str = field(repr=False)
-    nonce: str = field(repr=False)
-    redirect_uri: str
-    landing: str = field(repr=False)
+    nonce: Secret
+    landing: str
+
+    def __repr__(self) -> str:
+        return f"ProviderLogin(redirect_uri={self.redirect_uri!r})"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BegunSignIn:
-    login: ProviderLogin
-    state: str = field(repr=False)
-    sealed: str = field(repr=False)
-
-
-def prepare(key: bytes, *, redirect_uri: str, landing: str, entropy: Callable[[int], bytes]) -> BegunSignIn:
-    login = ProviderLogin(
-        verifier=pack(entropy(SECRET_BYTES)),
-        nonce=pack(entropy(SECRET_BYTES)),
-        redirect_uri=redirect_uri,
-        landing=landing,
-    )
-    state, nonce = pack(entropy(SECRET_BYTES)), entropy(sealed_secrets.NONCE_BYTES)
-    plain = json_bytes(
-        {
-            "verifier": login.verifier,
-            "nonce": login.nonce,
-            "redirect_uri": login.redirect_uri,
-            "landing": login.landing,
-        }
-    )
-    sealed = sealed_secrets.seal(key, plain, nonce=nonce, bound_to=_hash(state))
-    return BegunSignIn(login=login, state=state, sealed=sealed)
+SIGN_INS: Final = TripKind(
+    shape=ProviderLogin, table="upstream_logins", of=("provider",), purpose="upstream-logins"
+)
 
 
 def begin(
-    db: Db, begun: BegunSignIn, *, provider: str, cookie: str, who: Requester, now: Millis
+    db: Db, *, provider: str, state: str, cookie: str, sealed: str, who: Requester, now: Millis
 ) -> Throttled | None:
     """Remember a sign-in for this browser, counted like any other, as a job."""
     _, overall = user_accounts.buckets_of_network(who)
@@ -131,47 +100,8 @@ def begin(
     if until:
         return Throttled(until=until)
     attempt_limits.count(db, overall, now)
-    db.execute(
-        "INSERT INTO upstream_logins (state_hash, provider, browser_hash, sealed, expires_at) VALUES (?, ?, ?, ?, ?)",
-        _hash(begun.state),
-        provider,
-        browser_sessions.hash_of(cookie),
-        begun.sealed,
-        now + LIFETIME,
-    )
+    SIGN_INS.begin(db, provider, state=state, cookie=cookie, sealed=sealed, now=now)
     return None
-
-
-def take(db: Db, *, state: str, provider: str, cookie: str, now: Millis) -> str | None:
-    """Use a sign-in up, as a job; return what was sealed, or None if this browser has nothing of the kind under way."""
-    state_hash = _hash(state)
-    won = db.execute(
-        "UPDATE upstream_logins SET used_at = ? WHERE state_hash = ? AND provider = ? AND browser_hash = ?"
-        " AND used_at IS NULL AND expires_at > ?",
-        now,
-        state_hash,
-        provider,
-        browser_sessions.hash_of(cookie),
-        now,
-    )
-    row = (
-        db.fetch_one("SELECT sealed FROM upstream_logins WHERE state_hash = ?", state_hash)
-        if won == 1
-        else None
-    )
-    return None if row is None else row["sealed"]
-
-
-def unseal(key: bytes, sealed: str, state: str) -> ProviderLogin | None:
-    try:
-        plain = sealed_secrets.unseal(key, sealed, bound_to=_hash(state), what="this")
-    except sealed_secrets.CannotUnseal:
-        return None
-    return ProviderLogin(**json.loads(plain))
-
-
-def _hash(state: str) -> str:
-    return hashlib.sha256(state.encode(errors="replace")).hexdigest()
 
 
 # ---------------------------------------------------------------- what a provider said
@@ -365,11 +295,8 @@ def sign_in(
 
 def _take_back(db: Db, state: str, who: Requester) -> None:
     """Take back what `begin` counted, where it was this network that began: nobody's good sign-in is to make room at another."""
-    begun = db.fetch_one("SELECT expires_at FROM upstream_logins WHERE state_hash = ?", _hash(state))
-    if begun is not None:
-        attempt_limits.take_back_one(
-            db, user_accounts.buckets_of_network(who.without_page())[1], begun["expires_at"] - LIFETIME
-        )
+    if (begun := SIGN_INS.row(db, state)) is not None:
+        attempt_limits.take_back_one(db, user_accounts.buckets_of_network(who.without_page())[1], begun[1])
 
 
 def _refuse(

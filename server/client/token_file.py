@@ -22,7 +22,7 @@ from server.lib.oauth_client.dynamic_registration import Registered
 from server.lib.oauth_client.kept_login import OAuthLogin
 from server.lib.oauth_client.proof_key import ProofKey, UnusableKey
 from server.lib.private_file import MAX_FILE, PrivateFile
-from server.lib.secret import Secret
+from server.lib.secret import Secret, decode_secret, encode_secret
 
 Millis: TypeAlias = int
 
@@ -213,7 +213,7 @@ class TokenFile:
                     f"{self.path} was written by a newer ostiary",
                     hint="use that one, or log in again elsewhere",
                 )
-            return msgspec.json.decode(data, type=_File, dec_hook=_decode_secret)
+            return msgspec.json.decode(data, type=_File, dec_hook=decode_secret)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise _Unreadable from None
 
@@ -238,16 +238,4 @@ def _without(logins: Mapping[str, StoredLogin], url: str) -> dict[str, StoredLog
 
 
 def _encode(file: _File) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(file, enc_hook=_encode_secret), indent=2) + b"\n"
-
-
-def _encode_secret(value: object) -> Any:
-    if isinstance(value, Secret):
-        return value.reveal()
-    raise NotImplementedError(type(value).__name__)
-
-
-def _decode_secret(wanted: type, value: Any) -> Any:
-    if wanted is Secret and isinstance(value, str):
-        return Secret(value)
-    raise NotImplementedError(wanted.__name__)
+    return msgspec.json.format(msgspec.json.encode(file, enc_hook=encode_secret), indent=2) + b"\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from typing import Any
 
 
 class Secret:
@@ -26,3 +27,17 @@ class Secret:
         return "***"
 
     __str__ = __repr__
+
+
+def encode_secret(value: object) -> Any:
+    """Write a secret out, as msgspec's `enc_hook`, where it goes to a file or is sealed."""
+    if isinstance(value, Secret):
+        return value.reveal()
+    raise NotImplementedError(type(value).__name__)
+
+
+def decode_secret(wanted: type, value: Any) -> Any:
+    """Read a secret, as msgspec's `dec_hook`, which makes its `ValidationError` of the `TypeError`."""
+    if wanted is Secret and isinstance(value, str):
+        return Secret(value)
+    raise TypeError(f"no {wanted.__name__}")

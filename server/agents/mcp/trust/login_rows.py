@@ -11,13 +11,12 @@ from typing import Any, Final
 import msgspec
 
 from auth.audit import audit_trail
-from auth.keys import sealed_secrets
-from auth.keys.sealed_secrets import CannotUnseal
+from auth.keys.sealed_secrets import SealedStructs
 from auth.values.identity_model import Millis
 from server.agents.mcp.trust.pin_rows import CHANGE, UpstreamKey
 from server.lib.oauth_client.client_identity import METHODS
 from server.lib.oauth_client.kept_login import OAuthLogin
-from server.lib.secret import Secret
+from server.lib.secret import Secret, decode_secret
 from server.store.jobs import Change, StoreDb
 from server.store.task_leases import gone
 
@@ -45,25 +44,14 @@ class LoginVault:
     """The sealing and opening of logins. `subkey` and `entropy` are lent."""
 
     def __init__(self, subkey: Callable[[str], bytes], entropy: Callable[[int], bytes]) -> None:
-        self._subkey = subkey
-        self._entropy = entropy
+        self._sealed = SealedStructs(SEAL_PURPOSE, subkey, entropy)
 
     def seal(self, upstream: UpstreamKey, person: str, login: UpstreamLogin) -> str:
-        plain = msgspec.json.encode(login, enc_hook=encode_secret)
-        nonce = self._entropy(sealed_secrets.NONCE_BYTES)
-        return sealed_secrets.seal(
-            self._subkey(SEAL_PURPOSE), plain, nonce=nonce, bound_to=_bound_to(upstream, person)
-        )
+        return self._sealed.seal(login, _bound_to(upstream, person))
 
     def open(self, upstream: UpstreamKey, person: str, sealed: str) -> UpstreamLogin | None:
         """Return the login; None if it was sealed with another key file, so that nobody can use it any more."""
-        try:
-            plain = sealed_secrets.unseal(
-                self._subkey(SEAL_PURPOSE), sealed, bound_to=_bound_to(upstream, person), what="a login"
-            )
-        except CannotUnseal:
-            return None
-        return msgspec.json.decode(plain, type=UpstreamLogin, dec_hook=decode_secret)
+        return self._sealed.open(sealed, _bound_to(upstream, person), UpstreamLogin)
 
 
 def read_login(value: object) -> UpstreamLogin:
@@ -227,15 +215,3 @@ def _bound_to(upstream: UpstreamKey, person: str) -> str:
 
 def _plain(value: object) -> object:
     return value.reveal() if isinstance(value, Secret) else value
-
-
-def encode_secret(value: object) -> Any:
-    if isinstance(value, Secret):
-        return value.reveal()
-    raise NotImplementedError(type(value).__name__)
-
-
-def decode_secret(wanted: type, value: Any) -> Any:
-    if wanted is Secret and isinstance(value, str):
-        return Secret(value)
-    raise TypeError(f"no {wanted.__name__}")

@@ -6,7 +6,6 @@ answer must name the issuer that it was begun with (RFC 9207), and its code is r
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -14,16 +13,15 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from auth.jose.base64url import pack
-from auth.keys import sealed_secrets
+from auth.keys.sealed_secrets import SealedStructs
+from auth.providers.browser_trips import Trip, TripKind, made_up
 from auth.values.connected_accounts import AccountPlace, CannotConnect, ConnectedAccount
 from auth.values.database import Db
 from auth.values.entropy import SEED_BYTES, Entropy
 from auth.values.identity_model import Millis
-from auth.values.limits_and_lifetimes import MINUTE
 from server.agents.mcp.trust import login_rows
 from server.agents.mcp.trust.authorization_server import AuthorizationServers
-from server.agents.mcp.trust.login_rows import LoginVault, UpstreamLogin, decode_secret, encode_secret
+from server.agents.mcp.trust.login_rows import LoginVault, UpstreamLogin
 from server.agents.mcp.trust.pin_rows import UpstreamKey
 from server.lib.log.logger import Logger
 from server.lib.oauth_client.authorization_code import authorization_link, code_form, comes_from
@@ -35,9 +33,6 @@ from server.lib.oauth_client.token_requests import fetch_tokens
 from server.lib.secret import Secret
 from server.store.jobs import Change, Store, StoreDb
 
-LIFETIME: Final[Millis] = 10 * MINUTE  # people look for their phone
-SEAL_PURPOSE: Final = "upstream-trips"
-SECRET_BYTES: Final = 32
 LISTED: Final = 100
 
 
@@ -55,13 +50,20 @@ class PersonalUpstream(msgspec.Struct, frozen=True, kw_only=True):
         return urlsplit(self.issuer).netloc
 
 
-class _Trip(msgspec.Struct, frozen=True, kw_only=True):
-    verifier: Secret
-    redirect_uri: str
+class _Trip(Trip, frozen=True, kw_only=True):
     issuer: str
     token_endpoint: str
     names_itself: bool
     client: Registered
+
+
+TRIPS: Final = TripKind(
+    shape=_Trip,
+    table="upstream_trips",
+    of=("server", "agent", "user_id"),
+    purpose="upstream-trips",
+    bound="trip ",
+)
 
 
 class PersonConnections:
@@ -88,6 +90,7 @@ class PersonConnections:
         self._entropy = entropy
         self._log = log
         self._vault = LoginVault(subkey, entropy)
+        self._clients = SealedStructs(TRIPS.purpose, subkey, entropy)
         self._listeners: dict[UpstreamKey, Callable[[str], None]] = {}
 
     def listen(self, upstream: UpstreamKey, changed: Callable[[str], None]) -> None:
@@ -121,7 +124,7 @@ class PersonConnections:
         except CannotConnect as problem:
             self._log.warning("upstream.cannot_connect", upstream=str(upstream.key), reason=str(problem))
             raise
-        state, verifier = pack(self._entropy(SECRET_BYTES)), pack(self._entropy(SECRET_BYTES))
+        state, verifier = made_up(self._entropy), made_up(self._entropy)
         trip = _Trip(
             verifier=Secret(verifier),
             redirect_uri=redirect_uri,
@@ -134,10 +137,10 @@ class PersonConnections:
             partial(
                 _begin,
                 upstream=upstream.key,
-                state_hash=_hash(state),
                 user_id=user_id,
-                browser_hash=_hash(cookie),
-                sealed=self._seal(trip, _hash(state)),
+                state=state,
+                cookie=cookie,
+                sealed=TRIPS.seal(trip, state, self._subkey, self._entropy),
                 now=self._clock(),
             )
         )
@@ -154,17 +157,17 @@ class PersonConnections:
         self, place: AccountPlace, *, state: str, code: str, iss: str, user_id: str, cookie: str
     ) -> bool:
         upstream = self._upstreams[UpstreamKey(place.server, place.agent)]
-        sealed = await self._store.write(
-            partial(
-                _take,
-                upstream=upstream.key,
-                state_hash=_hash(state),
-                user_id=user_id,
-                browser_hash=_hash(cookie),
-                now=self._clock(),
-            )
+        key = upstream.key
+        trip = await TRIPS.come_back(
+            self._store,
+            self._subkey,
+            key.server,
+            key.agent,
+            user_id,
+            state=state,
+            cookie=cookie,
+            now=self._clock(),
         )
-        trip = None if sealed is None else self._open(sealed, _hash(state))
         if trip is None:
             return False
         if not code:
@@ -265,92 +268,23 @@ class PersonConnections:
             )
         bound_to = f"client {upstream.key}"
         row = await self._store.read(partial(_registered, upstream=upstream.key))
-        kept = None if row is None else self._open_client(row, bound_to)
+        kept = None if row is None else self._clients.open(row, bound_to, Registered)
         fits = kept is not None and (kept.issuer, kept.redirect_uri) == (server.issuer, redirect_uri)
         if kept is not None and fits and (kept.expires_at is None or self._clock() < kept.expires_at):
             return kept
         made = await self._servers.register(server, redirect_uri=redirect_uri, scope=upstream.scope)
-        sealed = self._box(msgspec.json.encode(made, enc_hook=encode_secret), bound_to)
+        sealed = self._clients.seal(made, bound_to)
         await self._store.write(partial(_remember, upstream=upstream.key, sealed=sealed))
         return made
 
-    # ── sealing ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _seal(self, trip: _Trip, state_hash: str) -> str:
-        return self._box(msgspec.json.encode(trip, enc_hook=encode_secret), f"trip {state_hash}")
-
-    def _open(self, sealed: str, state_hash: str) -> _Trip | None:
-        plain = self._unbox(sealed, f"trip {state_hash}")
-        return None if plain is None else msgspec.json.decode(plain, type=_Trip, dec_hook=decode_secret)
-
-    def _open_client(self, sealed: str, bound_to: str) -> Registered | None:
-        plain = self._unbox(sealed, bound_to)
-        if plain is None:
-            return None
-        return msgspec.json.decode(plain, type=Registered, dec_hook=decode_secret)
-
-    def _box(self, plain: bytes, bound_to: str) -> str:
-        nonce = self._entropy(sealed_secrets.NONCE_BYTES)
-        return sealed_secrets.seal(self._subkey(SEAL_PURPOSE), plain, nonce=nonce, bound_to=bound_to)
-
-    def _unbox(self, sealed: str, bound_to: str) -> bytes | None:
-        try:
-            return sealed_secrets.unseal(self._subkey(SEAL_PURPOSE), sealed, bound_to=bound_to, what="this")
-        except sealed_secrets.CannotUnseal:
-            return None
-
 
 def _begin(
-    db: StoreDb,
-    *,
-    upstream: UpstreamKey,
-    state_hash: str,
-    user_id: str,
-    browser_hash: str,
-    sealed: str,
-    now: Millis,
+    db: StoreDb, *, upstream: UpstreamKey, user_id: str, state: str, cookie: str, sealed: str, now: Millis
 ) -> None:
     """Begin a trip, as a job. A person has at most one to a place under way."""
-    db.execute(
-        "DELETE FROM upstream_trips WHERE server = ? AND agent = ? AND user_id = ?",
-        upstream.server,
-        upstream.agent,
-        user_id,
-    )
-    db.execute(
-        "INSERT INTO upstream_trips (state_hash, server, agent, user_id, browser_hash, sealed, expires_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        state_hash,
-        upstream.server,
-        upstream.agent,
-        user_id,
-        browser_hash,
-        sealed,
-        now + LIFETIME,
-    )
-
-
-def _take(
-    db: StoreDb, *, upstream: UpstreamKey, state_hash: str, user_id: str, browser_hash: str, now: Millis
-) -> str | None:
-    """Use a trip up, as a job; return what was sealed, or None where this person has nothing of the kind under way in this browser."""
-    won = db.execute(
-        "UPDATE upstream_trips SET used_at = ? WHERE state_hash = ? AND server = ? AND agent = ? AND user_id = ?"
-        " AND browser_hash = ? AND used_at IS NULL AND expires_at > ?",
-        now,
-        state_hash,
-        upstream.server,
-        upstream.agent,
-        user_id,
-        browser_hash,
-        now,
-    )
-    row = (
-        db.fetch_one("SELECT sealed FROM upstream_trips WHERE state_hash = ?", state_hash)
-        if won == 1
-        else None
-    )
-    return None if row is None else row["sealed"]
+    of = (upstream.server, upstream.agent, user_id)
+    db.execute("DELETE FROM upstream_trips WHERE server = ? AND agent = ? AND user_id = ?", *of)
+    TRIPS.begin(db, *of, state=state, cookie=cookie, sealed=sealed, now=now)
 
 
 def _registered(db: StoreDb, *, upstream: UpstreamKey) -> str | None:
@@ -368,7 +302,3 @@ def _remember(db: StoreDb, *, upstream: UpstreamKey, sealed: str) -> None:
         upstream.agent,
         sealed,
     )
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
