@@ -1,13 +1,12 @@
 """The access token that works now: the stored one, or a refreshed one. However many processes want it at once, one refreshes.
 
-A refresh token can be used once, so nothing may come between the server's answer and our file: the refresh waits for nobody, ignores
-Ctrl-C for its bounded time, and is repeated at once if its answer was lost, because the server repeats a rotation only within a short
-window (60 s on an ostiary).
+The turn of the one is a lock beside the token file; the refresh ignores Ctrl-C for its bounded time (oauth_client/refreshing.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from shlex import quote
 
 import trio
@@ -17,17 +16,20 @@ from server.client.oauth_exchange import ask_for_tokens
 from server.client.token_file import Millis, StoredLogin, TokenFile, wall_clock
 from server.lib.http_client.http_client import HttpClient
 from server.lib.oauth_client.addresses import origin, same_place
+from server.lib.oauth_client.oauth_answers import OAuthFailure
 from server.lib.oauth_client.proof_key import BoundToken
+from server.lib.oauth_client.refreshing import LoginKeeper
 from server.lib.oauth_client.token_requests import GrantRefusal, Tokens
 from server.lib.secret import Secret
 
 # Three tries of ten seconds stay well inside the window in which a lost rotation can be repeated.
-REFRESH_TRIES = 3
 TRY_SECONDS = 10.0
 
 
-class Access:
+class Access(LoginKeeper[StoredLogin]):
     """The login at one server. Methods raise `NotLoggedIn`, `TokenFileError`, `Unreachable`, `ServerBusy` or `BadAnswer`."""
+
+    pauses = (1.0, 2.0)
 
     def __init__(
         self,
@@ -71,62 +73,53 @@ class Access:
         return self.shown(await self._refresh(refused=refused))
 
     async def _refresh(self, refused: Secret | None) -> StoredLogin:
+        def useful(login: StoredLogin) -> bool:
+            return login.fresh(self._now()) if refused is None else login.access_token != refused
+
+        try:
+            return await self.refresh(useful)
+        except OAuthFailure as failure:
+            late = failure.error == "invalid_dpop_proof"  # whose time is all that can be wrong with it
+            raise BadAnswer(
+                f"the login could not be refreshed ({failure.error})",
+                hint="is the clock of this machine right?" if late else f"ostiary login {quote(self._url)}",
+            ) from None
+
+    @asynccontextmanager
+    async def turn(self, useful: Callable[[StoredLogin], bool]) -> AsyncGenerator[StoredLogin]:
         lock = await trio.to_thread.run_sync(self._file.lock_of, self._url)
         async with lock.held_async(self._sleep):
-            login = await self.stored()  # another process may have refreshed while we waited
+            login = await self.stored()
             if login is None:
                 raise await self.not_logged_in()
-            useful = login.fresh(self._now()) if refused is None else login.access_token != refused
-            if useful:
-                return login
-            if login.refresh_token is None:
-                raise NotLoggedIn(
-                    f"the login at {self._url} has expired", hint=f"ostiary login {quote(self._url)}"
-                )
-            rotated: list[StoredLogin] = []
-            with trio.CancelScope(shield=True):  # bounded by the tries within
-                rotated.append(await self._rotate(login))
-            return rotated[0]
+            yield login
 
-    async def _rotate(self, login: StoredLogin) -> StoredLogin:
-        answer = await self._insist(login)
-        if isinstance(answer, Tokens):
-            renewed = login.renewed(answer, now=self._now())
-            await trio.to_thread.run_sync(self._file.put, renewed)
-            return renewed
-        if answer.error in ("invalid_grant", "invalid_client", "unauthorized_client"):
-            if answer.error != "invalid_grant":
+    async def request(self, login: StoredLogin) -> Tokens | GrantRefusal:
+        endpoint, form = login.token_endpoint, login.refresh_form()
+        with trio.move_on_after(TRY_SECONDS):
+            return await ask_for_tokens(
+                self._client, endpoint, form, identity=login.identity, key=login.key, now=self._now()
+            )
+        raise Unreachable(f"{origin(endpoint)} did not answer in time")
+
+    async def wait(self, seconds: float) -> None:
+        await self._sleep(seconds)
+
+    def lost(self, error: Exception) -> bool:
+        return isinstance(error, Unreachable) and error.sent and not isinstance(error, ServerBusy)
+
+    async def keep(self, login: StoredLogin) -> StoredLogin:
+        await trio.to_thread.run_sync(self._file.put, login)
+        return login
+
+    async def ended(self, login: StoredLogin, refusal: GrantRefusal | None) -> StoredLogin:
+        if refusal is not None:
+            if refusal.error in ("invalid_client", "unauthorized_client"):
                 # The next login introduces us anew instead of coming with an id that nobody knows.
                 await trio.to_thread.run_sync(self._file.drop_registrations, login.issuer, login.client_id)
-            # Final, whatever the reason: a spent refresh token never comes back.
             await trio.to_thread.run_sync(self._file.drop, self._url)
-            raise NotLoggedIn(f"the login at {self._url} has ended", hint=f"ostiary login {quote(self._url)}")
-        late = answer.error == "invalid_dpop_proof"  # whose time is all that can be wrong with it
-        raise BadAnswer(
-            f"the login could not be refreshed ({answer.error})",
-            hint="is the clock of this machine right?" if late else f"ostiary login {quote(self._url)}",
-        )
-
-    async def _insist(self, login: StoredLogin) -> Tokens | GrantRefusal:
-        endpoint, form = login.token_endpoint, login.refresh_form()
-        trouble: Unreachable | None = None
-        for attempt in range(REFRESH_TRIES):
-            if attempt:
-                await self._sleep(attempt)
-            try:
-                with trio.move_on_after(TRY_SECONDS):
-                    return await ask_for_tokens(
-                        self._client, endpoint, form, identity=login.identity, key=login.key, now=self._now()
-                    )
-                trouble = Unreachable(f"{origin(endpoint)} did not answer in time")
-            except ServerBusy:
-                raise
-            except Unreachable as error:
-                trouble = error
-                if not error.sent:
-                    break
-        assert trouble is not None
-        raise trouble
+        how = "expired" if refusal is None else "ended"
+        raise NotLoggedIn(f"the login at {self._url} has {how}", hint=f"ostiary login {quote(self._url)}")
 
     async def not_logged_in(self) -> NotLoggedIn:
         hint = f"ostiary login {quote(self._url)}"

@@ -70,6 +70,16 @@ class GrantRefusal(msgspec.Struct, frozen=True, kw_only=True):
         """The error where it looks like a registered one, or ""."""
         return self.error[:40] if self.error.replace("_", "").isalpha() else ""
 
+    def failure(self) -> OAuthFailure:
+        """Return the failure that this is where tokens are needed; its text holds nothing that the other side says but a code."""
+        return OAuthFailure(
+            f"gave no token ({self.word or f'status {self.status}'})",
+            reason="refused",
+            status=self.status,
+            error=self.error,
+            final=self.final,
+        )
+
 
 async def ask_for_tokens(
     ask: Ask,
@@ -105,14 +115,7 @@ async def fetch_tokens(
     answer = await ask_for_tokens(ask, endpoint, form, identity=identity, any_type=any_type)
     if isinstance(answer, Tokens):
         return answer
-    raise OAuthFailure(
-        f"gave no token ({answer.word or f'status {answer.status}'})",
-        reason="refused",
-        status=answer.status,
-        error=answer.error,
-        description=answer.description,
-        final=answer.final,
-    )
+    raise answer.failure()
 
 
 def client_credentials_form(*, scope: str, resource: str = "") -> dict[str, str]:

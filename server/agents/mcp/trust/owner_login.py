@@ -1,14 +1,14 @@
 """The server's own login at an upstream (`ostiary upstream login`): shown with every call, refreshed when it runs out.
 
-However many calls want it at once, one refreshes; and where several nodes have it, one of them, which is written down before the
-authorization server is asked: the others wait for what it brings. The refresh token is single use almost everywhere, so between the answer and our row
-nothing may come: the refresh ignores cancellation for its bounded time, and what it brought is written before it is used. Where the store cannot
-write at that moment it is owed, and written as soon as it can; nobody else has its turn before.
+However many calls want it at once, one refreshes (oauth_client/refreshing.py); and where several nodes have it, one of them, which is written down
+before the authorization server is asked: the others wait for what it brings. The tokens are written before they are used. Where the store cannot
+write at that moment they are owed, and written as soon as it can; nobody else has its turn before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from shlex import quote
 from types import MappingProxyType
@@ -26,14 +26,12 @@ from server.agents.mcp.trust.pin_rows import UpstreamKey
 from server.lib.log.logger import Logger
 from server.lib.oauth_client.addresses import host_of
 from server.lib.oauth_client.oauth_answers import Ask, OAuthFailure
-from server.lib.oauth_client.token_requests import Tokens, fetch_tokens
+from server.lib.oauth_client.refreshing import LoginKeeper
+from server.lib.oauth_client.token_requests import GrantRefusal, Tokens, ask_for_tokens
 from server.mcp.call_failures import BackendError
 from server.store.jobs import Store, StoreError, StoreUnavailable
 from server.store.write_retry import Job, WriteRetry
 
-TRIES: Final = (
-    2  # one whose answer was lost is repeated at once: servers give the same answer again within a minute
-)
 # Two tries take 20 seconds at most, and then the turn is given back, or what it brought is written. Where the store is away it is for longer: who
 # shows the token a second time as soon as it is there again may end the login. What a node left that died is free after ten seconds.
 TURN_MILLIS: Final[Millis] = 10 * 60_000
@@ -48,7 +46,7 @@ TOGETHER: Final[Millis] = 5_000
 _NOTHING_SHOWN: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class OwnerLogin:
+class OwnerLogin(LoginKeeper[UpstreamLogin]):
     """A `Credential`. While nobody is logged in, calls go out without one, and the upstream says whether it wants one."""
 
     shared = True
@@ -76,12 +74,13 @@ class OwnerLogin:
         self._vault = vault
         self._ask = ask
         self._owed = owed
-        self._clock = clock
+        self._clock = self._now = clock
         self._log = log
         self._person = person
         self._place = _place(url) if url else None
         self._node = node
         self._kept: KeptLogin | None = None
+        self._held: KeptLogin | None = None  # that is being refreshed
         self._read = False  # the row; from then on it changes by way of us alone
         self._renewed_at: Millis = 0
         self._one_at_a_time = trio.Lock()
@@ -172,35 +171,43 @@ class OwnerLogin:
             return self._kept
 
     async def _refresh(self, seen: KeptLogin) -> UpstreamLogin:
+        now = self._clock()  # read once: whether the turn is needed is asked more than once
+
+        def useful(login: UpstreamLogin) -> bool:
+            return login.access_token != seen.login.access_token and login.fresh(now)
+
+        try:
+            return await self.refresh(useful)
+        except OAuthFailure as failure:
+            self._fail(f"could not refresh its login: {host_of(seen.login.token_endpoint)} {failure}")
+            raise _not_renewed() from None
+
+    @asynccontextmanager
+    async def turn(self, useful: Callable[[UpstreamLogin], bool]) -> AsyncGenerator[UpstreamLogin]:
         async with self._one_at_a_time:
-            kept = self._kept
-            if kept is not None and kept is not seen:  # somebody refreshed while we waited
-                return kept.login
-            try:
-                await self._owed.settle()
-            except StoreUnavailable:
-                if self._node:  # nobody knows who else is at it
-                    raise _not_known() from None
-            kept = self._kept
-            if kept is None:
-                raise self._unusable()
-            if kept.login.refresh_token is None:
-                await self._end(kept, "it ran out")
-                self._fail("does not accept its login any more")
-                raise self._unusable()
-            newer = await self._refreshed_elsewhere(kept)
-            if newer is not None:
-                # Also what this one owed, and had in memory before.
-                known = newer.login.access_token.reveal() == kept.login.access_token.reveal()
-                kept = newer
-                if not known and kept.login.fresh(self._clock()):
-                    return kept.login
-            if self._node and (theirs := await self._wait_for_turn(kept)) is not None:
-                return theirs.login
-            done: list[UpstreamLogin] = []
-            with trio.CancelScope(shield=True):  # bounded by the exchanges within
-                done.append(await self._rotate(kept))
-            return done[0]
+            if self._kept is None or not useful(self._kept.login):
+                self._held = await self._take_turn(useful)
+                yield self._held.login
+            else:
+                yield self._kept.login
+
+    async def _take_turn(self, useful: Callable[[UpstreamLogin], bool]) -> KeptLogin:
+        """Return the login when it is this node's turn, or when another has made it useful. Raise `BackendError`."""
+        try:
+            await self._owed.settle()
+        except StoreUnavailable:
+            if self._node:  # nobody knows who else is at it
+                raise _not_known() from None
+        kept = self._kept
+        if kept is None:
+            raise self._unusable()
+        kept = await self._refreshed_elsewhere(kept) or kept
+        while self._node and not useful(kept.login):
+            theirs = await self._wait_for_turn(kept)
+            if theirs is None:
+                break
+            kept = theirs
+        return kept
 
     async def _wait_for_turn(self, kept: KeptLogin) -> KeptLogin | None:
         """Wait until it is this node's turn, and return None; or what another node has made of the login meanwhile. Raise `BackendError`."""
@@ -243,44 +250,32 @@ class OwnerLogin:
             node=self._node,
         )
 
-    async def _leave_turn(self, kept: KeptLogin) -> None:
-        if not self._node:
+    async def give_back(self) -> None:
+        if not self._node or self._held is None:
             return
-        job = self._leaving(kept)
+        job = self._leaving(self._held)
         try:
             await self._store.write(job)
         except StoreError:
             self._owed.owe(job)
 
-    async def _rotate(self, kept: KeptLogin) -> UpstreamLogin:
-        before = kept.login
-        try:
-            tokens = await self._insist(before)
-        except OAuthFailure as denied:
-            # Another process of ours may have spent it a moment ago.
-            newer = await self._refreshed_elsewhere(kept) if denied.final else None
-            if newer is not None:
-                return newer.login
-            if denied.final:
-                # Final, whatever the reason: a spent refresh token never comes back.
-                await self._end(kept, "its refresh was refused")
-            else:
-                await self._leave_turn(kept)
-            said = "does not accept its login any more" if denied.final else "could not refresh its login"
-            self._fail(f"{said}: {host_of(before.token_endpoint)} {denied}")
-            raise (self._unusable() if denied.final else _not_renewed()) from None
-        except Exception:
-            await self._leave_turn(kept)
-            raise
-        now = self._clock()
-        after = before.renewed(tokens, now=now)
-        sealed = self._vault.seal(self._upstream, self._person, after)
+    async def request(self, login: UpstreamLogin) -> Tokens | GrantRefusal:
+        return await ask_for_tokens(
+            self._ask, login.token_endpoint, login.refresh_form(), identity=login.identity
+        )
+
+    def lost(self, error: Exception) -> bool:
+        return isinstance(error, OAuthFailure) and error.reason == "no answer"
+
+    async def keep(self, login: UpstreamLogin) -> UpstreamLogin:
+        kept = self._held
+        assert kept is not None
         renewed = await self._write(
             partial(
                 login_rows.renew,
                 upstream=self._upstream,
                 person=self._person,
-                sealed=sealed,
+                sealed=self._vault.seal(self._upstream, self._person, login),
                 login_id=kept.login_id,
                 version=kept.version,
             )
@@ -291,9 +286,21 @@ class OwnerLogin:
         # Not written yet, because the store cannot: it is used all the same, for the old refresh token is spent. Which version it will be is known
         # where no other node can come before it; else it is read when it matters.
         written = renewed or not self._node
-        self._kept = msgspec.structs.replace(kept, login=after, version=kept.version + (1 if written else 0))
-        self._renewed_at, self._trouble = now, None
-        return after
+        self._kept = msgspec.structs.replace(kept, login=login, version=kept.version + (1 if written else 0))
+        self._renewed_at, self._trouble = login.obtained_at, None
+        return login
+
+    async def ended(self, login: UpstreamLogin, refusal: GrantRefusal | None) -> UpstreamLogin:
+        kept = self._held
+        assert kept is not None
+        # Another process of ours may have spent it a moment ago.
+        if refusal is not None and (newer := await self._refreshed_elsewhere(kept)) is not None:
+            return newer.login
+        await self._end(kept, "it ran out" if refusal is None else "its refresh was refused")
+        self._held = None
+        said = "" if refusal is None else f": {host_of(login.token_endpoint)} {refusal.failure()}"
+        self._fail(f"does not accept its login any more{said}")
+        raise self._unusable()
 
     async def _refreshed_elsewhere(self, kept: KeptLogin) -> KeptLogin | None:
         """Return the login with newer tokens, if another process on this database has written them."""
@@ -310,17 +317,6 @@ class OwnerLogin:
             return None
         self._kept = KeptLogin(login=login, login_id=row[1], version=row[2])
         return self._kept
-
-    async def _insist(self, login: UpstreamLogin) -> Tokens:
-        for last in (*(False for _ in range(TRIES - 1)), True):
-            try:
-                return await fetch_tokens(
-                    self._ask, login.token_endpoint, login.refresh_form(), login.identity
-                )
-            except OAuthFailure as denied:
-                if denied.final or last:
-                    raise
-        raise AssertionError("the last try returns or raises")
 
     async def _end(self, kept: KeptLogin, why: str) -> None:
         """End these tokens, and no newer ones that somebody else has written."""
