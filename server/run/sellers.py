@@ -27,6 +27,7 @@ from server.payments.seller.ledger import Books
 from server.payments.seller.offers import CURRENCY
 from server.payments.seller.payment_counts import TillCounts
 from server.payments.seller.payment_requirements import PaymentOffers
+from server.payments.seller.payment_taking import SellerParts
 from server.payments.seller.plans import Plans
 from server.payments.seller.quotes import Quotes
 from server.payments.seller.receipts import Receipts
@@ -60,7 +61,7 @@ _NO_PAYMENTS: Final = PaymentsConfig()
 
 
 class Money(msgspec.Struct, frozen=True, kw_only=True):
-    """Whoever opened it runs `run` and closes it."""
+    """All that sells. Who opened it runs `run` and closes it."""
 
     settlements: Settlements
     facilitators: Facilitators
@@ -107,15 +108,19 @@ class Money(msgspec.Struct, frozen=True, kw_only=True):
 def open_cashier(
     resolved: Resolved, store: Store, subkey: Subkey, catalogs: Mapping[str, Catalog]
 ) -> AccountMoney:
-    """`catalogs`: by server; it may be filled in later."""
+    """Open what people are shown of their money. `catalogs`: by server; it may be filled in later."""
     payments = resolved.payments or _NO_PAYMENTS
     return AccountMoney(
-        rules=Rules(plans=Plans(resolved.plans), caps=CapRules.of(payments.caps), balances=payments.wallets),
+        rules=_rules(resolved, payments),
         books=Books(subkey(LEDGER_PURPOSE)),
         store=store,
         catalogs=catalogs,
         takings=Revenue(store),
     )
+
+
+def _rules(resolved: Resolved, payments: PaymentsConfig) -> Rules:
+    return Rules(plans=Plans(resolved.plans), caps=CapRules.of(payments.caps), balances=payments.wallets)
 
 
 def open_money(
@@ -128,7 +133,7 @@ def open_money(
     issuer: str,
     signing_key: Callable[[], SigningKey],
 ) -> Money:
-    """Raises `CannotStart` and `SecretUnreadable`."""
+    """Open all that sells. Raises `CannotStart` and `SecretUnreadable`."""
     payments = resolved.payments or _NO_PAYMENTS
     counts = TillCounts()
 
@@ -158,34 +163,8 @@ def open_money(
     terms = SignedTerms(issuer=issuer, key=signing_key, clock=now_millis)
     assets = accepted_assets(payments)
 
-    def showcase(settings: ServerConfig, below: str) -> PaymentOffers:
-        return PaymentOffers(
-            server=settings.name,
-            base=f"{issuer}/{settings.name}/{below}",
-            title=settings.title or settings.name,
-            assets=assets,
-            max_timeout_seconds=payments.max_timeout_seconds,
-            signs=terms if payments.signed_offers else None,
-        )
-
-    def deposits(settings: ServerConfig) -> Deposits:
-        return Deposits(
-            server=settings.name,
-            store=store,
-            answers=kept,
-            settlements=settlements,
-            showcase=showcase(settings, ""),
-            least=parse(payments.deposit_least),
-            most=parse(payments.deposit_most),
-            key=subkey(DEPOSIT_PURPOSE),
-            clock=now_millis,
-            entropy=secrets.token_bytes,
-            boot_id=boot_id,
-            log=log,
-        )
-
-    def make(settings: ServerConfig) -> Till:
-        return Till(
+    def parts(settings: ServerConfig, below: str, purpose: str) -> SellerParts:
+        return SellerParts(
             server=settings.name,
             store=store,
             books=books,
@@ -193,17 +172,29 @@ def open_money(
             answers=kept,
             settlements=settlements,
             receipts=receipts,
-            showcase=showcase(settings, "call/"),
-            rules=Rules(
-                plans=Plans(resolved.plans), caps=CapRules.of(payments.caps), balances=payments.wallets
+            showcase=PaymentOffers(
+                server=settings.name,
+                base=f"{issuer}/{settings.name}/{below}",
+                title=settings.title or settings.name,
+                assets=assets,
+                max_timeout_seconds=payments.max_timeout_seconds,
+                signs=terms if payments.signed_offers else None,
             ),
-            key=subkey(till.KEY_PURPOSE),
+            rules=_rules(resolved, payments),
+            key=subkey(purpose),
             clock=now_millis,
             entropy=secrets.token_bytes,
             boot_id=boot_id,
             log=log,
             terms=terms,
         )
+
+    def deposits(settings: ServerConfig) -> Deposits:
+        least, most = parse(payments.deposit_least), parse(payments.deposit_most)
+        return Deposits(parts(settings, "", DEPOSIT_PURPOSE), least=least, most=most)
+
+    def make(settings: ServerConfig) -> Till:
+        return Till(parts(settings, "call/", till.KEY_PURPOSE))
 
     return Money(
         settlements=settlements,
@@ -216,7 +207,7 @@ def open_money(
 
 
 def announced(resolved: Resolved, server: ServerConfig) -> Mapping[str, str]:
-    """Paths, under the names by which our own clients look for them in the metadata of a protected resource."""
+    """Return paths, under the names by which our own clients look for them in the metadata of a protected resource."""
     payments = resolved.payments or _NO_PAYMENTS
     found = {CALLS_ENDPOINT: f"/{server.name}/call/"}
     if payments.wallets and accepted_assets(payments):
@@ -250,7 +241,7 @@ def _tokens(config: FacilitatorConfig) -> RequestTokens | None:
 
 
 def _revealed(written: str) -> str:
-    """`"Bearer env:KEY"`: the reference is looked up, what stands before it stays."""
+    """Look up the reference in `"Bearer env:KEY"`; what stands before it stays."""
     scheme, blank, reference = written.rpartition(" ")
     if reference.startswith(_PREFIXES):
         return f"{scheme}{blank}{read_secret(reference).reveal()}"

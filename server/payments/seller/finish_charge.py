@@ -17,18 +17,15 @@ from server.mcp.terms import SIGNED_RECEIPT
 from server.payments.seller import charge_rows, claims, payment_rows, refusals
 from server.payments.seller.charge_rows import Charge, Run
 from server.payments.seller.delivery_receipts import Mark
-from server.payments.seller.ledger import Books
-from server.payments.seller.payment_backoff import PaymentBackoff
-from server.payments.seller.payment_requirements import PaymentOffers
 from server.payments.seller.payment_rows import PaymentRow
+from server.payments.seller.payment_taking import PaymentTaking
 from server.payments.seller.priced_call import Earlier, PricedCall, Refusal, Served, Started
-from server.payments.seller.receipts import Receipts
-from server.payments.seller.settlement import SENT_MS, Settlements, settlement_of
-from server.payments.seller.signed_terms import OFFER_RECEIPT, SignedTerms
+from server.payments.seller.settlement import SENT_MS, settlement_of
+from server.payments.seller.signed_terms import OFFER_RECEIPT
 from server.payments.x402.in_band import RECEIPT_KEY
 from server.store.idempotency.kept_answers import GRACE_MS
-from server.store.idempotency.sealed_answers import MAX_ANSWER_BYTES, AnswerTooLarge, AnswerVault
-from server.store.jobs import Store, StoreBroken, StoreDb, StoreError
+from server.store.idempotency.sealed_answers import MAX_ANSWER_BYTES, AnswerTooLarge
+from server.store.jobs import StoreBroken, StoreDb, StoreError
 
 # What a settlement may take before whoever waits is told that nobody knows yet; a task can wait for longer.
 SETTLE_SECONDS: Final = 60.0
@@ -36,35 +33,8 @@ PATIENT_SECONDS: Final = 3600.0
 LOOK_SECONDS: Final = 1.0
 
 
-class FinishCharge:
+class FinishCharge(PaymentTaking):
     """The end of each priced call of one server."""
-
-    def __init__(
-        self,
-        *,
-        store: Store,
-        books: Books,
-        answers: AnswerVault,
-        settlements: Settlements,
-        receipts: Receipts,
-        showcase: PaymentOffers,
-        penalties: PaymentBackoff,
-        clock: Callable[[], int],
-        boot_id: str,
-        terms: SignedTerms | None,
-    ) -> None:
-        self._store = store
-        self._books = books
-        self._answers = answers
-        self._settlements = settlements
-        self._under_way = settlements.under_way
-        self._room = settlements.room
-        self._receipts = receipts
-        self._showcase = showcase
-        self._penalties = penalties
-        self._clock = clock
-        self._boot_id = boot_id
-        self._terms = terms  # signs receipts as x402 has them
 
     # ── the tool has answered ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -83,13 +53,13 @@ class FinishCharge:
         earlier: Earlier | None = None
         try:
             if started.charge.payment_id is not None and not started.paid:
-                refusal = await self.settle(started, sealed)
+                refusal = await self._settle(started, sealed)
                 if refusal is not None:
                     return refusal
             else:
                 await self._charge_wallet(started, sealed)
             self._settlements.counts.charge(started.charge.how)
-            meta = self.meta_of(started.charge, started.settlement)
+            meta = self._meta_of(started.charge, started.settlement)
             earlier = Earlier(
                 charge_id=started.id,
                 answer=answer,
@@ -123,7 +93,7 @@ class FinishCharge:
                 await self.interrupt(started)
                 raise
 
-    async def settle(self, started: Started, sealed: bytes | None) -> Refusal | None:
+    async def _settle(self, started: Started, sealed: bytes | None) -> Refusal | None:
         """Settle the payment of a call; None: done. `sealed` None: it is paid before its tool runs, which may run now."""
         payment_id = started.charge.payment_id
         assert payment_id is not None
@@ -158,16 +128,15 @@ class FinishCharge:
         if row.went_through_refused:  # the call is gone since, and its money stands for nothing
             return refusals.settled_after_refusal(row)
         started.settlement = settlement_of(row)
-        return None if sealed is not None else await self._take_up(started)
-
-    async def _take_up(self, started: Started) -> Refusal | None:
-        """Run a call whose money is here, unless somebody else who asked for the same does already."""
-        if not await self.take_up(started.charge, started.call):
-            return refusals.in_flight()
-        started.paid = True
+        if (
+            sealed is None
+        ):  # whoever has paid runs it now, unless somebody else who asked for the same does already
+            if not await self._take_up(started.charge, started.call):
+                return refusals.in_flight()
+            started.paid = True
         return None
 
-    async def take_up(self, charge: Charge, call: PricedCall) -> bool:
+    async def _take_up(self, charge: Charge, call: PricedCall) -> bool:
         """Run what is owed, for this call: then it is under way here, and whoever asked for it ends it. False: somebody else does, or it
         was tried often enough. Raises `StoreUnavailable`."""
         job = partial(charge_rows.take_up, run=self._run(charge.id, call.call_id))
@@ -178,7 +147,7 @@ class FinishCharge:
             taken = await self._store.write(job)
         except StoreBroken:
             # It may have been written, and nobody runs it.
-            self._settlements.later(self.undoing(charge.id, call.call_id, None))
+            self._settlements.later(self._undoing(charge.id, call.call_id, None))
             raise
         finally:
             if not taken:
@@ -193,7 +162,7 @@ class FinishCharge:
                 row = await self._store.read(lambda db: payment_rows.find(db, payment_id))
         return row
 
-    def undoing(self, charge_id: str, call_id: str, payment_id: str | None) -> Callable[[StoreDb], object]:
+    def _undoing(self, charge_id: str, call_id: str, payment_id: str | None) -> Callable[[StoreDb], object]:
         """Return a job for a call that may have been claimed or taken up, and whose tool was not run."""
         run = self._run(charge_id, call_id)
         return partial(claims.release, run=run, payment_id=payment_id, now=self._clock(), asked=True)
@@ -209,7 +178,9 @@ class FinishCharge:
         return await self._end(started, partial(claims.release, asked=asked), None)
 
     async def interrupt(self, started: Started, failed: ToolResult | None = None) -> int | None:
-        """Release a call as `Till.interrupt` does."""
+        """Release a call whose tool was run and did not come to its end, or nobody knows how far it came: one with a key is not run again
+        by itself, unless that does no harm. `failed`: what its caller is told, which is its answer from now on. Returned is what `release`
+        returns."""
         if started.call.idempotent:
             return await self.release(started)
         charge = started.charge
@@ -245,7 +216,7 @@ class FinishCharge:
 
     # ── its answer ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def meta_of(self, charge: Charge, settlement: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    def _meta_of(self, charge: Charge, settlement: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """Return the `_meta` of an answer that was paid for."""
         receipt = self._receipts.of(charge, settlement, at=self._clock())
         if settlement is None:
@@ -256,9 +227,12 @@ class FinishCharge:
         return {RECEIPT_KEY: settlement, SIGNED_RECEIPT: receipt}
 
     def answered(
-        self, charge_id: str, *, keyed: bool, keeps_ms: int, on_chain: bool
+        self, charge_id: str, *, keyed: bool, keeps_ms: int, on_chain: bool = False
     ) -> Callable[[], None] | None:
-        """Note an answer as `Till.answered` does."""
+        """Note that the answer was written to its caller. Returned is what to call once it is known that the caller has it.
+
+        `on_chain`: it was paid for by itself. Between here and its caller it may still get lost, and whoever lost it signs anew: so for a
+        moment the call leads to the same answer, unless the caller is heard of before."""
         if on_chain and not keyed and keeps_ms < GRACE_MS:
             self._settlements.mark(Mark(charge_id=charge_id, keyed=False, keeps_ms=GRACE_MS))
             return lambda: self._settlements.mark(Mark(charge_id=charge_id, keyed=False, keeps_ms=keeps_ms))
@@ -266,5 +240,5 @@ class FinishCharge:
         return None
 
     def interruption_told(self, charge_id: str) -> None:
-        """Note what a caller was told as `Till.interruption_told` does."""
+        """Let a call that was paid beforehand and interrupted be made again: its caller has been told, and decides."""
         self._settlements.mark(Mark(charge_id=charge_id, keyed=True, keeps_ms=0, interrupted=True))

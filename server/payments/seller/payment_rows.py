@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from auth.values.identity_model import PAYER
 from server.lib.money.amounts import Micros
 from server.payments.seller.charge_rows import KEPT_MS
 from server.payments.x402.chain_client import LATE_SECONDS
@@ -89,6 +90,11 @@ class PaymentRow(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether the row says that none of so many tries began to carry it out. A try that was cut off has been counted, and has
         changed nothing of what the row says: the numbers differ from then on."""
         return tries == 0 or self.problem.startswith(refused_each_time(tries))
+
+
+def payer_of(row: PaymentRow) -> str:
+    """Return the caller that somebody is of whom nothing is known but the payment."""
+    return f"{PAYER}{row.network}:{row.payer}"
 
 
 def refused_each_time(tries: int) -> str:

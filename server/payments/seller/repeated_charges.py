@@ -1,14 +1,13 @@
 """Calls that were made before: what the charge that stands for them comes to, and whose an authorization is that was shown before.
 
-Whoever comes second waits for the first, is given its answer, or is told what is wrong; a call that was paid beforehand and not served is
-taken up again. Nothing is charged a second time, or run: what was interrupted only if that does no harm, or its caller was told and it is paid,
-or by the task that it is, which goes on after a restart.
-"""
+A second call waits for the first, is given its answer, or is told what is wrong; a call that was paid beforehand and not served is taken
+up again. Nothing is charged a second time, or run: what was interrupted only if that does no harm, or its caller was told and it is paid,
+or by the task that it is, which goes on after a restart."""
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -17,16 +16,13 @@ import trio
 from server.payments.seller import charge_rows, payment_rows, refusals
 from server.payments.seller.charge_rows import Charge
 from server.payments.seller.finish_charge import PATIENT_SECONDS, SETTLE_SECONDS, FinishCharge
-from server.payments.seller.new_rows import NewRows, payer_of
 from server.payments.seller.offers import Offer
-from server.payments.seller.payment_requirements import PaymentOffers
-from server.payments.seller.payment_rows import PaymentRow
+from server.payments.seller.payment_rows import PaymentRow, payer_of
 from server.payments.seller.priced_call import Earlier, PricedCall, Refusal, Started
-from server.payments.seller.settlement import Settlements, settlement_of
+from server.payments.seller.settlement import settlement_of
 from server.payments.x402.payment_payload import Payment
+from server.store.idempotency.call_keys import call_key
 from server.store.idempotency.kept_answers import GRACE_MS
-from server.store.idempotency.sealed_answers import AnswerVault
-from server.store.jobs import Store
 
 # Whoever waits for somebody else's call is told so before its own time is over.
 MARGIN_SECONDS: Final = 2.0
@@ -36,37 +32,25 @@ LOOK_SECONDS: Final = 0.25
 NO_META: Final[Mapping[str, Any]] = {}
 
 
-class Repeats:
-    """Of one server."""
+class RepeatedCharges(FinishCharge):
+    """The charges of one server, as the same calls find them."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        answers: AnswerVault,
-        settlements: Settlements,
-        showcase: PaymentOffers,
-        drafts: NewRows,
-        finishing: FinishCharge,
-        clock: Callable[[], int],
-        boot_id: str,
-    ) -> None:
-        self._store = store
-        self._answers = answers
-        self._settlements = settlements
-        self._under_way = settlements.under_way
-        self._showcase = showcase
-        self._drafts = drafts
-        self._finishing = finishing
-        self._clock = clock
-        self._boot_id = boot_id
+    def _call_key(self, caller: str, call: PricedCall, key: str | None) -> str:
+        return call_key(
+            self._key,
+            caller=caller,
+            server=self.server,
+            tool=call.tool,
+            fingerprint=call.fingerprint,
+            key=key,
+        )
 
     # ── by the call ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def of_charge(
+    async def _of_charge(
         self, charge: Charge, call: PricedCall, offer: Offer
     ) -> Started | Earlier | Refusal | None:
-        """What the charge that stands for this call comes to. None: it stands no more, so claim again."""
+        """Return what the charge that stands for this call comes to. None: it stands no more, so claim again."""
         if charge.fingerprint != call.fingerprint:
             return refusals.other_call_of_key()
         limit = PATIENT_SECONDS if call.patient else max(call.deadline_seconds - MARGIN_SECONDS, 1.0)
@@ -86,7 +70,7 @@ class Repeats:
             answer = self._answers.open(charge.id, sealed)
         except ValueError:  # msgspec's is one
             return refusals.answer_unreadable()
-        meta = self._finishing.meta_of(stored, await self._settlement_of(stored)) if stored.paid else NO_META
+        meta = self._meta_of(stored, await self._settlement_of(stored)) if stored.paid else NO_META
         return Earlier(
             charge_id=charge.id,
             answer=answer,
@@ -113,7 +97,7 @@ class Repeats:
         return refusals.unknown_outcome(payment_id, self._settlements.ends_at(row))
 
     async def _ended_elsewhere(self, charge: Charge, limit: float) -> Charge | None:
-        """The charge when the process that has it in hand has got further with it, or is gone; or after so long."""
+        """Return the charge when the process that has it in hand has got further with it, or is gone; or after so long."""
         again: Charge | None = charge
         with trio.move_on_after(limit):
             while again is not None and again.state == charge.state and again.owner is not None:
@@ -128,7 +112,7 @@ class Repeats:
             return ended.answer  # somebody is about to take it up
         # Once it is taken up nothing is waited for: who has it must end it.
         told = await self._settlement_of(charge)
-        if await self._finishing.take_up(charge, call):
+        if await self._take_up(charge, call):
             return Started(charge=charge, call=call, offer=offer, paid=True, settlement=told)
         again = await self._store.read(lambda db: charge_rows.find(db, charge.id))
         return refusals.tried_often_enough() if again is not None and again.state == "owed" else None
@@ -152,8 +136,8 @@ class Repeats:
 
     # ── by the payment ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def known(self, payment: Payment, call: PricedCall, offer: Offer) -> PaymentRow | None:
-        """The row of an authorization that was shown for this very call before."""
+    async def _known(self, payment: Payment, call: PricedCall, offer: Offer) -> PaymentRow | None:
+        """Find the row of an authorization that was shown for this very call before."""
         authorization = payment.authorization
         offered = self._showcase.requirements(offer)
         asset = next((each.asset for each in offered if each.network == payment.network), None)
@@ -176,12 +160,12 @@ class Repeats:
         )
         return found if same else None
 
-    async def of_payment(
+    async def _of_payment(
         self, found: PaymentRow, call: PricedCall, offer: Offer, key: str | None
     ) -> Started | Earlier | Refusal | None:
-        """What the call comes to that this authorization was shown for already. None: look again."""
+        """Return what the call comes to that this authorization was shown for already. None: look again."""
         charge = await self._charge_of(found, call, offer, key)
-        return await self.of_charge(charge, call, offer) if isinstance(charge, Charge) else charge
+        return await self._of_charge(charge, call, offer) if isinstance(charge, Charge) else charge
 
     async def _charge_of(
         self, found: PaymentRow, call: PricedCall, offer: Offer, key: str | None
@@ -205,7 +189,8 @@ class Repeats:
             return charge
         # Who paid is the only thing known of this caller, and a payment can be read on the chain by anybody, as soon as it is sent there.
         if charge.keyed:
-            return charge if self._drafts.is_key_of(charge, call, key) else refusals.without_its_key()
+            same = hmac.compare_digest(charge.call_key, self._call_key(charge.caller, call, key))
+            return charge if same else refusals.without_its_key()
         if charge.state != "done":
             return charge
         job = partial(charge_rows.is_unanswered, charge_id=charge_id, since=self._clock() - GRACE_MS)

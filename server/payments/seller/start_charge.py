@@ -3,84 +3,39 @@
     with a payment    match → reserve → verify → claim
     on a balance      claim: plan, caps, hold, in one write
 
-Claiming makes the one row that stands for the call. Who finds another there is told what that one comes to (repeated_charges.py).
-"""
+Claiming makes the one row that stands for the call. Who finds another there is told what that one comes to (repeated_charges.py)."""
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 import msgspec
-import trio
 
-from server.lib.log.logger import Logger
 from server.payments.seller import claims, payment_rows, refusals
-from server.payments.seller.charge_rows import Charge
-from server.payments.seller.claims import NOT_FETCHED, NotClaimed, Rules, Uncovered
-from server.payments.seller.finish_charge import FinishCharge
-from server.payments.seller.ledger import Books
-from server.payments.seller.new_rows import NewRows, payer_of
-from server.payments.seller.offers import Offer
-from server.payments.seller.payment_backoff import PaymentBackoff
-from server.payments.seller.payment_requirements import SETTLE_ROOM_SECONDS, PaymentOffers, quote_in
-from server.payments.seller.payment_rows import PaymentRow
-from server.payments.seller.priced_call import Earlier, PricedCall, Refusal, Shown, Started
-from server.payments.seller.repeated_charges import Repeats
-from server.payments.seller.settlement import Settlements
-from server.payments.x402.facilitators import FacilitatorDown
+from server.payments.seller.charge_rows import KEPT_MS, Charge
+from server.payments.seller.claims import NOT_FETCHED, NotClaimed, Uncovered
+from server.payments.seller.offers import CURRENCY, Offer
+from server.payments.seller.payment_requirements import SETTLE_ROOM_SECONDS, quote_in
+from server.payments.seller.payment_rows import PaymentRow, payer_of
+from server.payments.seller.priced_call import RETRIES, Earlier, PricedCall, Refusal, Shown, Started
+from server.payments.seller.repeated_charges import RepeatedCharges
 from server.payments.x402.payment_payload import BadPayment, Payment, check_window, match
 from server.payments.x402.requirements import Requirements
 from server.payments.x402.settlements import Rejected
-from server.store.jobs import Store, StoreBroken, StoreDb, StoreError
-
-T = TypeVar("T")
 
 
-class StartCharge:
-    """Of one server."""
-
-    def __init__(
-        self,
-        *,
-        server: str,
-        store: Store,
-        books: Books,
-        settlements: Settlements,
-        showcase: PaymentOffers,
-        rules: Rules,
-        penalties: PaymentBackoff,
-        drafts: NewRows,
-        repeats: Repeats,
-        finishing: FinishCharge,
-        clock: Callable[[], int],
-        log: Logger,
-    ) -> None:
-        self._server = server
-        self._store = store
-        self._books = books
-        self._settlements = settlements
-        self._under_way = settlements.under_way
-        self._room = settlements.room
-        self._showcase = showcase
-        self._rules = rules
-        self._penalties = penalties
-        self._drafts = drafts
-        self._repeats = repeats
-        self._finishing = finishing
-        self._clock = clock
-        self._log = log
+class StartCharge(RepeatedCharges):
+    """The beginning of each priced call of one server."""
 
     async def begin(self, call: PricedCall, offer: Offer, brought: Shown) -> Started | Earlier | Refusal:
-        """Raises `StoreUnavailable`."""
+        """Begin a call before its tool runs. Who has what is started ends it: by `finish`, or by `release`. Raises `StoreUnavailable`."""
         if brought.payment is not None:
             try:
                 return await self._with_payment(call, offer, brought.payment, brought.key)
             except NotClaimed as problem:
                 # As in `FinishCharge.finish`: others took this process for dead, and let go of what it had begun before anything was sent.
-                self._log.warning("payment.let_go_by_others", server=self._server, reason=str(problem))
+                self._log.warning("payment.let_go_by_others", server=self.server, reason=str(problem))
                 return refusals.not_written()
         if call.wallet is None:
             return refusals.asks_payment(offer)
@@ -91,15 +46,13 @@ class StartCharge:
     async def _on_balance(
         self, call: PricedCall, offer: Offer, key: str | None
     ) -> Started | Earlier | Refusal:
-        wanted = self._drafts.charge(call, offer, key)
+        wanted = self._new_charge(call, offer, key)
         room = await self._room.is_left(call.caller)
         while True:
             claim = partial(
                 claims.claim, wanted=wanted, offer=offer, rules=self._rules, books=self._books, room=room
             )
-            charge = await self._attempt(
-                wanted.id, claim, self._finishing.undoing(wanted.id, wanted.call_id, None)
-            )
+            charge = await self._attempt(wanted.id, claim, self._undoing(wanted.id, wanted.call_id, None))
             if isinstance(charge, Charge) and charge.id == wanted.id:
                 return self._started(charge, call, offer)
             self._under_way.end(wanted.id)
@@ -108,7 +61,7 @@ class StartCharge:
                     continue
                 payable = self._showcase.takes_payments and not offer.plan_only
                 return refusals.not_covered(offer, charge, page=self._showcase.money_page, payable=payable)
-            earlier = await self._repeats.of_charge(charge, call, offer)
+            earlier = await self._of_charge(charge, call, offer)
             if earlier is not None:
                 return earlier
 
@@ -138,8 +91,17 @@ class StartCharge:
                 return earlier
             self._penalties.failed(call.caller, call.address)
             return refusals.bad_payment(offer, error.reason_code, error.sentence)
-        row = self._drafts.payment(call, offer, payment, requirements)
-        known_key = self._drafts.call_key(call.caller, call, key) if call.caller else None
+        row = self._new_payment(
+            payment,
+            requirements,
+            tool=call.tool,
+            purpose="call",
+            fingerprint=call.fingerprint,
+            caller=call.caller,
+            wallet=None,
+            amount=offer.amount,
+        )
+        known_key = self._call_key(call.caller, call, key) if call.caller else None
         while True:
             reserve = partial(claims.reserve, row=row, call_key=known_key)
             found = await self._attempt(row.id, reserve, partial(payment_rows.let_go, payment_id=row.id))
@@ -152,9 +114,9 @@ class StartCharge:
                     and found.fingerprint == row.fingerprint
                 ):
                     return refusals.payment_used()
-                earlier = await self._repeats.of_payment(found, call, offer, key)
+                earlier = await self._of_payment(found, call, offer, key)
             else:
-                earlier = await self._repeats.of_charge(found, call, offer)
+                earlier = await self._of_charge(found, call, offer)
             if earlier is not None:
                 return earlier
 
@@ -167,22 +129,25 @@ class StartCharge:
         row: PaymentRow,
         key: str | None,
     ) -> Started | Earlier | Refusal:
-        """Ours alone now: is it good? Then the call is claimed for it, or it is let go because another stands for the call."""
+        """Look whether a payment that is ours alone now is good. Then the call is claimed for it, or it is let go because another stands
+        for the call."""
         claimed = False
         try:
-            try:
-                verdict = await self._settlements.facilitators.verify(
-                    payment, requirements, self._showcase.resource(call.tool)
-                )
-            except FacilitatorDown as error:
-                self._log.warning("payment.facilitator_down", server=self._server, reason=error.for_log)
-                return refusals.facilitator_down()
+            verdict = await self._verify(
+                payment, requirements, tool=call.tool, caller=call.caller, address=call.address
+            )
+            if isinstance(verdict, Refusal):
+                return verdict
             if isinstance(verdict, Rejected):
-                self._penalties.failed(call.caller, call.address)
                 return refusals.bad_payment(offer, verdict.code, verdict.sentence)
-            self._penalties.passed(call.caller, call.address)
             call = msgspec.structs.replace(call, caller=call.caller or payer_of(row))
-            wanted = self._drafts.charge_paid_with(row, call, offer, key)
+            wanted = msgspec.structs.replace(
+                self._new_charge(call, offer, key),
+                how="payment",
+                payment_id=row.id,
+                # The first time is taken up like the others.
+                retries_left=RETRIES + 1 if offer.upfront else 0,
+            )
             charge = await self._claim_paid(wanted, row, verdict.facilitator)
             claimed = isinstance(charge, Charge) and charge.id == wanted.id
             # Else it was signed anew for a call that is already paid for, or about to be.
@@ -193,13 +158,13 @@ class StartCharge:
         if isinstance(charge, Uncovered):
             return refusals.not_covered(offer, charge, page=self._showcase.money_page, payable=False)
         if not claimed:
-            earlier = await self._repeats.of_charge(charge, call, offer)
+            earlier = await self._of_charge(charge, call, offer)
             return earlier or await self._with_payment(call, offer, payment, key)
         started = self._started(charge, call, offer, valid_before=payment.authorization.valid_before)
         if not offer.upfront:
             return started
         try:
-            return await self._finishing.settle(started, None) or started
+            return await self._settle(started, None) or started
         finally:
             if not started.paid:
                 self._under_way.end(started.id)
@@ -210,7 +175,7 @@ class StartCharge:
             claim = partial(
                 claims.claim_paid, wanted=wanted, payment_id=payment_id, facilitator=facilitator, room=room
             )
-            undo = self._finishing.undoing(wanted.id, wanted.call_id, payment_id)
+            undo = self._undoing(wanted.id, wanted.call_id, payment_id)
             charge = await self._attempt(wanted.id, claim, undo)
             if isinstance(charge, Charge) and charge.id == wanted.id:
                 return charge
@@ -219,39 +184,45 @@ class StartCharge:
             if not (full and (room := await self._room.make(wanted.caller))):
                 return charge
 
-    async def _attempt(self, row_id: str, job: Callable[..., T], undo: Callable[[StoreDb], object]) -> T:
-        """The one write that makes a row ours, or finds whose it would be; it is under way from before that, until whoever gets to
-        know what came of it ends it. What callers have heard of meanwhile is written along. `undo`: for one of which nobody knows whether it
-        was written, because nobody would go on with it."""
-        marks = self._settlements.take_marks()
-        self._under_way.begin(row_id)
-        try:
-            return await self._store.write(partial(job, marks=marks, now=self._clock()))
-        except BaseException as problem:
-            self._under_way.end(row_id)
-            self._settlements.put_back(marks)
-            if isinstance(problem, StoreBroken):
-                self._settlements.later(undo)
-            raise
-
     async def _shown_before(
         self, call: PricedCall, offer: Offer, payment: Payment, key: str | None
     ) -> Started | Earlier | Refusal | None:
-        known = await self._repeats.known(payment, call, offer)
-        return None if known is None else await self._repeats.of_payment(known, call, offer, key)
+        known = await self._known(payment, call, offer)
+        return None if known is None else await self._of_payment(known, call, offer, key)
 
-    async def _let_go(self, payment_id: str) -> None:
-        job = partial(payment_rows.let_go, payment_id=payment_id)
-        with trio.CancelScope(shield=True):
-            try:
-                await self._store.write(job)
-            except StoreError:
-                self._settlements.later(job)
+    def _new_charge(self, call: PricedCall, offer: Offer, key: str | None) -> Charge:
+        """Make the charge of a call on a balance."""
+        now = self._clock()
+        return Charge(
+            id=self._new_id("chg"),
+            call_key=self._call_key(call.caller, call, key),
+            fingerprint=call.fingerprint,
+            keyed=key is not None,
+            state="running",
+            paid=False,
+            how="balance",
+            server=call.server,
+            tool=call.tool,
+            call_id=call.call_id,
+            caller=call.caller,
+            client_id=call.client_id,
+            grant_id=call.grant_id,
+            wallet=call.wallet,
+            amount=offer.amount,
+            currency=CURRENCY,
+            price=offer.version,
+            spent=claims.NOTHING,
+            payment_id=None,
+            retries_left=RETRIES if offer.upfront else 0,
+            owner=self._boot_id,
+            created_at=now,
+            expires_at=now + KEPT_MS,
+        )
 
     def _started(
         self, charge: Charge, call: PricedCall, offer: Offer, *, valid_before: int | None = None
     ) -> Started:
-        """`valid_before`: of a payment that is settled once the tool has answered, which must be in time for that."""
+        """Make what is started. `valid_before`: of a payment that is settled once the tool has answered, which must be in time for that."""
         seconds = None
         if valid_before is not None and not offer.upfront:
             left = valid_before - self._clock() / 1000 - SETTLE_ROOM_SECONDS

@@ -22,6 +22,7 @@ from server.payments.seller.deposits import Deposits
 from server.payments.seller.ledger import GRANTED, Books, Movement
 from server.payments.seller.offers import CURRENCY, Offer
 from server.payments.seller.payment_requirements import PaymentOffers
+from server.payments.seller.payment_taking import SellerParts
 from server.payments.seller.plans import Plans
 from server.payments.seller.priced_call import PricedCall, Refusal, Served, Shown, Started
 from server.payments.seller.quotes import Quotes
@@ -183,23 +184,24 @@ class OpenTill:
             max_timeout_seconds=120,
         )  # fmt: skip
 
-    def made_till(self, settlements: Settlements, boot_id: str, *, balances: bool = True) -> Till:
+    def _parts(
+        self, settlements: Settlements, boot_id: str, below: str, *, balances: bool = True
+    ) -> SellerParts:
         store: Any = self.store
-        return Till(
+        return SellerParts(
             server="main", store=store, books=self.books, quotes=Quotes(KEY, clock=lambda: self.now),
             answers=self.vault, settlements=settlements,
             receipts=Receipts(issuer="https://shop.example", key=lambda: self._signing, currency=CURRENCY),
-            showcase=self.showcase("call/"), rules=Rules(plans=Plans(), caps=CapRules(), balances=balances), key=KEY,
+            showcase=self.showcase(below), rules=Rules(plans=Plans(), caps=CapRules(), balances=balances), key=KEY,
             clock=lambda: self.now, entropy=self._entropy, boot_id=boot_id, log=self.log,
         )  # fmt: skip
 
+    def made_till(self, settlements: Settlements, boot_id: str, *, balances: bool = True) -> Till:
+        return Till(self._parts(settlements, boot_id, "call/", balances=balances))
+
     def deposits(self, settlements: Settlements | None = None) -> Deposits:
-        store: Any = self.store
-        return Deposits(
-            server="main", store=store, answers=self.vault, settlements=settlements or self.settlements,
-            showcase=self.showcase(""), least=10_000, most=1_000_000_000, key=KEY, clock=lambda: self.now,
-            entropy=self._entropy, boot_id=BOOT, log=self.log,
-        )  # fmt: skip
+        parts = self._parts(settlements or self.settlements, BOOT, "")
+        return Deposits(parts, least=10_000, most=1_000_000_000)
 
     # ── what a test brings ───────────────────────────────────────────────────────────────────────────────────────────
 
