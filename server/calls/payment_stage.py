@@ -200,9 +200,7 @@ async def _begun(
         return refused(request, Unpaid(refusal=_not_written(request, tool, problem))), "unpaid"
     if offer is None:
         stranger = kind is PrincipalKind.PAYER and not request.principal.identified
-        return (
-            (refused(request, Unpaid(refusal=refusals.not_without_login())), "unpaid") if stranger else None
-        )
+        return (refused(request, Unpaid(refusal=refusals.NOT_WITHOUT_LOGIN)), "unpaid") if stranger else None
     request.price = offer.version
     try:
         begun = unread or await till.begin(call, offer, brought)
@@ -225,7 +223,7 @@ async def _begun(
 def _not_written(request: Request, tool: ToolEntry, problem: StoreUnavailable) -> Refusal:
     """A call that is not in the books is not served; whatever of it was taken is found by the next one like it."""
     request.endpoint.log.warning("charge.not_written", tool=tool.tool.name, reason=short_reason(problem))
-    return refusals.not_written()
+    return refusals.NOT_WRITTEN
 
 
 async def _in_time(

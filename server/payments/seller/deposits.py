@@ -145,7 +145,7 @@ class Deposits(PaymentTaking):
                 await self._let_go(row.id)
                 self._under_way.end(row.id)
         if not sent:
-            return Unpaid(refusal=refusals.in_flight())
+            return Unpaid(refusal=refusals.IN_FLIGHT)
         try:
             return await self._outcome(amount, row.id, fresh=True, known=True)
         except StoreUnavailable as problem:
@@ -170,16 +170,14 @@ class Deposits(PaymentTaking):
         # Anybody can read it on the chain, and would see the balance for ever.
         over = found.ended_at is not None and found.ended_at + KEPT_MS <= self._clock()
         if over and found.state == "settled":
-            return Unpaid(refusal=refusals.payment_used())
+            return Unpaid(refusal=refusals.PAYMENT_USED)
         if not same or not hmac.compare_digest(found.proof_hash, row.proof_hash):
-            return Unpaid(refusal=refusals.payment_used())
+            return Unpaid(refusal=refusals.PAYMENT_USED)
         if found.state in ("reserved", "verified"):
             if await self._under_way.wait(found.id, within=WAIT_SECONDS):
                 return None
             again = await self._store.read(lambda db: payment_rows.find(db, found.id))
-            return (
-                None if again is None or again.state != found.state else Unpaid(refusal=refusals.in_flight())
-            )
+            return None if again is None or again.state != found.state else Unpaid(refusal=refusals.IN_FLIGHT)
         known = hmac.compare_digest(found.fingerprint, row.fingerprint) and self._has_key(row)
         return await self._outcome(amount, found.id, fresh=False, known=known)
 

@@ -71,7 +71,7 @@ class FinishCharge(PaymentTaking):
             return Served(charge_id=started.id, meta=meta)
         except claims.NotClaimed:
             # This process was cut off for so long that others have let its calls go: whoever makes the call again is served by any of them.
-            return refusals.not_written()
+            return refusals.NOT_WRITTEN
         finally:
             self._under_way.end(started.id, earlier)
 
@@ -132,7 +132,7 @@ class FinishCharge(PaymentTaking):
             sealed is None
         ):  # whoever has paid runs it now, unless somebody else who asked for the same does already
             if not await self._take_up(started.charge, started.call):
-                return refusals.in_flight()
+                return refusals.IN_FLIGHT
             started.paid = True
         return None
 

@@ -157,7 +157,7 @@ class PaymentTaking:
             )
         except FacilitatorDown as error:
             self._log.warning("payment.facilitator_down", server=self.server, reason=error.for_log)
-            return refusals.facilitator_down()
+            return refusals.FACILITATOR_DOWN
         if isinstance(verdict, Rejected):
             self._penalties.failed(caller, address)
         else:

@@ -1,8 +1,7 @@
-"""What the till says when it does not serve: a word for programs, and a sentence for whoever reads it, which is often a model.
+"""Refusals of the till: a word for programs, and a sentence for whoever reads it, which is often a model.
 
-A model does what it reads. Told that a key is to be new for every request, it pays twice for one call; so what is said of keys and of trying
-again leads to the same key, and `tests/payments/seller/test_refusals.py` holds the sentences.
-"""
+A model does what it reads. Told that a key is to be new for every request, it pays twice for one call; so what is said of keys and of
+trying again leads to the same key, and `tests/payments/seller/test_refusals.py` holds the sentences."""
 
 from __future__ import annotations
 
@@ -32,12 +31,76 @@ WAIT: Final = "Do not pay again. Make the same call again in a few seconds, with
 NOT_FETCHED_SECONDS: Final = 300
 
 
+# For whoever has no login here, but may call what they pay for.
+NOT_WITHOUT_LOGIN: Final = Refusal(
+    reason="login_required",
+    text="This call costs nothing, and calls that cost nothing are for callers with a login: log in, and make it again.",
+    status=401,
+)
+FACILITATOR_DOWN: Final = Refusal(
+    reason="facilitator_unavailable",
+    text="Payments cannot be checked at the moment. Nothing was taken, and nothing was done. Try again in a minute, with the same"
+    " payment and the same key.",
+    retry_after=30,
+    status=503,
+)
+# The call itself, or what it came to.
+NOT_WRITTEN: Final = Refusal(
+    reason="temporarily_unavailable",
+    text=f"What is paid for this call cannot be written down right now, so there is no answer. {WAIT}",
+    retry_after=2,
+    status=503,
+)
+IN_FLIGHT: Final = Refusal(
+    reason="in_flight", text=f"The same call is still being made. {WAIT}", retry_after=2, status=409
+)
+PAYMENT_USED: Final = Refusal(
+    reason="payment_used",
+    text="This payment was used already, and one payment pays for one call. Nothing more was taken. For another call, sign another payment.",
+    status=409,
+)
+# Somebody of whom nothing is known but the payment.
+WITHOUT_ITS_KEY: Final = Refusal(
+    reason="idempotency_key_differs",
+    text="This payment was shown with an idempotency key, and the answer that it pays for is given with that key alone. Do not pay again."
+    " Make the same call again with the same key and the same payment.",
+    status=409,
+)
+OTHER_CALL_OF_KEY: Final = Refusal(
+    reason="idempotency_conflict",
+    text="This idempotency key was used for a call with another tool or other arguments. Nothing was taken. Use it again only to"
+    " repeat that very call; a new call takes a new key.",
+    status=409,
+)
+ANSWER_GONE: Final = Refusal(
+    reason="answered",
+    text="This call was answered already, and its answer is not kept any more. It was paid for once, and was not made again.",
+    status=409,
+)
+# Nodes of two versions serve side by side, and the newer one kept it.
+ANSWER_UNREADABLE: Final = Refusal(
+    reason="answer_unreadable",
+    text="This call was answered already, by a server of another version, and its answer cannot be read here. It was paid for once, and was"
+    " not made again: ask once more with the same key or payment when all servers are of the newer version.",
+    status=409,
+)
+# What was paid for and not given yet is never dropped for something new.
+ANSWERS_NOT_FETCHED: Final = Refusal(
+    reason=NOT_FETCHED,
+    text="The call was not made and nothing was taken: too many answers are kept that were paid for and never fetched. Make those"
+    " earlier calls again, each with the same key or payment as before: they cost nothing more, and you get their answers. What"
+    " nobody fetches is kept for a day.",
+    status=429,
+    retry_after=NOT_FETCHED_SECONDS,
+)
+
+
 def cost(offer: Offer, due: Micros | None = None) -> str:
     return f"{offer.tool} costs {shown(offer.amount if due is None else due, CURRENCY)} a call"
 
 
 def asks_payment(offer: Offer, *, used_up: str = "") -> Refusal:
-    """It is paid for by itself, and nothing was. `used_up`: what would have covered it."""
+    """Ask for the payment of a call that is paid for by itself. `used_up`: what would have covered it."""
     brief = f"{f'{used_up} ' if used_up else ''}{cost(offer)}."
     return Refusal(
         reason="payment_required",
@@ -56,8 +119,8 @@ _UNCOVERED: Final[Mapping[str, str]] = {
 
 
 def not_covered(offer: Offer, why: Uncovered, *, page: str, payable: bool) -> Refusal:
-    """A known caller, whose plan or balance does not do for it. `page`: where they put money on it. `payable`: paying for the call itself
-    would do as well."""
+    """Refuse a known caller, whose plan or balance does not do for a call. `page`: where they put money on it. `payable`: paying for the
+    call itself would do as well."""
     price = shown(why.due, CURRENCY)
     used_up = _UNCOVERED.get(why.used_up, "")
     if why.reason == "balance_too_low":
@@ -80,7 +143,7 @@ def not_covered(offer: Offer, why: Uncovered, *, page: str, payable: bool) -> Re
             reason=why.reason, text=f"Not paid for: {why.words}. Nothing was taken.", facts={"price": price}
         )
     if why.reason == NOT_FETCHED:
-        return answers_not_fetched()
+        return ANSWERS_NOT_FETCHED
     words = _UNCOVERED.get(why.reason, "It cannot be paid for like that.")
     return Refusal(reason=why.reason, text=f"{offer.tool} was not called: {words}")
 
@@ -104,7 +167,7 @@ def not_settled(row: PaymentRow, offer: Offer) -> Refusal:
 
 
 def failed_settlement(row: PaymentRow) -> Mapping[str, Any]:
-    """What the protocol says of it."""
+    """Return what the protocol says of a settlement that failed."""
     return {
         "success": False,
         "errorReason": "settlement_failed",
@@ -115,7 +178,7 @@ def failed_settlement(row: PaymentRow) -> Mapping[str, Any]:
 
 
 def unreadable(reason: str, sentence: str) -> Refusal:
-    """What was brought to pay with cannot be read. What the call costs goes with it, so that the next try can be better."""
+    """Refuse what was brought to pay with and cannot be read. The price goes with it, so that the next try can be better."""
     return Refusal(reason=reason, text=f"{_sentence(sentence)} Nothing was taken.", asks=True, status=400)
 
 
@@ -133,31 +196,12 @@ def no_price_for_arguments(problem: str) -> Refusal:
     )
 
 
-def not_without_login() -> Refusal:
-    """Whoever has no login here may call what they pay for, and this call costs nothing."""
-    return Refusal(
-        reason="login_required",
-        text="This call costs nothing, and calls that cost nothing are for callers with a login: log in, and make it again.",
-        status=401,
-    )
-
-
 def too_many_failures(seconds: int) -> Refusal:
     return Refusal(
         reason="too_many_failures",
         text=f"Your last payments were not good. Wait {counted(seconds, 'second')} before the next one; nothing was taken.",
         retry_after=seconds,
         status=429,
-    )
-
-
-def facilitator_down() -> Refusal:
-    return Refusal(
-        reason="facilitator_unavailable",
-        text="Payments cannot be checked at the moment. Nothing was taken, and nothing was done. Try again in a minute, with the same"
-        " payment and the same key.",
-        retry_after=30,
-        status=503,
     )
 
 
@@ -176,33 +220,6 @@ def unknown_outcome(payment_id: str | None, ends_at: int | None = None) -> Refus
     )
 
 
-def not_written() -> Refusal:
-    """Of the call itself, or of what it came to."""
-    return Refusal(
-        reason="temporarily_unavailable",
-        text=f"What is paid for this call cannot be written down right now, so there is no answer. {WAIT}",
-        retry_after=2,
-        status=503,
-    )
-
-
-def in_flight() -> Refusal:
-    return Refusal(
-        reason="in_flight",
-        text=f"The same call is still being made. {WAIT}",
-        retry_after=2,
-        status=409,
-    )
-
-
-def payment_used() -> Refusal:
-    return Refusal(
-        reason="payment_used",
-        text="This payment was used already, and one payment pays for one call. Nothing more was taken. For another call, sign another payment.",
-        status=409,
-    )
-
-
 def settled_after_refusal(row: PaymentRow) -> Refusal:
     return Refusal(
         reason="settled_after_refusal",
@@ -213,57 +230,8 @@ def settled_after_refusal(row: PaymentRow) -> Refusal:
     )
 
 
-def without_its_key() -> Refusal:
-    """Of a payment by somebody of whom nothing else is known."""
-    return Refusal(
-        reason="idempotency_key_differs",
-        text="This payment was shown with an idempotency key, and the answer that it pays for is given with that key alone. Do not pay again."
-        " Make the same call again with the same key and the same payment.",
-        status=409,
-    )
-
-
-def other_call_of_key() -> Refusal:
-    return Refusal(
-        reason="idempotency_conflict",
-        text="This idempotency key was used for a call with another tool or other arguments. Nothing was taken. Use it again only to"
-        " repeat that very call; a new call takes a new key.",
-        status=409,
-    )
-
-
-def answer_gone() -> Refusal:
-    return Refusal(
-        reason="answered",
-        text="This call was answered already, and its answer is not kept any more. It was paid for once, and was not made again.",
-        status=409,
-    )
-
-
-def answer_unreadable() -> Refusal:
-    """Nodes of two versions serve side by side, and the newer one kept it."""
-    return Refusal(
-        reason="answer_unreadable",
-        text="This call was answered already, by a server of another version, and its answer cannot be read here. It was paid for once, and was"
-        " not made again: ask once more with the same key or payment when all servers are of the newer version.",
-        status=409,
-    )
-
-
-def answers_not_fetched() -> Refusal:
-    """What was paid for and not given yet is never dropped for something new."""
-    return Refusal(
-        reason=NOT_FETCHED,
-        text="The call was not made and nothing was taken: too many answers are kept that were paid for and never fetched. Make those"
-        " earlier calls again, each with the same key or payment as before: they cost nothing more, and you get their answers. What"
-        " nobody fetches is kept for a day.",
-        status=429,
-        retry_after=NOT_FETCHED_SECONDS,
-    )
-
-
 def interrupted(charge: Charge, settlement: Mapping[str, Any] | None) -> Refusal:
-    """Of a call with a key whose process was killed."""
+    """Refuse to repeat a call with a key whose process was killed."""
     begun = "The call with this key was begun and interrupted, and nobody knows how far it came. It was not made again"
     if charge.paid:
         then = f"Look whether it was done. {paid_and_failed(charge.retries_left)}"
@@ -280,7 +248,7 @@ def interrupted(charge: Charge, settlement: Mapping[str, Any] | None) -> Refusal
 
 
 def paid_and_failed(tries: int) -> str:
-    """Of a call that was paid for beforehand, behind what its tool says."""
+    """Return what is said behind a tool's own words of a call that was paid for beforehand."""
     if not tries:
         return "This call was paid for and failed each time it was tried. It is not tried again; ask whoever runs this server for a refund."
     return (
@@ -289,16 +257,11 @@ def paid_and_failed(tries: int) -> str:
     )
 
 
-def tried_often_enough() -> Refusal:
-    return Refusal(
-        reason="retries_exhausted",
-        text=paid_and_failed(0),
-        status=409,
-    )
+TRIED_OFTEN_ENOUGH: Final = Refusal(reason="retries_exhausted", text=paid_and_failed(0), status=409)
 
 
 def answer_too_large(limit: int, paid: str | None) -> Refusal:
-    """`paid`: the charge of one that was paid beforehand."""
+    """Refuse an answer for its size. `paid`: the charge of one that was paid beforehand."""
     then = (
         "It was paid for before it was made: it can be made again, or ask whoever runs this server for a refund."
         if paid is not None

@@ -52,7 +52,7 @@ class RepeatedCharges(FinishCharge):
     ) -> Started | Earlier | Refusal | None:
         """Return what the charge that stands for this call comes to. None: it stands no more, so claim again."""
         if charge.fingerprint != call.fingerprint:
-            return refusals.other_call_of_key()
+            return refusals.OTHER_CALL_OF_KEY
         limit = PATIENT_SECONDS if call.patient else max(call.deadline_seconds - MARGIN_SECONDS, 1.0)
         if charge.state in ("running", "settling"):
             return await self._of_running(charge, limit)
@@ -65,11 +65,11 @@ class RepeatedCharges(FinishCharge):
             return None
         stored, sealed = kept_of_it
         if sealed is None:
-            return refusals.answer_gone() if stored.paid else await self._of_interrupted(stored, call)
+            return refusals.ANSWER_GONE if stored.paid else await self._of_interrupted(stored, call)
         try:
             answer = self._answers.open(charge.id, sealed)
         except ValueError:  # msgspec's is one
-            return refusals.answer_unreadable()
+            return refusals.ANSWER_UNREADABLE
         meta = self._meta_of(stored, await self._settlement_of(stored)) if stored.paid else NO_META
         return Earlier(
             charge_id=charge.id,
@@ -90,7 +90,7 @@ class RepeatedCharges(FinishCharge):
             return None  # it ended between two looks
         payment_id = charge.payment_id
         if payment_id is None or charge.state == "running":
-            return refusals.in_flight()
+            return refusals.IN_FLIGHT
         if await self._under_way.wait(payment_id, within=limit):
             return None
         row = await self._store.read(lambda db: payment_rows.find(db, payment_id))
@@ -115,7 +115,7 @@ class RepeatedCharges(FinishCharge):
         if await self._take_up(charge, call):
             return Started(charge=charge, call=call, offer=offer, paid=True, settlement=told)
         again = await self._store.read(lambda db: charge_rows.find(db, charge.id))
-        return refusals.tried_often_enough() if again is not None and again.state == "owed" else None
+        return refusals.TRIED_OFTEN_ENOUGH if again is not None and again.state == "owed" else None
 
     async def _of_interrupted(self, charge: Charge, call: PricedCall) -> Refusal | None:
         # A task goes on as the very call that it was: ids of calls are ours, and no caller can bring one.
@@ -173,25 +173,25 @@ class RepeatedCharges(FinishCharge):
         if found.state == "refused":
             return refusals.not_settled(found, offer)
         if found.caller != (call.caller or payer_of(found)) and (call.caller or found.caller):
-            return refusals.payment_used()
+            return refusals.PAYMENT_USED
         if found.charge_id is None:
             if await self._under_way.wait(found.id, within=SETTLE_SECONDS):
                 return None
             again = await self._store.read(lambda db: payment_rows.find(db, found.id))
-            return refusals.in_flight() if again is not None and again.charge_id is None else None
+            return refusals.IN_FLIGHT if again is not None and again.charge_id is None else None
         charge_id = found.charge_id
         charge = await self._store.read(lambda db: charge_rows.find(db, charge_id))
         if charge is None and found.went_through_refused:
             return refusals.settled_after_refusal(found)
         if charge is None:
-            return refusals.payment_used() if found.state in ("settled", "refused") else refusals.in_flight()
+            return refusals.PAYMENT_USED if found.state in ("settled", "refused") else refusals.IN_FLIGHT
         if charge.caller != payer_of(found):
             return charge
         # Who paid is the only thing known of this caller, and a payment can be read on the chain by anybody, as soon as it is sent there.
         if charge.keyed:
             same = hmac.compare_digest(charge.call_key, self._call_key(charge.caller, call, key))
-            return charge if same else refusals.without_its_key()
+            return charge if same else refusals.WITHOUT_ITS_KEY
         if charge.state != "done":
             return charge
         job = partial(charge_rows.is_unanswered, charge_id=charge_id, since=self._clock() - GRACE_MS)
-        return charge if await self._store.read(job) else refusals.payment_used()
+        return charge if await self._store.read(job) else refusals.PAYMENT_USED

@@ -36,7 +36,7 @@ class StartCharge(RepeatedCharges):
             except NotClaimed as problem:
                 # As in `FinishCharge.finish`: others took this process for dead, and let go of what it had begun before anything was sent.
                 self._log.warning("payment.let_go_by_others", server=self.server, reason=str(problem))
-                return refusals.not_written()
+                return refusals.NOT_WRITTEN
         if call.wallet is None:
             return refusals.asks_payment(offer)
         return await self._on_balance(call, offer, brought.key)
@@ -113,7 +113,7 @@ class StartCharge(RepeatedCharges):
                     hmac.compare_digest(found.proof_hash, row.proof_hash)
                     and found.fingerprint == row.fingerprint
                 ):
-                    return refusals.payment_used()
+                    return refusals.PAYMENT_USED
                 earlier = await self._of_payment(found, call, offer, key)
             else:
                 earlier = await self._of_charge(found, call, offer)

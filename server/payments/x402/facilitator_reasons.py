@@ -1,8 +1,7 @@
-"""Why a facilitator does not take a payment: from the words of many implementations to our own.
+"""Reasons why a facilitator does not take a payment: from the words of many implementations to our own.
 
-What a facilitator says is text of somebody else's, spelled differently by each. It is looked up here, kept short for the operator, and never
-shown to a payer, who is told one of these sentences instead.
-"""
+A facilitator spells its reason in its own way. That text is looked up here, kept short for the operator, and never shown to a payer, who
+is told one of these sentences instead."""
 
 from __future__ import annotations
 
@@ -15,6 +14,8 @@ SHOWN_CHARACTERS: Final = 200
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """The meaning of a refusal, in our words."""
+
     code: str
     sentence: str
     # Said of a payment that was to be settled for the first time: no money has moved, and by this try none will.
@@ -23,106 +24,67 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     elsewhere: bool = False
 
 
-_SIGNATURE: Final = Reason(
-    code="invalid_signature",
-    sentence="The signature of the payment does not fit what it authorizes.",
-    certain=True,
-)
-_FUNDS: Final = Reason(
-    code="insufficient_funds",
-    sentence="The payer has less of the token than the payment is for.",
-    certain=True,
-)
-_EXPIRED: Final = Reason(
-    code="payment_expired", sentence="The payment is no longer valid, or not for long enough.", certain=True
-)
-_EARLY: Final = Reason(code="payment_not_yet_valid", sentence="The payment is not valid yet.", certain=True)
-_AMOUNT: Final = Reason(
-    code="amount_mismatch",
-    sentence="The payment is for another amount than the price, which must be met exactly.",
-    certain=True,
-)
-_RECIPIENT: Final = Reason(
-    code="recipient_mismatch",
-    sentence="The payment goes to another address than the one that is to be paid.",
-    certain=True,
-)
-_WALLET: Final = Reason(
-    code="wallet_not_supported",
-    sentence="The payer's wallet is a contract that this facilitator does not take payments from.",
-    certain=True,
-)
-_MALFORMED: Final = Reason(
-    code="invalid_payload", sentence="The facilitator cannot read the payment.", certain=True
-)
-_USED: Final = Reason(
-    code="payment_already_used",
-    sentence="This authorization was used before, or was cancelled by its owner.",
-)
-_SIMULATION: Final = Reason(
-    code="transaction_would_fail",
-    sentence="The payment would not go through: the balance may be too low, or the authorization used before.",
-)
-_FAILED: Final = Reason(code="transaction_failed", sentence="The payment did not go through on its network.")
-_PENDING: Final = Reason(
-    code="settlement_pending", sentence="The payment is on its way, and not confirmed yet."
-)
-_UNABLE: Final = Reason(
-    code="facilitator_cannot",
-    sentence="The facilitator does not carry out payments of this kind.",
-    certain=True,
-    elsewhere=True,
-)
-_TROUBLE: Final = Reason(
-    code="facilitator_failed",
-    sentence="The facilitator could not look at the payment just now.",
-    elsewhere=True,
-)
 OTHER: Final = Reason(code="payment_not_accepted", sentence="The facilitator does not accept the payment.")
+USED: Final = "payment_already_used"
+PENDING: Final = "settlement_pending"
+# Said of a payment that was to be settled: this try, or one before, may have carried it out, and that may be why.
+PERHAPS_CARRIED_OUT: Final = frozenset({"insufficient_funds", "transaction_would_fail", "transaction_failed"})
 
 _TABLE: Final = (
-    (_SIGNATURE,  "invalid_exact_evm_payload_signature", "invalid_exact_evm_signature", "invalid_signature",
-                  "invalid_exact_evm_failed_to_verify_signature", "invalid_exact_evm_token_name_mismatch",
-                  "invalid_exact_evm_token_version_mismatch"),
-    (_FUNDS,      "insufficient_funds", "insufficient_balance", "invalid_exact_evm_insufficient_balance",
-                  "invalid_exact_evm_insufficient_funds"),
-    (_EXPIRED,    "invalid_exact_evm_payload_authorization_valid_before", "payment_expired", "expired"),
-    (_EARLY,      "invalid_exact_evm_payload_authorization_valid_after"),
-    (_AMOUNT,     "invalid_exact_evm_payload_authorization_value_mismatch", "invalid_exact_evm_payload_authorization_value",
-                  "invalid_exact_evm_payload_amount_mismatch"),
-    (_RECIPIENT,  "invalid_exact_evm_payload_recipient_mismatch", "invalid_exact_evm_recipient_mismatch"),
-    (_WALLET,     "invalid_exact_evm_payload_undeployed_smart_wallet", "smart_wallet_deployment_failed",
-                  "eip6492_factory_not_allowed"),
-    (_MALFORMED,  "invalid_payload", "invalid_payment", "invalid_exact_evm_payload"),
-    (_USED,       "invalid_exact_evm_nonce_already_used", "nonce_already_used", "authorization_already_used",
-                  "authorization_is_used", "duplicate_settlement", "already_settled"),
-    (_SIMULATION, "invalid_exact_evm_transaction_simulation_failed", "transaction_simulation_failed"),
-    (_FAILED,     "transaction_failed", "invalid_transaction_state", "invalid_exact_evm_transaction_failed",
-                  "settle_exact_failed_onchain",
-                  "invalid_exact_evm_transfer_event_mismatch"),
-    (_PENDING,    "settlement_pending", "pending", "settlement_in_progress", "confirmation_timed_out",
-                  "settle_exact_evm_transaction_confirmation_timed_out", "settle_exact_node_failure"),
-    (_UNABLE,     "unsupported_scheme", "invalid_scheme", "invalid_network", "network_mismatch", "invalid_x402_version",
-                  "invalid_payment_requirements", "missing_eip712_domain", "asset_not_deployed_contract",
-                  "invalid_exact_evm_eip3009_not_supported", "invalid_exact_evm_failed_to_get_network_config",
-                  "invalid_exact_evm_failed_to_get_asset_info"),
-    (_TROUBLE,    "unexpected_verify_error", "unexpected_settle_error", "internal_error", "rate_limited"),
+    (Reason(code="invalid_signature", sentence="The signature of the payment does not fit what it authorizes.", certain=True),
+     "invalid_exact_evm_payload_signature", "invalid_exact_evm_signature", "invalid_signature",
+     "invalid_exact_evm_failed_to_verify_signature", "invalid_exact_evm_token_name_mismatch",
+     "invalid_exact_evm_token_version_mismatch"),
+    (Reason(code="insufficient_funds", sentence="The payer has less of the token than the payment is for.", certain=True),
+     "insufficient_funds", "insufficient_balance", "invalid_exact_evm_insufficient_balance",
+     "invalid_exact_evm_insufficient_funds"),
+    (Reason(code="payment_expired", sentence="The payment is no longer valid, or not for long enough.", certain=True),
+     "invalid_exact_evm_payload_authorization_valid_before", "payment_expired", "expired"),
+    (Reason(code="payment_not_yet_valid", sentence="The payment is not valid yet.", certain=True),
+     "invalid_exact_evm_payload_authorization_valid_after"),
+    (Reason(code="amount_mismatch", certain=True,
+            sentence="The payment is for another amount than the price, which must be met exactly."),
+     "invalid_exact_evm_payload_authorization_value_mismatch", "invalid_exact_evm_payload_authorization_value",
+     "invalid_exact_evm_payload_amount_mismatch"),
+    (Reason(code="recipient_mismatch", certain=True,
+            sentence="The payment goes to another address than the one that is to be paid."),
+     "invalid_exact_evm_payload_recipient_mismatch", "invalid_exact_evm_recipient_mismatch"),
+    (Reason(code="wallet_not_supported", certain=True,
+            sentence="The payer's wallet is a contract that this facilitator does not take payments from."),
+     "invalid_exact_evm_payload_undeployed_smart_wallet", "smart_wallet_deployment_failed", "eip6492_factory_not_allowed"),
+    (Reason(code="invalid_payload", sentence="The facilitator cannot read the payment.", certain=True),
+     "invalid_payload", "invalid_payment", "invalid_exact_evm_payload"),
+    (Reason(code=USED, sentence="This authorization was used before, or was cancelled by its owner."),
+     "invalid_exact_evm_nonce_already_used", "nonce_already_used", "authorization_already_used", "authorization_is_used",
+     "duplicate_settlement", "already_settled"),
+    (Reason(code="transaction_would_fail",
+            sentence="The payment would not go through: the balance may be too low, or the authorization used before."),
+     "invalid_exact_evm_transaction_simulation_failed", "transaction_simulation_failed"),
+    (Reason(code="transaction_failed", sentence="The payment did not go through on its network."),
+     "transaction_failed", "invalid_transaction_state", "invalid_exact_evm_transaction_failed", "settle_exact_failed_onchain",
+     "invalid_exact_evm_transfer_event_mismatch"),
+    (Reason(code=PENDING, sentence="The payment is on its way, and not confirmed yet."),
+     "settlement_pending", "pending", "settlement_in_progress", "confirmation_timed_out",
+     "settle_exact_evm_transaction_confirmation_timed_out", "settle_exact_node_failure"),
+    (Reason(code="facilitator_cannot", certain=True, elsewhere=True,
+            sentence="The facilitator does not carry out payments of this kind."),
+     "unsupported_scheme", "invalid_scheme", "invalid_network", "network_mismatch", "invalid_x402_version",
+     "invalid_payment_requirements", "missing_eip712_domain", "asset_not_deployed_contract",
+     "invalid_exact_evm_eip3009_not_supported", "invalid_exact_evm_failed_to_get_network_config",
+     "invalid_exact_evm_failed_to_get_asset_info"),
+    (Reason(code="facilitator_failed", sentence="The facilitator could not look at the payment just now.", elsewhere=True),
+     "unexpected_verify_error", "unexpected_settle_error", "internal_error", "rate_limited"),
 )  # fmt: skip
 
 _BY_TEXT: Final = MappingProxyType({text: reason for reason, *texts in _TABLE for text in texts})
 
-USED: Final = _USED.code
-PENDING: Final = _PENDING.code
-# Said of a payment that was to be settled: this try, or one before, may have carried it out, and that may be why.
-PERHAPS_CARRIED_OUT: Final = frozenset({_FUNDS.code, _SIMULATION.code, _FAILED.code})
-
 
 def reason_for(text: str) -> Reason:
-    """Never fails: a reason that nobody knows is `OTHER`."""
+    """Look a reason up, and never fail: one that nobody knows is `OTHER`."""
     return _BY_TEXT.get(text.strip().lower(), OTHER)
 
 
 def kept(text: str) -> str:
-    """What the operator is shown of somebody else's text: short, on one line, nothing that a terminal obeys."""
+    """Return what the operator is shown of somebody else's text: short, on one line, nothing that a terminal obeys."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[: SHOWN_CHARACTERS * 4]).split())
     return line[:SHOWN_CHARACTERS]
