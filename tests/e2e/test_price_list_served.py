@@ -9,7 +9,7 @@ import pytest
 from sold import PAY_TO, Buyer, Shop, selling
 
 from server.mcp.result_encoding import PAYMENT_EXTENSION
-from server.payments.x402.in_band import EXTENSION, PAYMENT_KEY, RECEIPT_KEY
+from server.payments.x402.in_band import PAYMENT_KEY, RECEIPT_KEY
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +19,7 @@ PRIVATE, SHARED, OPEN = (
     'name = "open"\nauth = "none"',
 )
 WORD = {"word": "ostium"}
-KNOWS = {"extensions": {EXTENSION: {}}}
+KNOWS = {"extensions": {PAYMENT_EXTENSION: {}}}
 
 
 @pytest.fixture(scope="module")
@@ -119,12 +119,14 @@ def call(shop: Shop, method: str, capabilities: dict[str, Any], server: str = "s
 
 
 def test_both_names_of_the_extension_are_one() -> None:
-    assert PAYMENT_EXTENSION == EXTENSION
+    assert PAYMENT_EXTENSION == "org.x402/payment"
 
 
 def test_it_is_offered_where_the_settings_say_so(shop: Shop) -> None:
-    assert EXTENSION in call(shop, "server/discover", {})["capabilities"]["extensions"]
-    assert EXTENSION not in call(shop, "server/discover", {}, "open")["capabilities"].get("extensions", {})
+    assert PAYMENT_EXTENSION in call(shop, "server/discover", {})["capabilities"]["extensions"]
+    assert PAYMENT_EXTENSION not in call(shop, "server/discover", {}, "open")["capabilities"].get(
+        "extensions", {}
+    )
 
 
 def test_a_client_that_knows_it_is_asked_by_it_and_nobody_else(shop: Shop) -> None:

@@ -1,8 +1,8 @@
-"""What is blotted out under a name: mail addresses, numbers of payment cards, keys and tokens of well-known shape.
+"""Sets of patterns for redaction: mail addresses, numbers of payment cards, keys and tokens of well-known shape.
 
 These know what they do, and are not held to what patterns.py holds those of the settings to; tests do that, with bounds of their own and
-with hostile texts. Where a pattern begins with plain characters, the engine finds them fast: what must not stand before them is asked behind them.
-"""
+with hostile texts. Where a pattern begins with plain characters, the engine finds them fast: what must not stand before them is asked
+behind them."""
 
 from __future__ import annotations
 
@@ -84,10 +84,6 @@ def card_lengths(digits: str) -> list[int]:
         if total % 10 == 0 and length in _CARD_DIGITS and len(set(digits[:length])) > 1:
             found.append(length)
     return found
-
-
-def is_card(digits: str) -> bool:
-    return len(digits) in card_lengths(digits)
 
 
 def _without_card(found: re.Match[str]) -> tuple[int, str] | None:

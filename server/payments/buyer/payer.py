@@ -1,9 +1,8 @@
-"""A wallet that pays, and one call that it pays for: at most one payment, whatever gets lost on the way.
+"""The payer: a wallet that pays, and one call that it pays for: at most one payment, whatever gets lost on the way.
 
-The rule of all that follows: a payment that was signed for a call is shown again when the same call is made again, for as long as it has no
-answer, or was let go unpaid. Another one is signed only when that one can no longer be cashed, and where it is not known to have been refused,
-only after somebody was told.
-"""
+A payment that was signed for a call is shown again when the same call is made again, for as long as it has no answer, or was let go
+unpaid. Another one is signed only when that one can no longer be cashed, and where it is not known to have been refused, only after
+somebody was told."""
 
 from __future__ import annotations
 
@@ -12,10 +11,10 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
-import trio
+from trio.to_thread import run_sync
 
 from server.lib.evm.eip712 import NONCE_BYTES
 from server.lib.evm.payment_networks import find_network
@@ -25,18 +24,18 @@ from server.payments.buyer.choice import Purchase, choose, in_words
 from server.payments.buyer.signing import sign_payment
 from server.payments.buyer.spending import SignedPayment, SpendingFile, check_day
 from server.payments.buyer.spending_policy import CannotPay, Changing, Dearer, SpendPolicy
-from server.payments.x402.envelopes import UnreadableEnvelope, open_envelope
+from server.payments.x402.facilitator_reasons import kept
 from server.payments.x402.in_band import (
     IDEMPOTENCY_KEY,
     PAYMENT_KEY,
     find_challenge,
     find_challenge_in_error,
     find_receipt,
+    opened,
 )
 from server.payments.x402.payment_headers import (
     PAYMENT_REQUIRED,
     PAYMENT_RESPONSE,
-    READ_BYTES,
     X_PAYMENT_RESPONSE,
     payment_header,
 )
@@ -45,7 +44,6 @@ from server.payments.x402.payment_headers import (
 Agree: TypeAlias = Callable[[str], Awaitable[bool]]
 PAYMENT_REQUIRED_STATUS: Final = 402
 IDENTIFIER_BYTES: Final = 16
-SHOWN_CHARACTERS: Final = 200
 # It was not looked at, or somebody on the way cannot say what became of it.
 NOT_NOW: Final = frozenset({408, 425, 429, 502, 503, 504})
 DEPOSIT: Final = "a deposit"
@@ -58,17 +56,15 @@ DRIFT_SECONDS: Final = 60
 _NOTHING: Final[Mapping[str, Any]] = {}
 _TRANSACTION: Final = re.compile(r"0x[0-9a-fA-F]{64}")
 
-T = TypeVar("T")
-
 
 def purpose_of(place: str, what: str, arguments: object) -> str:
-    """The same for the same call, and for no other. Says nothing of the arguments."""
+    """Return what is the same for the same call, and for no other. The arguments cannot be told from it."""
     text = json.dumps([place, what, arguments], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 class Errand(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be paid for."""
+    """A call or deposit that is to be paid for."""
 
     purpose: str  # the same for the same call, and for no other
     what: str  # for people
@@ -79,7 +75,7 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Payer:
-    """Calls may be paid for side by side, here and in other processes."""
+    """A wallet that pays. Calls may be paid for side by side, here and in other processes."""
 
     def __init__(
         self,
@@ -93,7 +89,7 @@ class Payer:
         agree: Agree | None = None,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`agree` is None where nobody can be asked. `tell` gets a line for each thing that is done with money."""
+        """Take a wallet. `agree` is None where nobody can be asked. `tell` gets a line for each thing that is done with money."""
         self.policy = policy
         self.address = key.address
         self.tell = tell
@@ -107,18 +103,18 @@ class Payer:
     def call(
         self, place: str, what: str, arguments: object, *, note: str = "", most: Micros | None = None
     ) -> PaidCall:
-        """`what` is for people: what is bought at `place`. `note` is kept with the payment, for whoever makes the call again. `most`: what
-        was said before that it costs."""
+        """Begin to pay for a call. `what` is for people: what is bought at `place`. `note` is kept with the payment, for whoever makes the
+        call again. `most`: what was said before that it costs."""
         errand = Errand(purpose=purpose_of(place, what, arguments), what=what, note=note, most=most)
         return PaidCall(self, errand)
 
     def price(self, challenge: Mapping[str, Any]) -> Micros:
-        """What would be paid for this. Raises `CannotPay`."""
+        """Return what would be paid for this. Raises `CannotPay`."""
         return choose(challenge, self.policy, self._change).amount
 
     def deposit(self, place: str, amount: Micros, *, asks: bool, nameless: bool) -> PaidCall:
-        """So much for a balance at `place`. While a deposit of as much has no answer, it is the same one. `asks`: a person has to agree.
-        `nameless`: the balance is that of the address that pays, and not of a login."""
+        """Begin to pay so much for a balance at `place`. While a deposit of as much has no answer, it is the same one. `asks`: a person
+        has to agree. `nameless`: the balance is that of the address that pays, and not of a login."""
         errand = Errand(
             purpose=purpose_of(place, DEPOSIT, amount),
             what=f"{DEPOSIT} at {place}",
@@ -132,8 +128,8 @@ class Payer:
         return int(self._now())
 
     async def recall(self, purpose: str) -> SignedPayment | None:
-        """What was signed for it and has no answer. What was refused and has ended is forgotten."""
-        found = await self._in_thread(partial(self._spending.find, purpose))
+        """Find what was signed for a purpose and has no answer. A payment that was refused and has ended is forgotten."""
+        found = await run_sync(self._spending.find, purpose)
         if found is None:
             return None
         if found.refused and self.ended(found):
@@ -145,13 +141,13 @@ class Payer:
         return self.now() >= signed.valid_before + DRIFT_SECONDS
 
     async def buy(self, challenge: Mapping[str, Any], errand: Errand) -> SignedPayment:
-        """Raises `CannotPay`; then nothing was signed that anybody has seen."""
+        """Sign a payment. Raises `CannotPay`; then nothing was signed that anybody has seen."""
         purchase = choose(challenge, self.policy, self._change, deposit=errand.deposit)
         words = in_words(purchase, errand.what)
         if errand.most is not None and purchase.amount > errand.most:
             raise Dearer(f"it costs {words}, and {shown(errand.most)} was said before")
         # Before anybody is asked whether they want what they cannot have; it counts when it is written down.
-        spent = await self._in_thread(partial(self._spending.spent, self.address, self.now()))
+        spent = await run_sync(self._spending.spent, self.address, self.now())
         check_day(purchase.amount, spent, self.policy.per_day, self._change)
         await self._agreed(purchase, words, asks=errand.asks)
         identifier = self._random(IDENTIFIER_BYTES).hex()
@@ -175,22 +171,20 @@ class Payer:
             payment=payment,
             note=errand.note,
         )
-        kept = await self._in_thread(
-            partial(self._spending.add, signed, self.policy.per_day, now, self._change)
-        )
-        self.tell(f"paying {words}" if kept is signed else f"paying as another call like it does: {words}")
-        return kept
+        added = await run_sync(self._spending.add, signed, self.policy.per_day, now, self._change)
+        self.tell(f"paying {words}" if added is signed else f"paying as another call like it does: {words}")
+        return added
 
     async def refuse(self, signed: SignedPayment, *, interrupted: bool = False) -> None:
-        await self._in_thread(partial(self._spending.refuse, signed, interrupted=interrupted))
+        await run_sync(partial(self._spending.refuse, signed, interrupted=interrupted))
 
     async def show_again(self, signed: SignedPayment) -> None:
         if signed.refused:
-            await self._in_thread(partial(self._spending.show_again, signed))
+            await run_sync(self._spending.show_again, signed)
         self.tell(f"showing the payment of before again: {signed.words}")
 
     async def close(self, signed: SignedPayment) -> None:
-        await self._in_thread(partial(self._spending.close, signed.identifier))
+        await run_sync(self._spending.close, signed.identifier)
 
     async def _agreed(self, purchase: Purchase, words: str, *, asks: bool) -> None:
         above = 0 if asks else self.policy.confirm_above
@@ -204,63 +198,56 @@ class Payer:
         if not await self._agree(words):
             raise CannotPay("not paid")
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await trio.to_thread.run_sync(work)
-
 
 class PaidCall:
-    """From the first time that a call is sent to its answer: `begin`, then `pay` for each challenge, then `answered`."""
+    """One call from the first time that it is sent to its answer: `begin`, then `pay` for each challenge, then `answered`."""
 
     def __init__(self, payer: Payer, errand: Errand) -> None:
         self._payer = payer
         self._errand = errand
-        self._signed: SignedPayment | None = None
+        self.signed: SignedPayment | None = None  # goes along
 
     @property
     def paying(self) -> bool:
-        return self._signed is not None
-
-    @property
-    def signed(self) -> SignedPayment | None:
-        """What goes along, if anything does."""
-        return self._signed
+        return self.signed is not None
 
     @property
     def note(self) -> str:
-        """After `begin`: that of the payment of before, if there is one."""
-        return self._errand.note if self._signed is None else self._signed.note
+        """After `begin`, the note of the payment of before, if there is one."""
+        return self._errand.note if self.signed is None else self.signed.note
 
     @property
     def meta(self) -> dict[str, Any]:
-        """For `_meta` of the request."""
-        signed = self._signed
+        """Members for `_meta` of the request."""
+        signed = self.signed
         return {} if signed is None else {PAYMENT_KEY: signed.sent, IDEMPOTENCY_KEY: signed.key}
 
     @property
     def headers(self) -> Sequence[tuple[str, str]]:
-        """The same for a request over HTTP."""
-        signed = self._signed
+        """Headers for a request over HTTP."""
+        signed = self.signed
         return () if signed is None else (payment_header(signed.sent), ("Idempotency-Key", signed.key))
 
     async def begin(self) -> None:
-        """If this call was paid for before, and nobody knows its answer, the same payment goes along from the start. Raises `CannotPay`."""
-        self._signed = await self._payer.recall(self._errand.purpose)
-        if self._signed is not None and self._errand.deposit is not None:
-            _check_balance(self._signed, self._errand)
-        if self._signed is not None:
-            await self._payer.show_again(self._signed)
+        """Let the payment of before go along from the start, if this call was paid for and nobody knows its answer. Raises `CannotPay`."""
+        self.signed = await self._payer.recall(self._errand.purpose)
+        if self.signed is not None and self._errand.deposit is not None:
+            _check_balance(self.signed, self._errand)
+        if self.signed is not None:
+            await self._payer.show_again(self.signed)
 
     async def pay(self, challenge: Mapping[str, Any], receipt: Mapping[str, Any] | None = None) -> None:
-        """The server asks to be paid. Raises `CannotPay`, also where a payment went along already and this is the answer to it.
-        `receipt` is what came of settling that."""
-        signed = self._signed
+        """Sign a payment that the server asks for. Raises `CannotPay`, also where a payment went along already and this is the answer to
+        it. `receipt` is what came of settling that."""
+        signed = self.signed
         if signed is None:
             bought = await self._payer.buy(challenge, self._errand)
             if bought.note != self._errand.note:
                 raise CannotPay("another call like this one is being paid for at this moment")
-            self._signed = bought
+            self.signed = bought
             return
-        said = _said(challenge.get("error"))
+        error = challenge.get("error")
+        said = kept(error) if isinstance(error, str) else ""
         # A server that tried to move the money and says that it failed need not know.
         refused = receipt is None and "settle" not in said.lower()
         if refused:
@@ -284,8 +271,8 @@ class PaidCall:
         )
 
     async def again(self, result: Mapping[str, Any]) -> bool:
-        """Looks at a result of MCP. True: it asked for money and that was signed for, so the same request is to be sent again.
-        Raises `CannotPay`."""
+        """Look at a result of MCP. True: it asked for money and that was signed for, so the same request is to be sent again. Raises
+        `CannotPay`."""
         challenge = find_challenge(result)
         if challenge is not None:
             await self.pay(challenge, find_receipt(result))
@@ -302,7 +289,7 @@ class PaidCall:
         return False
 
     async def again_after_error(self, error: Mapping[str, Any]) -> bool:
-        """The same of a JSON-RPC error."""
+        """Look at a JSON-RPC error in the same way."""
         challenge = find_challenge_in_error(error)
         if challenge is None:
             return False
@@ -310,16 +297,16 @@ class PaidCall:
         return True
 
     async def again_over_http(self, status: int, header: Callable[[str], str], body: bytes) -> bool:
-        """The same of an answer over HTTP: version 2 asks in a header, version 1 in the body. `header` gives an empty text for one
-        that is not there."""
-        receipt = _opened(header(PAYMENT_RESPONSE) or header(X_PAYMENT_RESPONSE))
+        """Look at an answer over HTTP in the same way: version 2 asks in a header, version 1 in the body. `header` gives an empty text for
+        one that is not there."""
+        receipt = opened(header(PAYMENT_RESPONSE) or header(X_PAYMENT_RESPONSE))
         if status != PAYMENT_REQUIRED_STATUS:
             failed = not 200 <= status < 300
             later = status in NOT_NOW or bool(header("Retry-After"))
-            said = (_opened(body.decode("utf-8", "replace")) if failed else None) or {}
+            said = (opened(body.decode("utf-8", "replace")) if failed else None) or {}
             await self.answered(receipt, failed=failed, later=later, facts={**_facts(said), **said})
             return False
-        challenge = _opened(header(PAYMENT_REQUIRED)) or _opened(body.decode("utf-8", "replace"))
+        challenge = opened(header(PAYMENT_REQUIRED)) or opened(body.decode("utf-8", "replace"))
         if challenge is None or "accepts" not in challenge:
             return False
         await self.pay(challenge, receipt)
@@ -333,10 +320,10 @@ class PaidCall:
         later: bool = False,
         facts: Mapping[str, Any] = _NOTHING,
     ) -> None:
-        """There is an answer that asks for no payment. A call that failed is to be made again with the same payment: it was not
-        taken, or it is good for another try. `later`: the server says that it will have an answer. `facts`: what one of our own servers
-        says of a failure for programs."""
-        signed = self._signed
+        """Note an answer that asks for no payment. A call that failed is to be made again with the same payment: it was not taken, or it
+        is good for another try. `later`: the server says that it will have an answer. `facts`: what one of our own servers says of a
+        failure for programs."""
+        signed = self.signed
         if signed is None:
             return
         taken = receipt is not None and receipt.get("success") is True
@@ -357,8 +344,8 @@ class PaidCall:
             self._payer.tell(receipt_words(receipt, signed))
 
     async def _interrupted(self, signed: SignedPayment, *, taken: bool) -> None:
-        """Nobody knows how far the call came, so whoever made it looks, and decides. Made once more it is a new call. It is paid for by the
-        same signature while that can be cashed: a server that says that it has not taken it may still do so."""
+        """Tell whoever made the call, since nobody knows how far it came, to look and decide. Made once more it is a new call. That
+        signature pays for it while that can be cashed: a server that says that it has not taken it may still do so."""
         told = f"the call was interrupted ({signed.words}): it may have been done, so look first"
         if taken:
             self._payer.tell(f"{told}; it was paid for, and making it once more costs nothing")
@@ -373,7 +360,7 @@ class PaidCall:
 
 
 def _check_balance(signed: SignedPayment, errand: Errand) -> None:
-    """Whoever shows a deposit's payment for another balance would be told that it was used, and could think that it was lost."""
+    """Refuse to show a deposit's payment for another balance: that would be told to be used, and could be thought lost."""
     if signed.note == errand.note:
         return
     without = signed.note == NAMELESS
@@ -384,7 +371,7 @@ def _check_balance(signed: SignedPayment, errand: Errand) -> None:
 
 
 def receipt_words(receipt: Mapping[str, Any] | None, signed: SignedPayment) -> str:
-    """What a server says that it took, as far as it fits what was signed."""
+    """Return what a server says that it took, as far as it fits what was signed."""
     if receipt is None:
         return "the server gave no receipt for the payment"
     if receipt.get("success") is not True:
@@ -401,7 +388,7 @@ def receipt_words(receipt: Mapping[str, Any] | None, signed: SignedPayment) -> s
 
 
 def _facts(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Our own servers say why they do not serve, and when to ask again for what is not known yet."""
+    """Return what our own servers say for programs: why they do not serve, and when to ask again for what is not known yet."""
     facts: Any = result.get("_meta")
     facts = cast("Mapping[str, Any]", facts).get(REFUSAL_KEY) if isinstance(facts, Mapping) else None
     return cast("Mapping[str, Any]", facts) if isinstance(facts, Mapping) else _NOTHING
@@ -413,23 +400,7 @@ def _network_of(signed: SignedPayment) -> object:
 
 
 def _offers(challenge: Mapping[str, Any], signed: SignedPayment) -> bool:
-    """Whether what was signed is still for sale. Version 1 does not say which offer a payment is for."""
+    """Return whether what was signed is still for sale. Version 1 does not say which offer a payment is for."""
     accepted = signed.payment.get("accepted")
     accepts: object = challenge.get("accepts")
     return accepted is None or (isinstance(accepts, list) and accepted in cast("list[object]", accepts))
-
-
-def _opened(text: str) -> dict[str, Any] | None:
-    if not text:
-        return None
-    try:
-        return open_envelope(text, limit=READ_BYTES)
-    except UnreadableEnvelope:
-        return None
-
-
-def _said(error: object) -> str:
-    """Somebody else's words, on one line."""
-    text = error if isinstance(error, str) else ""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * SHOWN_CHARACTERS]).split())
-    return line[:SHOWN_CHARACTERS]

@@ -18,8 +18,6 @@ PAYMENT_RESPONSE: Final = "PAYMENT-RESPONSE"
 X_PAYMENT: Final = "X-PAYMENT"
 X_PAYMENT_RESPONSE: Final = "X-PAYMENT-RESPONSE"
 
-# What programs in browsers may read of an answer only where it is named.
-EXPOSED: Final = (PAYMENT_REQUIRED, PAYMENT_RESPONSE, X_PAYMENT_RESPONSE)
 # Of a challenge or a receipt that somebody else's server sent.
 READ_BYTES: Final = 64 * 1024
 
@@ -32,12 +30,12 @@ RECEIPTS: Final = MappingProxyType({V2: PAYMENT_RESPONSE, V1: X_PAYMENT_RESPONSE
 
 
 def challenge_header(challenge: Mapping[str, Any]) -> tuple[str, str]:
-    """Of version 2."""
+    """Return the header of a challenge of version 2."""
     return PAYMENT_REQUIRED, pack(challenge)
 
 
 def payment_header(payment: Mapping[str, Any]) -> tuple[str, str]:
-    """As a payer sends it, by its version."""
+    """Return the header of a payment as a payer sends it, by its version."""
     name = X_PAYMENT if payment.get("x402Version") == V1 else PAYMENT_SIGNATURE
     return name, pack(payment)
 
@@ -47,10 +45,5 @@ def receipt_header(receipt: Mapping[str, Any], version: int) -> tuple[str, str]:
 
 
 def read_challenge_header(text: str) -> dict[str, Any]:
-    """Raises `UnreadableEnvelope`."""
-    return open_envelope(text, limit=READ_BYTES)
-
-
-def read_receipt_header(text: str) -> dict[str, Any]:
-    """Raises `UnreadableEnvelope`."""
+    """Read a challenge. Raises `UnreadableEnvelope`."""
     return open_envelope(text, limit=READ_BYTES)

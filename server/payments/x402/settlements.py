@@ -1,9 +1,8 @@
-"""What a facilitator answers to /verify and /settle, read leniently and judged strictly (x402 v2 §5.3, 5.4, §7).
+"""Answers of a facilitator to /verify and /settle, read leniently and judged strictly (x402 v2 §5.3, 5.4, §7).
 
-Money has moved only where an answer says so of this very payment. It has certainly not moved only where the answer says why, before anything
-was sent to the network. All between is `Unknown`: the payment stays reserved, and is settled again or looked up on its network until it
-is known. That a payment was refused when it was settled *again* says nothing of the first time.
-"""
+Money has moved only where an answer says so of this very payment. Certainly not only where the answer says why, before anything was sent
+to the network. All between is `Unknown`: the payment stays reserved, and is settled again or looked up on its network until it is known.
+That a payment was refused when it was settled *again* says nothing of the first time."""
 
 from __future__ import annotations
 
@@ -17,7 +16,6 @@ from server.lib.evm.payment_networks import find_network
 from server.payments.x402.envelopes import UnreadableEnvelope, open_envelope
 from server.payments.x402.facilitator_reasons import PENDING, USED, kept, reason_for
 from server.payments.x402.payment_payload import Payment
-from server.payments.x402.requirements import V1
 
 ANSWER_BYTES: Final = 64 * 1024
 
@@ -30,7 +28,7 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rejected(msgspec.Struct, frozen=True, kw_only=True):
-    """`code` and `sentence` are ours and for the payer; `said` is the facilitator's and for the operator."""
+    """A refusal. `code` and `sentence` are ours and for the payer; `said` is the facilitator's and for the operator."""
 
     code: str
     sentence: str
@@ -46,14 +44,14 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
-    """`problem` continues a sentence about the facilitator, for the operator."""
+    """An outcome that is not known. `problem` continues a sentence about the facilitator, for the operator."""
 
     problem: str
     transaction: str | None = None  # one that may have moved it
 
 
 class AlreadyUsed(msgspec.Struct, frozen=True, kw_only=True):
-    """The authorization can no longer be carried out. Of a payment that was sent before: it was by that, as good as certainly. Else its
+    """An authorization that can no longer be carried out. If the payment was sent before, that did it, as good as certainly. Else its
     owner cancelled it, or somebody else carried it out; its network knows which."""
 
     said: str
@@ -64,11 +62,11 @@ SettleOutcome: TypeAlias = Settled | Rejected | Unknown | AlreadyUsed
 
 
 class NoAnswer(Exception):
-    """What came to /verify is no answer; the text continues a sentence about the facilitator. Another one may be asked."""
+    """The failure to answer /verify; the text continues a sentence about the facilitator. Another one may be asked."""
 
 
 def read_verified(status: int, body: bytes, payment: Payment, facilitator: str) -> Verified | Rejected:
-    """Raises `NoAnswer`. Some facilitators give their refusals a status of their own; a yes comes with 200."""
+    """Read an answer to /verify. Raises `NoAnswer`. Some facilitators give their refusals a status of their own; a yes comes with 200."""
     answer = _read(body)
     valid = answer.get("isValid") if answer is not None else None
     if answer is None or not isinstance(valid, bool) or (valid and status != 200):
@@ -86,8 +84,8 @@ def read_verified(status: int, body: bytes, payment: Payment, facilitator: str) 
 
 
 def read_settled(status: int, body: bytes, payment: Payment, amount: str, *, repeated: bool) -> SettleOutcome:
-    """`repeated`: it was sent to be settled before, and what came of that is not known. No refusal is certain then: the balance may be too
-    low, or the time over, because it was carried out."""
+    """Read an answer to /settle. `repeated`: it was sent to be settled before, and what came of that is not known. No refusal is certain
+    then: the balance may be too low, or the time over, because it was carried out."""
     answer = _read(body)
     if status != 200 or answer is None or not isinstance(answer.get("success"), bool):
         # Of no other status it is known what was done before it was said, whatever it says.
@@ -106,39 +104,6 @@ def read_settled(status: int, body: bytes, payment: Payment, amount: str, *, rep
     return Rejected(
         code=reason.code, sentence=reason.sentence, said=said, certain=reason.certain and not repeated
     )
-
-
-def receipt(
-    payment: Payment, *, transaction: str, amount: str, extensions: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """What a payer is told of a payment that was settled, in the form of its version."""
-    found: dict[str, Any] = {
-        "success": True,
-        "transaction": transaction,
-        "network": _network_name(payment),
-        "payer": payment.authorization.from_,
-    }
-    if payment.version != V1:
-        found["amount"] = amount
-    if extensions:
-        found["extensions"] = dict(extensions)
-    return found
-
-
-def failure(payment: Payment, *, reason: str) -> dict[str, Any]:
-    """The same of one that was not. `reason` is a code of ours."""
-    return {
-        "success": False,
-        "errorReason": reason,
-        "transaction": "",
-        "network": _network_name(payment),
-        "payer": payment.authorization.from_,
-    }
-
-
-def _network_name(payment: Payment) -> str:
-    known = find_network(payment.network)
-    return known.v1_name if payment.version == V1 and known is not None else payment.network
 
 
 def _success(

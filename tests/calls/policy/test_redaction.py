@@ -16,7 +16,7 @@ from server.agents.base.backend import ProtocolFailure
 from server.calls.policy import patterns
 from server.calls.policy.patterns import MOST_STEPS, BadPattern, read_pattern
 from server.calls.policy.redaction import WINDOW, RedactingOutlet, Redactor, Unredactable
-from server.calls.policy.redaction_sets import SETS, is_card
+from server.calls.policy.redaction_sets import SETS, card_lengths
 from server.mcp.call_failures import BackendError
 from server.mcp.call_outlet import LogMessage, Progress
 from server.mcp.call_questions import Question
@@ -290,6 +290,10 @@ async def test_what_the_sets_know(text: str, expected: str | None) -> None:
 )
 async def test_ordinary_numbers_stay(text: str) -> None:
     assert await Redactor([ALL]).text(text) == text
+
+
+def is_card(digits: str) -> bool:
+    return len(digits) in card_lengths(digits)
 
 
 @pytest.mark.parametrize("groups", ["4443", "4444", "44441", "44442", "44443", "465", "464", "445", "4333"])

@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from server.payments.x402.bazaar import BAZAAR_BYTES, http_call, mcp_tool
+from server.payments.x402.bazaar import BAZAAR_BYTES, mcp_tool
 from server.payments.x402.payment_identifier import (
     BadIdentifier,
     declaration,
@@ -31,12 +31,9 @@ def is_true(extension: dict[str, Any] | None) -> bool:
 @pytest.mark.parametrize(
     "extension",
     [
-        mcp_tool("weather", description="The weather", input_schema=CITY, example={"city": "Bern"}),
+        mcp_tool("weather", description="The weather", input_schema=CITY),
         mcp_tool("weather", description="", input_schema=CITY),
         mcp_tool("weather", description="", input_schema={"type": "object"}),
-        http_call(input_schema=CITY, example={"city": "Bern"}),
-        http_call(input_schema=CITY),
-        http_call(input_schema={"type": "object"}),
     ],
 )
 def test_what_a_directory_is_told_fits_the_schema_that_comes_with_it(
@@ -57,22 +54,9 @@ def test_a_tool_is_told_by_its_name_and_its_arguments() -> None:
     }
 
 
-def test_a_plain_call_is_a_post_of_json() -> None:
-    found = http_call(input_schema=CITY, example={"city": "Bern"})
-    assert found is not None
-    assert found["info"]["input"] == {
-        "type": "http",
-        "method": "POST",
-        "bodyType": "json",
-        "body": {"city": "Bern"},
-    }
-    assert found["schema"]["properties"]["input"]["properties"]["body"] == CITY
-
-
 def test_what_would_make_every_payment_long_is_left_out() -> None:
     long = {"type": "object", "description": "x" * BAZAAR_BYTES}
     assert mcp_tool("weather", description="", input_schema=long) is None
-    assert http_call(input_schema=long) is None
 
 
 def test_a_schema_that_refers_to_another_is_not_handed_to_a_directory() -> None:
@@ -81,7 +65,6 @@ def test_a_schema_that_refers_to_another_is_not_handed_to_a_directory() -> None:
         "properties": {"a": {"$ref": "#/$defs/a"}},
         "$defs": {"a": {"type": "string"}},
     }
-    assert http_call(input_schema=refers) is None
     assert is_true(mcp_tool("weather", description="", input_schema=refers)), "here it is data, and no schema"
 
 

@@ -17,10 +17,8 @@ from server.payments.x402.settlements import (
     SettleOutcome,
     Unknown,
     Verified,
-    failure,
     read_settled,
     read_verified,
-    receipt,
 )
 from tests.payments.x402.builders import PAYER, TRANSACTION, payment
 
@@ -292,25 +290,3 @@ def test_whatever_a_facilitator_says_there_is_a_sentence_of_ours(text: str) -> N
     found = reason_for(text)
     assert found.sentence.endswith(".")
     assert len(kept(text)) <= 200 and (kept(text) == "" or kept(text).isprintable())
-
-
-def test_a_receipt_has_the_form_of_its_payments_version() -> None:
-    assert receipt(PAYMENT, transaction=TRANSACTION, amount="10000", extensions={"x": {}}) == {
-        **OK,
-        "extensions": {"x": {}},
-    }
-    first = read_payment(payment(1))
-    assert receipt(first, transaction=TRANSACTION, amount="10000") == {
-        "success": True,
-        "payer": PAYER,
-        "transaction": TRANSACTION,
-        "network": "base-sepolia",
-    }
-    assert failure(first, reason="insufficient_funds") == {
-        "success": False,
-        "errorReason": "insufficient_funds",
-        "transaction": "",
-        "network": "base-sepolia",
-        "payer": PAYER,
-    }
-    assert failure(PAYMENT, reason="x")["network"] == "eip155:84532"
