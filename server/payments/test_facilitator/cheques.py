@@ -1,9 +1,8 @@
-"""What comes to be verified or settled, read: a signed authorization and what it is to pay for (x402 v2 §7, v1 §7).
+"""Cheques as they come to be verified or settled: a signed authorization and what it is to pay for (x402 v2 §7, v1 §7).
 
 As strict as the strictest facilitator that people meet: explicit nulls, missing fields and long descriptions are refused, so that whoever
-is tested here is not surprised there. What is understood is judged in judging.py. Written apart from the server's own reading of
-payments, so that a mistake there is not made here, too.
-"""
+is tested here is not surprised there. Whether it is good is judging.py's. Written apart from the server's own reading of payments, so
+that a mistake there is not made here, too."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ _Object: TypeAlias = dict[str, Any]
 
 
 class BadCheque(ValueError):
-    """It cannot be read. `reason` is a code of the protocol; the text says which part it is, and repeats nothing of it."""
+    """A cheque that cannot be read. `reason` is a code of the protocol; the text says which part it is, and repeats nothing of it."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -44,7 +43,7 @@ class BadCheque(ValueError):
 
 
 class Cheque(msgspec.Struct, frozen=True, kw_only=True):
-    """Both versions alike. Addresses as they were written."""
+    """A cheque of either version. Addresses as they were written."""
 
     x402_version: int
     scheme: str  # of the payment; what is asked for follows
@@ -66,12 +65,14 @@ class Cheque(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_cheque(body: bytes) -> Cheque:
-    """The body of a request to /verify or /settle. Raises `BadCheque`."""
+    """Read the body of a request to /verify or /settle. Raises `BadCheque`."""
     version = _decode(body, _Versioned).x402_version
     if version == 2:
-        return _of_version_2(_decode(body, _Body2))
+        newer = _decode(body, _Body2)
+        return _cheque(newer, newer.payment_payload.accepted, newer.payment_requirements.amount)
     if version == 1:
-        return _of_version_1(_decode(body, _Body1))
+        older = _decode(body, _Body1)
+        return _cheque(older, older.payment_payload, older.payment_requirements.max_amount_required)
     raise BadCheque(INVALID_VERSION, "x402Version is neither 1 nor 2")
 
 
@@ -157,50 +158,16 @@ class _Body1(_Form):
     payment_requirements: _Requirements1
 
 
-def _of_version_2(body: _Body2) -> Cheque:
+def _cheque(body: _Body1 | _Body2, stated: _Payment1 | _Requirements2, amount: str) -> Cheque:
     payment, wanted = body.payment_payload, body.payment_requirements
-    return _cheque(
-        body.x402_version,
-        payment.x402_version,
-        payment.payload,
-        scheme=payment.accepted.scheme,
-        network=payment.accepted.network,
-        wanted=wanted,
-        amount=wanted.amount,
-    )
-
-
-def _of_version_1(body: _Body1) -> Cheque:
-    payment, wanted = body.payment_payload, body.payment_requirements
-    return _cheque(
-        body.x402_version,
-        payment.x402_version,
-        payment.payload,
-        scheme=payment.scheme,
-        network=payment.network,
-        wanted=wanted,
-        amount=wanted.max_amount_required,
-    )
-
-
-def _cheque(
-    version: int,
-    payment_version: int,
-    signed: _Signed,
-    *,
-    scheme: str,
-    network: str,
-    wanted: _Requirements1 | _Requirements2,
-    amount: str,
-) -> Cheque:
-    if payment_version != version:
+    if payment.x402_version != body.x402_version:
         raise BadCheque(INVALID_VERSION, "x402Version of the body and of the payment differ")
     name, domain_version = wanted.extra.get("name"), wanted.extra.get("version")
-    said = signed.authorization
+    said = payment.payload.authorization
     return Cheque(
-        x402_version=version,
-        scheme=scheme,
-        network=network,
+        x402_version=body.x402_version,
+        scheme=stated.scheme,
+        network=stated.network,
         asked_scheme=wanted.scheme,
         asked_network=wanted.network,
         asset=wanted.asset,
@@ -214,7 +181,7 @@ def _cheque(
         valid_after=_number(said.valid_after, INVALID_PAYLOAD),
         valid_before=_number(said.valid_before, INVALID_PAYLOAD),
         nonce=bytes.fromhex(said.nonce[2:]),
-        signature=bytes.fromhex(signed.signature[2:]),
+        signature=bytes.fromhex(payment.payload.signature[2:]),
     )
 
 

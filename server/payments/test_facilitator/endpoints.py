@@ -1,7 +1,7 @@
-"""What the test facilitator answers to somebody who verifies and settles payments, well or as its switches have it (x402 v2 §7, v1 §7).
+"""Answers of the test facilitator to somebody who verifies and settles payments, well or as its switches have it (x402 v2 §7, v1 §7).
 
-Values in, values out: how an answer goes out, is late or never comes is server/run/test_facilitator.py's; what it is asked besides is in routes.py.
-"""
+Values in, values out: how an answer goes out, is late or never comes is server/run/test_facilitator.py's; the other paths are in
+routes.py."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ from server.payments.test_facilitator.switches import Switch, Switches
 SETTLEMENT_PENDING: Final = "settlement_pending"
 UNEXPECTED_VERIFY: Final = "unexpected_verify_error"
 UNEXPECTED_SETTLE: Final = "unexpected_settle_error"
+FULL: Final = "the test facilitator's books are full"
 
 JSON: Final = b"application/json"
 HTML: Final = b"text/html; charset=utf-8"
 
 
 class EndpointReply(msgspec.Struct, frozen=True, kw_only=True):
-    """`told` False: the connection ends without an answer, at once or, if it `waits`, when the other side gives up. What is to be
-    done `afterwards` is done so many seconds after the answer."""
+    """An answer. `told` False: the connection ends without one, at once or, if it `waits`, when the other side gives up. `afterwards` is
+    done so many seconds after the answer."""
 
     status: int = 200
     body: bytes = b""
@@ -41,7 +42,7 @@ class EndpointReply(msgspec.Struct, frozen=True, kw_only=True):
     told: bool = True
     waits: bool = False
     after_seconds: float = 0.0
-    afterwards: Callable[[], Awaitable[None]] | None = None
+    afterwards: Callable[[], Awaitable[object]] | None = None
     afterwards_seconds: float = 0.0
 
 
@@ -74,46 +75,31 @@ class FacilitatorEndpoints:
         log: Logger,
         file: StateFile | None = None,
     ) -> None:
-        """`clock`: whole seconds since 1970. `file`: where the coins are to be found after a restart."""
+        """Answer with these coins. `clock`: whole seconds since 1970. `file`: where the coins are to be found after a restart."""
         self.coins: Final = coins
         self.switches: Final = switches
         self.clock: Final = clock
         self._log = log
         self._file = file
 
-    # ── verify ──
-
     async def verify(self, body: bytes) -> EndpointReply:
-        switch = self.switches.take("verify")
-        try:
-            cheque = read_cheque(body)
-            seen = self._see(cheque)
-        except BadCheque as bad:
-            self._log.info("payment.unreadable", step="verify", reason=bad.reason)
-            reply = in_json(_invalid(bad.reason, str(bad), None), 400)
-            return _as_told(reply, switch)
-        except CoinsFull:
-            return in_json(_invalid(UNEXPECTED_VERIFY, "the test facilitator's books are full", None), 503)
+        begun = self._begin("verify", body, UNEXPECTED_VERIFY, _invalid)
+        if isinstance(begun, EndpointReply):
+            return begun
+        switch, cheque, seen = begun
         if seen is not None:
             seen.verify_calls += 1
             self.coins.changes += 1
         reason = switch.reason if switch.mode == modes.FAIL else self._why_not(cheque, seen)
         self._say("payment.verified", cheque, switch, reason or "valid")
         answer: Answer = {"isValid": True, "payer": cheque.payer}
-        return _as_told(in_json(_invalid(reason, "", cheque.payer) if reason else answer), switch)
-
-    # ── settle ──
+        return _as_told(in_json(_invalid(reason, cheque) if reason else answer), switch)
 
     async def settle(self, body: bytes) -> EndpointReply:
-        switch = self.switches.take("settle")
-        try:
-            cheque = read_cheque(body)
-            seen = self._see(cheque)
-        except BadCheque as bad:
-            self._log.info("payment.unreadable", step="settle", reason=bad.reason)
-            return _as_told(in_json(_unsettled(bad.reason, None, str(bad)), 400), switch)
-        except CoinsFull:
-            return in_json(_unsettled(UNEXPECTED_SETTLE, None, "the test facilitator's books are full"), 503)
+        begun = self._begin("settle", body, UNEXPECTED_SETTLE, _unsettled)
+        if isinstance(begun, EndpointReply):
+            return begun
+        switch, cheque, seen = begun
         if seen is not None:
             seen.settle_calls += 1
             self.coins.changes += 1
@@ -122,28 +108,37 @@ class FacilitatorEndpoints:
             if switch.mode == modes.LATE:
                 return msgspec.structs.replace(
                     FAILED_504,
-                    afterwards=partial(self._settle_late, cheque, switch),
+                    afterwards=partial(self._settle, cheque, switch),
                     afterwards_seconds=switch.seconds,
                 )
             return _as_told(in_json(_unsettled(switch.reason, cheque)), switch)
         answer = await self._settle(cheque, switch)
         return answer if answer.status >= 500 else _as_told(answer, switch)
 
+    def _begin(
+        self, step: str, body: bytes, unexpected: str, refuse: Callable[[str, Cheque | None, str], Answer]
+    ) -> tuple[Switch, Cheque, SeenAuthorization | None] | EndpointReply:
+        """Read what came, or answer at once what cannot be read."""
+        switch = self.switches.take(step)
+        try:
+            cheque = read_cheque(body)
+            return switch, cheque, self._see(cheque)
+        except BadCheque as bad:
+            self._log.info("payment.unreadable", step=step, reason=bad.reason)
+            return _as_told(in_json(refuse(bad.reason, None, str(bad)), 400), switch)
+        except CoinsFull:
+            return in_json(refuse(unexpected, None, FULL), 503)
+
     async def save(self) -> None:
         """Write down what is not written down yet. Raises `OSError`."""
         if self._file is not None:
             await self._file.save(self.coins)
 
-    async def _settle_late(self, cheque: Cheque, switch: Switch) -> None:
-        await self._settle(cheque, switch)
-
     async def _settle(self, cheque: Cheque, switch: Switch) -> EndpointReply:
         try:
             answer = self._settled(cheque, pending=switch.mode == modes.PENDING)
         except CoinsFull:
-            return in_json(
-                _unsettled(UNEXPECTED_SETTLE, cheque, "the test facilitator's books are full"), 503
-            )
+            return in_json(_unsettled(UNEXPECTED_SETTLE, cheque, FULL), 503)
         outcome = "settled" if answer["success"] else answer["errorReason"]
         self._say("payment.settled", cheque, switch, outcome, transaction=answer["transaction"])
         try:
@@ -154,7 +149,7 @@ class FacilitatorEndpoints:
         return in_json(answer)
 
     def _settled(self, cheque: Cheque, *, pending: bool) -> Answer:
-        """In one step, so that of several with one nonce one moves the coins. Raises `CoinsFull`."""
+        """Settle in one step, so that of several with one nonce one moves the coins. Raises `CoinsFull`."""
         found, seen = self._found(cheque), self._see(cheque)
         if found is not None and seen is not None and seen.pending and _is_same(cheque, seen, *found):
             # What was sent before has got into a block by now.
@@ -169,16 +164,14 @@ class FacilitatorEndpoints:
             return _unsettled(reason, cheque)
         return _outcome(cheque, seen)
 
-    # ── both ──
-
     def _found(self, cheque: Cheque) -> tuple[Network, Asset] | None:
-        """Where it is to be paid, and with which token."""
+        """Find where it is to be paid, and with which token."""
         known = network_of(self.coins, cheque)
         token = known and self.coins.token(known[0].caip2, cheque.asset)
         return (known[0], token) if known and token else None
 
     def _see(self, cheque: Cheque) -> SeenAuthorization | None:
-        """Raises `CoinsFull`."""
+        """See the authorization. Raises `CoinsFull`."""
         found = self._found(cheque)
         return found and self.coins.see(found[1], cheque, self.clock())
 
@@ -204,14 +197,14 @@ class FacilitatorEndpoints:
 
 
 def _is_same(cheque: Cheque, seen: SeenAuthorization, network: Network, token: Asset) -> bool:
-    """It is the very one that was settled: signed by its payer, and for the same."""
+    """Return whether it is the very one that was settled: signed by its payer, and for the same."""
     return (cheque.to.lower(), str(cheque.value)) == (seen.to, seen.value) and signed_by_payer(
         cheque, network, token
     )
 
 
 def _as_told(reply: EndpointReply, switch: Switch) -> EndpointReply:
-    """What the switch makes of an answer."""
+    """Return what the switch makes of an answer."""
     match switch.mode:
         case modes.HANG:
             return NEVER
@@ -229,12 +222,12 @@ def _as_told(reply: EndpointReply, switch: Switch) -> EndpointReply:
             return reply
 
 
-def _invalid(reason: str, message: str, payer: str | None) -> Answer:
+def _invalid(reason: str, cheque: Cheque | None, message: str = "") -> Answer:
     return {
         "isValid": False,
         "invalidReason": reason,
         **({"invalidMessage": message} if message else {}),
-        **({"payer": payer} if payer else {}),
+        **({"payer": cheque.payer} if cheque else {}),
     }
 
 
@@ -250,7 +243,7 @@ def _unsettled(reason: str, cheque: Cheque | None, message: str = "", transactio
 
 
 def _outcome(cheque: Cheque, seen: SeenAuthorization) -> Answer:
-    """The coins have moved; whether that is certain is not told yet while it is pending."""
+    """Tell that the coins have moved; whether that is certain is not told yet while it is pending."""
     if seen.pending:
         return _unsettled(SETTLEMENT_PENDING, cheque, transaction=seen.transaction)
     answer: Answer = {
