@@ -1,17 +1,16 @@
 """Hooks: code of the owner's that looks at a call before it is made, and at its answer afterwards.
 
 A function of a Python file runs where Python agents run, in a process of the owner's own interpreter; a command is started for each call.
-Both are given one JSON object and answer with one: `proceed`, with other arguments perhaps; `deny`; or `substitute`, with a result. Who
-fails, takes too long or says something else has not agreed: the call fails, its caller is told no more than that, and the owner is told
-what was wrong, as of an agent that is out of order.
-"""
+Both are given one JSON object and answer with one: `proceed`, with other arguments perhaps; `deny`; or `substitute`, with a result. A hook
+that fails, takes too long or says something else has not agreed: the call fails, its caller is told no more than that, and the owner is
+told what was wrong, as of an agent that is out of order."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, cast
+from typing import Any, Final, Literal, cast
 
 import msgspec
 import trio
@@ -19,7 +18,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from server.agents.base.agent_faults import TroubleWatch
 from server.agents.base.agent_turns import SharedPlaces
-from server.agents.base.backend import Announce, Backend, ToolCall, Trouble
+from server.agents.base.backend import Announce, ToolCall, Trouble
 from server.agents.python.call_endings import tool_answer
 from server.lib.counted import counted
 from server.lib.log.logger import Logger
@@ -43,11 +42,11 @@ _NOBODY: Final = NullOutlet("a hook can ask nobody")
 
 
 class HookFailed(Exception):
-    """The lack of an answer that can be used; says why, for the owner."""
+    """The failure to give an answer that can be used; says why, for the owner."""
 
 
 class HookCaller(msgspec.Struct, frozen=True):
-    """The caller for whom a hook is asked."""
+    """The caller for whom it is asked."""
 
     subject: str
     sharer: str
@@ -68,26 +67,37 @@ class _Said(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     result: Raw | UnsetType = UNSET
 
 
-class HookRunner(Backend, Protocol):
-    """An agent that nobody calls but us."""
+class HookRunner:
+    """An agent that nobody calls but us: a `Backend`, `Watched` and `ExplainsRefusals`."""
+
+    refusal = OUT_OF_ORDER
+
+    def __init__(self) -> None:
+        self.watch: Final = TroubleWatch()
+
+    def tools(self) -> Sequence[Tool]:
+        return ()
+
+    async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
+        raise BackendError(f"there is no tool {call.tool}")
 
     def lacks(self, function: str) -> str | None:
         """Return why it could not be asked, in words."""
-        ...
+        return None
 
     async def ask(self, function: str, given: Mapping[str, Any], caller: HookCaller) -> bytes:
-        """Return its answer. Raises `BackendError`, `HookFailed`."""
-        ...
+        """Ask it. Raises `BackendError`, `HookFailed`."""
+        raise NotImplementedError
 
-    @property
-    def watch(self) -> TroubleWatch: ...
+    async def aclose(self) -> None:
+        pass
 
 
 class Hook:
-    """`before` or `after` of one server."""
+    """The hook `before` or `after` of one server."""
 
     def __init__(self, config: HookConfig, runner: HookRunner, place: Literal["before", "after"]) -> None:
-        """Look for the function. Raises `ValueError` where it is not there."""
+        """Take a hook. Raises `ValueError` for a function that is not there."""
         self.tools: Final = config.tools
         self.place: Final = place
         self._function = config.function
@@ -97,7 +107,7 @@ class Hook:
             raise ValueError(f"hooks.{place}: {why}")
 
     async def ask(self, given: Mapping[str, Any], caller: HookCaller) -> HookSaid:
-        """Ask the function. Raises `HookFailed`."""
+        """Ask the hook. Raises `HookFailed`."""
         try:
             said = read_answer(await self._answer(given, caller), self.place)
         except BackendError as error:
@@ -116,13 +126,13 @@ class Hook:
 
 
 def read_answer(said: bytes, place: Literal["before", "after"]) -> HookSaid:
-    """Read an answer. Raises `HookFailed`."""
+    """Read what a hook said. Raises `HookFailed`."""
     try:
         found = msgspec.json.decode(said, type=_Said)
     except (ValueError, RecursionError) as error:
+        like = '{"decision": "proceed"}'
         raise HookFailed(
-            'what it said is no answer of a hook, such as {"decision": "proceed"}'
-            + f": {short_reason(error)}"
+            f"what it said is no answer of a hook, such as {like}: {short_reason(error)}"
         ) from error
     arguments = None if found.arguments is UNSET else found.arguments
     if arguments is not None and (place == "after" or found.decision != "proceed"):
@@ -138,15 +148,13 @@ def read_answer(said: bytes, place: Literal["before", "after"]) -> HookSaid:
 
 
 def open_hook(program: HookProgram, *, environment: Mapping[str, str], name: str, log: Logger) -> HookRunner:
-    """Open the program or file. Raises `ValueError` for what is not there."""
+    """Open the program of a hook. Raises `ValueError` for what is not there."""
     make = CommandHooks if program.run else PythonHooks
     return make(program, environment, name=name, log=log)
 
 
-class PythonHooks:
-    """A `HookRunner`, `Active`, `Watched`, `ExplainsRefusals` and `TellsWhenBusy`: the functions of a Python file."""
-
-    refusal = OUT_OF_ORDER
+class PythonHooks(HookRunner):
+    """The functions of a Python file. Also `Active` and `TellsWhenBusy`."""
 
     def __init__(
         self, program: HookProgram, environment: Mapping[str, str], *, name: str, log: Logger
@@ -155,20 +163,14 @@ class PythonHooks:
         from server.agents.python.python_settings import PythonConfig
 
         config = PythonConfig(file=program.file, python=program.python)
-        self.watch: Final = TroubleWatch()
+        super().__init__()
         self._python = PythonBackend(config, environment=environment, name=name, log=log)
         self._file = Path(program.file).name
 
     async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
-        """Run the file, of which callers hear nothing. Raises `BackendError` where it cannot be loaded."""
+        """Run the process. Raises `BackendError` where the file cannot be loaded. Callers hear of nothing in it."""
         unheard = Announce(lists=lambda: None, resource=lambda _: None)
         await self._python.run(unheard, task_status=task_status)
-
-    def tools(self) -> Sequence[Tool]:
-        return ()
-
-    async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
-        raise BackendError(f"there is no tool {call.tool}")
 
     def lacks(self, function: str) -> str | None:
         tool = self._find(function)
@@ -209,31 +211,21 @@ class PythonHooks:
         return next((tool for tool in self._python.tools() if tool.name == function), None)
 
 
-class CommandHooks:
-    """A `HookRunner`, `Watched` and `ExplainsRefusals`: a program that is started for each call."""
-
-    refusal = OUT_OF_ORDER
+class CommandHooks(HookRunner):
+    """A program that is started for each call. Also `TellsWhenBusy`."""
 
     def __init__(
         self, program: HookProgram, environment: Mapping[str, str], *, name: str, log: Logger
     ) -> None:
         from server.agents.command.agent_program import Programs, ProgramSettings
 
-        self.watch: Final = TroubleWatch()
-        settings = ProgramSettings(environment=program.environment)
-        self._programs = Programs(settings, environment, name=name, log=log)
+        super().__init__()
+        self._programs = Programs(
+            Started(program.environment, "", ProcessBounds()), environment, name=name, log=log
+        )
         self._words = (self._programs.find(program.run[0]), *program.run[1:])
         self._places = SharedPlaces(COMMANDS_AT_ONCE)
         self._under_way = 0
-
-    def tools(self) -> Sequence[Tool]:
-        return ()
-
-    async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
-        raise BackendError(f"there is no tool {call.tool}")
-
-    def lacks(self, function: str) -> str | None:
-        return None
 
     async def ask(self, function: str, given: Mapping[str, Any], caller: HookCaller) -> bytes:
         from server.agents.command.program_run import run_to_end

@@ -12,7 +12,6 @@ import msgspec
 import structlog
 import trio
 
-from server.agents.base.agent_faults import TroubleWatch
 from server.calls.policy.hooks import HookCaller, HookRunner
 from server.calls.policy.policy_log import PolicyLog
 from server.calls.policy.tool_policy import ServerPolicy
@@ -63,16 +62,13 @@ async def governing(
         yield Governing(policy, desk, store, now, lines)
 
 
-class HookRunnerFake:
+class HookRunnerFake(HookRunner):
     """Stands for a process of the owner's."""
 
     def __init__(self, answers: Answers = lambda _: PROCEED) -> None:
+        super().__init__()
         self.answers = answers
         self.asked: list[Any] = []
-        self.watch = TroubleWatch()
-
-    def lacks(self, function: str) -> str | None:
-        return None
 
     async def ask(self, function: str, given: Mapping[str, Any], caller: HookCaller) -> bytes:
         self.asked.append(given)
