@@ -1,5 +1,6 @@
-"""What a file says of itself as a whole: what it opens, what it does around its calls, what it settles for all its tools, and which
-other files are part of it."""
+"""The words of a file about itself as a whole: what it opens, what it does around its calls, what it settles for all its
+tools, and which other files are part of it.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +9,30 @@ import sys
 from typing import Any, Callable, TypeVar
 
 from .errors import Misuse
-from .hooks import Hook
-from .lifespan import Lifespan
+from .hooks import Hook, Lifespan
 from .registry import Registry, current
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def lifespan(function: F, /) -> F:
-    """The function opens, before anybody calls, what the file needs, yields it, and closes it when the worker stops.
+    """Open, before anybody calls, what the file needs, yield it, and close it when the worker stops.
 
-    An async generator, or what `contextlib.asynccontextmanager` makes of one; plain ones will do. What it yields is `ctx.lifespan`, and
-    `Provide(function)` fills a parameter with it."""
+    The function is an async generator, or what `contextlib.asynccontextmanager` makes of one; plain ones will do. Its value is
+    `ctx.lifespan`, and `Provide(function)` fills a parameter with it."""
     current.get().add_lifespan(Lifespan(function))
     return function
 
 
 def around(function: F, /) -> F:
-    """`async def f(call, proceed)` runs in place of each call of a tool of this file, and what it returns is what the tool returned.
-    `await proceed()` goes on: to the next of these, in the order of the file, and at last to the tool."""
+    """Run `async def f(call, proceed)` in place of each call of a tool of this file; its result is that of the tool. `await
+    proceed()` goes on: to the next of these, in the order of the file, and at last to the tool."""
     current.get().hooks.append(Hook(function, wraps=True))
     return function
 
 
 def before_call(function: F, /) -> F:
-    """`f(call)` runs before each call of a tool of this file: it may change `call.arguments`, or raise `ToolFailure`."""
+    """Run `f(call)` before each call of a tool of this file: it may change `call.arguments`, or raise `ToolFailure`."""
     current.get().hooks.append(Hook(function, wraps=False))
     return function
 
@@ -40,14 +40,17 @@ def before_call(function: F, /) -> F:
 def defaults(
     *, structured: bool | None = None, coerce: bool | None = None, show_errors: bool | None = None
 ) -> None:
-    """For the tools below it in the file; `show_errors` for all of it. See `tool` for the first two. `show_errors`: callers see the text
-    of an exception that nobody expected, which may say more than they should know."""
-    current.get().defaults.settle(structured=structured, coerce=coerce, show_errors=show_errors)
+    """Set what is usual for the tools below it in the file; `show_errors` for all of it. See `tool` for the first two.
+    `show_errors`: callers see the text of an exception that nobody expected, which may say more than they should know."""
+    settled = {"structured": structured, "coerce": coerce, "show_errors": show_errors}
+    for name, value in settled.items():
+        if value is not None:
+            setattr(current.get().defaults, name, value)
 
 
 def include(path: str | os.PathLike[str], prefix: str = "") -> None:
-    """All that another file offers is offered by this one too, with the prefix and "_" before the names of tools and prompts, and as the
-    first step of resources. The path is as seen from this file."""
+    """Offer all that another file offers, with the prefix and "_" before the names of tools and prompts, and as the first
+    step of resources. The path is as seen from this file."""
     from .loading import load_beside
 
     caller = sys._getframe(1).f_globals.get("__file__")  # pyright: ignore[reportPrivateUsage] - whose path it is seen from

@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 from .errors import Misuse
 from .failures import log
-from .lifespan import Lifespan
+from .hooks import Lifespan
 from .provide import manager_of
 
 

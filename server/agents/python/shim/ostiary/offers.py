@@ -1,6 +1,6 @@
-"""What a file offers: tools, resources, templates and prompts, each a function and how lists show it.
+"""Tools, resources, templates and prompts of a file: each a function, and how lists show it.
 
-The shapes are those of MCP 2025-11-25; what only we know about a tool is beside them (`taskByHand`, `deadlineSeconds`).
+The shapes are those of MCP 2025-11-25; facts about a tool that only we know are beside them (`taskByHand`, `deadlineSeconds`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any, Callable, Optional, Union
 from . import foreign
 from .answers import tool_result
 from .content import Content, Message, Progress, Result, given, icons_of
-from .defaults import Defaults
 from .docstring import described, parameters_of, summary_of
 from .errors import Misuse
 from .function import Function
@@ -28,6 +27,8 @@ from .prices import PRICE, fixed
 from .schema import LISTS, MAPPINGS, Schemas, is_anything, with_default
 
 if typing.TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from .answers import Shape
 
 Wire = dict[str, Any]
@@ -51,8 +52,53 @@ _WILD = re.compile(r"\{(\w+)\*\}")  # other libraries' way of writing {+path}
 _VARIABLES = re.compile(r"\{[+#./;?&]?([^{}]+)\}")
 
 
-def _hints(annotations: Mapping[str, Any], where: str) -> Wire:
+class Defaults:
+    """The settings of a file for all its tools."""
+
+    def __init__(self) -> None:
+        self.structured = False
+        self.coerce = False
+        self.show_errors = False
+
+
+class PromptOptions(typing.TypedDict, total=False):
+    """The options of `@prompt`, which all decorators have."""
+
+    name: str | None
+    title: str | None
+    description: str | None
+    icons: Icons
+    meta: Dict
+    tags: Tags
+    version: str | None
+    enabled: bool
+
+
+class ResourceOptions(PromptOptions, total=False):
+    """The options of `@resource`."""
+
+    mime_type: str | None
+    size: int | None
+    annotations: Dict
+
+
+class ToolOptions(PromptOptions, total=False):
+    """The options of `@tool`."""
+
+    input_schema: Dict
+    output_schema: Dict
+    annotations: Dict
+    task: str | None
+    deadline: float | None
+    price: Any
+    structured: bool | None
+    coerce: bool | None
+
+
+def _hints(annotations: Dict, where: str) -> Wire | None:
     """Return a tool's annotations as they are sent. They say what a call needs, so none is overlooked."""
+    if annotations is None:
+        return None
     found = _named(annotations, {**_HINTS, "title": "title"}, where)
     for name, value in found.items():
         if not isinstance(value, str if name == "title" else bool):
@@ -60,10 +106,10 @@ def _hints(annotations: Mapping[str, Any], where: str) -> Wire:
     return found
 
 
-def _notes(annotations: Mapping[str, Any], where: str) -> Wire:
+def _notes(annotations: Dict, where: str) -> Wire | None:
     """Return a resource's annotations, which are others, as they are sent."""
     known = {"audience": "audience", "priority": "priority", "last_modified": "lastModified"}
-    return plain(_named(annotations, known, where))
+    return None if annotations is None else plain(_named(annotations, known, where))
 
 
 def _named(annotations: Mapping[str, Any], known: Mapping[str, str], where: str) -> Wire:
@@ -82,47 +128,58 @@ def _plain_name(name: str) -> str:
     return letters[: -len("hint")] if letters.endswith("hint") else letters
 
 
-def tags_of(tags: Tags) -> frozenset[str]:
-    return frozenset([tags] if isinstance(tags, str) else tags or ())
+class _Offer:
+    """A function that is offered, and its entry in a list."""
+
+    known: type = PromptOptions
+
+    def __init__(self, function: Callable[..., Any], what: str, options: Mapping[str, Any]) -> None:
+        self.function = Function(function, what)
+        known = self.known.__annotations__
+        for option in options:
+            if option not in known:
+                raise Misuse(f"{self.function.where}: {option}= is no option; there are {', '.join(known)}")
+        self.enabled: bool = options.get("enabled", True)
+        self.name: str = options.get("name") or self.function.name
+        self.description: str | None = options.get("description") or summary_of(self.function.doc)
+        tags: Tags = options.get("tags")
+        self.tags = frozenset([tags] if isinstance(tags, str) else tags or ())
+        self.wire: Wire
+
+    def _list(self, options: Mapping[str, Any], *, meta: Dict, **more: Any) -> None:
+        """Make its entry, with `more` that this kind has."""
+        version = options.get("version")
+        marks = given(**{TAGS: sorted(self.tags) or None, VERSION: version or None})
+        self.wire = given(
+            name=self.name,
+            title=options.get("title"),
+            description=self.description,
+            icons=icons_of(options.get("icons")),
+            _meta={**plain(dict(meta or {})), **marks} if marks or meta is not None else None,
+            **more,
+        )
+
+    def rename(self, name: str) -> None:
+        self.name = self.wire["name"] = name
 
 
-def marked(meta: Wire | None, tags: frozenset[str], version: str | None) -> Wire | None:
-    """With what is said of it besides."""
-    marks: Wire = {**({TAGS: sorted(tags)} if tags else {}), **({VERSION: version} if version else {})}
-    return {**(meta or {}), **marks} if marks else meta
+class Tool(_Offer):
+    known = ToolOptions
 
-
-class Tool:
     def __init__(
         self,
         function: Callable[..., Any],
         *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        input_schema: Dict = None,
-        output_schema: Dict = None,
-        annotations: Dict = None,
-        icons: Icons = None,
-        meta: Dict = None,
-        task: str | None = None,
-        deadline: float | None = None,
-        price: Any = None,
-        tags: Tags = None,
-        version: str | None = None,
-        enabled: bool = True,
-        structured: bool | None = None,
-        coerce: bool | None = None,
         defaults: Defaults | None = None,
+        **options: Unpack[ToolOptions],
     ) -> None:
+        super().__init__(function, "the tool", options)
         defaults = defaults or Defaults()
-        self.function = Function(function, "the tool")
-        self.enabled = enabled
-        self.tags = tags_of(tags)
+        input_schema, task, deadline = (options.get(name) for name in ("input_schema", "task", "deadline"))
+        structured, coerce = options.get("structured"), options.get("coerce")
         self.hooks: Sequence[Hook] | None = None  # of its file
         self._structured = structured
         self._structures = defaults.structured if structured is None else structured
-        self.name = name or self.function.name
         if not _NAME.fullmatch(self.name):
             raise Misuse(
                 f"{self.function.where}: the name {self.name!r} must be 1 to 64 of letters, digits, '_', '.', '-'"
@@ -135,19 +192,16 @@ class Tool:
         self._own_schema = input_schema is not None
         given_input = self._take(input_schema) if input_schema is not None else self._input()
         self.shape: Shape
-        given_output, self.shape = self._output(output_schema)
+        given_output, self.shape = self._output(options.get("output_schema"))
         self.answer = partial(tool_result, shape=self.shape)
         # An author's schema is passed on unaltered, with its order.
-        self.wire: Wire = given(
-            name=self.name,
-            title=title,
-            description=description or summary_of(self.function.doc),
-            icons=icons_of(icons),
+        self._list(
+            options,
+            meta=self._priced(options.get("meta"), options.get("price")),
             inputSchema=given_input,
             outputSchema=given_output,
-            annotations=None if annotations is None else _hints(annotations, self.function.where),
+            annotations=_hints(options.get("annotations"), self.function.where),
             execution={"taskSupport": task} if task not in (None, "by_hand") else None,
-            _meta=marked(self._meta(meta, price), self.tags, version),
             taskByHand=True if task == "by_hand" else None,
             deadlineSeconds=deadline,
             coerces=True if (defaults.coerce if coerce is None else coerce) else None,
@@ -156,20 +210,20 @@ class Tool:
     def rename(self, name: str) -> None:
         if not _NAME.fullmatch(name):
             raise Misuse(f"{self.function.where}: the name {name!r} is too long, or is none")
-        self.name = self.wire["name"] = name
+        super().rename(name)
 
     def arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """By the names of the function's parameters. Raises `Unfit`."""
+        """Return the arguments by the names of the function's parameters. Raises `Unfit`."""
         if self._whole is not None:
             return {self._whole: dict(arguments)}
         return self.function.from_json(arguments, strict=not self._own_schema)
 
-    def _meta(self, meta: Dict, price: Any) -> Wire | None:
+    def _priced(self, meta: Dict, price: Any) -> Dict:
         if price is None:
-            return None if meta is None else plain(dict(meta))
+            return meta
         if meta is not None and PRICE in meta:
             raise Misuse(f"{self.function.where}: it has a price= already, beside that of its meta")
-        return {**plain(dict(meta or {})), PRICE: fixed(price, self.function.where)}
+        return {**(meta or {}), PRICE: fixed(price, self.function.where)}
 
     def _input(self) -> Wire:
         schemas = Schemas()
@@ -191,7 +245,7 @@ class Tool:
         return schemas.closed(schema)
 
     def _take(self, schema: Mapping[str, Any]) -> Wire:
-        """Whether the function can be called with what the author's own schema allows."""
+        """Check that the function can be called with what the author's own schema allows."""
         where = self.function.where
         if schema.get("type") != "object":
             raise Misuse(f'{where}: input_schema must say "type": "object" at its root')
@@ -268,32 +322,17 @@ def _is_list_of_objects(hint: Any) -> bool:
     return all(_is_object(strip(member)[0]) for member in alternatives(args[0]))
 
 
-class Resource:
-    """With variables in its address, a template."""
+class Resource(_Offer):
+    """A resource; with variables in its address, a template."""
 
-    def __init__(
-        self,
-        uri: str,
-        function: Callable[..., Any],
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        mime_type: str | None = None,
-        size: int | None = None,
-        annotations: Dict = None,
-        icons: Icons = None,
-        meta: Dict = None,
-        tags: Tags = None,
-        version: str | None = None,
-        enabled: bool = True,
-    ) -> None:
-        self.enabled = enabled
+    known = ResourceOptions
+
+    def __init__(self, uri: str, function: Callable[..., Any], **options: Unpack[ResourceOptions]) -> None:
         if not isinstance(uri, str):  # pyright: ignore[reportUnnecessaryIsInstance] - @resource without an address
             raise Misuse('a resource needs its address: @resource("test://name")')
-        self.function = Function(function, f"the resource {uri}:")
+        super().__init__(function, f"the resource {uri}:", options)
         self.uri = uri
-        self.mime_type = mime_type
+        self.mime_type = options.get("mime_type")
         self.variables = tuple(
             variable.strip().rstrip("*").split(":")[0]
             for group in _VARIABLES.findall(uri)
@@ -307,20 +346,17 @@ class Resource:
                 f"{self.function.where}: {wild[0]} stands for one step of a path; a variable that may hold slashes is {{+{wild[1]}}}"
             )
         self._check()
-        self.wire: Wire = given(
+        self._list(
+            options,
+            meta=options.get("meta"),
             **{"uriTemplate" if self.variables else "uri": uri},
-            name=name or self.function.name,
-            title=title,
-            description=description or summary_of(self.function.doc),
-            mimeType=mime_type,
-            size=None if self.variables else size,
-            icons=icons_of(icons),
-            annotations=None if annotations is None else _notes(annotations, self.function.where),
-            _meta=marked(None if meta is None else plain(dict(meta)), tags_of(tags), version),
+            mimeType=self.mime_type,
+            size=None if self.variables else options.get("size"),
+            annotations=_notes(options.get("annotations"), self.function.where),
         )
 
     def move(self, uri: str) -> None:
-        """To another address, with the same variables."""
+        """Give it another address, with the same variables."""
         self.uri = self.wire["uriTemplate" if self.variables else "uri"] = uri
 
     def _check(self) -> None:
@@ -338,24 +374,9 @@ class Resource:
                 )
 
 
-class Prompt:
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: Icons = None,
-        meta: Dict = None,
-        tags: Tags = None,
-        version: str | None = None,
-        enabled: bool = True,
-    ) -> None:
-        self.enabled = enabled
-        self.function = Function(function, "the prompt")
-        self.name = name or self.function.name
-        self.description = description or summary_of(self.function.doc)
+class Prompt(_Offer):
+    def __init__(self, function: Callable[..., Any], **options: Unpack[PromptOptions]) -> None:
+        super().__init__(function, "the prompt", options)
         told = parameters_of(self.function.doc)
         arguments: list[Wire] = []
         for field in self.function.parameters:
@@ -368,17 +389,7 @@ class Prompt:
                     required=field.required,
                 )
             )
-        self.wire: Wire = given(
-            name=self.name,
-            title=title,
-            description=self.description,
-            arguments=arguments or None,
-            icons=icons_of(icons),
-            _meta=marked(None if meta is None else plain(dict(meta)), tags_of(tags), version),
-        )
-
-    def rename(self, name: str) -> None:
-        self.name = self.wire["name"] = name
+        self._list(options, meta=options.get("meta"), arguments=arguments or None)
 
 
 class Completion:

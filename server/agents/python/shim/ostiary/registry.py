@@ -1,23 +1,35 @@
-"""What a file has registered, and the decorators that register it.
+"""The offers that a file has registered, and the decorators that register them.
 
-Decorators reach the registry of the file that is being loaded, and functions that run that of their server. A child has
-one; several files in one process have one each, told apart by a context variable.
+Decorators reach the registry of the file that is being loaded, and functions that run that of their server. A child has one;
+several files in one process have one each, told apart by a context variable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Callable, TypeVar, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, TypeVar, overload
 
 from .convert import options_of
-from .defaults import Defaults
 from .errors import Misuse
-from .hooks import Hook
-from .lifespan import Lifespan
-from .offers import Completion, Dict, Icons, Prompt, Resource, Tags, Tool
+from .hooks import Hook, Lifespan
+from .offers import (
+    Completion,
+    Defaults,
+    Prompt,
+    PromptOptions,
+    Resource,
+    ResourceOptions,
+    Tool,
+    ToolOptions,
+)
 from .plain import to_text
 from .prices import PRICE, Price
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,44 +51,36 @@ class Registry:
         self.updated: Callable[[str], None] | None = None
 
     def add_tool(self, tool: Tool) -> None:
-        _check(tool)
         if tool.hooks is None:
             tool.hooks = self.hooks
-        _put(
-            self.tools,
-            tool.name,
-            tool,
-            f"{tool.function.where}: there is a tool {tool.name!r} already; give it a name=",
-        )
-        self._tell()
+        taken = f"there is a tool {tool.name!r} already; give it a name="
+        self._add(self.tools, tool.name, tool, taken)
 
     def add_resource(self, resource: Resource) -> None:
-        _check(resource)
-        where = resource.function.where
-        _put(self.resources, resource.uri, resource, f"{where}: {resource.uri} is a resource already")
-        self._tell()
+        self._add(self.resources, resource.uri, resource, f"{resource.uri} is a resource already")
 
     def add_prompt(self, prompt: Prompt) -> None:
-        _check(prompt)
-        where = prompt.function.where
-        _put(
-            self.prompts,
-            prompt.name,
-            prompt,
-            f"{where}: there is a prompt {prompt.name!r} already; give it a name=",
-        )
-        self._tell()
+        taken = f"there is a prompt {prompt.name!r} already; give it a name="
+        self._add(self.prompts, prompt.name, prompt, taken)
 
     def add_completion(self, completion: Completion) -> None:
         key = (completion.target, completion.argument)
-        _put(self.completions, key, completion, f"{completion.function.where}: there is one for it already")
-        self._tell()
+        self._add(self.completions, key, completion, "there is one for it already")
 
     def add_price(self, price: Price) -> None:
-        where = price.function.where
         if price.tool is not None and any(other.tool == price.tool for other in self.prices.values()):
-            raise Misuse(f"{where}: {price.tool!r} has a price function already")
-        _put(self.prices, price.name, price, f"{where}: there is a price function of that name already")
+            raise Misuse(f"{price.function.where}: {price.tool!r} has a price function already")
+        self._add(self.prices, price.name, price, "there is a price function of that name already")
+
+    def _add(self, offers: dict[Any, Any], key: Any, offer: Any, taken: str) -> None:
+        where: str = offer.function.where
+        try:
+            to_text(getattr(offer, "wire", None))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise Misuse(f"{where}: what it is said to be cannot be written as JSON: {error}") from error
+        if key in offers:
+            raise Misuse(f"{where}: {taken}")
+        offers[key] = offer
         self._tell()
 
     def add_lifespan(self, lifespan: Lifespan) -> None:
@@ -85,7 +89,7 @@ class Registry:
         self.lifespans.append(lifespan)
 
     def take(self, inner: Registry, prefix: str) -> None:
-        """All that another file offers, under names that begin with the prefix. Its tools keep the hooks of their file."""
+        """Take all that another file offers, under names that begin with the prefix. Its tools keep the hooks of their file."""
         names = f"{prefix}_" if prefix else ""
         for tool in inner.tools.values():
             tool.rename(names + tool.name)
@@ -118,7 +122,7 @@ class Registry:
         return not (self.tools or self.resources or self.prompts)
 
     def check(self) -> None:
-        """When the file has been loaded: does every completion complete something? Raises `Misuse`."""
+        """Check, when the file has been loaded, that every completion completes something. Raises `Misuse`."""
         for (target, argument), completion in self.completions.items():
             names = self.arguments_of(target)
             if names is None:
@@ -154,7 +158,7 @@ class Registry:
         }
 
     def _wire(self, tool: Tool) -> dict[str, Any]:
-        """With the name of the function that knows its price, where there is one."""
+        """Return its entry, with the name of the function that knows its price, where there is one."""
         curious = tool.function.asks_who_calls or bool(tool.hooks)
         wire: dict[str, Any] = {**tool.wire, "wantsCaller": True} if curious else tool.wire
         for price in self.prices.values():
@@ -163,7 +167,7 @@ class Registry:
         return wire
 
     def _completes(self, target: str, offer: Prompt | Resource) -> bool:
-        """Whether there is anything to say about one of its arguments: by a function, or by the choices of its hint."""
+        """Return whether there is anything to say about one of its arguments: by a function, or by the choices of its hint."""
         if not offer.enabled:
             return False
         names = self.arguments_of(target) or ()
@@ -176,27 +180,12 @@ class Registry:
             self.changed()
 
 
-def _check(offer: Tool | Resource | Prompt) -> None:
-    try:
-        to_text(offer.wire)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise Misuse(
-            f"{offer.function.where}: what it is said to be cannot be written as JSON: {error}"
-        ) from error
-
-
 def _below(uri: str, prefix: str) -> str:
-    """With the prefix as the first step behind the scheme."""
+    """Put the prefix as the first step behind the scheme."""
     if not prefix:
         return uri
     scheme, colon, rest = uri.partition("://") if "://" in uri else uri.partition(":")
     return f"{scheme}{colon}{prefix}/{rest}"
-
-
-def _put(offers: dict[Any, Any], key: Any, offer: Any, taken: str) -> None:
-    if key in offers:
-        raise Misuse(taken)
-    offers[key] = offer
 
 
 # The one of a child process, where threads that the author starts have no context of ours.
@@ -207,129 +196,62 @@ current: ContextVar[Registry] = ContextVar("ostiary_registry", default=ONLY)
 @overload
 def tool(function: F, /) -> F: ...
 @overload
-def tool(
-    *,
-    name: str | None = None,
-    title: str | None = None,
-    description: str | None = None,
-    input_schema: Dict = None,
-    output_schema: Dict = None,
-    annotations: Dict = None,
-    icons: Icons = None,
-    meta: Dict = None,
-    task: str | None = None,
-    deadline: float | None = None,
-    price: Any = None,
-    tags: Tags = None,
-    version: str | None = None,
-    enabled: bool = True,
-    structured: bool | None = None,
-    coerce: bool | None = None,
-) -> Callable[[F], F]: ...
+def tool(**options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:
-    """The function is a tool.
+    """Make the function a tool.
 
-    Its name, and the first paragraph of its docstring, are what a model sees; its type hints are the schema of its
-    arguments, and of its answer if that is a dataclass, a TypedDict or the like. With `input_schema=`, the arguments come
-    as that schema says: by name, or all in one dict if the function takes a single parameter that is none of them.
+    Its name, and the first paragraph of its docstring, are what a model sees; its type hints are the schema of its arguments,
+    and of its answer if that is a dataclass, a TypedDict or the like. With `input_schema=`, the arguments come as that schema
+    says: by name, or all in one dict if the function takes a single parameter that is none of them.
 
     `price="$0.01"` is what a call costs, where the server takes payments and its settings say nothing else. One with
     `enabled=False` is not offered. `structured=True`: an answer of any type is structured, too, with an output schema.
     `coerce=True`: texts that are a number, a boolean, a list or an object where one of these is wanted are taken for it.
 
-    On 2026-07-28, a tool that asks its caller something is run again from the start with the answers; what it must not do
-    twice it puts behind `ctx.checkpoint` and `ctx.resumed`.
-    """
+    On 2026-07-28, a tool that asks its caller something is run again from the start with the answers; what it must not do twice
+    it puts behind `ctx.checkpoint` and `ctx.resumed`."""
 
-    def register(function: Any) -> Any:
-        add_tool(function, **options)
-        return function
-
-    _no_text(function, "tool")
-    return register if function is None else register(function)
+    return _registering("tool", add_tool, function, options)
 
 
-def resource(
-    uri: str,
-    *,
-    name: str | None = None,
-    title: str | None = None,
-    description: str | None = None,
-    mime_type: str | None = None,
-    size: int | None = None,
-    annotations: Dict = None,
-    icons: Icons = None,
-    meta: Dict = None,
-    tags: Tags = None,
-    version: str | None = None,
-    enabled: bool = True,
-) -> Callable[[F], F]:
-    """What the function returns is what there is to read at `uri`; `{variables}` in it are its parameters.
+def resource(uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
+    """Let the function return what there is to read at `uri`; `{variables}` in it are its parameters.
 
-    It returns text, bytes, a value that is sent as JSON, content, or a list of them. `None` and `NotFound`: no such thing.
-    """
-
-    def register(function: F) -> F:
-        add_resource(
-            uri,
-            function,
-            name=name,
-            title=title,
-            description=description,
-            mime_type=mime_type,
-            size=size,
-            annotations=annotations,
-            icons=icons,
-            meta=meta,
-            tags=tags,
-            version=version,
-            enabled=enabled,
-        )
-        return function
+    The function returns text, bytes, a value that is sent as JSON, content, or a list of them. `None` and `NotFound`: no such
+    thing."""
 
     if not isinstance(uri, str):  # pyright: ignore[reportUnnecessaryIsInstance] - @resource without an address
         raise Misuse('a resource needs its address: @resource("test://name")')
-    return register
+    return _registering("resource", partial(add_resource, uri), None, options)
 
 
 @overload
 def prompt(function: F, /) -> F: ...
 @overload
-def prompt(
-    *,
-    name: str | None = None,
-    title: str | None = None,
-    description: str | None = None,
-    icons: Icons = None,
-    meta: Dict = None,
-    tags: Tags = None,
-    version: str | None = None,
-    enabled: bool = True,
-) -> Callable[[F], F]: ...
+def prompt(**options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
 def prompt(function: Any = None, /, **options: Any) -> Any:
-    """The function makes a prompt: text, content, `user(…)` and `assistant(…)` messages, or a list of them.
+    """Make the function a prompt: text, content, `user(…)` and `assistant(…)` messages, or a list of them.
 
-    Its parameters are the prompt's arguments. They arrive as text and are converted to their hints.
-    """
+    Its parameters are the prompt's arguments. They arrive as text and are converted to their hints."""
 
-    def register(function: Any) -> Any:
-        current.get().add_prompt(Prompt(function, **options))
-        return function
-
-    _no_text(function, "prompt")
-    return register if function is None else register(function)
+    return _registering("prompt", add_prompt, function, options)
 
 
-def _no_text(function: Any, what: str) -> None:
+def _registering(what: str, add: Callable[..., None], function: Any, options: Mapping[str, Any]) -> Any:
     if isinstance(function, str):
         raise Misuse(f"@{what}({function!r}): the name is given by its word: @{what}(name={function!r})")
 
+    def register(function: Any) -> Any:
+        add(function, **options)
+        return function
+
+    return register if function is None else register(function)
+
 
 def completion(target: str, argument: str) -> Callable[[F], F]:
-    """The function knows what an argument of a prompt, or a variable of a template, could be: `f(value, known)`.
+    """Let the function say what an argument of a prompt, or a variable of a template, could be: `f(value, known)`.
 
-    `value` is what was typed so far, `known` the arguments that are settled. At most 100 of its texts are shown.
-    """
+    `value` is what was typed so far, `known` the arguments that are settled. At most 100 of its texts are shown."""
 
     def register(function: F) -> F:
         current.get().add_completion(Completion(target, argument, function))
@@ -343,11 +265,10 @@ def price(tool: F, /) -> F: ...
 @overload
 def price(tool: str, /) -> Callable[[F], F]: ...
 def price(tool: Any, /) -> Any:
-    """The function says what a call of the tool costs: `@price("render")`. Without a name, the settings say of what.
+    """Let the function say what a call of the tool costs: `@price("render")`. Without a name, the settings say of what.
 
-    It takes those of the call's arguments that it has parameters for, and returns an amount: "$0.02", a whole number of
-    dollars, a `Decimal`, or "free". It is asked before anybody pays, and again with the payment, so it only counts.
-    """
+    The function takes those of the call's arguments that it has parameters for, and returns an amount: "$0.02", a whole number
+    of dollars, a `Decimal`, or "free". The server asks before anybody pays, and again with the payment, so it only counts."""
 
     def register(function: Any) -> Any:
         current.get().add_price(Price(function, tool if isinstance(tool, str) else None))
@@ -356,17 +277,17 @@ def price(tool: Any, /) -> Any:
     return register if isinstance(tool, str) else register(tool)
 
 
-def add_tool(function: Callable[..., Any], **options: Any) -> None:
-    """As the decorator does, and at any time: clients are told that the list has changed."""
+def add_tool(function: Callable[..., Any], **options: Unpack[ToolOptions]) -> None:
+    """Add a tool as the decorator does, and at any time: clients are told that the list has changed."""
     registry = current.get()
     registry.add_tool(Tool(function, defaults=registry.defaults, **options))
 
 
-def add_resource(uri: str, function: Callable[..., Any], **options: Any) -> None:
+def add_resource(uri: str, function: Callable[..., Any], **options: Unpack[ResourceOptions]) -> None:
     current.get().add_resource(Resource(uri, function, **options))
 
 
-def add_prompt(function: Callable[..., Any], **options: Any) -> None:
+def add_prompt(function: Callable[..., Any], **options: Unpack[PromptOptions]) -> None:
     current.get().add_prompt(Prompt(function, **options))
 
 
@@ -386,7 +307,7 @@ def remove_prompt(name: str | Callable[..., Any]) -> None:
 
 
 def updated(uri: str) -> None:
-    """The resource has changed: those who watch it are told."""
+    """Tell those who watch the resource that it has changed."""
     tell = current.get().updated
     if tell is not None:
         tell(uri)
