@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from shlex import quote
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -37,7 +37,7 @@ from server.run.node_reports import SelfDescription
 from server.run.one_process import OneProcess
 from server.run.pages_ahead import PagesAhead
 from server.run.process_memory import give_large_blocks_back
-from server.run.process_place import ProcessFigures, ProcessPlace, Steering
+from server.run.process_place import ProcessFigures, Steering
 from server.run.request_routing import READY, lazy_pages, public_router
 from server.run.served_certificate import (
     ServedCertificate,
@@ -71,6 +71,9 @@ from server.transport.http.health_probes import Probe, Readiness
 from server.transport.http.server_tls import TlsError
 from server.transport.http.sockets import EVERYWHERE, ListenError
 
+if TYPE_CHECKING:
+    from server.run.one_of_several import OneOfSeveral
+
 # How often signing keys are looked at: their times are days, and an hour's delay is in their margin.
 KEYS_SECONDS: Final = 3600
 # What supervisors and balancers ask, who end a process that refuses them.
@@ -95,33 +98,13 @@ CONNECTION_COUNTS: Final[Mapping[str, str]] = MappingProxyType(
 def run(
     resolved: Resolved,
     log: Logger,
-    *,
-    announce: Callable[[StartedServer], None] = lambda _: None,
-    shows_claim_link: bool = False,
+    place: OneProcess | OneOfSeveral,
     lines_dropped: Callable[[], int] = lambda: 0,
     read_settings: ReadSettings | None = None,
-    place: ProcessPlace | None = None,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C, then drain. Raises `CannotStart`.
-
-    `read_settings` reads them again when they have changed.
-
-    `shows_claim_link`: `announce` can show a secret to a person. A link is made only then, because a new one ends the last.
-
-    `place`: of a worker; else this is the only process."""
+    """Serve until SIGTERM or Ctrl-C, then drain. `read_settings` reads changed settings. Raises `CannotStart`."""
     try:
-        trio.run(
-            partial(
-                serve,
-                resolved,
-                log,
-                announce=announce,
-                shows_claim_link=shows_claim_link,
-                lines_dropped=lines_dropped,
-                read_settings=read_settings,
-                place=place,
-            )
-        )
+        trio.run(serve, resolved, log, place, lines_dropped, read_settings)
     except* (
         CannotStart,
         CannotOpen,
@@ -147,15 +130,11 @@ def run(
 async def serve(
     resolved: Resolved,
     log: Logger,
-    *,
-    announce: Callable[[StartedServer], None] = lambda _: None,
-    shows_claim_link: bool = False,
+    place: OneProcess | OneOfSeveral,
     lines_dropped: Callable[[], int] = lambda: 0,
     read_settings: ReadSettings | None = None,
-    place: ProcessPlace | None = None,
 ) -> None:
     config, draining = resolved.config, trio.Event()
-    place = place or OneProcess(announce, shows_claim_link=shows_claim_link)
     give_large_blocks_back()
     certificate: ServedCertificate | None = of_files(resolved, log)
     ports = place.listen(config)
@@ -294,7 +273,7 @@ async def serve(
 
 
 def _look_after(services: Services, home: DataDirectory, background: trio.Nursery) -> None:
-    """What goes on for as long as the server runs, whether or not anybody calls."""
+    """Begin what goes on for as long as the server runs, whether or not anybody calls."""
     config, store, log = services.resolved.config, services.store, services.log
     begin = background.start_soon
     begin(services.trail.run)
@@ -325,13 +304,13 @@ def _look_after(services: Services, home: DataDirectory, background: trio.Nurser
 
 
 async def _cut_off(services: Services, moment: float) -> None:
-    """What runs then is told so while its connection is still there."""
+    """Tell calls that still run then, while their connection is there."""
     await trio.sleep_until(moment)
     services.servers.cut_off()
 
 
 def _settle_memory() -> None:
-    """Everything that lives as long as the process is here by now: spare the collector from looking at it again and again."""
+    """Keep the collector from looking again and again at all that lives as long as the process."""
     gc.collect()
     gc.freeze()
 
@@ -347,7 +326,7 @@ def _warn_of_missing_database(home: DataDirectory, log: Logger) -> None:
 
 
 def _warn_of_open_servers(services: Services) -> None:
-    """By name: that a server asks nobody who they are is the owner's word, and should not be forgotten."""
+    """Warn by name of servers that ask nobody who they are: the owner should not forget."""
     resolved = services.resolved
     for name in sorted(resolved.open_servers) if not resolved.loopback else ():
         services.log.warning("server.open_to_the_network", server=name, path=resolved.paths[name])
@@ -362,7 +341,7 @@ def _warn_of_prices(services: Services) -> None:
 
 
 async def _warn_of_nobody(services: Services) -> None:
-    """Where no terminal shows the link: whoever reads the log is told what is left to do."""
+    """Warn in the log that nobody owns the server, since no terminal shows the link."""
     if services.resolved.needs_login and not await services.store.read(user_accounts.claimed):
         command = f"ostiary claim --data-dir {quote(str(services.resolved.data_dir.absolute()))}"
         services.log.warning(
@@ -382,7 +361,7 @@ def _sold(services: Services) -> str | None:
 
 
 def _where(bound: BoundSockets, host: str) -> str:
-    """For people who look for this process."""
+    """Return the place of this process, for people who look for it."""
     name = os.uname().nodename if host in (EVERYWHERE, "0.0.0.0", "::") else host
     return authority(name, bound.port)
 
@@ -394,7 +373,7 @@ async def _serve_public(
     bound: BoundSockets,
     certificate: ServedCertificate | None,
     draining: trio.Event,
-    place: ProcessPlace,
+    place: OneProcess | OneOfSeveral,
     *,
     task_status: trio.TaskStatus[list[str]],
 ) -> None:
@@ -433,7 +412,7 @@ async def _serve_plain(
     *,
     task_status: trio.TaskStatus[list[str]],
 ) -> None:
-    """http, for whoever typed an address without https, and for an authority that looks at a name."""
+    """Serve http, for addresses typed without https, and for an authority that looks at a name."""
     from server.transport.http.redirecting import HttpsOnly, origins_of
 
     assert certificate is not None
@@ -452,7 +431,7 @@ async def _serve_plain(
 
 
 async def _serve_admin(
-    place: ProcessPlace,
+    place: OneProcess | OneOfSeveral,
     figures: ProcessFigures,
     bound: BoundSockets,
     log: Logger,
@@ -503,7 +482,7 @@ async def _sweep(services: Services) -> None:
 
 
 async def _keep_keys(services: Services) -> None:
-    """Keys come and go by themselves; what was done, the audit trail says, and with it the log."""
+    """Make and retire keys. The audit trail, and with it the log, says what was done."""
     identity = services.identity
     while True:
         now = now_millis()

@@ -1,9 +1,9 @@
-"""Several processes that serve: what their parent does, which serves nobody itself.
+"""The parent of several processes that serve; it serves nobody itself.
 
     run > ports and data directory > workers, each with its loop > admin socket, settings, signals
 
-It opens the sockets and holds the data directory, starts the workers, writes their log, takes what somebody at the machine asks to them, and
-tells them to stop. It loads neither pages nor agents nor a database: what it needs of memory comes on top of theirs.
+The parent opens the sockets, holds the data directory, starts the workers, writes their log, passes on commands of the machine, and
+tells them to stop. Neither pages nor agents nor a database are loaded here: this memory comes on top of theirs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import trio
 
 from server import __version__
 from server.admin import control, control_socket
-from server.agents.base.file_watch import changed, look
+from server.agents.base.file_watch import changed, followed, look
 from server.calls.servers.cannot_start import CannotStart
 from server.cluster.workers.admin_proxy import AdminProxy
 from server.cluster.workers.worker_handover import HandedOver
@@ -55,27 +55,8 @@ RELOAD_SECONDS: Final = 120.0
 GATHER_SECONDS: Final = 3.0
 
 
-def run_workers(
-    resolved: Resolved,
-    log: Logger,
-    lines: Lines,
-    command: Sequence[str],
-    *,
-    announce: Callable[[StartedServer], None],
-    shows_claim_link: bool,
-    terminal: int = -1,
-) -> None:
-    """Serve until SIGTERM or Ctrl-C, then drain. Raises `CannotStart`. `command` starts this program again, as it was started; `terminal` is
-    the descriptor of the one on which the log is read."""
-    parent = Parent(
-        resolved,
-        log,
-        lines,
-        command,
-        announce=announce,
-        shows_claim_link=shows_claim_link,
-        terminal=terminal,
-    )
+def run_workers(parent: Parent) -> None:
+    """Serve until SIGTERM or Ctrl-C, then drain. Raises `CannotStart`."""
     try:
         trio.run(parent.serve)
     except* (CannotStart, CannotOpen, ListenError, control.CommandRefused) as group:
@@ -86,6 +67,9 @@ def run_workers(
 
 
 class Parent:
+    """The process that starts the others. `command` starts this program again, as it was started; `terminal` is the descriptor of the
+    one on which the log is read."""
+
     def __init__(
         self,
         resolved: Resolved,
@@ -99,71 +83,53 @@ class Parent:
     ) -> None:
         self._resolved = resolved
         self._log = log
-        self._lines = lines
-        self._command = command
         self._announce = announce
         self._shows_claim_link = shows_claim_link
         self._terminal = terminal
         self._counters = control_socket.ControlCounters()
         self._settings = -1  # an open file with what stood in theirs
         self._supervisor: Supervisor = supervisor_of(os.environ)
+        self._lines = lines
+        self._command = command
 
     async def serve(self) -> None:
         config, log = self._resolved.config, self._log
         ports = open_ports(config)
         # As it was before anybody was told that the server is there.
         source = self._resolved.source
-        known = look(_followed(source)) if source else {}
+        known = look(followed(source)) if source else {}
         with open_home(self._resolved.data_dir) as home, TemporaryFile(dir=home.path) as settings:
             if source is not None:
                 settings.write(source.read_bytes())
                 settings.flush()
                 self._settings = settings.fileno()
-            children = Children(self._command, partial(self._handed, ports, home), self._lines)
-
-            async def gather(body: msgspec.Raw) -> Gathered:
-                return await self._gather(workers, body)
-
-            def replaced(worker: WorkerSlot) -> None:
-                background.start_soon(self._catch_up, workers, worker)
-
-            workers = Workers(
-                self._resolved.workers,
-                children.start,
-                log,
-                clock=_now_millis,
-                answering={GATHER: gather},
-                replaced=replaced,
-            )
             draining = trio.Event()
             async with trio.open_nursery() as background:
-
-                def drain() -> None:
-                    draining.set()
-
-                def end() -> None:
-                    background.start_soon(workers.end)
+                workers = self._workers = Workers(
+                    self._resolved.workers,
+                    Children(self._command, partial(self._handed, ports, home), self._lines).start,
+                    log,
+                    clock=_now_millis,
+                    answering={GATHER: self._gather},
+                    replaced=partial(background.start_soon, self._catch_up),
+                )
 
                 def reload() -> None:
-                    background.start_soon(partial(self._reload, workers, renew=True))
+                    background.start_soon(partial(self._reload, renew=True))
 
+                end = partial(background.start_soon, workers.end)
                 background.start_soon(self._supervisor.keep_saying_well, lambda: workers.all_beat)
-                await background.start(partial(heed_signals, drain=drain, end=end, reload=reload))
+                await background.start(partial(heed_signals, drain=draining.set, end=end, reload=reload))
                 await background.start(take_orphans, lambda: {seen.pid for seen in workers.seen})
-                await background.start(
-                    control_socket.serve_commands,
-                    home.path,
-                    AdminProxy(workers).answer,
-                    log,
-                    self._counters,
-                )
+                answer = AdminProxy(workers).answer
+                await background.start(control_socket.serve_commands, home.path, answer, log, self._counters)
                 async with trio.open_nursery() as serving:
-                    serving.start_soon(self._drain, workers, ports, draining, background)
+                    serving.start_soon(self._drain, ports, draining, background)
                     said = await serving.start(workers.run)
                     if said is not None:
                         self._say_ready(said, ports)
                         if source is not None:
-                            background.start_soon(self._follow_settings, workers, known)
+                            background.start_soon(self._follow_settings, known)
                     # From here until all have ended.
                 background.cancel_scope.cancel()
         log.info("server.stopped")
@@ -182,9 +148,7 @@ class Parent:
         )
         self._supervisor.ready(f"serving {started.origin} with {self._resolved.workers} processes")
 
-    async def _drain(
-        self, workers: Workers, ports: BoundPorts, draining: trio.Event, background: trio.Nursery
-    ) -> None:
+    async def _drain(self, ports: BoundPorts, draining: trio.Event, background: trio.Nursery) -> None:
         await draining.wait()
         seconds = self._resolved.config.drain_seconds
         self._log.info("server.draining", seconds=seconds)
@@ -193,12 +157,12 @@ class Parent:
         for sockets in (ports.public, ports.plain, ports.admin):
             for descriptor in () if sockets is None else sockets.descriptors:
                 os.close(descriptor)
-        workers.drain()
-        background.start_soon(self._end_late, workers, seconds + ENDING_SECONDS)
+        self._workers.drain()
+        background.start_soon(self._end_late, seconds + ENDING_SECONDS)
 
-    async def _end_late(self, workers: Workers, seconds: float) -> None:
+    async def _end_late(self, seconds: float) -> None:
         await trio.sleep(seconds)
-        await workers.end()
+        await self._workers.end()
 
     def _handed(self, ports: BoundPorts, home: DataDirectory, number: int, first: bool) -> HandedOver:
         speaks = first and number == 1
@@ -214,33 +178,37 @@ class Parent:
             shows_claim_link=speaks and self._shows_claim_link,
         )
 
-    async def _follow_settings(self, workers: Workers, known: Any) -> None:
-        """For all of them: what is wrong with the settings is said once."""
+    async def _follow_settings(self, known: Any) -> None:
+        """Have all workers read changed settings, and say once what is wrong with them."""
         assert self._resolved.source is not None
         while True:
             await changed(known)
             # Before they are read: what is written meanwhile is read next.
-            known = look(_followed(self._resolved.source))
-            await self._reload(workers, renew=False)
+            known = look(followed(self._resolved.source))
+            await self._reload(renew=False)
 
-    async def _catch_up(self, workers: Workers, worker: WorkerSlot) -> None:
-        """One that was started later has begun with the settings that all began with: what of newer ones the others took, it takes now."""
-        answer = await workers.ask(worker, RELOAD, False, seconds=RELOAD_SECONDS)
+    async def _catch_up(self, worker: WorkerSlot) -> None:
+        """Have a worker that was started later take the newer settings that the others took."""
+        answer = await self._workers.ask(worker, RELOAD, False, seconds=RELOAD_SECONDS)
         if answer is not None:
             lines = msgspec.json.decode(answer, type=list[SaidLine])
             said_once(
-                {worker.number: lines, **{each.number: [] for each in workers.all if each is not worker}},
+                {
+                    worker.number: lines,
+                    **{each.number: [] for each in self._workers.all if each is not worker},
+                },
                 self._log,
             )
 
-    async def _reload(self, workers: Workers, *, renew: bool) -> None:
-        answers = await workers.ask_all(RELOAD, renew, seconds=RELOAD_SECONDS)
+    async def _reload(self, *, renew: bool) -> None:
+        answers = await self._workers.ask_all(RELOAD, renew, seconds=RELOAD_SECONDS)
         said = {
             number: msgspec.json.decode(answer, type=list[SaidLine]) for number, answer in answers.items()
         }
         said_once(said, self._log)
 
-    async def _gather(self, workers: Workers, body: msgspec.Raw) -> Gathered:
+    async def _gather(self, body: msgspec.Raw) -> Gathered:
+        workers = self._workers
         name = msgspec.json.decode(body, type=str)
         if name == WORKERS:
             return Gathered(answers={}, workers=workers.seen)
@@ -250,18 +218,20 @@ class Parent:
         return Gathered(
             answers=answers,
             workers=workers.seen,
-            of_the_parent=self._figures(workers) if name == METRICS else [],
+            of_the_parent=self._figures() if name == METRICS else [],
         )
 
-    def _figures(self, workers: Workers) -> list[MetricFamily]:
-        """What only the parent counts."""
+    def _figures(self) -> list[MetricFamily]:
+        """Return what only the parent counts."""
         return [
-            _figure("ostiary_workers", "gauge", "Processes that serve", [({}, float(len(workers.serving)))]),
+            _figure(
+                "ostiary_workers", "gauge", "Processes that serve", [({}, float(len(self._workers.serving)))]
+            ),
             _figure(
                 "ostiary_worker_restarts_total",
                 "counter",
                 "Times that a process that serves had ended, and was started again",
-                [({"worker": str(seen.worker)}, float(seen.restarts)) for seen in workers.seen],
+                [({"worker": str(seen.worker)}, float(seen.restarts)) for seen in self._workers.seen],
             ),
             _figure(
                 "ostiary_control_accept_errors_total",
@@ -278,11 +248,6 @@ def _figure(
     return MetricFamily(
         name, kind, help_text, [MetricSample(name, labels, value) for labels, value in samples]
     )
-
-
-def _followed(file: Any) -> list[str]:
-    """With what it is a link to: a configuration that is put in place from elsewhere is exchanged there."""
-    return sorted({str(file), str(file.resolve())})
 
 
 def _now_millis() -> int:

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 
 from server.calls.servers.server_opening import now_millis
 from server.run.agent_outages import words_of
-from server.run.process_place import ProcessPlace
 from server.store.node_rows import NodeSaid
 
 if TYPE_CHECKING:
     from server.cluster.workers.worker_messages import WorkerSeen
     from server.console.overview.nodes_seen import NodeStanding
+    from server.run.one_of_several import OneOfSeveral
+    from server.run.one_process import OneProcess
     from server.run.services import Services
 
 
 class SelfDescription:
-    """Of this process, for those who look at another one's page: `starting` until it listens, and `draining` from when it does not any more."""
+    """The state of this process, for pages of the others: `starting`, `serving`, then `draining`."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -32,8 +33,10 @@ class SelfDescription:
         return NodeSaid(self.state, told)
 
 
-async def nodes_told(services: Services, place: ProcessPlace | None = None) -> list[NodeStanding]:
-    """Nobody where the rows are in a file. `place` adds what a parent knows of its workers. Raises `StoreError`."""
+async def nodes_told(
+    services: Services, place: OneProcess | OneOfSeveral | None = None
+) -> list[NodeStanding]:
+    """Return the nodes; none where the rows are in a file. `place` adds what a parent knows. Raises `StoreError`."""
     if services.membership.alone:
         return []
     from server.console.overview.nodes_seen import standings, with_note

@@ -57,8 +57,6 @@ GATHER_SECONDS: Final = 4.0
 
 
 class OneOfSeveral:
-    """Implements `ProcessPlace`."""
-
     def __init__(self, handed: HandedOver, sock: socket.socket) -> None:
         self.number: Final = handed.number
         self.keeps: Final = handed.number == KEEPER
@@ -161,7 +159,7 @@ class OneOfSeveral:
         return render([*merged(found), *gathered.of_the_parent])
 
     async def readiness(self, figures: ProcessFigures) -> Readiness:
-        """Ready while any of them is; of those that are not there is something to say."""
+        """Return ready while any worker is, with a line for each that is not there."""
         gathered = await self._gathered(READINESS)
         if gathered is None:
             return await figures.readiness()
@@ -191,13 +189,13 @@ class OneOfSeveral:
             self._open.tell(READY, StartedWorker(started=started, listens=listens, boot=boot))
 
     def draining(self, seconds: float, log: Logger) -> None:
-        """Its parent says so, once for all."""
+        """Say nothing: the parent does, once for all."""
 
     def stopped(self, log: Logger) -> None:
-        """Likewise."""
+        """Say nothing: the parent does."""
 
     def refuse(self, problem: CannotStart) -> None:
-        """The last that it says: that it cannot start."""
+        """Tell the parent, as the last word, that this worker cannot start."""
         refusal = WorkerRefusal(
             problem=str(problem),
             hint=problem.hint,
@@ -208,7 +206,7 @@ class OneOfSeveral:
             self._last_words.sendall(last_news(REFUSAL, refusal))
 
     async def _gathered(self, name: str) -> Gathered | None:
-        """What all say; None where there is no parent to ask."""
+        """Return what all workers say; None if there is no parent to ask."""
         if self._open is None:
             return None
         with trio.move_on_after(GATHER_SECONDS):
@@ -220,14 +218,14 @@ class OneOfSeveral:
 
 
 async def _beat(channel: WorkerChannel) -> None:
-    """From the loop that serves, so that it says nothing else than that this goes round."""
+    """Tell the parent that this loop goes round, from this loop."""
     while True:
         channel.tell(BEAT)
         await trio.sleep(BEAT_SECONDS)
 
 
 def place_of(environ: MutableMapping[str, str]) -> OneOfSeveral:
-    """Of the worker that this process was started as. Raises `ValueError` where it was not."""
+    """Return the worker that this process was started as. Raises `ValueError` if it was not."""
     handed, sock = take_over(environ)
     return OneOfSeveral(handed, sock)
 
@@ -262,7 +260,7 @@ class SettingsLines:
 
 
 def _text_of(descriptor: int) -> str:
-    """All of it, wherever others have read to: they have the same open file."""
+    """Return all of a file, wherever others that share it have read to."""
     try:
         return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode("utf-8")
     finally:

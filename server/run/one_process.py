@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 
 class OneProcess:
-    """Implements `ProcessPlace`."""
-
     def __init__(self, announce: Callable[[StartedServer], None], *, shows_claim_link: bool) -> None:
-        self.number: Final = 0
+        self.number: Final = 0  # of a worker
+        # Whether it does what one process of the machine does: writes what lies in the data directory, holds room on its disk.
         self.keeps: Final = True
-        self.speaks: Final = True
+        self.speaks: Final = True  # at the start, of what concerns all
+        # Whether `ready` can show a secret to a person. A link is made only then, because a new one ends the last.
         self.shows_claim_link: Final = shows_claim_link
         self._announce = announce
         self._supervisor = supervisor_of(os.environ)

@@ -1,4 +1,4 @@
-"""Which part answers which request: the router of the public listener, made of the running server's services."""
+"""The router of the public listener, made of the running server's services."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from auth.values.endpoint_paths import AUTHORIZATION_SERVER, DEVICE_AUTHORIZATIO
 from auth.values.requester import Requester
 from server.calls.rights.standing import Standing
 from server.calls.servers.server_opening import now_millis
-from server.run.process_place import ProcessPlace
 from server.run.services import Services
 from server.transport.admission.bearer_check import Admission, anybody
 from server.transport.http import allowed_hosts, fallback_answers
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
     from server.console.overview.overview_pages import OverviewPages
     from server.console.owner.owner_pages import OwnerPages
     from server.console.tryout.tryout_pages import TryPages
+    from server.run.one_of_several import OneOfSeveral
+    from server.run.one_process import OneProcess
     from server.run.served_certificate import ServedCertificate
     from server.transport.http.manifests import Manifests, OfferedTool
     from server.transport.http.security_txt import SecurityTxt
@@ -79,14 +80,16 @@ LOGGED_PATH_CHARACTERS: Final = 200
 
 
 def lazy_pages(
-    services: Services, place: ProcessPlace, certificate: ServedCertificate | None = None
+    services: Services, place: OneProcess | OneOfSeveral, certificate: ServedCertificate | None = None
 ) -> LazyApp:
     return LazyApp(partial(_pages_app, services, place, certificate))
 
 
 def public_router(services: Services, pages: App, *, expect_page: Callable[[], None]) -> Router:
-    """`/mcp` to its endpoint, what programs ask of a login to forms, everything else to the Quart-Trio app. `expect_page` is told when
-    somebody is about to look at a page."""
+    """Route `/mcp` to its endpoint, what programs ask of a login to forms, everything else to the Quart-Trio app.
+
+    `expect_page` is called when somebody is about to look at a page.
+    """
     resolved, config, issuer = (
         services.resolved,
         services.resolved.config,
@@ -151,12 +154,14 @@ def public_router(services: Services, pages: App, *, expect_page: Callable[[], N
 
 
 def _is_for_programs(path: str) -> bool:
-    """What programs ask for: a login's documents and endpoints, and whether we live. The rest is for people."""
+    """Return whether programs ask for a path: documents and endpoints of a login, health. The rest is for people."""
     return endpoint_table.is_endpoint(path) or "/.well-known/" in path or path in ("/healthz", PAYMENT_STATUS)
 
 
-def _pages_app(services: Services, place: ProcessPlace, certificate: ServedCertificate | None) -> App:
-    """Called in a thread when the first page is asked for: the framework takes a while to load, and so do the pages."""
+def _pages_app(
+    services: Services, place: OneProcess | OneOfSeveral, certificate: ServedCertificate | None
+) -> App:
+    """Make the pages, in a thread, when the first is asked for: they and their framework take a while to load."""
     from server.console.pages import quart_app
 
     return quart_app.make_site(
@@ -169,7 +174,7 @@ def _pages_app(services: Services, place: ProcessPlace, certificate: ServedCerti
 
 
 def _overview_pages(
-    services: Services, place: ProcessPlace, certificate: ServedCertificate | None
+    services: Services, place: OneProcess | OneOfSeveral, certificate: ServedCertificate | None
 ) -> OverviewPages:
     from server.console.overview.outages import outages
     from server.console.overview.overview_pages import OverviewPages
@@ -225,7 +230,7 @@ def _try_pages(services: Services) -> TryPages | None:
 
 
 def _two_endpoints(services: Services, name: str, endpoint: McpEndpoint, prefix: str) -> dict[str, Resolve]:
-    """The transport of 2024-11-05, beside the endpoint whose threshold it shares."""
+    """Return the transport of 2024-11-05, beside the endpoint whose threshold it shares."""
     sse = SseEndpoint(
         services.endpoints[name],
         endpoint.threshold,
@@ -291,13 +296,13 @@ def _deposit_desks(services: Services, endpoints: Mapping[str, McpEndpoint]) -> 
 
 
 def _sells_tokens(services: Services, name: str) -> bool:
-    """Whether tokens of logins are anything there."""
+    """Return whether tokens of logins are of any use there."""
     settings = services.servers.settings[name]
     return "login" in settings.accepts and not services.resolved.open_to_all(settings)
 
 
 def _addresses(services: Services, name: str) -> Mapping[str, str]:
-    """Of a server that sells to everybody: paths, for it may be reached by several names. `deposit` where whoever pays is given a token."""
+    """Return the paths of a server that sells to everybody; `deposit` where a payer is given a token."""
     money = services.money
     found = {"name": name, "mcp": services.resolved.paths[name], "calls": f"/{name}/call/"}
     if money is not None and money.deposits is not None and _sells_tokens(services, name):
@@ -356,7 +361,7 @@ def _price_list(services: Services, endpoints: Mapping[str, McpEndpoint]) -> Pri
 
 
 def _manifests(services: Services) -> Callable[[http_messages.WireRequest], http_messages.WireReply | None]:
-    """Loaded with the first document of any kind that somebody asks for."""
+    """Return the answerer of manifests, which are loaded with the first that somebody asks for."""
     made: list[Manifests] = []
 
     def answer(request: http_messages.WireRequest) -> http_messages.WireReply | None:
@@ -374,7 +379,7 @@ def _manifests(services: Services) -> Callable[[http_messages.WireRequest], http
 
 
 def _security_txt(services: Services) -> SecurityTxt | None:
-    """None: nobody is named."""
+    """Return the document, or None if nobody is named."""
     contacts = services.resolved.config.security_contact
     if not contacts:
         return None
@@ -385,7 +390,7 @@ def _security_txt(services: Services) -> SecurityTxt | None:
 
 
 def _offered_to_all(services: Services, name: str) -> list[OfferedTool] | None:
-    """The tools of a server that whoever has no login may call; None where that is nobody."""
+    """Return the tools of a server that may be called without a login; None if nobody may."""
     if name not in services.resolved.open_servers:
         return None
     endpoint, somebody = services.endpoints[name], anybody(services.identity.parts.site.scopes)
@@ -402,7 +407,7 @@ def _answer_for(
     manifests: Callable[[http_messages.WireRequest], http_messages.WireReply | None],
     expect_page: Callable[[], None],
 ) -> Answer:
-    """What programs ask for: identity's endpoints and documents, what is sold, and health; else 404."""
+    """Answer what programs ask for: identity's endpoints and documents, what is sold, and health; else 404."""
     identity, asks = services.identity, services.resolved.needs_login
     security = _security_txt(services)
 

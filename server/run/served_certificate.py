@@ -1,5 +1,6 @@
-"""The certificate that is served: read from two files and again when they change, or got from an authority. Which of both, and what is
-told of it. With neither, TLS is ended by somebody else, or nobody.
+"""The certificate that is served: read from two files and again when they change, or got from an authority.
+
+With neither, TLS is ended by somebody else, or nobody.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 import trio
@@ -20,7 +21,7 @@ from server.run.node_membership import Membership
 from server.settings.resolved_settings import Resolved
 from server.settings.secret_reference import read_secret
 from server.store.jobs import Store, StoreDb, StoreError
-from server.transport.http.server_tls import Secures, Tls, TlsError, new_context
+from server.transport.http.server_tls import Tls, TlsError, new_context
 
 if TYPE_CHECKING:
     from server.certificates.certificate_keeper import CertificateKeeper, CertificatePlan
@@ -35,33 +36,11 @@ LOOK_SECONDS: Final = 5.0
 ENDS_SOON_SECONDS: Final = 7 * 86_400.0
 
 
-class ServedCertificate(Protocol):
-    @property
-    def tls(self) -> Secures: ...
-
-    async def run(self) -> None:
-        """For as long as the server listens."""
-        ...
-
-    def reload(self) -> None:
-        """Somebody asked for it to be read again."""
-        ...
-
-    def described(self) -> Mapping[str, Any]:
-        """For whoever is at the machine. Times are in milliseconds."""
-        ...
-
-    def note(self) -> str:
-        """One line for whoever looks at /readyz; empty where all is well."""
-        ...
-
-    def key_authorization(self, token: str) -> str | None:
-        """What is shown at port 80 for a name that is being proved there."""
-        ...
-
-
 class FileCertificate:
-    """Implements `ServedCertificate`. A file that will not do is told of once, and what was served before still is."""
+    """The certificate of two files. One that will not do is told of once, and what was served before still is.
+
+    `described` is for whoever is at the machine, with times in milliseconds; `note`, empty where all is well, for /readyz.
+    """
 
     def __init__(self, tls: Tls, log: Logger) -> None:
         self.tls: Final = tls
@@ -114,11 +93,12 @@ class FileCertificate:
         return ""
 
     def key_authorization(self, token: str) -> str | None:
+        """Return what is shown at port 80 for a name that is being proved there."""
         return None
 
 
 class AcmeCertificate:
-    """Implements `ServedCertificate`, and what `ostiary certificate` asks for (`RenewsCertificate`)."""
+    """The certificate of an authority, and what `ostiary certificate` asks for (`RenewsCertificate`)."""
 
     def __init__(self, tls: IssuedTls, keeper: CertificateKeeper | SharedKeeper, proofs: Proofs) -> None:
         self.tls: Final = tls
@@ -129,11 +109,14 @@ class AcmeCertificate:
         self.described = keeper.described
 
     def reload(self) -> None:
-        """Nobody else writes it."""
+        """Do nothing: nobody else writes it."""
+
+
+ServedCertificate: TypeAlias = FileCertificate | AcmeCertificate
 
 
 def of_files(resolved: Resolved, log: Logger) -> FileCertificate | None:
-    """Raises `TlsError`."""
+    """Return the certificate of files, if there is one. Raises `TlsError`."""
     config = resolved.config
     if not config.tls_certificate:
         return None
@@ -143,8 +126,10 @@ def of_files(resolved: Resolved, log: Logger) -> FileCertificate | None:
 
 
 async def of_an_authority(resolved: Resolved, data_dir: Path, log: Logger) -> AcmeCertificate | None:
-    """For the only process that serves. Loads everything about it, where a domain is configured. Raises `CannotStart` and
-    `SecretUnreadable`."""
+    """Return the certificate of the only process that serves, if a domain is configured.
+
+    Raises `CannotStart` and `SecretUnreadable`.
+    """
     if not resolved.config.domain:
         return None
     from server.certificates.certificate_files import AcmeFiles, KeptInFiles
@@ -178,7 +163,7 @@ async def of_nodes(
     subkey: Callable[[str], bytes],
     log: Logger,
 ) -> AcmeCertificate | None:
-    """The same where others may serve from the same database: one of them gets the certificate, for all."""
+    """Return the certificate that one node gets for all that serve from the same database."""
     if not resolved.config.domain:
         return None
     from server.certificates.certificate_files import FOLDER, AcmeFiles
@@ -229,8 +214,10 @@ async def of_nodes(
 def back_into_files(
     subkey: Callable[[str], bytes], data_dir: Path, *, authority: str, told: Callable[[str], None]
 ) -> Callable[[StoreDb], None]:
-    """A job for whoever moves the rows of nodes into the file of one server: what they have of certificates is its own from there on.
-    `authority`: the directory of that in the settings. It raises `StoreError`."""
+    """Return a job for moving rows of nodes into the file of one server, which then owns their certificates.
+
+    `authority` is its directory in the settings. The job raises `StoreError`.
+    """
     from server.certificates.certificate_rows import AcmeVault
     from server.certificates.copy_back_to_files import bring_back
     from server.certificates.kept_certificates import CannotKeep
@@ -249,7 +236,7 @@ def back_into_files(
 
 
 def _keeper_maker(resolved: Resolved, proofs: Proofs, log: Logger) -> MakeKeeper:
-    """Raises `SecretUnreadable`."""
+    """Return how keepers are made. Raises `SecretUnreadable`."""
     from server.certificates.acme_exchange import AuthorityWire
     from server.certificates.certificate_keeper import CertificateKeeper
     from server.certificates.signed_requests import ExternalAccount
@@ -279,7 +266,7 @@ def _plan(resolved: Resolved) -> CertificatePlan:
 
 
 def waits_for(certificate: ServedCertificate | None) -> str | None:
-    """What is said at the start where https does not answer yet."""
+    """Return what is said at the start where https does not answer yet."""
     if certificate is None:
         return None
     told = certificate.described()
@@ -295,6 +282,6 @@ def waits_for(certificate: ServedCertificate | None) -> str | None:
 
 
 def ends_at(certificate: ServedCertificate) -> float:
-    """In seconds since 1970; 0 where there is none."""
+    """Return when it ends, in seconds since 1970; 0 where there is none."""
     serving = certificate.described()["serving"]
     return 0.0 if serving is None else serving["not_after"] / 1000

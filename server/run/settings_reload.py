@@ -6,7 +6,6 @@ Settings are read again when their file changes, and at SIGHUP, which also has t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Final, TypeAlias
 
 import msgspec
@@ -14,7 +13,7 @@ import trio
 
 from auth.values.identity_model import Millis
 from server.agents.base.catalog import CatalogError
-from server.agents.base.file_watch import changed, look
+from server.agents.base.file_watch import changed, followed, look
 from server.calls.servers.server_opening import OpenServers, now_millis
 from server.lib.log.logger import Logger
 from server.mcp.call_failures import BackendError
@@ -32,7 +31,7 @@ _FILE_REFERENCE: Final = b'"file:'
 
 
 class SettingsState(msgspec.Struct, kw_only=True):
-    """Of the settings that are served, for whoever looks."""
+    """The state of the settings that are served."""
 
     read_at: Millis
     problems: tuple[str, ...] = ()  # why those that are written now are not served
@@ -49,7 +48,7 @@ class Reloading:
         self._log = log
         self._one_at_a_time = trio.Lock()
         # As it was before anybody was told that the server is there.
-        self._known = look(_followed(started.source)) if started.source else {}
+        self._known = look(followed(started.source)) if started.source else {}
         self.state = SettingsState(read_at=now_millis())
 
     async def run(self) -> None:
@@ -59,11 +58,11 @@ class Reloading:
         while True:
             await changed(self._known)
             # Before they are read: what is written meanwhile is read next.
-            self._known = look(_followed(file))
+            self._known = look(followed(file))
             await self.reload()
 
     async def reload(self, *, renew: bool = False) -> None:
-        """Whatever is wrong, what is served stays. `renew`: agents are made anew whose settings refer to files."""
+        """Take the settings as they are now, or keep what is served. `renew`: also remake agents whose settings refer to files."""
         async with self._one_at_a_time:
             try:
                 await self._take(renew=renew)
@@ -101,11 +100,6 @@ class Reloading:
             problems=list(self.state.problems),
             hint="what was served before still is; `ostiary doctor` says more",
         )
-
-
-def _followed(file: Path) -> list[str]:
-    """With what it is a link to: a configuration that is put in place from elsewhere is exchanged there."""
-    return sorted({str(file), str(file.resolve())})
 
 
 def _refers_to_files(agent: msgspec.Struct) -> bool:

@@ -1,8 +1,8 @@
-"""One server by itself, in memory: what is the same for a client over pipes (app_stdio.py) and for clients over TCP (app_tcp.py).
+"""One server by itself, in memory, for a client over pipes (app_stdio.py) or clients over TCP (app_tcp.py).
 
     run > store in memory > background (agents, tasks, sweeping, signals) > the conversations
 
-No data directory, no login, no till. What it remembers ends with the process.
+No data directory, no login, no till: the memory ends with the process.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import secrets
 import signal
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 import trio
 
@@ -25,6 +25,7 @@ from server.calls.tools_call import carry_out
 from server.lib.log.logger import Logger
 from server.run.agent_outages import OutageWatch, nothing_recorded, tell_of_programs
 from server.run.orphaned_processes import take_orphans
+from server.run.start_report import first_of, why_not
 from server.settings.private_paths import kept_out_paths
 from server.settings.resolved_settings import Resolved
 from server.settings.secret_reference import SecretUnreadable
@@ -55,11 +56,9 @@ def run_alone(
     try:
         trio.run(partial(serve_alone, resolved, log, talk, server=server, principal=principal))
     except* (CannotStart, CannotOpen, CatalogError, SecretUnreadable, StoreError) as group:
-        problem = _first(group)
-        hint, details = getattr(problem, "hint", None) or "", getattr(problem, "details", ())
-        raise CannotStart(str(problem), hint, details) from problem
+        raise why_not(group) from first_of(group)
     except* OSError as group:
-        raise _first(group) from None
+        raise first_of(group) from None
 
 
 async def serve_alone(
@@ -117,8 +116,10 @@ def _conversation(
 async def _stop_on_signals(
     stopping: trio.Event, conversing: trio.CancelScope, *, task_status: trio.TaskStatus[None]
 ) -> None:
-    """The first drains, the next ends at once, and so does the first after the client has closed its end: clients that do not
-    want to wait any longer do it in this order."""
+    """End calls at the first signal; end all at once at the next, or at the first after the client has closed its end.
+
+    Clients that do not want to wait any longer do it in this order.
+    """
     stops_since = float("-inf")
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         task_status.started()
@@ -131,7 +132,7 @@ async def _stop_on_signals(
 
 
 async def _sweep(store: Store, boot_id: str, log: Logger) -> None:
-    """Tasks whose time is over."""
+    """Sweep tasks whose time is over."""
 
     def report(outcome: dict[str, int] | ClockDoubt | StoreError) -> None:
         if isinstance(outcome, StoreError):
@@ -141,10 +142,4 @@ async def _sweep(store: Store, boot_id: str, log: Logger) -> None:
 
 
 def _uncounted(_tool: str, _outcome: str, _seconds: float) -> None:
-    """There is nobody to show metrics to."""
-
-
-def _first(error: BaseException) -> Any:
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    return error
+    """Count nothing: nobody is shown metrics."""

@@ -23,6 +23,7 @@ from server.calls.servers.server_opening import CannotStart
 from server.lib.log.structured_log import make_logger
 from server.run import app
 from server.run.app import StartedServer
+from server.run.one_process import OneProcess
 from server.run.pages_ahead import PagesAhead
 from server.settings.resolved_settings import resolve
 from server.settings.settings_reader import load
@@ -91,7 +92,7 @@ async def running(tmp_path: Path, text: str = "", **flags: object) -> AsyncGener
 
 
 async def serve(resolved: Any, log: Any, announce: Any) -> None:
-    await app.serve(resolved, log, announce=announce, shows_claim_link=True)
+    await app.serve(resolved, log, OneProcess(announce, shows_claim_link=True))
 
 
 def start_refused(tmp_path: Path, text: str = "", **flags: object) -> CannotStart:
@@ -102,8 +103,7 @@ def start_refused(tmp_path: Path, text: str = "", **flags: object) -> CannotStar
         app.run(
             resolved,
             make_logger(level="error", style="json", stream=io.StringIO()),
-            announce=print,
-            shows_claim_link=False,
+            OneProcess(print, shows_claim_link=False),
         )
     return caught.value
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 import trio
@@ -22,6 +23,11 @@ def look(files: Iterable[str]) -> Stamps:
     return {file: _stamp(file) for file in files}
 
 
+def followed(file: Path) -> list[str]:
+    """Return a file and what it is a link to: a configuration that is put in place from elsewhere is exchanged there."""
+    return sorted({str(file), str(file.resolve())})
+
+
 class FileWatch:
     """`known` may be added to meanwhile."""
 
@@ -30,15 +36,14 @@ class FileWatch:
         self._edited: Stamps = {}
 
     def settled(self, now: Stamps) -> bool:
-        """Whether files are not as they were known, and have been left alone since the last look: an editor that saves them,
-        or a tool that exchanges all of them, may take some time over it."""
+        """Return whether files have changed, and been left alone since the last look: saving or exchanging them takes time."""
         edited = {file: stamp for file, stamp in now.items() if stamp != self._known.get(file, stamp)}
         before, self._edited = self._edited, edited
         return bool(edited) and edited == before
 
 
 async def changed(known: Stamps) -> None:
-    """Returns once files have changed and settled."""
+    """Wait until files have changed and settled."""
     watch = FileWatch(known)
     while True:
         await trio.sleep(EVERY_SECONDS)

@@ -283,20 +283,21 @@ def _place_of_worker() -> OneOfSeveral:
 def _with_workers(resolved: Resolved, log: Logger, lines: Lines, *, as_json: bool) -> None:
     from server.calls.servers.cannot_start import CannotStart
     from server.cli.form import this_again
-    from server.run.app_workers import run_workers
+    from server.run.app_workers import Parent, run_workers
 
     typed: tuple[str, ...] = click.get_current_context().meta[AS_TYPED]
     seen = terminal.is_terminal(sys.stderr)
+    parent = Parent(
+        resolved,
+        log,
+        lines,
+        [*this_again(), "serve", *typed],
+        announce=_announce_json if as_json else partial(_announce, resolved=resolved),
+        shows_claim_link=not as_json and seen,
+        terminal=sys.stderr.fileno() if seen else -1,
+    )
     try:
-        run_workers(
-            resolved,
-            log,
-            lines,
-            [*this_again(), "serve", *typed],
-            announce=_announce_json if as_json else partial(_announce, resolved=resolved),
-            shows_claim_link=not as_json and seen,
-            terminal=sys.stderr.fileno() if seen else -1,
-        )
+        run_workers(parent)
     except CannotStart as problem:
         raise _cannot_start(problem) from problem
 
@@ -312,17 +313,14 @@ def _over_http(
 ) -> None:
     from server.calls.servers.cannot_start import CannotStart
     from server.run import app
+    from server.run.one_process import OneProcess
 
+    of_process = place or OneProcess(
+        _announce_json if as_json else partial(_announce, resolved=resolved),
+        shows_claim_link=not as_json and terminal.is_terminal(sys.stderr),
+    )
     try:
-        app.run(
-            resolved,
-            log,
-            announce=_announce_json if as_json else partial(_announce, resolved=resolved),
-            shows_claim_link=not as_json and terminal.is_terminal(sys.stderr),
-            lines_dropped=lambda: lines.dropped,
-            read_settings=read_settings,
-            place=place,
-        )
+        app.run(resolved, log, of_process, lambda: lines.dropped, read_settings)
     except CannotStart as problem:
         if place is not None:  # its parent says it
             place.refuse(problem)

@@ -5,23 +5,28 @@ A worker is started as a program of its own and not forked: of a process with th
 
 from __future__ import annotations
 
+import codecs
 import os
 import signal
 import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Final
 
 import trio
 
-from server.cluster.workers.one_log import pass_on
 from server.cluster.workers.worker_channel import Answering, IncomingMessages, WorkerChannel
 from server.cluster.workers.worker_handover import VARIABLE, HandedOver, hand_over
 from server.lib.log.log_lines import Lines
 
+_PIECE_BYTES: Final = 65_536
+# A line that goes on beyond this is written in several.
+LINE_CHARACTERS: Final = 65_536
+
 
 class ChildProcess:
-    """Implements `WorkerProcess`."""
+    """A worker that was started."""
 
     def __init__(self, process: trio.Process, sock: socket.socket, lines: Lines) -> None:
         self._process = process
@@ -92,3 +97,33 @@ class Children:
             ours.close()
             raise
         return ChildProcess(process, ours, self._lines)
+
+
+async def pass_on(pipe: trio.abc.ReceiveStream, lines: Lines, *, encoding: str = "utf-8") -> None:
+    """Pass on what comes through a pipe until all who write into it have closed it; then what is left, with an end of line of ours.
+
+    A worker never waits for whoever reads the log: its pipe is always read, and what nobody takes is dropped and counted.
+    """
+    decoder = codecs.getincrementaldecoder(encoding)("backslashreplace")
+    left = ""
+    try:
+        while piece := await pipe.receive_some(_PIECE_BYTES):
+            *whole, left = (left + decoder.decode(piece)).split("\n")
+            while len(left) > LINE_CHARACTERS:
+                whole.append(left[:LINE_CHARACTERS])
+                left = left[LINE_CHARACTERS:]
+            _write(whole, lines)
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        pass
+    finally:
+        if left := left + decoder.decode(b"", final=True):
+            _write([left], lines)
+
+
+def _write(whole: list[str], lines: Lines) -> None:
+    """Write lines at once: whoever wrote them waited already for others to go with them."""
+    *first, last = whole or [None]
+    for line in first:
+        lines.info(f"{line}\n")
+    if last is not None:
+        lines.warning(f"{last}\n")

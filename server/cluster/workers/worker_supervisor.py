@@ -11,12 +11,12 @@ import math
 import signal
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 import trio
 
-from server.cluster.workers.worker_channel import Answering, ChannelGone, IncomingMessages
+from server.cluster.workers.worker_channel import Answering, ChannelGone, WorkerChannel
 from server.cluster.workers.worker_messages import (
     BEAT,
     BEAT_SECONDS,
@@ -28,6 +28,7 @@ from server.cluster.workers.worker_messages import (
     WorkerSeen,
     how_it_ended,
 )
+from server.cluster.workers.worker_process import ChildProcess
 from server.lib.log.logger import Logger
 
 # How long one that has ended is waited with before it is started again. What has lived for so long did not die of its start.
@@ -50,53 +51,18 @@ _LATE_BEATS: Final = 2
 
 
 class Pauses:
-    """Of one worker. What dies soon again and again is waited with twice as long each time."""
+    """The pauses before starts of one worker: twice as long each time that it dies soon."""
 
     def __init__(self) -> None:
         self._next = FIRST_SECONDS
 
     def after(self, lived_seconds: float) -> float:
-        """→ seconds; none after a steady life."""
+        """Return the seconds to wait; none after a steady life."""
         if lived_seconds >= STEADY_SECONDS:
             self._next = FIRST_SECONDS
             return 0.0
         pause, self._next = self._next, min(self._next * 2, LONGEST_SECONDS)
         return pause
-
-
-class ChannelToWorker(Protocol):
-    """What worker_channel.py has of it."""
-
-    async def run(self) -> None: ...
-
-    async def ask(self, name: str, body: Any = None) -> msgspec.Raw: ...
-
-    def tell(self, name: str, body: Any = None) -> bool: ...
-
-
-class WorkerProcess(Protocol):
-    """One that was started."""
-
-    @property
-    def pid(self) -> int: ...
-
-    async def wait(self) -> int:
-        """Until it has ended: its exit code, or minus the number of a signal."""
-        ...
-
-    async def pass_on_its_log(self) -> None:
-        """Until there is no more of it."""
-        ...
-
-    def signal(self, number: int) -> None: ...
-
-    def connect(
-        self,
-        *,
-        answering: Mapping[str, Answering],
-        hearing: Mapping[str, IncomingMessages],
-        failed: Callable[[str], None],
-    ) -> ChannelToWorker: ...
 
 
 class WorkersCannotStart(Exception):
@@ -112,8 +78,8 @@ class WorkerSlot:
 
     def __init__(self, number: int) -> None:
         self.number: Final = number
-        self.process: WorkerProcess | None = None
-        self.channel: ChannelToWorker | None = None  # while there is one
+        self.process: ChildProcess | None = None
+        self.channel: WorkerChannel | None = None  # while there is one
         self.ready = trio.Event()  # of its first process that became ready
         self.serves = False
         self.beats = 0  # of its process
@@ -131,7 +97,7 @@ class Workers:
     def __init__(
         self,
         count: int,
-        start: Callable[[int, bool], Awaitable[WorkerProcess]],
+        start: Callable[[int, bool], Awaitable[ChildProcess]],
         log: Logger,
         *,
         clock: Callable[[], int],
@@ -158,18 +124,17 @@ class Workers:
 
     @property
     def all_beat(self) -> bool:
-        """Of those that serve; who is being started again is seen to."""
+        """Return whether all that serve beat."""
         return all(worker.missed < _LATE_BEATS for worker in self.serving)
 
     async def run(
         self, *, task_status: trio.TaskStatus[msgspec.Raw | None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Until all have ended, after `drain`. It has started when all have been ready once; the value is what the first said then, and
-        None where they were told to end before that.
+        """Run until all have ended, after `drain`. Raises `WorkersCannotStart`.
 
-        The first is alone until it is ready: what is done once, on a new database above all, is done by it.
-
-        Raises `WorkersCannotStart`."""
+        Started when all have been ready once, with what the first said then; None if they were told to end before. The first is alone until
+        it is ready: it does what is done once, on a new database above all.
+        """
         first, *others = self.all
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._keep, first)
@@ -183,7 +148,7 @@ class Workers:
         self._ended.set()
 
     def drain(self) -> None:
-        """Each ends when its calls have; who is not ready yet ends at once."""
+        """Let each end when its calls have; one that is not ready yet ends at once."""
         self._draining.set()
         for worker in self.all:
             if worker.process is None:
@@ -192,7 +157,7 @@ class Workers:
                 worker.process.signal(signal.SIGTERM)
 
     async def end(self, *, within: float = ENDING_SECONDS) -> None:
-        """At once: what is under way is broken off, and whoever takes longer than `within` is killed."""
+        """End all at once: running work is broken off, and a worker that takes longer than `within` is killed."""
         for worker in self.all:
             if worker.channel is not None:
                 worker.channel.tell(END)
@@ -204,7 +169,7 @@ class Workers:
                 worker.process.signal(signal.SIGKILL)
 
     async def ask(self, worker: WorkerSlot, name: str, body: Any, *, seconds: float) -> msgspec.Raw | None:
-        """None: it is gone, or does not answer in time."""
+        """Return the answer of a worker; None if it is gone, or does not answer in time."""
         if worker.channel is None:
             return None
         with trio.move_on_after(seconds):
@@ -215,7 +180,7 @@ class Workers:
         return None
 
     async def ask_all(self, name: str, body: Any, *, seconds: float) -> dict[int, msgspec.Raw]:
-        """Of those that serve and answer in time, by their numbers."""
+        """Return the answers of workers that serve and answer in time, by their numbers."""
         found: dict[int, msgspec.Raw] = {}
 
         async def ask(worker: WorkerSlot) -> None:
@@ -258,12 +223,13 @@ class Workers:
         worker.ready.set()
 
     def _takes_all_along(self, refusal: WorkerRefusal, times: int) -> bool:
-        """Who serves already goes on where another cannot start: the database may be starting as well. What has not been whole yet has somebody
-        who waits to hear what is wrong."""
+        """Return whether a refusal ends all. Workers that serve go on: the database may be starting. Until all have been ready once,
+        somebody waits to hear what is wrong.
+        """
         return not self.serving or (not self._whole and (refusal.lasting or times > AT_START))
 
     async def _live(self, worker: WorkerSlot) -> str:
-        """One process, from its start to its end: how it ended."""
+        """Run one process from its start to its end; return how it ended."""
         worker.refusal, worker.beats, worker.missed, worker.hung_seconds = None, 0, 0, None
         try:
             process = worker.process = await self._start(worker.number, not worker.ready.is_set())
@@ -302,8 +268,8 @@ class Workers:
             return f"it hung for {worker.hung_seconds:.0f} seconds, and was killed"
         return how_it_ended(code)
 
-    async def _watch(self, worker: WorkerSlot, process: WorkerProcess) -> None:
-        """Beats are counted, not timed: a parent that was stopped for a while finds all of them when it goes on."""
+    async def _watch(self, worker: WorkerSlot, process: ChildProcess) -> None:
+        """Kill a process whose loop hangs. Beats are counted, not timed: a parent that was stopped finds all of them later."""
         heard = 0
         while worker.missed * BEAT_SECONDS < (patience := self._patience(worker)):
             await trio.sleep(BEAT_SECONDS)
@@ -314,7 +280,7 @@ class Workers:
         process.signal(signal.SIGKILL)
 
     def _patience(self, worker: WorkerSlot) -> float:
-        """The very first brings the database up to date before it beats, which takes as long as it takes."""
+        """Return how long a beat may be missing. The very first worker migrates the database before it beats."""
         if worker.beats:
             return HANGS_SECONDS
         begins_all = worker is self.all[0] and not worker.ready.is_set()

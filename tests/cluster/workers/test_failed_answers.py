@@ -128,7 +128,7 @@ async def test_a_parent_that_cannot_answer_its_worker_writes_down_why_and_whose_
     written = Written()
     ours, theirs = socket.socketpair()
 
-    async def start(number: int, first: bool) -> Child:
+    async def start(number: int, first: bool) -> Any:
         return Child(ours)
 
     workers = Workers(1, start, written.log, clock=lambda: 0, answering={GATHER: breaks_late})

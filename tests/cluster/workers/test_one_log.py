@@ -9,7 +9,7 @@ import os
 import pytest
 import trio
 
-from server.cluster.workers.one_log import LINE_CHARACTERS, pass_on
+from server.cluster.workers.worker_process import LINE_CHARACTERS, pass_on
 from server.lib.log.log_lines import LINES_HELD, Lines
 
 
