@@ -1,7 +1,7 @@
-"""Sweeping away rows that nobody needs any more: in small pieces, by one node at a time.
+"""The sweep of rows that nobody needs any more: in small pieces, by one node at a time.
 
-What is looked for is found by reads, which hold nobody up; each piece is then deleted by one small write, which checks the
-lease and the age again. What is over, and when, is retention.py's.
+Reads find them, which hold nobody up; each piece is then deleted by one small write, which checks the lease and the age again.
+Which rows are over, and when, is retention.py's.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import chain, takewhile
+from operator import methodcaller
 from typing import Final, cast
 
 import msgspec
@@ -83,7 +84,7 @@ async def keep_sweeping(
     running: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = trio.sleep,
 ) -> None:
-    """Sweep now and every `interval_seconds`, until cancelled. What the store refuses is reported and tried again next time.
+    """Sweep now and every `interval_seconds`, until cancelled. Refusals of the store are reported; the next sweep tries again.
 
     Nothing is swept while the clock is doubted, which is reported each time. `running` tells seconds, of a clock that nobody sets.
     """
@@ -114,8 +115,8 @@ async def _sweep_table(
             found = await store.read(partial(_find, sweep=each, end=end, limits=limits, since=since))
             for piece in range(0, len(found.keys), each.piece):
                 some = found.keys[piece : piece + each.piece]
-                delete = partial(_delete, sweep=each, keys=some, limits=limits, lease=lease, now=clock())
-                total += await store.write(delete)
+                delete = partial(_delete, sweep=each, keys=some, limits=limits)
+                total += await store.write(partial(_while_ours, job=delete, lease=lease, now=clock()))
             if len(found.keys) < FOUND:
                 break
             since = found.last
@@ -123,7 +124,7 @@ async def _sweep_table(
 
 
 async def _sweep_audit(store: Store, lease: Lease, *, clock: Callable[[], int], kept: int) -> int:
-    """From its oldest row on, where the chain itself knows to begin."""
+    """Sweep from its oldest row on, where the chain itself knows to begin."""
     total = 0
     first = await store.read(lambda db: db.fetch_one("SELECT at FROM audit ORDER BY seq LIMIT 1"))
     while first is not None:
@@ -131,7 +132,8 @@ async def _sweep_audit(store: Store, lease: Lease, *, clock: Callable[[], int], 
         before = min(now - kept, first["at"] + _AUDIT_PER_RUN)
         if first["at"] > before:
             break
-        swept = await store.write(partial(_delete_audit, lease=lease, before=before, now=now))
+        delete = methodcaller("sweep_audit", before=before, at_most=PIECE)
+        swept = await store.write(partial(_while_ours, job=delete, lease=lease, now=now))
         if not swept:
             break
         total += swept
@@ -150,26 +152,14 @@ async def _sweep_refusals(store: Store, lease: Lease, *, clock: Callable[[], int
         before = min(now - kept, until)
         if since > before:
             return total
-        delete = partial(_delete_refusals, lease=lease, since=since, before=before, now=now)
-        swept = await store.write(delete)
+        delete = methodcaller("sweep_refusals", since=since, before=before, at_most=PIECE)
+        swept = await store.write(partial(_while_ours, job=delete, lease=lease, now=now))
         if not swept:
             return total
         total += swept
 
 
 _OLDEST_REFUSAL: Final = f"SELECT at FROM audit WHERE {REFUSED_STRANGERS} AND at >= ? ORDER BY at LIMIT 1"
-
-
-def _delete_audit(db: StoreDb, *, lease: Lease, before: int, now: int) -> int:
-    if not task_leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
-        raise LeaseLost
-    return db.sweep_audit(before=before, at_most=PIECE)
-
-
-def _delete_refusals(db: StoreDb, *, lease: Lease, since: int, before: int, now: int) -> int:
-    if not task_leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
-        raise LeaseLost
-    return db.sweep_refusals(since=since, before=before, at_most=PIECE)
 
 
 async def _sweep_clients(
@@ -180,27 +170,17 @@ async def _sweep_clients(
         after: ClientPlace | None = None
         while True:
             now = clock()
-            over = {
-                "unused": now - retention.clients_unused,
-                "idle": now - retention.clients_idle,
-                "now": now,
-            }
+            unused, idle = now - retention.clients_unused, now - retention.clients_idle
+            over = {"unused": unused, "idle": idle, "now": now}
             found = await store.read(partial(reaping.find, look=look, after=after, **over))
             for piece in range(0, len(found.ids), reaping.PIECE):
                 ids = found.ids[piece : piece + reaping.PIECE]
-                total += await store.write(partial(_delete_clients, lease=lease, ids=ids, **over))
+                delete = partial(reaping.delete, ids=ids, **over)
+                total += await store.write(partial(_while_ours, job=delete, lease=lease, now=now))
             after = found.after
             if after is None:
                 break
     return total
-
-
-def _delete_clients(
-    db: StoreDb, *, lease: Lease, ids: Sequence[str], unused: int, idle: int, now: int
-) -> int:
-    if not task_leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
-        raise LeaseLost
-    return reaping.delete(db, ids=ids, unused=unused, idle=idle, now=now)
 
 
 async def _sweep_document_clients(store: Store, lease: Lease, *, clock: Callable[[], int]) -> int:
@@ -208,18 +188,12 @@ async def _sweep_document_clients(store: Store, lease: Lease, *, clock: Callable
     while True:
         now = clock()
         ids = await store.read(client_sweep.find)
-        swept = (
-            await store.write(partial(_delete_document_clients, lease=lease, ids=ids, now=now)) if ids else 0
-        )
-        if not swept:
+        delete = partial(client_sweep.delete, ids=ids, before=now)
+        if not ids or not (
+            swept := await store.write(partial(_while_ours, job=delete, lease=lease, now=now))
+        ):
             return total
         total += swept
-
-
-def _delete_document_clients(db: StoreDb, *, lease: Lease, ids: Sequence[str], now: int) -> int:
-    if not task_leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
-        raise LeaseLost
-    return client_sweep.delete(db, ids=ids, before=now)
 
 
 def _begin(db: StoreDb, *, owner: str, now: int) -> Lease | None:
@@ -258,17 +232,16 @@ def _find(db: StoreDb, *, sweep: SweptTable, end: int, limits: tuple[int, ...], 
     return _Found(keys, rows[-1]["place"] if rows else None)
 
 
-def _delete(
-    db: StoreDb,
-    *,
-    sweep: SweptTable,
-    keys: Sequence[tuple[object, ...]],
-    limits: tuple[int, ...],
-    lease: Lease,
-    now: int,
-) -> int:
+def _while_ours(db: StoreDb, *, job: Callable[[StoreDb], int], lease: Lease, now: int) -> int:
+    """Do a job of the sweep, if the lease is ours still; renew that. Raises `LeaseLost`."""
     if not task_leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
         raise LeaseLost
+    return job(db)
+
+
+def _delete(
+    db: StoreDb, *, sweep: SweptTable, keys: Sequence[tuple[object, ...]], limits: tuple[int, ...]
+) -> int:
     deleted = 0
     # Keys of several columns go one by one: of many at once no engine says for sure that it goes by the key.
     at_once = AT_ONCE if len(sweep.key) == 1 else 1
