@@ -1,6 +1,6 @@
 """The store without threads: each job runs at once, in its caller. For tests with a virtual clock, and for short commands.
 
-The same contract and the same transactions as `threaded_store.py`; only nothing ever waits, so nothing is ever full.
+Transactions and contract are those of `threaded_store.py`; nothing ever waits, so nothing is ever full.
 """
 
 from __future__ import annotations
@@ -11,27 +11,15 @@ from pathlib import Path
 
 import trio
 
-from server.store.jobs import (
-    Change,
-    OnAudit,
-    OnChanges,
-    OnTrust,
-    Position,
-    StoreBroken,
-    StoreClosed,
-    StoreDb,
-    T,
-    apart,
-    tell_of_audit,
-)
+from server.store.jobs import OnTrust, StoreBroken, StoreClosed, StoreDb, T, apart
 from server.store.migrate import Migration, migrate, packaged_migrations
 from server.store.sqlite_connect import connect_writer, opening
 from server.store.sqlite_engine import SQLITE
 from server.store.store_engine import EngineConnection, StoreEngine
-from server.store.transactions import JOB_SECONDS, PendingJob, Transactions
+from server.store.transactions import JOB_SECONDS, PendingJob, StoreParts, Transactions
 
 
-class InlineStore:
+class InlineStore(StoreParts):
     """A `Store` on one connection. Made by `open_inline_store`."""
 
     def __init__(
@@ -44,10 +32,8 @@ class InlineStore:
     ) -> None:
         self._connection = connection
         self._engine = engine
-        self._transactions = Transactions(connection, job_seconds=job_seconds, engine=engine)
+        super().__init__(Transactions(connection, job_seconds=job_seconds, engine=engine))
         self._clock = clock
-        self._listeners: list[OnChanges] = []
-        self._audit_listeners: list[OnAudit] = []
         self._closed: StoreClosed | StoreBroken | None = None
 
     async def write(self, job: Callable[[StoreDb], T]) -> T:
@@ -55,9 +41,10 @@ class InlineStore:
         self._check_open()
         work = PendingJob(job)
         changes, entries = apart(self._transactions.run_batch([work], at=self._clock()))
-        if changes:
-            self._tell(changes)
-        tell_of_audit(self._audit_listeners, entries)
+        if (fault := self._tell_of_changes(changes)) is not None:
+            self._closed = StoreBroken("the store had to stop: a listener for changes failed")
+            raise self._closed from fault
+        self._tell_of_audit(entries)
         await trio.lowlevel.cancel_shielded_checkpoint()
         return work.result()
 
@@ -76,50 +63,15 @@ class InlineStore:
             self._connection.execute(after)
         return work.result()
 
-    def on_changes(self, listener: OnChanges) -> None:
-        self._listeners.append(listener)
-
     def on_trust(self, listener: OnTrust) -> None:
-        """It hears of nobody else, so nothing is ever in doubt."""
+        """Do nothing: there is nobody else to hear of, so nothing is ever in doubt."""
 
     def on_letters(self, listener: Callable[[], None]) -> None:
-        """Nobody else writes."""
-
-    def on_audit(self, listener: OnAudit) -> None:
-        self._audit_listeners.append(listener)
-
-    def chain_audit(self, key: bytes, heads: Sequence[Position] = ()) -> None:
-        self._transactions.chain_audit(key, heads)
-
-    def take_altered(self) -> Sequence[tuple[str, str]]:
-        seal = self._transactions.seal
-        return () if seal is None else seal.take()
-
-    def audit_head(self) -> Position | None:
-        return self._transactions.audit_head
-
-    def chain_ledger(self, key: bytes, heads: Sequence[Position] = ()) -> None:
-        self._transactions.chain_ledger(key, heads)
-
-    def ledger_head(self) -> Position | None:
-        return self._transactions.ledger_head
+        """Do nothing: nobody else writes."""
 
     def close(self) -> None:
         self._closed = self._closed or StoreClosed("the store is closed")
         self._transactions.close()
-
-    def _tell(self, changes: Sequence[Change]) -> None:
-        fault: Exception | None = None
-        for listener in self._listeners:
-            try:
-                listener(changes)
-            except (
-                Exception
-            ) as error:  # the others are still told: each may be what keeps a revoked login out
-                fault = fault or error
-        if fault is not None:
-            self._closed = StoreBroken("the store had to stop: a listener for changes failed")
-            raise self._closed from fault
 
     def _check_open(self) -> None:
         if self._closed is not None:

@@ -1,6 +1,6 @@
 """The store's contract: what a job is, what it is handed, what it may raise, and what a store promises.
 
-A *job* is a plain function of a `StoreDb`. Returning commits, raising rolls back. It may run twice, so it does no I/O of its own,
+A *job* is a plain function of a `StoreDb`. Returning commits, raising rolls back. A job may run twice, so it does no I/O of its own,
 reads no clock, draws no randomness, logs nothing and changes nothing outside; `now` and secrets are its arguments. A refusal
 that must persist is returned, not raised. Once a statement of a job has failed the job is lost: it is rolled back whatever it
 returns, because not every engine could go on.
@@ -82,7 +82,7 @@ class StoreDb(Protocol):
     def begin_audit(self) -> None:
         """Look at the end of the chain now, not only with the first row; a database that belongs to no key yet gets its record.
 
-        What somebody did to it is a row of its own (`audit_chain.ALTERED`), and nobody is refused for it.
+        Any harm to the chain becomes a row of its own (`audit_chain.ALTERED`), and nobody is refused for it.
         """
         ...
 
@@ -98,8 +98,7 @@ class StoreDb(Protocol):
         ...
 
     def compare_heads(self, audit: Sequence[Position], ledger: Sequence[Position]) -> None:
-        """Compare both chains with where each is known to have ended once. What is not there any more is a row of its own, as with
-        `begin_audit`."""
+        """Compare both chains with where each is known to have ended once. Missing rows are told as by `begin_audit`."""
         ...
 
     def sweep_audit(self, *, before: int, at_most: int) -> int:
@@ -107,7 +106,7 @@ class StoreDb(Protocol):
         ...
 
     def sweep_refusals(self, *, since: int = 0, before: int, at_most: int) -> int:
-        """The same, of none from before `since`, for refusals of nobody in particular, wherever they stand: neighbours become one row that says how many they were."""
+        """Delete refusals of nobody in particular from `since` on in the same way: neighbours become one row with their number."""
         ...
 
 
@@ -120,7 +119,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class ChangeInDoubt(Change, frozen=True):
-    """One of which nobody knows whether it was committed. It is told at once, and again when it turns out that it was."""
+    """A change of which nobody knows whether it was committed: told at once, and again when it turns out that it was."""
 
 
 OnChanges: TypeAlias = Callable[[Sequence[Change]], None]
@@ -129,7 +128,7 @@ OnTrust: TypeAlias = Callable[[bool], None]
 
 
 class Wake(Enum):
-    """There is something for other processes to read, which is not for this one."""
+    """News for other processes alone."""
 
     OTHERS = "others"
 
@@ -149,7 +148,7 @@ BEGINNING: Final = Position(seq=0, mac="")
 
 
 class Store(Protocol):
-    """Where jobs are handed in. Safe for any number of tasks of the trio run that opened it."""
+    """The place where jobs are handed in, by any number of tasks of the trio run that opened it."""
 
     async def write(self, job: Callable[[StoreDb], T]) -> T:
         """Run the job in a transaction; what it returned, once that is durable.
@@ -162,21 +161,22 @@ class Store(Protocol):
         ...
 
     async def read(self, job: Callable[[StoreDb], T]) -> T:
-        """Run the job on one consistent snapshot that holds every write that has returned. It may be cancelled at any time."""
+        """Run the job on one consistent snapshot that holds every write that has returned. Cancellation may strike at any time."""
         ...
 
     def on_changes(self, listener: OnChanges) -> None:
         """Have `listener` called in the trio thread with each batch's committed changes, before its writers are answered; also with those
         of other processes, each once, soon after their commit.
 
-        It is synchronous and must not fail: a cache that may not have dropped a revoked grant must not go on being asked, so
-        an error in it stops the store.
+        A listener is synchronous and must not fail: a cache that may not have dropped a revoked grant must not go on being asked, so
+        an error stops the store.
         """
         ...
 
     def on_audit(self, listener: OnAudit) -> None:
         """Have `listener` called in the trio thread with each batch's committed audit rows, after the changes and before the
-        writers are answered. It only tells: an error in it stops nothing, the rows are in the table."""
+        writers are answered. An error in a listener stops nothing: the rows are in the table.
+        """
         ...
 
     def on_trust(self, listener: OnTrust) -> None:
@@ -185,12 +185,14 @@ class Store(Protocol):
         ...
 
     def on_letters(self, listener: Callable[[], None]) -> None:
-        """Have `listener` called in the trio thread when there may be letters of other processes. It must not fail."""
+        """Have `listener` called in the trio thread when other processes may have sent letters. A listener must not fail."""
         ...
 
     def chain_audit(self, key: bytes) -> None:
-        """The key of the audit chain (`audit_chain.py`), from which that of the seals comes (`row_seals.py`). The store is opened before the key
-        file can be; nothing audits until then, and nothing that is sealed can be read."""
+        """Take the key of the audit chain (`audit_chain.py`), from which that of the seals comes (`row_seals.py`).
+
+        The store is opened before the key file can be; nothing audits until then, and nothing that is sealed can be read.
+        """
         ...
 
 
@@ -198,8 +200,9 @@ class AuditedStore(Store, Protocol):
     """A store whose audit trail is compared with what was written down elsewhere."""
 
     def chain_audit(self, key: bytes, heads: Sequence[Position] = ()) -> None:
-        """`heads` were written down outside the database (`audit_head.py`): one of them must be in the trail. Given a
-        second time, the same key changes nothing.
+        """Set the key of the trail. One of `heads`, written down outside the database (`audit_head.py`), must be in it.
+
+        Given a second time, the same key changes nothing.
         """
         ...
 
@@ -208,18 +211,18 @@ class AuditedStore(Store, Protocol):
         ...
 
     def audit_head(self) -> Position | None:
-        """The newest audit row that this process committed, or found when it began; None before that."""
+        """Return the newest audit row that this process committed, or found when it began; None before that."""
         ...
 
     def chain_ledger(self, key: bytes, heads: Sequence[Position] = ()) -> None:
-        """The same for the movements of money, with a key of their own. Nothing can be posted before."""
+        """Set the key of the movements of money in the same way. Nothing can be posted before."""
         ...
 
     def ledger_head(self) -> Position | None: ...
 
 
 def apart(effects: Sequence[Effect]) -> tuple[list[Change], list[AuditEntry]]:
-    """The changes and the audit rows of a batch, each in order."""
+    """Return the changes and the audit rows of a batch, each in order."""
     changes: list[Change] = []
     entries: list[AuditEntry] = []
     for effect in effects:
@@ -228,19 +231,6 @@ def apart(effects: Sequence[Effect]) -> tuple[list[Change], list[AuditEntry]]:
         elif isinstance(effect, AuditEntry):
             entries.append(effect)
     return changes, entries
-
-
-def tell_of_audit(listeners: Sequence[OnAudit], entries: Sequence[AuditEntry]) -> None:
-    """What every engine does with the audit rows of a batch."""
-    if not entries:
-        return
-    for listener in listeners:
-        try:
-            listener(entries)
-        except (
-            Exception
-        ):  # a log that cannot be written must not hold up whoever waits: what was decided is committed
-            continue
 
 
 class StoreError(Exception):
@@ -289,7 +279,7 @@ CANNOT_BE_REACHED: Final = "the database cannot be reached"
 
 
 class StoreUnreachable(StoreUnavailable):
-    """There is no connection to the database server, or it was lost before anything was committed."""
+    """A missing connection to the database server, or one lost before anything was committed."""
 
     hint = "is the database server running, and does the network reach it?"
 

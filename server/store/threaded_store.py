@@ -1,8 +1,8 @@
 """The store with threads of its own: one writer that commits in groups, readers that never wait for it.
 
 A batch is whatever waits when the writer gets to it: a lone job commits at once, a crowd shares one sync of the disk. Callers
-are woken after COMMIT, all of a batch with one call into trio. What a transaction is, and what happens when one breaks, is in
-`transactions.py`, and which database it is, whoever opens it says (`sqlite.py`, `server/cluster/postgres/postgres.py`); this file is about threads, queues and waking.
+are woken after COMMIT, all of a batch with one call into trio. `transactions.py` says what a transaction is, and what happens when one
+breaks; this file is about threads, queues and waking.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ import trio
 from server.store.jobs import (
     Change,
     Effect,
-    OnAudit,
-    OnChanges,
     OnTrust,
     Position,
     StoreBroken,
@@ -34,10 +32,9 @@ from server.store.jobs import (
     StoreUnreachable,
     T,
     apart,
-    tell_of_audit,
 )
 from server.store.store_health import SLOW_SERVER, STUCK_SERVER, StoreHealth, StoreReport
-from server.store.transactions import JOB_SECONDS, PendingJob, Transactions
+from server.store.transactions import JOB_SECONDS, PendingJob, StoreParts, Transactions
 
 if TYPE_CHECKING:
     from server.store.remote_changes import RemoteChanges
@@ -87,7 +84,7 @@ class _Ticket(PendingJob[T]):
 
 
 def _wait_on(_: object) -> trio.lowlevel.Abort:
-    """Keeps cancellation out while the outcome is open; trio delivers it at the caller's next checkpoint."""
+    """Keep cancellation out while the outcome is open; trio delivers it at the caller's next checkpoint."""
     return trio.lowlevel.Abort.FAILED
 
 
@@ -135,7 +132,7 @@ class _Lane:
 
 
 class _Group:
-    """What a thread takes from its lane in one go: the first is waited for, the rest must be there already."""
+    """The jobs that a thread takes from its lane in one go: the first is waited for, the rest must be there already."""
 
     def __init__(self, lane: _Lane, limits: StoreLimits, seconds: float) -> None:
         self._queue = lane.queue
@@ -171,7 +168,7 @@ class _Group:
             self.taken.append(ticket)
 
 
-class ThreadedStore:
+class ThreadedStore(StoreParts):
     """A `Store`. Made, and closed, by `serving`."""
 
     def __init__(
@@ -184,14 +181,12 @@ class ThreadedStore:
         stop: trio.CancelScope,
         others: RemoteChanges | None = None,
     ) -> None:
+        super().__init__(writer)
         self._clock = clock
         self._others = others
         self._limits = limits
         self._stop = stop
         self._trio = trio.lowlevel.current_trio_token()
-        self._listeners: list[OnChanges] = []
-        self._audit_listeners: list[OnAudit] = []
-        self._transactions = writer
         self._reading = readers
         # None for a store that is always there.
         self._far_readers = [reader.out_of_reach for reader in readers if reader.out_of_reach is not None]
@@ -259,7 +254,7 @@ class ThreadedStore:
             raise
 
     def _unread(self) -> StoreError | None:
-        """Why nobody can be read from now: whoever asks would wait for one that tries to connect, and be refused."""
+        """Return why nobody can read now, rather than have readers wait for a connection and be refused."""
         known: StoreError | None = None
         for out_of_reach in self._far_readers:
             known = out_of_reach()
@@ -277,9 +272,6 @@ class ThreadedStore:
             doubt=None if self._others is None or not self._others.is_heard else self._others.doubt,
         )
 
-    def on_changes(self, listener: OnChanges) -> None:
-        self._listeners.append(listener)
-
     def on_trust(self, listener: OnTrust) -> None:
         if self._others is not None:
             self._others.listeners.append(listener)
@@ -288,29 +280,13 @@ class ThreadedStore:
         if self._others is not None:
             self._others.on_letters.append(listener)
 
-    def on_audit(self, listener: OnAudit) -> None:
-        self._audit_listeners.append(listener)
-
     def chain_audit(self, key: bytes, heads: Sequence[Position] = ()) -> None:
-        self._transactions.chain_audit(key, heads)
+        super().chain_audit(key, heads)
         for reader in self._reading:
             reader.seal = self._transactions.seal
 
-    def take_altered(self) -> Sequence[tuple[str, str]]:
-        seal = self._transactions.seal
-        return () if seal is None else seal.take()
-
-    def audit_head(self) -> Position | None:
-        return self._transactions.audit_head
-
-    def chain_ledger(self, key: bytes, heads: Sequence[Position] = ()) -> None:
-        self._transactions.chain_ledger(key, heads)
-
-    def ledger_head(self) -> Position | None:
-        return self._transactions.ledger_head
-
     def hurry(self) -> None:
-        """The process is about to end: a dead disk is found out sooner."""
+        """Find a dead disk out sooner: the process is about to end."""
         self._write_seconds = min(self._write_seconds, self._limits.hurried_write_seconds)
         self._napping.cancel()
 
@@ -347,7 +323,7 @@ class ThreadedStore:
                     await trio.sleep(seconds if oldest is None else oldest + seconds - now)
 
     async def _watch_reads(self, others: RemoteChanges) -> None:
-        """The same for reads, where a network is between, and while it is silent. A file answers, or says why not."""
+        """Give up reads while a network is silent. A file answers, or says why not."""
         with self._watching_reads:
             while True:
                 await trio.sleep(READS_LOOKED_AT_SECONDS)
@@ -389,17 +365,12 @@ class ThreadedStore:
         changes, entries = apart(effects)
         if changes:
             self.tell(changes if self._others is None else self._others.not_told(changes))
-        tell_of_audit(self._audit_listeners, entries)
+        self._tell_of_audit(entries)
         self._writes.answer(tickets)
 
     def tell(self, changes: Sequence[Change]) -> None:
-        for listener in self._listeners if changes else ():
-            try:
-                listener(changes)
-            except (
-                Exception
-            ) as error:  # the others are still told: each may be what keeps a revoked login out
-                self.give_in(error)
+        if (fault := self._tell_of_changes(changes)) is not None:
+            self.give_in(fault)
 
     def _give_up(self, group: _Group, error: BaseException) -> None:
         for ticket in group.taken:
@@ -407,7 +378,7 @@ class ThreadedStore:
         self._in_trio(self.give_in, error)
 
     def give_in(self, error: BaseException) -> None:
-        """Nothing more is done: something of ours is broken."""
+        """Stop: something of ours is broken."""
         self._closed = True
         self.fault = self.fault or error
         self._stop.cancel()
@@ -465,9 +436,9 @@ async def serving(
     limits: StoreLimits = DEFAULT_LIMITS,
     others: RemoteChanges | None = None,
 ) -> AsyncGenerator[ThreadedStore]:
-    """A store on these; on leaving, finish what was accepted, end the threads and close the connections.
+    """Serve a store; on leaving, finish what was accepted, end the threads and close the connections.
 
-    If it breaks meanwhile, the body is cancelled and `StoreBroken` raised.
+    If the store breaks meanwhile, the body is cancelled and `StoreBroken` raised.
     """
     stop = trio.CancelScope()
     store = ThreadedStore(writer, readers, clock=clock, limits=limits, stop=stop, others=others)

@@ -1,4 +1,4 @@
-"""How jobs become transactions on one connection: batches with a savepoint each, lone jobs, reads.
+"""Transactions on one connection, made of jobs: batches with a savepoint each, lone jobs, reads.
 
 Synchronous and without threads: `threaded_store.py` calls it from its own threads, `inline_store.py` from the caller's. The schema has no
 deferred constraints: with them a neighbour in the batch could mend, unasked, what a job alone would be refused for.
@@ -10,6 +10,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from itertools import chain
@@ -17,6 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from msgspec.structs import astuple
 
+from auth.values.database import AuditEntry
 from server.store.audit_chain import AuditChain
 from server.store.chain_ends import ChainEnds
 from server.store.chain_tail import ChainMoved
@@ -27,6 +29,8 @@ from server.store.jobs import (
     Collided,
     DiskFull,
     Effect,
+    OnAudit,
+    OnChanges,
     Position,
     StoreBroken,
     StoreDb,
@@ -129,7 +133,7 @@ class Transactions:
 
     @property
     def audit_head(self) -> Position | None:
-        """Of the last commit. May be asked from any thread, and so may that of the ledger."""
+        """The head of the last commit. Any thread may ask, also for the ledger's."""
         return self._ends.audit.head
 
     @property
@@ -190,7 +194,7 @@ class Transactions:
         return effects
 
     def run_alone(self, work: PendingJob[Any], *, at: int) -> list[Effect]:
-        """On a full disk, one that takes a right away gets the room that is held for that: a stolen login must not live on for want of it."""
+        """Run one job. On a full disk, one that takes a right away gets the room held for that: a stolen login must not live on."""
         effects = self._try_alone(work, at=at)
         if self._engine.lost and isinstance(work.error, self._engine.lost):
             effects = self._try_again(work, at=at)
@@ -218,7 +222,7 @@ class Transactions:
         return []
 
     def _try_again(self, work: PendingJob[Any], *, at: int) -> list[Effect]:
-        """One that met with others' writes, more than once; one whose connection was lost, on a new one."""
+        """Run again a job that met with others' writes, or, once, one whose connection was lost."""
         effects: list[Effect] = []
         pause, lost = _FIRST_PAUSE_SECONDS, 0
         for _ in range(_MOST_COLLISIONS):
@@ -235,7 +239,7 @@ class Transactions:
         return effects
 
     def _leave_open(self, works: Sequence[PendingJob[Any]], effects: Sequence[Effect]) -> list[Effect]:
-        """It may have been committed: so nobody is told that it was, and what it may have changed is dropped from caches all the same."""
+        """Say that it may have been committed; drop what it may have changed from caches all the same."""
         self._roll_back()
         for work in works:
             if work.error is None:
@@ -328,6 +332,53 @@ class Transactions:
         return time.monotonic() > self._deadline
 
     def _note_begun(self, seconds: float, refused: Exception | None) -> None:
-        """A job is not late because others had their turn before it."""
+        """Put the deadline off: a job is not late because others had their turn before it."""
         self._deadline += seconds
         self._began_in, self._not_begun = seconds, refused
+
+
+class StoreParts:
+    """The part that all kinds of stores share: who listens, and the chains of the writer."""
+
+    def __init__(self, writer: Transactions) -> None:
+        self._transactions = writer
+        self._listeners: list[OnChanges] = []
+        self._audit_listeners: list[OnAudit] = []
+
+    def on_changes(self, listener: OnChanges) -> None:
+        self._listeners.append(listener)
+
+    def on_audit(self, listener: OnAudit) -> None:
+        self._audit_listeners.append(listener)
+
+    def chain_audit(self, key: bytes, heads: Sequence[Position] = ()) -> None:
+        self._transactions.chain_audit(key, heads)
+
+    def take_altered(self) -> Sequence[tuple[str, str]]:
+        seal = self._transactions.seal
+        return () if seal is None else seal.take()
+
+    def audit_head(self) -> Position | None:
+        return self._transactions.audit_head
+
+    def chain_ledger(self, key: bytes, heads: Sequence[Position] = ()) -> None:
+        self._transactions.chain_ledger(key, heads)
+
+    def ledger_head(self) -> Position | None:
+        return self._transactions.ledger_head
+
+    def _tell_of_changes(self, changes: Sequence[Change]) -> Exception | None:
+        """Tell all listeners, also after one has failed: each may be what keeps a revoked login out. Return the first failure."""
+        faults: list[Exception] = []
+        for listener in self._listeners if changes else ():
+            try:
+                listener(changes)
+            except Exception as error:
+                faults.append(error)
+        return faults[0] if faults else None
+
+    def _tell_of_audit(self, entries: Sequence[AuditEntry]) -> None:
+        """Tell of audit rows. A log that cannot be written holds up nobody: what was decided is committed."""
+        for listener in self._audit_listeners if entries else ():
+            with suppress(Exception):
+                listener(entries)
