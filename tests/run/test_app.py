@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from auth.identity import Identity
-from auth.pages import server_claim_page
+from auth.pages import page_admission
 from auth.values import endpoint_paths
 from server.admin import control
 from server.calls.servers.server_opening import CannotStart
@@ -451,7 +451,7 @@ async def test_a_claim_links_secret_is_in_no_log_line_whatever_goes_wrong_under_
         raise trouble.pop(0)
 
     async with running(tmp_path) as server:
-        monkeypatch.setattr(server_claim_page, "show", fail)
+        monkeypatch.setattr(page_admission, "recognised", fail)
         link = server.started.claim_url
         assert link is not None
         path = link.removeprefix(server.started.origin)

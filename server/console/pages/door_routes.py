@@ -1,7 +1,4 @@
-"""Between Quart and auth, for every page: what is taken in before a view runs, and how a reply goes out.
-
-Which path leads to which view is in the blueprints; whom a page is shown to is auth's to say (auth/pages/page_admission.py).
-"""
+"""The door between Quart and auth: a request is taken in before a view runs, and a reply goes out."""
 
 from __future__ import annotations
 
@@ -11,8 +8,6 @@ from typing import Any, Final, cast
 from quart import Response, g, request
 from werkzeug.exceptions import MethodNotAllowed, NotFound, RequestEntityTooLarge
 
-from auth.pages import page_admission
-from auth.pages.page_visit import PageStep, PageVisit
 from auth.values.http_messages import WireReply, WireRequest
 from server.transport.http.identity_http import FormTooLarge, request_of
 
@@ -21,7 +16,7 @@ METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 
 
 async def take_in() -> None:
-    """Before every request, also one that no route fits: bounded, read and put aside for `asked`."""
+    """Bound and read every request, also one that no route fits, and put it aside for `asked`."""
     if request.method not in METHODS:
         raise MethodNotAllowed
     body = await request.get_data(cache=False, as_text=False) if request.method == "POST" else b""
@@ -37,18 +32,12 @@ def asked() -> WireRequest:
     return cast("WireRequest", g.asked)
 
 
-async def show(step: PageStep) -> Response:
-    """The work of a view: what `step` says to the visit that was admitted."""
-    visit = cast("PageVisit", g.visit)
-    return page(await page_admission.recognised(await step(visit), visit))
-
-
 def page(reply: WireReply) -> Response:
     return respond(replace(reply, body=b"") if request.method == "HEAD" else reply)
 
 
 def respond(reply: WireReply) -> Response:
-    """With the headers of `reply` and none of Quart's own."""
+    """Respond with the headers of `reply` and none of Quart's own."""
     response = Response(reply.body, status=reply.status)
     response.headers.clear()
     for name, value in reply.headers:

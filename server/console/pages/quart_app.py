@@ -1,7 +1,7 @@
-"""The Quart-Trio app: the blueprints of `pages/`.
+"""The Quart-Trio app of the pages of people.
 
-Here is what holds for a whole app: its limits, its errors, what comes before every request. Quart appears in this file and in `pages/`,
-and nowhere else. What programs ask for does not come here: MCP (server/transport/http/mcp_endpoint.py), OAuth's endpoints and
+This file holds the limits and errors of the whole app, and what comes before every request. Quart appears in `pages/` and nowhere else.
+Requests of programs do not come here: MCP (server/transport/http/mcp_endpoint.py), OAuth's endpoints and
 documents (server/transport/http/identity_http.py), health and metrics (server/transport/http/health_probes.py).
 """
 
@@ -17,12 +17,10 @@ from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed, NotFound
 
 from auth.context.identity_parts import Parts
-from auth.pages import page_admission
+from auth.pages import front_page, page_admission
 from auth.pages.html_shell import NONCE_BYTES, ErrorReply, Frame, frame_for
 from auth.values.http_messages import WireReply
-from server.console.pages import door_routes, front_routes
-from server.console.pages.page_blueprints import NAME as PAGES
-from server.console.pages.page_blueprints import make_pages
+from server.console.pages import door_routes, page_routes
 from server.lib.log.logger import Logger
 from server.store.jobs import StoreUnavailable
 from server.transport.http import allowed_hosts, fallback_answers
@@ -42,8 +40,8 @@ LOGGED_PATH_CHARACTERS: Final = 200
 class PageRule(QuartRule):
     """A route whose URL builder is compiled when a URL is built with it: no page does that.
 
-    Werkzeug compiles two for each route as it is added, which takes most of the time of making a site. What is overridden here is a name of
-    its own: should it call another one day, routes are only compiled early again.
+    Werkzeug compiles two for each route as it is added, which takes most of the time of making a site. The method that is overridden
+    is one of its own: should it call another one day, routes are only compiled early again.
     """
 
     def _compile_builder(self, append_unknown: bool = True) -> Callable[..., tuple[str, str]]:
@@ -59,7 +57,7 @@ class PublicSite(QuartTrio):
     url_rule_class = PageRule
 
     def log_exception(self, exception_info: Any) -> None:
-        """Not here: Quart's line would have the path in it, and a link's path is a secret. `fallback_answers.failed` tells it."""
+        """Log nothing: Quart's line would have the path in it, and a link's path is a secret. `fallback_answers.failed` tells it."""
 
 
 def make_site(
@@ -71,29 +69,25 @@ def make_site(
     owning: OwnerPages | None = None,
     entropy: Callable[[int], bytes] = secrets.token_bytes,
 ) -> PublicSite:
-    """The public app. Where nobody logs in, so without `overview` and `owning` (the pages of whoever owns the server), the front page,
+    """Make the public app. Where nobody logs in, so without `overview` and `owning` (the pages of whoever owns the server), the front page,
     and how one connects, are all there is but for `trying`, where tools are tried out."""
     app = PublicSite("server", static_folder=None, template_folder=None)
     _bound(app)
     app.url_map.merge_slashes = False  # another path is another page, and never a redirect to one
     app.before_request(door_routes.take_in)
-    app.register_blueprint(front_routes.make_front(parts, needs_login=overview is not None))
+    app.register_blueprint(page_routes.make_front(parts, needs_login=overview is not None))
     if overview is not None:
-        app.register_blueprint(make_pages(parts, overview))
+        app.register_blueprint(page_routes.make_pages(parts, overview))
     if owning is not None:
-        from server.console.pages.owner_routes import make_owner
-
-        app.register_blueprint(make_owner(owning))
+        app.register_blueprint(page_routes.make_owner(owning))
     if trying is not None:
-        from server.console.pages.try_it_routes import make_try
-
-        app.register_blueprint(make_try(trying))
+        app.register_blueprint(page_routes.make_try(trying))
 
     async def refuse_method(error: MethodNotAllowed) -> Response:
         has = error.valid_methods
         if has is None:  # a method that no path has: `take_in` said so
             return await _as_plain(error)
-        if overview is None or request.path == front_routes.PATH:
+        if overview is None or request.path == front_page.PATH:
             return door_routes.respond(fallback_answers.wrong_method())
         allowed = [method for method in PAGE_METHODS if method in has]
         return door_routes.page(
@@ -106,7 +100,7 @@ def make_site(
         )
 
     async def known(reply: WireReply) -> WireReply:
-        """With whoever is signed in in its head, where it is a page and anybody could be."""
+        """Return it with whoever is signed in in its head, where it is a page and anybody could be."""
         if overview is None or not isinstance(reply, ErrorReply):
             return reply
         visit = page_admission.admit(door_routes.asked(), parts)
@@ -129,25 +123,25 @@ def make_site(
 
 
 def _bound(app: QuartTrio) -> None:
-    """No body larger than a form of ours, no answer to OPTIONS that nobody wrote, errors in a line."""
+    """Allow no body larger than a form of ours and no answer to OPTIONS that nobody wrote; tell errors in a line."""
     app.config["MAX_CONTENT_LENGTH"] = FORM_BYTES
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.register_error_handler(HTTPException, _as_plain)
 
 
 def _is_page() -> bool:
-    return PAGES in request.blueprints or not {"owner", "try_it"}.isdisjoint(request.blueprints)
+    return not {page_routes.PAGES, page_routes.OWNER, page_routes.TRY_IT}.isdisjoint(request.blueprints)
 
 
 def _path_for_log() -> str:
-    """Of a page its route, since a link's secret stands in the path."""
+    """Return the route of a page, since a link's secret stands in the path."""
     if _is_page() and request.url_rule is not None:
         return request.url_rule.rule.replace("<", "{").replace(">", "}")
     return request.scope["path"][:LOGGED_PATH_CHARACTERS]
 
 
 def _frame(entropy: Callable[[int], bytes]) -> Frame | None:
-    """Around an answer that a person reads; None where a program may."""
+    """Make the frame of an answer that a person reads; None where a program may."""
     if not _is_page():
         return None
     return frame_for(allowed_hosts.origin_of(dict(request.scope)), entropy(NONCE_BYTES))

@@ -16,7 +16,7 @@ import pytest
 from loopback_server import Answer, Peer, capturing, running
 from msgspec.structs import replace
 
-from auth.pages import consent_page, html_shell, user_code_entry
+from auth.pages import consent_page, html_shell, page_admission
 from auth.pages.page_visit import Parts
 from auth.people import one_time_links
 from auth.values import endpoint_paths as paths_of
@@ -272,11 +272,11 @@ async def test_a_page_that_fails_is_told_to_its_reader_and_once_to_the_log(
 ) -> None:
     log, logged = capturing()
     async with running(site_for(House().parts, log=log)) as server, await server.connect() as peer:
-        fail_with(monkeypatch, user_code_entry, "show", DiskFull("the disk is full"))
+        fail_with(monkeypatch, page_admission, "recognised", DiskFull("the disk is full"))
         full = await send(peer, "GET", "/device")
         assert (full.status, full.headers["retry-after"]) == (503, str(fallback_answers.RETRY_AFTER_SECONDS))
         assert b"its disk may be full" in full.body
-        fail_with(monkeypatch, user_code_entry, "show", ZeroDivisionError("a bug"))
+        fail_with(monkeypatch, page_admission, "recognised", ZeroDivisionError("a bug"))
         broken = await send(peer, "GET", "/device?user_code=secret")
         assert broken.status == 500 and b"Something went wrong" in broken.body
     assert [(call.method_name, call.kwargs["event"], call.kwargs["path"]) for call in logged.calls] == [
