@@ -42,6 +42,9 @@ OTHER_WORDS = {
 }
 
 
+DRAWING = ("terminal.table", "terminal.show_table")
+
+
 def headings_in(file: Path) -> list[tuple[str, ...]]:
     """Of each table that the module draws, in its order."""
     tree = ast.parse(file.read_text("utf-8"))
@@ -58,7 +61,7 @@ def headings_in(file: Path) -> list[tuple[str, ...]]:
             constants[target.id] = node.value
     found: list[tuple[str, ...]] = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "terminal.table":
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in DRAWING:
             first = node.args[0]
             written = constants[first.id] if isinstance(first, ast.Name) else first
             headings = ast.literal_eval(written)

@@ -106,7 +106,7 @@ def _show_changed(answer: Mapping[str, Any]) -> None:
 @terminal.yes_option
 @local.shows(_show_changed)
 def rotate(at_once: bool, revoke_logins: bool, yes: bool) -> Any:
-    """Publish the next signing key, ahead of its time, to sign after a day, when everybody knows it. With it comes a new
+    """Publish the next signing key, ahead of its time. That key signs after a day, when everybody knows it. With it comes a new
     refresh key, which writes at once; tokens of the one before are exchanged as they are used. Nobody notices.
 
     With --now a new key signs at once, and all others are dropped with the access tokens they signed. Logins go on, and most
