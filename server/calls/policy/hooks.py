@@ -220,9 +220,8 @@ class CommandHooks(HookRunner):
         from server.agents.command.agent_program import Programs, ProgramSettings
 
         super().__init__()
-        self._programs = Programs(
-            Started(program.environment, "", ProcessBounds()), environment, name=name, log=log
-        )
+        settings = ProgramSettings(environment=program.environment)
+        self._programs = Programs(settings, environment, name=name, log=log)
         self._words = (self._programs.find(program.run[0]), *program.run[1:])
         self._places = SharedPlaces(COMMANDS_AT_ONCE)
         self._under_way = 0
