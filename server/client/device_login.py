@@ -7,17 +7,14 @@ it can come in between.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from shlex import quote
 from typing import Final
 
-import msgspec
 import trio
 
 from server.client.client_errors import (
-    BadAnswer,
     ClientError,
     ClientUnknown,
     LoginDenied,
@@ -30,39 +27,17 @@ from server.client.discovery import Place
 from server.client.oauth_exchange import ask_for_tokens, asking, oauth_trouble, revoke
 from server.client.token_file import Millis, StoredLogin, TokenFile
 from server.lib.http_client.http_client import HttpClient
-from server.lib.json_objects import decode_object, positive
-from server.lib.oauth_client.addresses import host_of, may_follow
+from server.lib.oauth_client.addresses import host_of
 from server.lib.oauth_client.client_identity import ClientIdentity
+from server.lib.oauth_client.device_authorization import DeviceCode, Unanswered, poll, request_code
 from server.lib.oauth_client.proof_key import ProofKey
-from server.lib.oauth_client.token_requests import DEVICE_CODE, GrantRefusal, Tokens, post_form, read_refusal
-from server.lib.secret import Secret
+from server.lib.oauth_client.token_requests import GrantRefusal, Tokens
 
 OURS: Final = ClientIdentity()
-# RFC 8628 §3.2, §3.5.
-DEFAULT_INTERVAL_SECONDS = 5.0
-SLOW_DOWN_SECONDS = 5.0
-# A pause is no longer than this, even if the server asks for more: the approval should be seen while the person is there.
-MAX_INTERVAL_SECONDS = 60.0
-# Whoever has not approved by then has gone for a phone, or is somebody else.
-PATIENT_AFTER_SECONDS = 120
-# After trouble on the network the pause doubles, up to this.
-MAX_BACK_OFF_SECONDS = 30.0
-MAX_LIFETIME_SECONDS = 3600.0
-# RFC 8628 §6.1: something that is easy to type. It is shown as a word of a command, so a server may not write one.
-_USER_CODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 # Saying goodbye to the login before is a courtesy, not worth a wait.
 FAREWELL_SECONDS = 5.0
 # Whoever pressed Ctrl-C wants the prompt back.
 WITHDRAWAL_SECONDS = 2.0
-
-
-class DeviceCode(msgspec.Struct, frozen=True, kw_only=True):
-    device_code: Secret
-    user_code: str
-    verification_uri: str
-    verification_uri_complete: str | None
-    expires_at: Millis
-    interval: float
 
 
 async def ask_for_code(
@@ -84,36 +59,13 @@ async def ask_for_code(
     form = {"resource": place.resource, **names}
     if scope:
         form["scope"] = scope
-    answer = await post_form(asking(client), endpoint, form, identity=identity)
-    if answer.status != 200:
-        with oauth_trouble(endpoint):
-            refusal = read_refusal(answer)
-        raise refused(refusal, endpoint, identity)
-    body = decode_object(answer.body) or {}
-    device_code, user_code = body.get("device_code"), body.get("user_code")
-    uri = body.get("verification_uri", body.get("verification_url"))
-    complete = body.get("verification_uri_complete")
-    lifetime = positive(body.get("expires_in"))
-    if not (
-        isinstance(device_code, str)
-        and 0 < len(device_code) <= 4096
-        and isinstance(user_code, str)
-        and _USER_CODE.fullmatch(user_code)
-        and isinstance(uri, str)
-        and may_follow(uri, typed=place.url)
-        and lifetime
-    ):
-        raise BadAnswer(f"{host_of(endpoint)} sent no usable device code")
-    return DeviceCode(
-        device_code=Secret(device_code),
-        user_code=user_code,
-        verification_uri=uri,
-        verification_uri_complete=complete
-        if isinstance(complete, str) and may_follow(complete, typed=place.url)
-        else None,
-        expires_at=now() + int(min(lifetime, MAX_LIFETIME_SECONDS) * 1000),
-        interval=min(positive(body.get("interval")) or DEFAULT_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS),
-    )
+    with oauth_trouble(endpoint):
+        answer = await request_code(
+            asking(client), endpoint, form, identity=identity, typed=place.url, now=now
+        )
+    if isinstance(answer, GrantRefusal):
+        raise refused(answer, endpoint, identity)
+    return answer
 
 
 async def wait_for_tokens(
@@ -132,41 +84,27 @@ async def wait_for_tokens(
     Raise `LoginDenied`, `LoginExpired`, `LoginError` or `BadAnswer`. Network trouble is reported to `trouble` once per stretch of it,
     and waited out until the code expires.
     """
-    form = {
-        "grant_type": DEVICE_CODE,
-        "device_code": code.device_code.reveal(),
-        "resource": place.resource,
-    }
-    interval = pause = code.interval
-    patient_at = now() + PATIENT_AFTER_SECONDS * 1000
+    endpoint, form = place.server.token_endpoint, code.form(place.resource)
     in_trouble = False
-    while True:
-        left = (code.expires_at - now()) / 1000
-        if left <= 0:
-            raise _expired(place)
-        await sleep(min(pause, left))
+
+    async def request() -> Tokens | GrantRefusal | Unanswered:
+        nonlocal in_trouble
         try:
-            answer = await ask_for_tokens(
-                client, place.server.token_endpoint, form, identity=identity, key=key, now=now()
-            )
+            answer = await ask_for_tokens(client, endpoint, form, identity=identity, key=key, now=now())
         except Unreachable as error:
             if not in_trouble:
                 trouble(error)
             in_trouble = True
-            pause = min(pause * 2, max(MAX_BACK_OFF_SECONDS, interval))
-            if isinstance(error, ServerBusy) and error.retry_after_seconds:
-                pause = max(error.retry_after_seconds, interval)
-            continue
+            return Unanswered(error.retry_after_seconds if isinstance(error, ServerBusy) else None)
         in_trouble = False
-        if isinstance(answer, Tokens):
-            return answer
-        if answer.error == "slow_down":
-            interval = min(max(interval + SLOW_DOWN_SECONDS, answer.interval or 0), MAX_INTERVAL_SECONDS)
-        elif answer.error == "expired_token":
-            raise _expired(place)
-        elif answer.error != "authorization_pending":
-            raise refused(answer, place.server.token_endpoint, identity)
-        pause = max(interval, DEFAULT_INTERVAL_SECONDS) if now() >= patient_at else interval
+        return answer
+
+    answer = await poll(code, request, now=now, sleep=sleep)
+    if isinstance(answer, Tokens):
+        return answer
+    if answer.error == "expired_token":
+        raise LoginExpired("nobody approved the login in time", hint=f"ostiary login {quote(place.url)}")
+    raise refused(answer, endpoint, identity)
 
 
 async def withdraw(client: HttpClient, place: Place, code: DeviceCode, *, identity: ClientIdentity) -> None:
@@ -234,10 +172,6 @@ async def end(client: HttpClient, login: StoredLogin) -> bool:
     )
     await revoke(client, login.revocation_endpoint, token, hint=hint, identity=login.identity)
     return True
-
-
-def _expired(place: Place) -> LoginExpired:
-    return LoginExpired("nobody approved the login in time", hint=f"ostiary login {quote(place.url)}")
 
 
 def refused(refusal: GrantRefusal, endpoint: str, identity: ClientIdentity) -> LoginError:

@@ -19,12 +19,12 @@ from server.client.mcp_session.agreement import discover_params
 from server.client.mcp_session.upstream_messages import request_message
 from server.client.oauth_exchange import asking
 from server.lib.http_client.http_client import HttpAnswer, HttpClient
-from server.lib.json_objects import strings
-from server.lib.oauth_client import issuer_metadata
-from server.lib.oauth_client.addresses import host_of, may_follow, origin, same_resource, well_known
+from server.lib.oauth_client import issuer_metadata, resource_metadata
+from server.lib.oauth_client.addresses import host_of, may_follow, origin
 from server.lib.oauth_client.challenge import Challenge, read_challenge
 from server.lib.oauth_client.issuer_metadata import ServerMetadata
 from server.lib.oauth_client.oauth_answers import OAuthFailure
+from server.lib.oauth_client.resource_metadata import RESOURCE_METADATA, ResourceMetadata
 from server.mcp.versions import LATEST
 
 OFFLINE_ACCESS = "offline_access"
@@ -38,16 +38,6 @@ _PROBE_HEADERS = {
     "MCP-Protocol-Version": LATEST.version,
     "Mcp-Method": "server/discover",
 }
-
-
-class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """The metadata that a resource publishes about itself."""
-
-    found_at: str
-    resource: str
-    authorization_server: str
-    scopes: tuple[str, ...] = ()
-    title: str = ""  # what it calls itself (RFC 9728 §2, `resource_name`)
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,22 +135,11 @@ def _no_challenge(url: str, answer: HttpAnswer) -> DiscoveryError:
 
 async def find_resource(client: HttpClient, url: str, challenge: Challenge) -> ResourceMetadata:
     """Take step 2: find out what the resource calls itself, and which authorization server it trusts."""
-    places = [
-        well_known("oauth-protected-resource", url),
-        f"{origin(url)}/.well-known/oauth-protected-resource",
-    ]
     named = challenge.resource_metadata
-    if named is not None:
-        if not may_follow(named, typed=url):
-            raise DiscoveryError(
-                "the challenge names resource metadata at an address that must not be followed",
-                hint=FOLLOWED,
-            )
-        places.insert(0, named)
     try:
-        found_at, document = await issuer_metadata.first_document(asking(client), places)
+        return await resource_metadata.find_resource(asking(client), url, named=named)
     except OAuthFailure as failure:
-        raise _broken(failure, "resource metadata") from None
+        raise _broken(failure, "resource metadata", url) from None
     except Unreachable as error:
         if named is None or origin(named) == origin(url):
             raise
@@ -168,28 +147,6 @@ async def find_resource(client: HttpClient, url: str, challenge: Challenge) -> R
             f"the server at {origin(url)} calls itself {origin(named)}, where it cannot be reached: {error}",
             hint=f"if it is yours, set issuer in its settings to the address that callers type: {origin(url)}",
         ) from error
-    resource = document.get("resource")
-    # RFC 9728 §3.3: a document speaks for what its place was made from, which at the root is the origin; one that the
-    # challenge named speaks for the address that was asked.
-    from_root = found_at == places[-1] and found_at != named
-    expected = (url, origin(url)) if from_root else (url,)
-    if not isinstance(resource, str) or not any(same_resource(resource, each) for each in expected):
-        spelled = resource[:300] if isinstance(resource, str) else "nothing"
-        raise DiscoveryError(
-            f"the server calls itself {spelled}, not {url}",
-            hint=f"use that address: {quote(spelled)}" if isinstance(resource, str) else None,
-        )
-    servers = strings(document.get("authorization_servers"))
-    if not servers:
-        raise DiscoveryError(f"the resource metadata at {found_at} names no authorization server")
-    chosen = next((server for server in servers if same_resource(server, origin(url))), servers[0])
-    return ResourceMetadata(
-        found_at=found_at,
-        resource=resource,
-        authorization_server=chosen,
-        scopes=strings(document.get("scopes_supported")),
-        title=name if isinstance(name := document.get("resource_name"), str) else "",
-    )
 
 
 async def find_server(client: HttpClient, url: str, issuer: str) -> ServerMetadata:
@@ -205,7 +162,7 @@ async def find_server(client: HttpClient, url: str, issuer: str) -> ServerMetada
         raise _broken(failure, "authorization server metadata", issuer) from None
 
 
-def _broken(failure: OAuthFailure, what: str, issuer: str = "") -> DiscoveryError:
+def _broken(failure: OAuthFailure, what: str, asked: str) -> DiscoveryError:
     """Return the error for a document that is not there, or cannot be used."""
     place = failure.place
     match failure.reason:
@@ -217,9 +174,19 @@ def _broken(failure: OAuthFailure, what: str, issuer: str = "") -> DiscoveryErro
             return DiscoveryError(f"no {what}: {place} answers with status {failure.status}")
         case "issuer":
             return DiscoveryError(
-                f"the metadata at {place} speaks for another issuer than {issuer}",
+                f"the metadata at {place} speaks for another issuer than {asked}",
                 hint="the two must be equal to the letter; this is the server's to put right",
             )
+        case "resource":
+            said = failure.description
+            return DiscoveryError(
+                f"the server calls itself {said or 'nothing'}, not {asked}",
+                hint=f"use that address: {quote(said)}" if said else None,
+            )
+        case "no server":
+            return DiscoveryError(f"the resource metadata at {place} names no authorization server")
+        case "endpoint" if failure.field == RESOURCE_METADATA:
+            return DiscoveryError(f"the challenge {failure}", hint=FOLLOWED)
         case "endpoint" if failure.field:
             return DiscoveryError(f"{failure.field} is an address that must not be followed", hint=FOLLOWED)
         case "endpoint":

@@ -22,7 +22,6 @@ from server.client import browser_login, loopback
 from server.client.access_token import wall_clock
 from server.client.client_errors import ClientError, ClientUnknown, LoginError, LoginExpired
 from server.client.device_login import (
-    DeviceCode,
     ask_for_code,
     login_from,
     remember,
@@ -38,6 +37,7 @@ from server.lib.http_client.http_client import HttpClient
 from server.lib.oauth_client import proof_key
 from server.lib.oauth_client.addresses import host_of
 from server.lib.oauth_client.client_identity import ClientIdentity
+from server.lib.oauth_client.device_authorization import DeviceCode
 from server.lib.oauth_client.proof_key import ProofKey
 from server.lib.oauth_client.token_requests import Tokens
 
@@ -156,9 +156,9 @@ async def _by_code(
                 raise
     except LoginError:
         # Decided, or over. Whoever is cancelled, or killed, leaves it to the next.
-        await trio.to_thread.run_sync(file.drop_code, place.url, _as_kept(code, place, identity, scope))
+        await trio.to_thread.run_sync(file.drop_code, code)
         raise
-    await trio.to_thread.run_sync(file.drop_code, place.url, _as_kept(code, place, identity, scope))
+    await trio.to_thread.run_sync(file.drop_code, code)
     return tokens, identity
 
 
@@ -175,29 +175,15 @@ async def _kept(
     """
     kept = await trio.to_thread.run_sync(file.code, place.url)
     now = wall_clock()
-    if kept is not None and kept.expires_at > now + ENOUGH_MILLIS:
-        code = msgspec.convert(kept, DeviceCode, from_attributes=True)
-        if kept == _as_kept(code, place, identity, scope):
-            return code
-    code = await ask()
-    await trio.to_thread.run_sync(
-        partial(file.put_code, place.url, _as_kept(code, place, identity, scope), now=now)
-    )
+    issuer, client_id = place.server.issuer, identity.client_id
+    wanted = (issuer, client_id, scope)
+    good = kept is not None and kept.expires_at > now + ENOUGH_MILLIS
+    if kept is not None and good and (kept.issuer, kept.client_id, kept.scope) == wanted:
+        return kept
+    made = msgspec.structs.asdict(await ask())
+    code = StoredCode(**made, issuer=issuer, client_id=client_id, scope=scope)
+    await trio.to_thread.run_sync(partial(file.put_code, place.url, code, now=now))
     return code
-
-
-def _as_kept(code: DeviceCode, place: Place, identity: ClientIdentity, scope: str) -> StoredCode:
-    return StoredCode(
-        issuer=place.server.issuer,
-        client_id=identity.client_id,
-        scope=scope,
-        device_code=code.device_code,
-        user_code=code.user_code,
-        verification_uri=code.verification_uri,
-        verification_uri_complete=code.verification_uri_complete,
-        expires_at=code.expires_at,
-        interval=code.interval,
-    )
 
 
 async def _by_browser(

@@ -18,6 +18,7 @@ import msgspec
 from server.client.client_errors import TokenFileError
 from server.lib import paths
 from server.lib.file_lock import FileLock
+from server.lib.oauth_client.device_authorization import DeviceCode
 from server.lib.oauth_client.dynamic_registration import Registered
 from server.lib.oauth_client.kept_login import OAuthLogin
 from server.lib.oauth_client.proof_key import ProofKey, UnusableKey
@@ -65,18 +66,12 @@ class StoredRegistration(Registered, frozen=True, kw_only=True):
         return f"{self.issuer} {self.grant_type}"
 
 
-class StoredCode(msgspec.Struct, frozen=True, kw_only=True):
-    """A code for a device that waits for somebody to approve it (RFC 8628 §3.2), and for whom it was made."""
+class StoredCode(DeviceCode, frozen=True, kw_only=True):
+    """A code for a device that waits for somebody to approve it, and for whom it was made."""
 
     issuer: str
     client_id: str
     scope: str
-    device_code: Secret
-    user_code: str
-    verification_uri: str
-    verification_uri_complete: str | None
-    expires_at: Millis
-    interval: float
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,11 +161,15 @@ class TokenFile:
 
         self._change(change)
 
-    def drop_code(self, url: str, code: StoredCode) -> None:
+    def drop_code(self, code: DeviceCode) -> None:
         """Forget a code that is of no use any more."""
 
         def change(kept: _File) -> _File:
-            return _with(kept, codes={each: one for each, one in kept.codes.items() if one != code})
+            dropped = (code.device_code, code.expires_at)
+            codes = {
+                url: one for url, one in kept.codes.items() if (one.device_code, one.expires_at) != dropped
+            }
+            return _with(kept, codes=codes)
 
         self._change(change)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from server.cli.use import login_screen
-from server.client.device_login import DeviceCode
+from server.lib.oauth_client.device_authorization import DeviceCode
 from server.lib.secret import Secret
 
 LINK = "https://agent.example.org/device?user_code=WDJB-MJHT"

@@ -11,7 +11,7 @@ import httpx2
 import trio
 
 from server.client.client_errors import ClientError
-from server.client.device_login import DeviceCode
+from server.lib.oauth_client.device_authorization import DeviceCode
 
 
 async def follow(link: str) -> list[httpx2.Response]:

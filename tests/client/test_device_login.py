@@ -17,10 +17,11 @@ from server.client.client_errors import (
     LoginExpired,
     ServerBusy,
 )
-from server.client.device_login import DeviceCode, ask_for_code, end, login_from, remember, wait_for_tokens
+from server.client.device_login import ask_for_code, end, login_from, remember, wait_for_tokens
 from server.client.discovery import Place
 from server.client.token_file import TokenFile
 from server.lib.http_client.failures import BrokenOff, NotConnected
+from server.lib.oauth_client.device_authorization import DeviceCode
 from server.lib.oauth_client.issuer_metadata import ServerMetadata
 from server.lib.oauth_client.token_requests import DEVICE_CODE, Tokens
 

@@ -18,7 +18,7 @@ from server.cli.use import paying
 
 if TYPE_CHECKING:
     from server.client.client_errors import ClientError
-    from server.client.device_login import DeviceCode
+    from server.lib.oauth_client.device_authorization import DeviceCode
 
 
 NAMELESS: Final = "nobody is logged in: what is sold here without a login is paid for by the wallet"

@@ -15,7 +15,7 @@ from server.cli.terminal import StatusLine, paint, say
 
 if TYPE_CHECKING:
     from server.client.client_errors import ClientError
-    from server.client.device_login import DeviceCode
+    from server.lib.oauth_client.device_authorization import DeviceCode
 
 # Smaller terminals would wrap the QR code into noise.
 QR_MARGIN: Final = 2

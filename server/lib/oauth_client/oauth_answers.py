@@ -11,7 +11,8 @@ import msgspec
 from server.lib.json_objects import decode_object
 
 Reason: TypeAlias = Literal[
-    "no answer", "status", "no object", "no document", "issuer", "endpoint", "no token", "busy", "unusable client", "refused"
+    "no answer", "status", "no object", "no document", "issuer", "endpoint", "no token", "busy", "unusable client", "refused",
+    "resource", "no server"
 ]  # fmt: skip
 
 
