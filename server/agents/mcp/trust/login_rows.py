@@ -6,7 +6,7 @@ Jobs, and the sealing around them. A refresh replaces the row that it was made f
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -24,6 +24,8 @@ SEAL_PURPOSE: Final = "upstream-tokens"
 OURS: Final = ""  # whose login is the server's own, in the table
 MAX_TEXT: Final = 4_096
 _OF: Final = " "  # in no name of an upstream
+_ITS: Final = "WHERE server = ? AND agent = ? AND person = ?"
+_THESE: Final = f"{_ITS} AND login_id = ? AND version = ?"
 
 
 class UpstreamLogin(OAuthLogin, frozen=True, kw_only=True):
@@ -72,15 +74,20 @@ def handed_over(login: Any) -> dict[str, Any]:
     return {name: _plain(getattr(login, name)) for name in names}
 
 
-def fetch(db: StoreDb, upstream: UpstreamKey, person: str) -> tuple[str, str, int] | None:
-    """Fetch a login, as a job: sealed, its id, and which version of it that is."""
+class SealedLogin(NamedTuple):
+    """A login as its row has it."""
+
+    sealed: str
+    login_id: str
+    version: int
+
+
+def fetch(db: StoreDb, upstream: UpstreamKey, person: str) -> SealedLogin | None:
+    """Fetch a login, as a job."""
     row = db.fetch_one(
-        "SELECT sealed, login_id, version FROM upstream_tokens WHERE server = ? AND agent = ? AND person = ?",
-        upstream.server,
-        upstream.agent,
-        person,
+        f"SELECT sealed, login_id, version FROM upstream_tokens {_ITS}", *_key(upstream, person)
     )
-    return None if row is None else (row["sealed"], row["login_id"], row["version"])
+    return None if row is None else SealedLogin(row["sealed"], row["login_id"], row["version"])
 
 
 def put(
@@ -93,14 +100,7 @@ def put(
         " VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?) ON CONFLICT (server, agent, person) DO UPDATE"
         " SET sealed = excluded.sealed, login_id = excluded.login_id, version = 1, refresher = NULL, refreshing_until = 0,"
         " obtained_at = excluded.obtained_at, obtained_by = excluded.obtained_by",
-        upstream.server,
-        upstream.agent,
-        person,
-        person or None,
-        sealed,
-        login_id,
-        now,
-        by,
+        *(*_key(upstream, person), person or None, sealed, login_id, now, by),
     )
     _tell(db, upstream, person)
     audit_trail.record(db, at=now, event="upstream.logged_in", actor=by, reason=str(upstream))
@@ -119,17 +119,9 @@ def take_turn(
 ) -> bool:
     """Tell whether `node` may refresh these tokens, as a job. Nobody else may for so long, unless that node is gone, or says that it is done."""
     taken = db.execute(
-        "UPDATE upstream_tokens SET refresher = ?, refreshing_until = ?"
-        " WHERE server = ? AND agent = ? AND person = ? AND login_id = ? AND version = ? AND (refresher IS NULL"
+        f"UPDATE upstream_tokens SET refresher = ?, refreshing_until = ? {_THESE} AND (refresher IS NULL"
         f" OR refreshing_until <= ? OR {gone('upstream_tokens.refresher')})",
-        node,
-        now + millis,
-        upstream.server,
-        upstream.agent,
-        person,
-        login_id,
-        version,
-        now,
+        *(node, now + millis, *_key(upstream, person), login_id, version, now),
     )
     return taken == 1
 
@@ -139,14 +131,8 @@ def leave_turn(
 ) -> None:
     """Leave the turn, as a job: these tokens were not refreshed, and another node may try."""
     db.execute(
-        "UPDATE upstream_tokens SET refresher = NULL, refreshing_until = 0"
-        " WHERE server = ? AND agent = ? AND person = ? AND login_id = ? AND version = ? AND refresher = ?",
-        upstream.server,
-        upstream.agent,
-        person,
-        login_id,
-        version,
-        node,
+        f"UPDATE upstream_tokens SET refresher = NULL, refreshing_until = 0 {_THESE} AND refresher = ?",
+        *(*_key(upstream, person), login_id, version, node),
     )
 
 
@@ -154,19 +140,11 @@ def renew(
     db: StoreDb, upstream: UpstreamKey, person: str, *, sealed: str, login_id: str, version: int
 ) -> bool:
     """Write the tokens after a refresh, as a job, unless somebody logged in anew, or out, meanwhile."""
-    return (
-        db.execute(
-            "UPDATE upstream_tokens SET sealed = ?, version = version + 1, refresher = NULL, refreshing_until = 0"
-            " WHERE server = ? AND agent = ? AND person = ? AND login_id = ? AND version = ?",
-            sealed,
-            upstream.server,
-            upstream.agent,
-            person,
-            login_id,
-            version,
-        )
-        == 1
+    written = db.execute(
+        f"UPDATE upstream_tokens SET sealed = ?, version = version + 1, refresher = NULL, refreshing_until = 0 {_THESE}",
+        *(sealed, *_key(upstream, person), login_id, version),
     )
+    return written == 1
 
 
 def end(
@@ -180,18 +158,12 @@ def end(
     why: str,
     now: Millis,
 ) -> bool:
-    """Forget a login, as a job; with `login_id`, that one and no later one, and with `version`, these tokens of it and no newer ones."""
+    """Forget a login, as a job; with `login_id` and `version`, these tokens of it and no newer ones."""
     db.takes_away()
-    gone = db.execute(
-        "DELETE FROM upstream_tokens WHERE server = ? AND agent = ? AND person = ?"
-        + ("" if login_id is None else " AND login_id = ?")
-        + ("" if version is None else " AND version = ?"),
-        upstream.server,
-        upstream.agent,
-        person,
-        *(() if login_id is None else (login_id,)),
-        *(() if version is None else (version,)),
-    )
+    if login_id is None:
+        gone = db.execute(f"DELETE FROM upstream_tokens {_ITS}", *_key(upstream, person))
+    else:
+        gone = db.execute(f"DELETE FROM upstream_tokens {_THESE}", *_key(upstream, person), login_id, version)
     if gone:
         _tell(db, upstream, person)
         audit_trail.record(db, at=now, event="upstream.logged_out", actor=by, reason=f"{upstream}: {why}")
@@ -207,6 +179,10 @@ def whose(change: Change) -> tuple[str, str] | None:
 def _tell(db: StoreDb, upstream: UpstreamKey, person: str) -> None:
     """Tell other processes."""
     db.changed(CHANGE, str(upstream) if person == OURS else f"{upstream}{_OF}{person}")
+
+
+def _key(upstream: UpstreamKey, person: str) -> tuple[str, str, str]:
+    return upstream.server, upstream.agent, person
 
 
 def _bound_to(upstream: UpstreamKey, person: str) -> str:

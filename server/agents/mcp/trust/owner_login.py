@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from shlex import quote
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,7 +21,7 @@ import trio
 from auth.values.identity_model import Millis
 from server.agents.base.backend import AgentRequest, Trouble
 from server.agents.mcp.trust import login_rows
-from server.agents.mcp.trust.login_rows import OURS, KeptLogin, LoginVault, UpstreamLogin
+from server.agents.mcp.trust.login_rows import OURS, KeptLogin, LoginVault, SealedLogin, UpstreamLogin
 from server.agents.mcp.trust.pin_rows import UpstreamKey
 from server.lib.log.logger import Logger
 from server.lib.oauth_client.addresses import host_of
@@ -44,6 +44,8 @@ JUST_NOW: Final[Millis] = 60_000
 TOGETHER: Final[Millis] = 5_000
 
 _NOTHING_SHOWN: Final[Mapping[str, str]] = MappingProxyType({})
+
+T = TypeVar("T")
 
 
 class OwnerLogin(LoginKeeper[UpstreamLogin]):
@@ -152,19 +154,10 @@ class OwnerLogin(LoginKeeper[UpstreamLogin]):
                 return self._kept
             try:
                 await self._owed.settle()  # or else the row may be older than what we had
-                row = await self._store.read(
-                    partial(login_rows.fetch, upstream=self._upstream, person=self._person)
-                )
+                row = await self._row()
             except StoreError:
                 raise _not_known() from None
-            login = None if row is None else self._vault.open(self._upstream, self._person, row[0])
-            if login is not None and self._place not in (None, _place(login.resource)):
-                login = None
-            self._kept = (
-                None
-                if row is None or login is None
-                else KeptLogin(login=login, login_id=row[1], version=row[2])
-            )
+            self._kept = self._opened(row)
             self._read = True
             if self._kept is not None:
                 self._trouble = None
@@ -211,28 +204,18 @@ class OwnerLogin(LoginKeeper[UpstreamLogin]):
 
     async def _wait_for_turn(self, kept: KeptLogin) -> KeptLogin | None:
         """Wait until it is this node's turn, and return None; or what another node has made of the login meanwhile. Raise `BackendError`."""
-        job = partial(
-            login_rows.take_turn,
-            upstream=self._upstream,
-            person=self._person,
-            login_id=kept.login_id,
-            version=kept.version,
-            node=self._node,
-            millis=TURN_MILLIS,
-        )
+        job = self._job(login_rows.take_turn, kept, node=self._node, millis=TURN_MILLIS)
         with trio.move_on_after(TURN_SECONDS):
             while True:
                 try:
                     if await self._store.write(partial(job, now=self._clock())):
                         return None
-                    row = await self._store.read(
-                        partial(login_rows.fetch, upstream=self._upstream, person=self._person)
-                    )
+                    row = await self._row()
                 except StoreError:
                     # Another one may be at it: to spend the token now could end the login. And it may have been given to this one.
                     self._owed.owe(self._leaving(kept))
                     raise _not_known() from None
-                if row is None or row[1] != kept.login_id:  # logged out, or in anew
+                if row is None or row.login_id != kept.login_id:  # logged out, or in anew
                     self.changed()
                     raise self._unusable()
                 if (newer := await self._refreshed_elsewhere(kept)) is not None:
@@ -241,14 +224,7 @@ class OwnerLogin(LoginKeeper[UpstreamLogin]):
         raise _not_renewed()
 
     def _leaving(self, kept: KeptLogin) -> Job:
-        return partial(
-            login_rows.leave_turn,
-            upstream=self._upstream,
-            person=self._person,
-            login_id=kept.login_id,
-            version=kept.version,
-            node=self._node,
-        )
+        return self._job(login_rows.leave_turn, kept, node=self._node)
 
     async def give_back(self) -> None:
         if not self._node or self._held is None:
@@ -270,16 +246,8 @@ class OwnerLogin(LoginKeeper[UpstreamLogin]):
     async def keep(self, login: UpstreamLogin) -> UpstreamLogin:
         kept = self._held
         assert kept is not None
-        renewed = await self._write(
-            partial(
-                login_rows.renew,
-                upstream=self._upstream,
-                person=self._person,
-                sealed=self._vault.seal(self._upstream, self._person, login),
-                login_id=kept.login_id,
-                version=kept.version,
-            )
-        )
+        sealed = self._vault.seal(self._upstream, self._person, login)
+        renewed = await self._write(self._job(login_rows.renew, kept, sealed=sealed))
         if renewed is False:  # logged in anew, or out, while we asked: what we hold belongs to nobody
             self.changed()
             raise self._unusable()
@@ -305,33 +273,38 @@ class OwnerLogin(LoginKeeper[UpstreamLogin]):
     async def _refreshed_elsewhere(self, kept: KeptLogin) -> KeptLogin | None:
         """Return the login with newer tokens, if another process on this database has written them."""
         try:
-            row = await self._store.read(
-                partial(login_rows.fetch, upstream=self._upstream, person=self._person)
-            )
+            newer = self._opened(await self._row())
         except StoreError:
             return None
-        if row is None or row[1] != kept.login_id or row[2] <= kept.version:
+        if newer is None or newer.login_id != kept.login_id or newer.version <= kept.version:
             return None
-        login = self._vault.open(self._upstream, self._person, row[0])
-        if login is None:
+        self._kept = newer
+        return newer
+
+    async def _row(self) -> SealedLogin | None:
+        return await self._store.read(partial(login_rows.fetch, upstream=self._upstream, person=self._person))
+
+    def _opened(self, row: SealedLogin | None) -> KeptLogin | None:
+        login = None if row is None else self._vault.open(self._upstream, self._person, row.sealed)
+        if row is None or login is None or self._place not in (None, _place(login.resource)):
             return None
-        self._kept = KeptLogin(login=login, login_id=row[1], version=row[2])
-        return self._kept
+        return KeptLogin(login=login, login_id=row.login_id, version=row.version)
+
+    def _job(self, job: Callable[..., T], kept: KeptLogin, **more: object) -> Callable[..., T]:
+        """Return a job on the row of this login, which does nothing to other tokens than these."""
+        return partial(
+            job,
+            upstream=self._upstream,
+            person=self._person,
+            login_id=kept.login_id,
+            version=kept.version,
+            **more,
+        )
 
     async def _end(self, kept: KeptLogin, why: str) -> None:
         """End these tokens, and no newer ones that somebody else has written."""
-        ended = await self._write(
-            partial(
-                login_rows.end,
-                upstream=self._upstream,
-                person=self._person,
-                login_id=kept.login_id,
-                version=kept.version,
-                by="settings",
-                why=why,
-                now=self._clock(),
-            )
-        )
+        job = self._job(login_rows.end, kept, by="settings", why=why, now=self._clock())
+        ended = await self._write(job)
         if self._kept is kept:
             self._kept = None
             self._read = ended is not False
