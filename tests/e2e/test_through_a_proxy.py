@@ -7,6 +7,7 @@ import json
 import ssl
 import subprocess
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
@@ -14,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 import httpx2
 import pytest
 from connect_proxy import ConnectProxy
-from programs import ROOT, SOURCE, USER_CODE, WAIT_SECONDS, Program, needed, until
+from programs import ROOT, SOURCE, USER_CODE, WAIT_SECONDS, Background, Program, needed, until
 from test_upstream_mcp_served import trouble_of
 
 from tests.free_ports import free_port
@@ -22,8 +23,12 @@ from tests.made_certificates import write_certificate
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
-SHOP, NOTES = "shop.example", "notes.example"
-SDK_BEHIND_OAUTH = ROOT / "tests" / "peers" / "python_sdk_oauth_server.py"
+SHOP, NOTES, ECHOES = "shop.example", "notes.example", "echoes.example"
+PEERS = ROOT / "tests" / "peers"
+# Servers of others that want a login, by the environment and the name of each, and a tool there with what it answers.
+SDK = ("peers", "python_sdk_oauth_server.py")
+FASTMCP = ("fastmcp", "fastmcp_server.py")
+CALLS = {NOTES: ("remember", "note=milk", "remembered: milk"), ECHOES: ("echo", "text=milk", "milk")}
 
 
 @dataclass
@@ -36,26 +41,34 @@ class Office:
     trust: ssl.SSLContext
 
 
+def peer(
+    by: Program, which: tuple[str, str], name: str, chain: Path, key: Path
+) -> AbstractContextManager[Background]:
+    """Start a server of others as the place that is called `name`."""
+    environment, script = which
+    python = needed(ROOT / ".venvs" / environment / "bin" / "python", "scripts/peers python")
+    return by.starting(str(PEERS / script), f"https://{name}", str(chain), str(key), command=[str(python)])
+
+
 @pytest.fixture(scope="module")
 def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
     folder = tmp_path_factory.mktemp("office")
-    chain, key = write_certificate(folder, "the outside", host=SHOP, others=[NOTES])
+    chain, key = write_certificate(folder, "the outside", host=SHOP, others=[NOTES, ECHOES])
     for name in ("shop", "within"):
         (folder / name).mkdir()
     shop = Program(command=SOURCE, home=folder / "shop")
     tls = f'issuer = "https://{SHOP}"\ntls_certificate = "{chain}"\ntls_key = "{key}"\n'
     (shop.home / "ostiary.toml").write_text(tls, "utf-8")
-    python = needed(ROOT / ".venvs" / "peers" / "bin" / "python", "scripts/peers python")
     options = ("--port", "0", "--data-dir", str(shop.data_dir), "--log-format", "json")
     with (
         shop.starting("serve", *options) as server,
-        shop.starting(
-            str(SDK_BEHIND_OAUTH), f"https://{NOTES}", str(chain), str(key), command=[str(python)]
-        ) as notes,
+        peer(shop, SDK, NOTES, chain, key) as notes,
+        peer(shop, FASTMCP, ECHOES, chain, key) as echoes,
     ):
-        behind = notes.await_words(r"Listening on http://127.0.0.1:(\d+)")[1]
         port = server.await_words(r'"listens": ?\["https://127.0.0.1:(\d+)"')[1]
-        places = {f"{SHOP}:443": int(port), f"{NOTES}:443": int(behind)}
+        places = {f"{SHOP}:443": int(port)}
+        for name, there in ((NOTES, notes), (ECHOES, echoes)):
+            places[f"{name}:443"] = int(there.await_words(r"Listening on http://127.0.0.1:(\d+)")[1])
         proxy = ConnectProxy(places)
         within = Program(
             command=SOURCE,
@@ -112,29 +125,34 @@ def agree(office: Office, link: str) -> None:
     """Do what a browser in that network does, at a server that agrees to everything."""
     with httpx2.Client(proxy=office.proxy.url, verify=office.trust, timeout=WAIT_SECONDS) as browser:
         page = browser.get(link)
-        while urlsplit(page.headers["location"]).hostname == NOTES:
+        while urlsplit(page.headers["location"]).hostname == urlsplit(link).hostname:
             page = browser.get(page.headers["location"])
     assert "code" in dict(parse_qsl(urlsplit(page.headers["location"]).query))
     assert httpx2.get(page.headers["location"], trust_env=False, timeout=WAIT_SECONDS).status_code == 200
 
 
-def test_a_login_in_the_browser_at_a_server_of_the_official_sdk_goes_through_it(office: Office) -> None:
-    with office.program.starting("login", f"https://{NOTES}/mcp", "--no-browser") as login:
-        agree(office, login.await_words(rf"https://{NOTES}/authorize\?\S+")[0])
+@pytest.mark.parametrize("name", [NOTES, ECHOES])
+def test_a_login_in_the_browser_at_a_server_of_others_goes_through_it(office: Office, name: str) -> None:
+    tool, argument, answer = CALLS[name]
+    with office.program.starting("login", f"https://{name}/mcp", "--no-browser") as login:
+        agree(office, login.await_words(rf"https://{name}/authorize\?\S+")[0])
         assert login.wait() == 0, login.said()
-    called = office.program.run("call", f"https://{NOTES}/mcp", "remember", "note=milk")
-    assert "remembered: milk" in called.stdout
+    assert answer in office.program.run("call", f"https://{name}/mcp", tool, argument).stdout
 
 
-def test_an_upstream_and_the_login_there_go_through_it(office: Office) -> None:
-    with office.program.serving("--upstream", f"https://{NOTES}/mcp", "--auth", "none") as front:
-        (name,) = [each["upstream"] for each in office.program.at_machine("upstream", "list")]
+@pytest.mark.parametrize("name", [NOTES, ECHOES])
+def test_an_upstream_and_the_login_there_go_through_it(office: Office, name: str) -> None:
+    tool, argument, answer = CALLS[name]
+    with office.program.serving("--upstream", f"https://{name}/mcp", "--auth", "none") as front:
+        (upstream,) = [each["upstream"] for each in office.program.at_machine("upstream", "list")]
         data = str(office.program.data_dir)
-        with office.program.starting("upstream", "login", name, "--no-browser", "--data-dir", data) as login:
-            agree(office, login.await_words(rf"https://{NOTES}/authorize\?\S+")[0])
+        with office.program.starting(
+            "upstream", "login", upstream, "--no-browser", "--data-dir", data
+        ) as login:
+            agree(office, login.await_words(rf"https://{name}/authorize\?\S+")[0])
             assert login.wait() == 0, login.said()
-        until("the upstream", lambda: trouble_of(office.program, name) is None or None)
-        assert "remembered: tea" in office.program.run("call", front.endpoint, "remember", "note=tea").stdout
+        until("the upstream", lambda: trouble_of(office.program, upstream) is None or None)
+        assert answer in office.program.run("call", front.endpoint, tool, argument).stdout
 
 
 def test_a_wrong_login_at_the_proxy_is_told_and_its_password_is_not(office: Office, tmp_path: Path) -> None:
