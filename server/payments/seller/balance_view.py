@@ -1,6 +1,5 @@
-"""What somebody has here, put together for showing: balance, plans, what is left of free calls and trials, caps, the last movements. A job
-that reads, and asks for little: what nobody has begun to use is not looked for.
-"""
+"""The view of what somebody has here: balance, plans, what is left of free calls and trials, caps, the last movements. A job that reads,
+and asks for little: what nobody has begun to use is not looked for."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from server.payments.seller.plans import PlanStanding
 from server.payments.seller.spending_caps import CapStanding
 from server.payments.seller.statements import StatementFilter
 from server.payments.seller.wallets import account_of
-from server.store.jobs import Row, StoreDb
+from server.store.jobs import StoreDb
 from server.store.limits.usage_meters import period_at
 
 MOVEMENTS: Final = 10
@@ -28,7 +27,7 @@ METERS: Final = 100
 
 
 class FreeLeft(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of a tool that cost nothing. Of those that were begun only: what is offered says the tool itself."""
+    """Calls of a tool that cost nothing, if any of them were made: what is offered says the tool itself."""
 
     tool: str  # server/tool
     kind: Literal["trial", "month"]
@@ -90,7 +89,7 @@ def holdings(
 
 
 def _free(db: StoreDb, wallet: str, tools: Mapping[str, PricedTool], now: Millis) -> tuple[FreeLeft, ...]:
-    """The meters of this wallet stand side by side."""
+    """List what is left. The meters of this wallet stand side by side."""
     found: list[FreeLeft] = []
     month, ever = period_at("month", now).name, period_at("ever", now).name
     prefix = f"wallet:{wallet}/"
@@ -104,29 +103,24 @@ def _free(db: StoreDb, wallet: str, tools: Mapping[str, PricedTool], now: Millis
         tool = tools.get(name)
         if tool is None:
             continue
-        if what == "free" and tool.free_calls and row["period"] == month:
-            left = max(tool.free_calls - row["amount"], 0)
-            found.append(FreeLeft(tool=name, kind="month", calls=tool.free_calls, left=left))
-        elif what == "trial" and tool.trial:
-            found.append(
-                FreeLeft(tool=name, kind="trial", calls=tool.trial, left=max(tool.trial - row["amount"], 0))
-            )
+        if what == "free" and row["period"] == month:
+            kind, calls = "month", tool.free_calls
+        elif what == "trial":
+            kind, calls = "trial", tool.trial
+        else:
+            continue
+        if calls:
+            found.append(FreeLeft(tool=name, kind=kind, calls=calls, left=max(calls - row["amount"], 0)))
     return tuple(found)
 
 
 def _shifts(db: StoreDb, wallet: str, at_most: int) -> tuple[Shift, ...]:
     account = account_of(wallet)
     page = statements.page(db, StatementFilter(account=account), oldest_first=False, at=None, at_most=at_most)
-    return tuple(_shift(row, account) for row in page.rows)
-
-
-def _shift(row: Row, account: str) -> Shift:
-    return Shift(
-        seq=row["seq"],
-        at=row["at"],
-        kind=row["kind"],
-        amount=row["amount"] if row["target"] == account else -row["amount"],
-        server=row["server"],
-        tool=row["tool"],
-        note=row["note"],
+    return tuple(
+        Shift(
+            amount=row["amount"] if row["target"] == account else -row["amount"],
+            **{name: row[name] for name in ("seq", "at", "kind", "server", "tool", "note")},
+        )
+        for row in page.rows
     )

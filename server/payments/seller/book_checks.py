@@ -1,8 +1,7 @@
-"""Whether the books are right: the chain of movements unbroken, and every balance the sum of what moved. In pieces, each of them a read.
+"""Checks of the books: the chain of movements unbroken, and every balance the sum of what moved. In pieces, each of them a read. Jobs.
 
-A balance is compared with the movements up to the newest of the moment at which it was read. Those never change, so they may be added
-up piece by piece while others are booked, and nothing need be remembered between pieces but where one is. Jobs.
-"""
+A balance is compared with the movements up to the newest of the moment at which it was read. Movements never change, so they may be added
+up piece by piece while others are booked, and nothing need be remembered between pieces but where one is."""
 
 from __future__ import annotations
 
@@ -60,7 +59,7 @@ class Sum(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BooksAt(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a check has come."""
+    """The place to which a check has come."""
 
     stage: Stage = "chain"
     chain: Position | None = None
@@ -70,15 +69,15 @@ class BooksAt(msgspec.Struct, frozen=True, kw_only=True):
 
 class BooksPiece(msgspec.Struct, frozen=True, kw_only=True):
     at: BooksAt | None  # where the next piece begins; None: that was all
-    head: Position | None  # with the last piece of the chain: where it ends
-    broken: Break | None  # of the chain
     findings: tuple[str, ...]  # sentences
-    movements: int  # that were found to be as they were written
-    accounts: int  # wallets among them, that were compared
+    head: Position | None = None  # with the last piece of the chain: where it ends
+    broken: Break | None = None  # of the chain
+    movements: int = 0  # that were found to be as they were written
+    accounts: int = 0  # wallets among them, that were compared
 
 
 def piece(db: StoreDb, chain: LedgerChain, at: BooksAt | None, *, at_most: int) -> BooksPiece:
-    """The next piece; with None the first. It looks at so many movements, or at so many balances."""
+    """Check the next piece; with None the first. Each looks at so many movements, or at so many balances."""
     at = at or BooksAt()
     if at.stage == "chain":
         return _walk(db, chain, at, at_most)
@@ -99,12 +98,11 @@ def _walk(db: StoreDb, chain: LedgerChain, at: BooksAt, at_most: int) -> BooksPi
         broken=found.broken,
         findings=tuple(f"{row['side']} is not there, and there are movements of it" for row in missing),
         movements=found.checked,
-        accounts=0,
     )
 
 
 def _compare(db: StoreDb, at: BooksAt, at_most: int) -> BooksPiece:
-    """Balances one after the other, until so many balances and movements were looked at."""
+    """Compare balances one after the other, until so many balances and movements were looked at."""
     of_wallets = at.stage == "wallets"
     findings: list[str] = []
     done, left, under_way = 0, at_most, at.sum
@@ -139,7 +137,7 @@ def _compare(db: StoreDb, at: BooksAt, at_most: int) -> BooksPiece:
 
 
 def _add_up(db: StoreDb, account: str, so_far: Sum, at_most: int) -> tuple[Sum, int]:
-    """Some more of its movements; `after` is the head when there are no more. And how many more the piece may look at."""
+    """Add up some more of its movements; `after` is the head when there are no more. Returned is also how many more the piece may look at."""
     bounds = (so_far.after, so_far.head)
     row = db.fetch_one(_CHANGES, account, *bounds, account, *bounds, max(at_most, 1))
     assert row is not None  # of a sum there is always one
@@ -149,7 +147,7 @@ def _add_up(db: StoreDb, account: str, so_far: Sum, at_most: int) -> tuple[Sum, 
 
 
 def _held(db: StoreDb, rows: list[Row]) -> dict[str, int]:
-    """By wallet, what calls that are under way have taken hold of."""
+    """Return, by wallet, what calls that are under way have taken hold of."""
     found = db.fetch_all(_HELD, rows[0]["id"], rows[-1]["id"])
     return {row["wallet"]: row["held"] for row in found}
 
@@ -170,11 +168,11 @@ def _totals(db: StoreDb) -> BooksPiece:
         f"{wallets.account_of(row['wallet'] or '')} is not there, and a running call holds some of it"
         for row in db.fetch_all(_ORPHANS, MOST_FINDINGS)
     ]
-    return BooksPiece(at=None, head=None, broken=None, findings=tuple(findings), movements=0, accounts=0)
+    return BooksPiece(at=None, findings=tuple(findings))
 
 
 def _to_go_on(at: BooksAt, accounts: int, findings: list[str]) -> BooksPiece:
-    return BooksPiece(at=at, head=None, broken=None, findings=tuple(findings), movements=0, accounts=accounts)
+    return BooksPiece(at=at, findings=tuple(findings), accounts=accounts)
 
 
 def _account(name: str, of_wallets: bool) -> str:

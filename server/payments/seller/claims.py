@@ -100,7 +100,7 @@ def claim(
         )
         if isinstance(spent, CapExceeded):
             return Uncovered(reason=spent.reason, due=cover.amount, words=spent.words)
-        raised += spent.raised
+        raised += spent
         if not wallets.hold(db, wanted.wallet, cover.amount, now):
             lower(db, raised)
             wallet = wallets.find(db, wanted.wallet)

@@ -1,15 +1,14 @@
-"""The books: every movement of money from one account to another, and the balances that follow from them.
+"""The books: every movement of money from one account to another, and the balances that follow from them. Jobs.
 
-What one account loses the other gains, so all of it comes to nothing at any time. The rows are a chain under a key that is not in the
-database (`server/store/ledger_chain.py`); the balances of wallets and accounts are sums of them, kept so that nothing need be added up,
-and compared with them by `book_checks.py`. A wallet never has less than nothing; any other account may: what came in from a chain is what the
-chain's account lacks. Jobs.
-"""
+Money that one account loses the other gains, so all of it comes to nothing at any time. The rows are a chain under a key that is not in
+the database (`server/store/ledger_chain.py`); the balances of wallets and accounts are sums of them, kept so that nothing need be added
+up, and compared with them by `book_checks.py`. A wallet never has less than nothing; any other account may: what came in from a chain is
+what the chain's account lacks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -47,18 +46,20 @@ _MOVE: Final = (
 
 
 class BooksError(Exception):
-    """The movement is not booked, and the job that asked for it is undone."""
+    """The failure to book a movement; the job that asked for it is undone."""
 
 
 class NotCovered(BooksError):
-    """The wallet is not there, is of another currency, or has too little that is free (of a charge: too little that is held)."""
+    """A wallet that is not there, is of another currency, or has too little that is free (of a charge: too little that is held)."""
 
 
 class OtherMovement(BooksError):
-    """One of this kind was booked for the same cause, and is not the same."""
+    """Another movement of this kind that was booked for the same cause."""
 
 
 class Movement(msgspec.Struct, frozen=True, kw_only=True):
+    """A movement of money; its fields are in the order of the columns."""
+
     kind: MovementKind
     source: str
     target: str
@@ -78,7 +79,7 @@ class Movement(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cause(self) -> Cause | None:
-        """What it is the only one of its kind for. One that takes another back is bounded by that one instead."""
+        """The cause that it is the only one of its kind for. A movement that takes another back is bounded by that one instead."""
         if self.refers is not None:
             return None
         if self.payment_id is not None:
@@ -95,7 +96,7 @@ def revenue_account(server: str, tool: str) -> str:
 
 
 class Books:
-    """Made of the key of the ledger; holds nothing else."""
+    """The ledger, made of its key; holds nothing else."""
 
     __slots__ = ("_key",)
 
@@ -103,28 +104,19 @@ class Books:
         self._key = key
 
     def keep(self, store: AuditedStore, heads: Sequence[Position] = ()) -> None:
-        """From here on the store chains movements with the key. `heads`: see `AuditedStore.chain_ledger`."""
+        """Let the store chain movements with the key from here on. `heads`: see `AuditedStore.chain_ledger`."""
         store.chain_ledger(self._key, heads)
 
     def post(self, db: StoreDb, movement: Movement, now: Millis) -> int:
-        """Book it; its number. What was booked before for the same cause is not booked again: then it is the number of that one.
+        """Book a movement, and return its number, or that of the one that was booked before for the same cause.
 
-        Raises `BooksError`.
-        """
+        Raises `BooksError`."""
         if not 0 < movement.amount <= MOST:
             raise BooksError("an amount is more than nothing, and no more than can be counted")
         if movement.source == movement.target:
             raise BooksError("money moves from one account to another")
         cause = movement.cause
-        seq = db.post(
-            (
-                now, movement.kind, movement.source, movement.target, movement.amount, movement.currency,
-                movement.principal, movement.client_id, movement.grant_id, movement.server, movement.tool,
-                movement.call_id, movement.charge_id, movement.payment_id, movement.price, movement.refers,
-                movement.note,
-            ),
-            once=cause,
-        )  # fmt: skip
+        seq = db.post((now, *msgspec.structs.astuple(movement)), once=cause)
         if not seq:
             assert cause is not None  # or it would have been booked
             return _booked_before(db, movement, cause)
@@ -133,15 +125,20 @@ class Books:
         return seq
 
     def check(self, db: StoreDb, at: BooksAt | None = None, *, at_most: int = PIECE) -> BooksPiece:
-        """The next piece of a check; see `book_checks.py`."""
+        """Check the next piece; see `book_checks.py`."""
         return book_checks.piece(db, LedgerChain(self._key), at, at_most=at_most)
 
 
+def gift(kind: MovementKind, wallet: str, amount: Micros, currency: str, **more: Any) -> Movement:
+    """Make a movement of money for nothing. `more`: other fields of it."""
+    target = wallets.account_of(wallet)
+    return Movement(kind=kind, source=GRANTED, target=target, amount=amount, currency=currency, **more)
+
+
 def booked_for(db: StoreDb, charge_id: str, kind: MovementKind) -> int | None:
-    """The movement of this kind that there is for it."""
-    row = db.fetch_one(
-        "SELECT seq FROM movements WHERE charge_id = ? AND kind = ? AND refers IS NULL", charge_id, kind
-    )
+    """Find the movement of this kind that there is for a cause."""
+    sql = "SELECT seq FROM movements WHERE charge_id = ? AND kind = ? AND refers IS NULL"
+    row = db.fetch_one(sql, charge_id, kind)
     return None if row is None else row["seq"]
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from auth.values.identity_model import Millis
 from server.store.jobs import StoreDb
+from server.store.struct_rows import insertion, values_of
 
 DAY: Final[Millis] = 86_400_000
 # Of one wallet at once: more is a mistake, and each is looked at with every priced call.
@@ -17,6 +18,9 @@ LISTED: Final = 200
 
 # Each begins as it is made, so one that is there has begun, also by a clock that is behind the one of whoever made it.
 _ACTIVE: Final = "ended_at IS NULL AND (ends_at IS NULL OR ends_at > ?)"
+_OF_WALLET: Final = (
+    f"FROM plan_grants WHERE wallet = ? AND {_ACTIVE} ORDER BY created_at, id LIMIT {MOST_PLANS}"
+)
 
 
 class PlanGrant(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,28 +34,21 @@ class PlanGrant(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: Millis | None = None
 
 
+_INSERT: Final = insertion("plan_grants", PlanGrant)
+
+
 class PlanNotGranted(msgspec.Struct, frozen=True, kw_only=True):
     reason: Literal["already_owned", "too_many"]
 
 
 def active_plans(db: StoreDb, wallet: str, now: Millis) -> list[str]:
     """Read the names of the plans that a wallet is on, the oldest first."""
-    rows = db.fetch_all(
-        f"SELECT plan FROM plan_grants WHERE wallet = ? AND {_ACTIVE} ORDER BY created_at, id LIMIT {MOST_PLANS}",
-        wallet,
-        now,
-    )
-    return [row["plan"] for row in rows]
+    return [row["plan"] for row in db.fetch_all(f"SELECT plan {_OF_WALLET}", wallet, now)]
 
 
 def active_grants(db: StoreDb, wallet: str, now: Millis) -> list[PlanGrant]:
     """Read the grants of the plans that a wallet is on, the oldest first."""
-    rows = db.fetch_all(
-        f"SELECT * FROM plan_grants WHERE wallet = ? AND {_ACTIVE} ORDER BY created_at, id LIMIT {MOST_PLANS}",
-        wallet,
-        now,
-    )
-    return [msgspec.convert(row, PlanGrant) for row in rows]
+    return [msgspec.convert(row, PlanGrant) for row in db.fetch_all(f"SELECT * {_OF_WALLET}", wallet, now)]
 
 
 def grant_plan(
@@ -73,17 +70,7 @@ def grant_plan(
     made = PlanGrant(
         id=grant_id, wallet=wallet, plan=plan, begins_at=now, ends_at=ends_at, granted_by=by, created_at=now
     )
-    db.execute(
-        "INSERT INTO plan_grants (id, wallet, plan, begins_at, ends_at, granted_by, created_at, ended_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, NULL)",
-        made.id,
-        made.wallet,
-        made.plan,
-        made.begins_at,
-        made.ends_at,
-        made.granted_by,
-        made.created_at,
-    )
+    db.execute(_INSERT, *values_of(made))
     return made
 
 

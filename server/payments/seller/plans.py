@@ -1,13 +1,12 @@
-"""What a caller need not pay: plans, free calls, trials. `cover` takes what there is and says what is left to be paid. Jobs.
+"""Plans, free calls and trials: what a caller need not pay. `cover` takes what there is and says what is left to be paid. Jobs.
 
 In this order: a plan that covers every call; free calls of this month; calls a month of a plan; the trial; and then the price, or a plan's
-lower one. Who is on which plan is plan_grants.py's.
-"""
+lower one. Who is on which plan is plan_grants.py's."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -40,23 +39,16 @@ class PlanRules(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, config: PlanConfig) -> PlanRules:
-        return cls(
-            name=config.name,
-            words=config.words,
-            unlimited=config.unlimited,
-            calls=config.calls,
-            tool_calls=config.tool_calls,
-            prices={name: 0 if text == FREE else parse(text) for name, text in config.prices.items()},
-            days=config.days,
-            price=config.price,
-        )
+        prices = {name: 0 if text == FREE else parse(text) for name, text in config.prices.items()}
+        written: dict[str, Any] = {**msgspec.structs.asdict(config), "prices": prices}
+        return cls(**written)
 
     def price_of(self, offer: Offer) -> Micros | None:
         name = _named(self.prices, offer)
         return None if name is None else self.prices[name]
 
     def quota_of(self, offer: Offer) -> tuple[str, int] | None:
-        """By which name calls of it are counted, and up to where."""
+        """Return by which name calls of it are counted, and up to where."""
         name = _named(self.tool_calls, offer)
         if name is not None:
             return name, self.tool_calls[name]
@@ -64,7 +56,7 @@ class PlanRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cover(msgspec.Struct, frozen=True, kw_only=True):
-    """How a call is covered. `raised` goes with the charge; `amount` is what is due."""
+    """The way in which a call is covered. `raised` goes with the charge; `amount` is what is due."""
 
     how: How
     amount: Micros = 0
@@ -76,13 +68,13 @@ class Cover(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plans:
-    """Of an installation."""
+    """The plans of an installation."""
 
     def __init__(self, plans: Iterable[PlanConfig] = ()) -> None:
         self.rules: Final[Mapping[str, PlanRules]] = {plan.name: PlanRules.of(plan) for plan in plans}
 
     def cover(self, db: StoreDb, offer: Offer, wallet: str | None, now: Millis) -> Cover:
-        """Takes what covers the call. Without plans, free calls and a trial there is not one statement in it."""
+        """Take what covers the call. Without plans, free calls and a trial there is not one statement in it."""
         amount, version, plan, reason = offer.amount, offer.version, "", ""
         if wallet is None:
             return self._due(offer, amount, version, plan, reason)
@@ -120,13 +112,13 @@ class Plans:
         return Cover(how="due", amount=amount, version=version, plan=plan, reason=reason)
 
     def _on(self, db: StoreDb, wallet: str, now: Millis) -> Sequence[PlanRules]:
-        """The plans that somebody is on; one that is not in the settings any more covers nothing."""
+        """List the plans that somebody is on; one that is not in the settings any more covers nothing."""
         return [self.rules[name] for name in active_plans(db, wallet, now) if name in self.rules]
 
     # ── for people ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def standing(self, db: StoreDb, wallet: str, now: Millis) -> list[PlanStanding]:
-        """The plans that somebody is on, and what of this month's calls is left. A job that reads."""
+        """List the plans that somebody is on, and what of this month's calls is left. A job that reads."""
         month = period_at("month", now)
         found: list[PlanStanding] = []
         for each in self._on(db, wallet, now):
@@ -170,7 +162,7 @@ def quota_subject(wallet: str, plan: str, name: str) -> str:
 
 
 def _named(table: Mapping[str, object], offer: Offer) -> str | None:
-    """Under which name a plan speaks of the tool: the one that says most."""
+    """Return under which name a plan speaks of the tool: the one that says most."""
     if not table:
         return None
     names = (offer.name, offer.tool, f"{offer.server}/*", "*")

@@ -1,8 +1,7 @@
-"""What the owner gives: refunds of what was paid, payments by hand, and money for nothing. Each is a movement; none alters another. Jobs.
+"""Gifts of the owner: refunds of what was paid, payments by hand, and money for nothing. Each is a movement; none alters another. Jobs.
 
-A refund names the movement that it takes back, wholly or in parts, and never more of it than there was. What came from a chain goes back
-there by hand: then the books say that it was paid out, and by which transfer.
-"""
+A refund names the movement that it takes back, wholly or in parts, and never more of it than there was. Money from a chain goes back there
+by hand: then the books say that it was paid out, and by which transfer."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from auth.audit import audit_trail
 from auth.values.identity_model import Millis
 from server.lib.money.amounts import Micros, shown
 from server.payments.seller import charge_rows, ledger, wallets
-from server.payments.seller.ledger import GRANTED, PAID_OUT, Books, Movement, MovementKind
+from server.payments.seller.ledger import PAID_OUT, Books, Movement, MovementKind, gift
 from server.store.jobs import Row, StoreDb
 
 # Of what a grant is the only one for whose owner gave a key with it.
@@ -32,6 +31,9 @@ WAYS: Final[Mapping[str, tuple[MovementKind, ...]]] = MappingProxyType(
         "purchase": ("refund",),
     }
 )
+
+# What a movement says of the call that it was for.
+_OF_CALL: Final = ("client_id", "grant_id", "server", "tool", "call_id", "charge_id", "payment_id", "price")
 
 Refusal: TypeAlias = Literal["unknown", "not_taken_back", "no_such_way", "too_much", "spent"]
 
@@ -110,24 +112,13 @@ def grant(
     now: Millis,
     once: str = "",
 ) -> Granted:
-    """Money for nothing, into a wallet that is opened if need be. `once`: a key of whoever asks; what is asked for again with it is
-    not given again, also years later. Raises `BooksError`, and `OtherMovement` for a key that was used for another grant."""
+    """Give money for nothing, into a wallet that is opened if need be. `once`: a key of whoever asks, with which nothing is given a second
+    time, also years later. Raises `BooksError`, and `OtherMovement` for a key that was used for another grant."""
     cause = f"{ONCE}{once}" if once else None
     given_before = cause is not None and ledger.booked_for(db, cause, "grant") is not None
     wallets.open_wallet(db, wallet, currency, now)
     seq = books.post(
-        db,
-        Movement(
-            kind="grant",
-            source=GRANTED,
-            target=wallets.account_of(wallet),
-            amount=amount,
-            currency=currency,
-            principal=by,
-            charge_id=cause,
-            note=note,
-        ),
-        now,
+        db, gift("grant", wallet, amount, currency, principal=by, charge_id=cause, note=note), now
     )
     if given_before:
         return Granted(seq=seq, given_before=True)
@@ -137,13 +128,13 @@ def grant(
 
 
 def _taken_back(db: StoreDb, seq: int) -> Micros:
-    """Nobody else writes while a job does, so it stays true until the movement is posted."""
+    """Return what was taken back so far. Nobody else writes while a job does, so that stays true until the movement is posted."""
     row = db.fetch_one("SELECT coalesce(sum(amount), 0) AS amount FROM movements WHERE refers = ?", seq)
     return 0 if row is None else row["amount"]
 
 
 def _has(db: StoreDb, movement: Movement) -> bool:
-    """Whether there is so much to take: of a wallet, what is free."""
+    """Return whether there is so much to take: of a wallet, what is free."""
     if not movement.source.startswith(wallets.ACCOUNT):
         return True
     wallet = wallets.find(db, movement.source.removeprefix(wallets.ACCOUNT))
@@ -158,14 +149,7 @@ def _back(row: Row, kind: MovementKind, amount: Micros, reference: str, by: str)
         amount=amount,
         currency=row["currency"],
         principal=by,
-        client_id=row["client_id"],
-        grant_id=row["grant_id"],
-        server=row["server"],
-        tool=row["tool"],
-        call_id=row["call_id"],
-        charge_id=row["charge_id"],
-        payment_id=row["payment_id"],
-        price=row["price"],
         refers=row["seq"],
         note=reference,
+        **{name: row[name] for name in _OF_CALL},
     )

@@ -1,8 +1,7 @@
 """Caps: what a login, a wallet, or a wallet at one tool may spend, by the settings and by what somebody set for themselves. Jobs.
 
-Where several count, each does: the tightest refuses. A cap that is set later counts from then on. What a plan, free calls or a trial
-cover is not spent, and comes by no cap.
-"""
+Where several count, each does: the tightest refuses. A cap that is set later counts from then on. Calls that a plan, free calls or a trial
+cover come by no cap."""
 
 from __future__ import annotations
 
@@ -37,14 +36,8 @@ class CapRules(msgspec.Struct, frozen=True, kw_only=True):
         return cls(**{name: parse(text) for name, text in written.items() if text})
 
 
-class SpentMoney(msgspec.Struct, frozen=True, kw_only=True):
-    """It is within every cap, and counted."""
-
-    raised: tuple[Raised, ...] = ()
-
-
 class CapExceeded(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing was counted. `reason` is for programs, `words` for whoever reads it."""
+    """A refusal, with which nothing was counted. `reason` is for programs, `words` for whoever reads it."""
 
     words: str
     cap: Micros
@@ -61,7 +54,7 @@ def wallet_subject(wallet: str) -> str:
 
 
 def tool_subject(wallet: str, tool: str) -> str:
-    """`tool` as offers name it: server/tool."""
+    """Name a wallet at one tool. `tool` as offers name it: server/tool."""
     return f"wallet:{wallet}/tool:{tool}"
 
 
@@ -74,8 +67,9 @@ def spend(
     wallet: str | None,
     login: str | None,
     now: Millis,
-) -> SpentMoney | CapExceeded:
-    """Count it, if it is within every cap. `tool` as offers name it, `login`: the grant's id, of a login or a key."""
+) -> tuple[Raised, ...] | CapExceeded:
+    """Count an amount, if it is within every cap, and return the meters. `tool` as offers name it, `login`: the grant's id, of a login or
+    a key."""
     if rules.per_call is not None and amount > rules.per_call:
         words = (
             f"this call costs {shown(amount)}, and no call here may cost more than {shown(rules.per_call)}"
@@ -90,7 +84,7 @@ def spend(
             left = max(limit - read_meter(db, subject, at), 0)
             return CapExceeded(words=_words(amount, subject, period, limit, left), cap=limit, left=left)
         raised.append(one)
-    return SpentMoney(raised=tuple(raised))
+    return tuple(raised)
 
 
 def _limits(
@@ -144,16 +138,12 @@ class Cap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def set_cap(db: StoreDb, subject: str, period: PeriodKind, amount: Micros, *, by: str, now: Millis) -> None:
-    """In the place of one that is there for the same. 0 lets nothing be spent."""
-    db.execute(
+    """Set a cap in the place of one that is there for the same. 0 lets nothing be spent."""
+    sql = (
         "INSERT INTO spend_caps (subject, period, amount, set_by, set_at) VALUES (?, ?, ?, ?, ?)"
-        " ON CONFLICT (subject, period) DO UPDATE SET amount = excluded.amount, set_by = excluded.set_by, set_at = excluded.set_at",
-        subject,
-        period,
-        amount,
-        by,
-        now,
+        " ON CONFLICT (subject, period) DO UPDATE SET amount = excluded.amount, set_by = excluded.set_by, set_at = excluded.set_at"
     )
+    db.execute(sql, subject, period, amount, by, now)
 
 
 def drop_cap(db: StoreDb, subject: str, period: PeriodKind) -> bool:
@@ -178,21 +168,17 @@ class CapStanding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """`$5.00 a day`."""
+        """The cap in words: `$5.00 a day`."""
         return f"{shown(self.limit)} {_OF[self.period]}"
 
 
 def standing(
     db: StoreDb, rules: CapRules, *, wallet: str | None, login: str | None, now: Millis
 ) -> list[CapStanding]:
-    """Of a wallet, and of one login. A job that reads."""
+    """List the caps of a wallet, and of one login. A job that reads."""
     limits = _limits(db, rules, tool=None, wallet=wallet, login=login)
-    return [
-        CapStanding(
-            subject=subject,
-            period=period,
-            limit=limit,
-            spent=read_meter(db, subject, period_at(period, now)),
-        )
-        for (subject, period), limit in limits.items()
-    ]
+    found: list[CapStanding] = []
+    for (subject, period), limit in limits.items():
+        spent = read_meter(db, subject, period_at(period, now))
+        found.append(CapStanding(subject=subject, period=period, limit=limit, spent=spent))
+    return found

@@ -1,8 +1,7 @@
-"""Reading the books: accounts with their balances, and the movements of one or all of them, page by page. Jobs that read.
+"""Statements of the books: accounts with their balances, and the movements of one or all of them, page by page. Jobs that read.
 
-A page looks at a bounded stretch of the ledger, so that a rare movement does not hold a reader up: it may be empty and not the last. Of
-one account the stretch begins with its next movement, so that whatever lies between costs nothing.
-"""
+A page looks at a bounded stretch of the ledger, so that a rare movement does not hold a reader up: it may be empty and not the last. For
+one account the stretch begins with its next movement, so that whatever lies between costs nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ _NAMED: Final = 500
 
 
 class StatementFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """What a movement must be; None: anything."""
+    """Conditions on a movement; None: anything."""
 
     account: str | None = None  # on either side
     server: str | None = None
@@ -39,7 +38,7 @@ class StatementFilter(msgspec.Struct, frozen=True, kw_only=True):
     until: Millis | None = None  # before then
 
     def condition(self) -> tuple[str, list[object]]:
-        """The SQL after WHERE, and its parameters."""
+        """Return the SQL after WHERE, and its parameters."""
         tests: list[str] = []
         values: list[object] = []
         for test, value in (
@@ -70,7 +69,7 @@ class Balance(msgspec.Struct, frozen=True, kw_only=True):
 def page(
     db: StoreDb, wanted: StatementFilter, *, oldest_first: bool, at: int | None, at_most: int
 ) -> StatementPage:
-    """Movements after the number `at` (oldest first), or before it; None begins at the end that comes first."""
+    """Read movements after the number `at` (oldest first), or before it; None begins at the end that comes first."""
     begin = _next(db, wanted.account, oldest_first, at)
     if begin is None:
         return StatementPage(rows=(), go_on=None)
@@ -93,7 +92,7 @@ def page(
 
 
 def chain_facts(db: StoreDb, rows: Sequence[Row]) -> list[dict[str, str | None]]:
-    """A job: find by which transaction, and between which addresses, each of these movements was paid on a chain. All None for others."""
+    """Find by which transaction, and between which addresses, each of these movements was paid on a chain. All None for others."""
     named = sorted(
         {row["payment_id"] for row in rows if row["payment_id"] is not None and row["kind"] in _PAID}
     )
@@ -125,18 +124,15 @@ def _chain_facts(movement: Row, payment: Row | None) -> dict[str, str | None]:
 
 
 def accounts(db: StoreDb, *, of_wallets: bool, prefix: str = "", after: str, at_most: int) -> list[Balance]:
-    """Those whose ids begin so, and come after this one, in the order of their ids."""
+    """List accounts whose ids begin so, and come after this one, in the order of their ids."""
     table, held = ("wallets", "held") if of_wallets else ("accounts", "0 AS held")
-    sql = f"SELECT id, currency, balance, {held} FROM {table} WHERE id > ? AND id >= ? AND id < ? ORDER BY id LIMIT ?"
+    sql = f"SELECT id AS account, currency, balance, {held} FROM {table} WHERE id > ? AND id >= ? AND id < ? ORDER BY id LIMIT ?"
     rows = db.fetch_all(sql, after, prefix, prefix + "\U0010ffff", at_most)
-    return [
-        Balance(account=row["id"], currency=row["currency"], balance=row["balance"], held=row["held"])
-        for row in rows
-    ]
+    return [msgspec.convert(row, Balance) for row in rows]
 
 
 def totals(db: StoreDb, *, of_wallets: bool, prefix: str = "") -> list[Row]:
-    """How many begin so, and what they have together, for each currency."""
+    """Count how many begin so, and what they have together, for each currency."""
     table, held = ("wallets", "sum(held)") if of_wallets else ("accounts", "0")
     sql = (
         f"SELECT currency, count(*) AS count, sum(balance) AS balance, {held} AS held FROM {table}"
@@ -146,25 +142,16 @@ def totals(db: StoreDb, *, of_wallets: bool, prefix: str = "") -> list[Row]:
 
 
 def _next(db: StoreDb, account: str | None, oldest_first: bool, at: int | None) -> int | None:
-    """The number of the movement from which on there are more."""
+    """Return the number of the movement from which on there are more."""
     which, beyond = ("min", ">") if oldest_first else ("max", "<")
     edge = (0 if oldest_first else 2**62) if at is None else at
     if account is None:
         row = db.fetch_one(f"SELECT {which}(seq) AS seq FROM movements WHERE seq {beyond} ?", edge)
         return None if row is None else row["seq"]
-    found = [
-        row["seq"]
-        for side in ("source", "target")
-        if (
-            row := db.fetch_one(
-                f"SELECT {which}(seq) AS seq FROM movements WHERE {side} = ? AND seq {beyond} ?",
-                account,
-                edge,
-            )
-        )
-        is not None
-        and row["seq"] is not None
-    ]
-    if not found:
-        return None
-    return min(found) if oldest_first else max(found)
+    found: list[int] = []
+    for side in ("source", "target"):
+        sql = f"SELECT {which}(seq) AS seq FROM movements WHERE {side} = ? AND seq {beyond} ?"
+        row = db.fetch_one(sql, account, edge)
+        if row is not None and row["seq"] is not None:
+            found.append(row["seq"])
+    return (min if oldest_first else max)(found, default=None)

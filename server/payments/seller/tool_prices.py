@@ -1,13 +1,12 @@
-"""What the tools of a server cost: the settings' word, then that of a tool's author, made into offers for each kind of caller.
+"""Prices of the tools of a server: the settings' word, then that of a tool's author, made into offers for each kind of caller.
 
-Made when the catalogue is, and kept with the tool's entry: of a tool that is free nothing is asked at a call.
-"""
+Made when the catalogue is, and kept with the tool's entry: of a tool that is free nothing is asked at a call."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 from msgspec import UNSET
@@ -19,15 +18,17 @@ from server.payments.seller.offers import KIND_OF, PricedTool, ToolPrice
 from server.payments.seller.price_tags import price_meta
 from server.settings.money_settings import FREE, PLAN_ONLY, PaymentsConfig, PriceTable, PriceValue, seconds_of
 from server.settings.policy_settings import ToolConfig
+from server.settings.setting_shapes import ServerConfig
 
 if TYPE_CHECKING:
     from server.lib.money.expressions import Expression
+    from server.settings.sale_settings import AcceptedAsset
 
 _PLAIN: Final = ToolConfig()
 
 
 def _unsayable(price: ToolPrice, tool: Tool, functions: Set[str]) -> str | None:
-    """Why nobody could ever say it."""
+    """Return why nobody could ever say it."""
     if price.function:
         return (
             None
@@ -51,21 +52,10 @@ _ASKS_PAYMENT: Final[Mapping[str, Any]] = MappingProxyType(
 )
 
 
-class PriceSettings(Protocol):
-    """What is looked at of a `ServerConfig`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def price(self) -> PriceValue | None: ...
-    @property
-    def tools(self) -> Mapping[str, ToolConfig]: ...
-
-
 class Prices:
-    """Of one server. `payments` None: what authors say is not heard, and what the settings say cannot be paid."""
+    """The prices of one server. `payments` None: what authors say is not heard, and what the settings say cannot be paid."""
 
-    def __init__(self, settings: PriceSettings, payments: PaymentsConfig | None = None) -> None:
+    def __init__(self, settings: ServerConfig, payments: PaymentsConfig | None = None) -> None:
         self._server = settings.name
         self._default = settings.price
         self._tools = settings.tools
@@ -73,8 +63,8 @@ class Prices:
         self._read: dict[bytes, ToolPrice | None] = {}
 
     def price(self, tool: Tool, functions: Set[str]) -> PricedTool | None:
-        """`functions`: those of its agent that know what a call costs. None: it costs nobody anything. Raises `BadTerms` for a price of its author's that is none, and for one that could not
-        be said of any call."""
+        """Return what a tool costs; None: nothing, for anybody. `functions`: those of its agent that know what a call costs. Raises
+        `BadTerms` for a price of its author's that is none, and for one that could not be said of any call."""
         own = self._tools.get(tool.name, _PLAIN)
         written = own.price if own.price is not None else self._default
         authored = written is None
@@ -94,8 +84,8 @@ class Prices:
         )
 
     def shown(self, tool: Tool, price: PricedTool) -> Tool:
-        """What it costs is in its `_meta`, whoever said so. A repeat of a paid call is paid for again, so it never claims that
-        one is without effect."""
+        """Show what a tool costs in its `_meta`, whoever said so. A repeat of a paid call is paid for again, so it never claims that one
+        is without effect."""
         meta = {} if tool.meta is UNSET else dict(tool.meta)
         hints = ToolAnnotations() if tool.annotations is UNSET else tool.annotations
         return msgspec.structs.replace(
@@ -164,30 +154,25 @@ class Prices:
         amount = from_atomic(parse_atomic(written.amount), self._decimals(asset))
         return ToolPrice(written=written, amount=amount, asset=asset)
 
-    def _networks(self) -> list[str]:
+    def _accepted(self) -> Sequence[AcceptedAsset]:
         if self._payments is None:
-            return []
+            return ()
         from server.settings.sale_settings import accepted_assets
 
-        return list(dict.fromkeys(each.network.caip2 for each in accepted_assets(self._payments)))
+        return accepted_assets(self._payments)
+
+    def _networks(self) -> list[str]:
+        return list(dict.fromkeys(each.network.caip2 for each in self._accepted()))
 
     def _decimals(self, asset: str) -> int:
-        from server.settings.sale_settings import accepted_assets
-
-        found = accepted_assets(self._payments) if self._payments is not None else ()
-        return next(
-            (
-                each.asset.decimals
-                for each in found
-                if asset in (each.asset.symbol.lower(), each.asset.address.lower())
-            ),
-            6,
-        )
+        found = (each.asset for each in self._accepted())
+        named = (each for each in found if asset in (each.symbol.lower(), each.address.lower()))
+        return next((each.decimals for each in named), 6)
 
 
 def _or_payment(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Some clients hold what asks for payment against the output schema as well, and would show their user a broken tool in place of
-    its price: so it is one of two things that may come."""
+    """Let what asks for payment be one of two things that may come: some clients hold it against the output schema as well, and would show
+    their user a broken tool in place of its price."""
     kind = {"type": "object"} if schema.get("type") == "object" else {}
     definitions = {name: schema[name] for name in ("$schema", "$defs", "definitions") if name in schema}
     answer = {name: value for name, value in schema.items() if name not in definitions}

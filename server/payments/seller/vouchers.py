@@ -17,7 +17,7 @@ from auth.values.identity_model import Millis
 from server.lib.money.amounts import Micros, shown
 from server.lib.secret import Secret
 from server.payments.seller import wallets
-from server.payments.seller.ledger import GRANTED, Books, Movement
+from server.payments.seller.ledger import Books, gift
 from server.store.jobs import Row, StoreDb
 
 # 123 bits in letters that are not taken for each other, so that a hash without salt is enough.
@@ -34,7 +34,7 @@ MOST_USES: Final = 100_000
 
 
 class VoucherOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody wants a voucher for: money, a plan, or both."""
+    """The order for a voucher: money, a plan, or both."""
 
     amount: Micros
     currency: str
@@ -85,7 +85,7 @@ def draw(seed: bytes) -> str:
 
 
 def hash_of(typed: str) -> str | None:
-    """As people type it: in small letters, without the dashes, with blanks. None: that is no code."""
+    """Hash a code as people type it: in small letters, without the dashes, with blanks. None: that is no code."""
     text = re.sub(r"[\s-]", "", typed[:100]).upper()
     return hashlib.sha256(text.encode()).hexdigest() if _CODE.fullmatch(text) else None
 
@@ -102,9 +102,8 @@ def make(db: StoreDb, order: VoucherOrder, *, seed: bytes, by: str, now: Millis)
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         code_hash, hint, order.amount, order.currency, order.plan, order.uses, order.note, by, now, order.expires_at,
     )  # fmt: skip
-    worth = " and ".join(
-        filter(None, (shown(order.amount, order.currency) if order.amount else "", order.plan or ""))
-    )
+    money = shown(order.amount, order.currency) if order.amount else ""
+    worth = " and ".join(filter(None, (money, order.plan)))
     said = f"{code_hash[:ID_DIGITS]}: {worth}, for {order.uses}"
     audit_trail.record(db, at=now, event="voucher.made", actor=audit_trail.actor(by), reason=said)
     row = db.fetch_one(f"{_SELECT} WHERE code_hash = ?", code_hash)
@@ -113,7 +112,7 @@ def make(db: StoreDb, order: VoucherOrder, *, seed: bytes, by: str, now: Millis)
 
 
 def listing(db: StoreDb, *, after: str = "", at_most: int = LISTED) -> list[Voucher]:
-    """Those whose ids come after this one, in the order of their ids."""
+    """List vouchers whose ids come after this one, in the order of their ids."""
     # No hash that begins with the id comes after it and this letter.
     edge = f"{after}g" if after else ""
     rows = db.fetch_all(f"{_SELECT} WHERE code_hash > ? ORDER BY code_hash LIMIT ?", edge, at_most)
@@ -121,7 +120,7 @@ def listing(db: StoreDb, *, after: str = "", at_most: int = LISTED) -> list[Vouc
 
 
 def revoke(db: StoreDb, voucher_id: str, *, by: str, now: Millis) -> bool:
-    """Nobody redeems it any more; what it gave stays. False: there is none, or it was revoked before."""
+    """Let nobody redeem a voucher any more; what it gave stays. False: there is none, or it was revoked before."""
     if _ID.fullmatch(voucher_id) is None:
         return False
     ended = db.execute(
@@ -146,7 +145,7 @@ def redeem(
     grant_id: str | None = None,
     now: Millis,
 ) -> Redeemed | NotRedeemed:
-    """Once for each wallet, and no more often than was meant: both in the one write that counts it."""
+    """Redeem a voucher once for each wallet, and no more often than was meant: both in the one write that counts it."""
     used = db.execute(_USE, code_hash, now, code_hash, wallet)
     row = db.fetch_one("SELECT * FROM vouchers WHERE code_hash = ?", code_hash)
     if row is None or not used:
@@ -162,22 +161,9 @@ def redeem(
     )
     voucher_id, seq = code_hash[:ID_DIGITS], None
     if row["amount"]:
-        seq = books.post(
-            db,
-            Movement(
-                kind="voucher",
-                source=GRANTED,
-                target=wallets.account_of(wallet),
-                amount=row["amount"],
-                currency=row["currency"],
-                principal=principal,
-                client_id=client_id,
-                grant_id=grant_id,
-                note=voucher_id,
-            ),
-            now,
-        )
-    said = f"{voucher_id}, by {wallet}"
+        of_caller = {"principal": principal, "client_id": client_id, "grant_id": grant_id}
+        movement = gift("voucher", wallet, row["amount"], row["currency"], note=voucher_id, **of_caller)
+        seq = books.post(db, movement, now)
     audit_trail.record(
         db,
         at=now,
@@ -185,7 +171,7 @@ def redeem(
         actor=wallet,
         client_id=client_id,
         grant_id=grant_id,
-        reason=said,
+        reason=f"{voucher_id}, by {wallet}",
     )
     return Redeemed(amount=row["amount"], currency=row["currency"], plan=row["plan"], seq=seq)
 
