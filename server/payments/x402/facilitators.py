@@ -36,7 +36,8 @@ DOWN: Final = (
 
 
 class FacilitatorDown(Exception):
-    """Nothing was sent to be settled, or nothing could be verified. Its text is for whoever pays, `for_log` for the operator."""
+    """The failure to reach anybody: nothing was sent to be settled, or nothing could be verified. Its text is for whoever pays, `for_log`
+    for the operator."""
 
     def __init__(self, for_log: str) -> None:
         super().__init__(DOWN)
@@ -44,7 +45,8 @@ class FacilitatorDown(Exception):
 
 
 class Support(msgspec.Struct, frozen=True, kw_only=True):
-    """What one facilitator last said of itself. `url` is shown, and has no query; `kinds` is None until it was reached; `problem` continues a sentence about it."""
+    """The support that one facilitator last said it gives. `url` is shown, and has no query; `kinds` is None until it was reached;
+    `problem` continues a sentence about it."""
 
     url: str
     kinds: tuple[SupportedKind, ...] | None = None
@@ -60,7 +62,7 @@ class Signers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facilitators:
-    """In the order of the settings. Close it when the last call has ended."""
+    """All facilitators, in the order of the settings. Close it when the last call has ended."""
 
     def __init__(
         self,
@@ -69,7 +71,7 @@ class Facilitators:
         warn: Callable[[str, str], None] = lambda url, problem: None,
         retry_seconds: Sequence[float] = RETRY_SECONDS,
     ) -> None:
-        """`warn` is told the address and the trouble of one that was passed over. Raises `ValueError`."""
+        """Prepare to ask. `warn` is told the address and the trouble of one that was passed over. Raises `ValueError`."""
         self._clients = [FacilitatorClient(each) for each in facilitators]
         self._support = {each.url: Support(url=each.shown_url) for each in facilitators}
         self._avoided: dict[str, float] = {}  # until when, on trio's clock
@@ -78,12 +80,11 @@ class Facilitators:
 
     @property
     def support(self) -> tuple[Support, ...]:
-        """What was last heard of each, without asking."""
+        """The support that was last heard of each, without asking."""
         return tuple(self._support.values())
 
     async def all_signers(self, network: str, sender: str) -> Signers:
-        """Return from where those that serve this network send transactions. Those that are known suffice where `sender` is among
-        them; else all are asked now."""
+        """Return from where those that serve this network send transactions, asking all now unless `sender` is known among them."""
         known = self._signers(network)
         if sender in known.addresses:
             return known
@@ -92,7 +93,7 @@ class Facilitators:
 
     def _signers(self, network: str) -> Signers:
         serving = [
-            self._support[client.access.url] for client in self._clients if self._may_serve(client, network)
+            self._support[client.access.url] for client in self._clients if self._able(client, network)
         ]
         return Signers(
             addresses=frozenset[str]().union(*(each.signers for each in serving)),
@@ -107,7 +108,7 @@ class Facilitators:
         return self.support
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep knowing what they support. It is no condition for anything: who was never reached is asked all the same."""
+        """Keep knowing what they support. Nothing depends on that: who was never reached is asked all the same."""
         task_status.started()
         failures = 0
         while True:
@@ -121,18 +122,15 @@ class Facilitators:
     async def verify(
         self, payment: Payment, requirements: Requirements, resource: PaidResource | None = None
     ) -> Verified | Rejected:
-        """Raises `FacilitatorDown`."""
+        """Verify a payment. Raises `FacilitatorDown`."""
         problems: list[str] = []
         for client in self._candidates(payment, requirements):
-            url = client.access.url
             try:
                 answer = await client.verify(payment, requirements, resource)
             except NoAnswer as problem:
-                self._avoided[url] = trio.current_time() + AVOIDED_SECONDS
-                self._warn(client.access.shown_url, str(problem))
-                problems.append(f"{client.access.shown_url} {problem}")
+                problems.append(self._passed_over(client, problem))
             else:
-                self._avoided.pop(url, None)
+                self._avoided.pop(client.access.url, None)
                 return answer
         raise FacilitatorDown("; ".join(problems) or self._nobody(payment, requirements))
 
@@ -145,22 +143,24 @@ class Facilitators:
         at: str,
         repeated: bool = False,
     ) -> SettleOutcome:
-        """By the one at the address `at`. Raises `FacilitatorDown`: this time, nothing was sent.
+        """Settle a payment by the one at the address `at`. Raises `FacilitatorDown`: this time, nothing was sent.
 
-        `repeated`: it was sent before. One that the settings no longer name is replaced by the first that takes such payments, which can
-        do no harm: an authorization is carried out once, whoever does it."""
+        `repeated`: it was sent before. A facilitator that the settings no longer name is replaced by the first that takes such payments,
+        which can do no harm: an authorization is carried out once, whoever does it."""
         client = next((each for each in self._clients if each.access.url == at), None)
         if client is None:
             client = next(iter(self._candidates(payment, requirements)), None)
         if client is None:
             raise FacilitatorDown(self._nobody(payment, requirements))
-        url = client.access.url
         try:
             return await client.settle(payment, requirements, resource, repeated=repeated)
         except NotSent as problem:
-            self._avoided[url] = trio.current_time() + AVOIDED_SECONDS
-            self._warn(client.access.shown_url, str(problem))
-            raise FacilitatorDown(f"{client.access.shown_url} {problem}") from problem
+            raise FacilitatorDown(self._passed_over(client, problem)) from problem
+
+    def _passed_over(self, client: FacilitatorClient, problem: Exception) -> str:
+        self._avoided[client.access.url] = trio.current_time() + AVOIDED_SECONDS
+        self._warn(client.access.shown_url, str(problem))
+        return f"{client.access.shown_url} {problem}"
 
     async def aclose(self) -> None:
         for client in self._clients:
@@ -168,23 +168,21 @@ class Facilitators:
 
     def _candidates(self, payment: Payment, requirements: Requirements) -> list[FacilitatorClient]:
         now = trio.current_time()
-        able = [each for each in self._clients if self._able(each, payment, requirements)]
+        wanted = (requirements.network, payment.version, requirements.scheme)
+        able = [each for each in self._clients if self._able(each, *wanted)]
         return sorted(able, key=lambda each: self._avoided.get(each.access.url, now) > now)
 
-    def _able(self, client: FacilitatorClient, payment: Payment, requirements: Requirements) -> bool:
-        """What the settings say counts; else what it said itself; and nobody is left out for not having said anything yet."""
-        if networks := client.access.networks:
-            return requirements.network in networks
-        kinds = self._support[client.access.url].kinds
-        return kinds is None or any(
-            kind.covers(payment.version, requirements.scheme, requirements.network) for kind in kinds
-        )
-
-    def _may_serve(self, client: FacilitatorClient, network: str) -> bool:
+    def _able(
+        self, client: FacilitatorClient, network: str, version: int | None = None, scheme: str | None = None
+    ) -> bool:
+        """Return whether it serves a network. The settings count, or else its own word, and nobody is left out for not having said
+        anything yet."""
         if networks := client.access.networks:
             return network in networks
         kinds = self._support[client.access.url].kinds
-        return kinds is None or any(kind.covers(kind.version, kind.scheme, network) for kind in kinds)
+        return kinds is None or any(
+            kind.covers(version or kind.version, scheme or kind.scheme, network) for kind in kinds
+        )
 
     async def _ask_support(self, client: FacilitatorClient) -> None:
         url = client.access.url
