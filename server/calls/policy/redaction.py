@@ -1,13 +1,13 @@
-"""What must not leave, blotted out of whatever a tool says: answers, errors, progress, messages for the log, texts of resources.
+"""Redaction: what must not leave is blotted out of whatever a tool says: answers, errors, progress, messages for the log, texts of
+resources.
 
-A text is looked through in pieces, with a breath between them, so that a long one holds up nobody else, and a call's deadline counts
-here as well. Structured content stays JSON: what is blotted out in it are its texts and numbers. Not looked into: images, sound and other
-bytes, and addresses of resources. It keeps what is known by its shape from slipping out; it is no wall against a tool that means to tell.
-"""
+A text is looked through in pieces, with a breath between them, so that a long one holds up nobody else, and a call's deadline counts here
+as well. Structured content stays JSON: its texts and numbers are blotted out. Not looked into: images, sound and other bytes, and
+addresses of resources. Redaction keeps what is known by its shape from slipping out; against a tool that means to tell it is no wall."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -43,11 +43,11 @@ AnyBlock = TypeVar("AnyBlock", bound=Block)
 
 
 class Unredactable(Exception):
-    """It is nested too deeply to be looked through."""
+    """A value that is nested too deeply to be looked through."""
 
 
 class Redactor:
-    """Raises `BadPattern`, which the settings have been asked about before."""
+    """The patterns of some settings. Raises `BadPattern`, which the settings have been asked about before."""
 
     def __init__(self, settings: Sequence[RedactConfig]) -> None:
         named = dict.fromkeys(name for each in settings for name in each.sets)
@@ -69,54 +69,39 @@ class Redactor:
         return text
 
     async def value(self, value: Any) -> Any:
-        """JSON. Raises `Unredactable`."""
+        """Redact what becomes JSON. Raises `Unredactable`."""
         try:
-            return await _Walk(self).value(value)
+            return await _Walk(self).value(msgspec.to_builtins(value))
         except RecursionError:
             raise Unredactable from None
 
     async def result(self, answer: ToolResult) -> ToolResult:
-        """Raises `Unredactable`."""
-        content = await self.blocks(answer.content)
-        structured, meta = answer.structured, answer.meta
-        if structured is not UNSET:
-            structured = await self.value(msgspec.to_builtins(structured))
-        if meta:
-            meta = cast("Mapping[str, Any]", await self.value(msgspec.to_builtins(meta)))
+        """Redact the answer of a tool. Raises `Unredactable`."""
+        content = [await self._block(block) for block in answer.content]
+        structured = UNSET if answer.structured is UNSET else await self.value(answer.structured)
+        meta = await self.value(answer.meta) if answer.meta else answer.meta
         return msgspec.structs.replace(answer, content=content, structured=structured, meta=meta)
 
-    async def blocks(self, blocks: Iterable[Content]) -> Sequence[Content]:
-        return [await self._block(block) for block in blocks]
-
-    async def contents(self, contents: Sequence[ResourceContents]) -> Sequence[ResourceContents]:
-        return [await self._contents(each) for each in contents]
-
-    async def prompt(self, found: PromptResult) -> PromptResult:
-        messages = [
-            PromptMessage(role=message.role, content=await self._block(message.content))
-            for message in found.messages
-        ]
-        told = None if found.description is None else await self.text(found.description)
-        return PromptResult(messages=messages, description=told)
-
-    async def completion(self, found: CompletionResult) -> CompletionResult:
-        values = [await self.text(value) for value in found.values]
-        return msgspec.structs.replace(found, values=values)
-
     async def library(self, found: Any) -> Any:
-        """A prompt, a completion, or the contents of a resource. Raises `Unredactable`."""
+        """Redact a prompt, a completion, or the contents of a resource. Raises `Unredactable`."""
         if isinstance(found, PromptResult):
-            return await self.prompt(found)
+            messages = [
+                PromptMessage(role=message.role, content=await self._block(message.content))
+                for message in found.messages
+            ]
+            told = None if found.description is None else await self.text(found.description)
+            return PromptResult(messages=messages, description=told)
         if isinstance(found, CompletionResult):
-            return await self.completion(found)
-        return await self.contents(found)
+            values = [await self.text(value) for value in found.values]
+            return msgspec.structs.replace(found, values=values)
+        return [await self._contents(each) for each in found]
 
     async def error(self, error: Exception) -> None:
-        """Its words are others from now on."""
+        """Let an error have other words from now on."""
         if error.args:
             error.args = (await self.text(str(error.args[0])), *error.args[1:])
         if isinstance(error, ProtocolFailure) and error.data is not None:
-            error.data = await self.value(msgspec.to_builtins(error.data))
+            error.data = await self.value(error.data)
 
     async def _block(self, block: Content) -> Content:
         if isinstance(block, TextContent):
@@ -129,18 +114,18 @@ class Redactor:
                 block, **{name: await self.text(word) for name, word in words.items() if word is not UNSET}
             )
         if block.meta is not UNSET:
-            block = msgspec.structs.replace(block, meta=await self.value(msgspec.to_builtins(block.meta)))
+            block = msgspec.structs.replace(block, meta=await self.value(block.meta))
         return block
 
     async def _contents(self, found: ResourceContents) -> ResourceContents:
         if found.text is not UNSET:
             found = msgspec.structs.replace(found, text=await self._written(found.text))
         if found.meta is not UNSET:
-            found = msgspec.structs.replace(found, meta=await self.value(msgspec.to_builtins(found.meta)))
+            found = msgspec.structs.replace(found, meta=await self.value(found.meta))
         return found
 
     async def _written(self, text: str) -> str:
-        """JSON in a text is looked through as what it means: an escape does not hide anything there."""
+        """Redact a text. One that is JSON is looked through as what it means: an escape does not hide anything there."""
         bare = text.lstrip(_BLANKS)
         if bare[:1] in ("{", "[", '"'):
             try:
@@ -154,8 +139,8 @@ class Redactor:
 
 
 class RedactingOutlet:
-    """The caller's, except that what it hears is looked through. A text that comes in pieces is not passed on before the answer: what is to
-    be blotted out may begin in one piece and end in the next."""
+    """The outlet of a caller, except that what it hears is looked through. A text that comes in pieces is not passed on before the answer:
+    what is to be blotted out may begin in one piece and end in the next."""
 
     def __init__(self, outlet: Outlet, redactor: Redactor) -> None:
         self._outlet = outlet
@@ -169,9 +154,7 @@ class RedactingOutlet:
 
     async def _clear(self, event: Progress | LogMessage) -> Progress | LogMessage:
         if isinstance(event, LogMessage):
-            return msgspec.structs.replace(
-                event, data=await self._redactor.value(msgspec.to_builtins(event.data))
-            )
+            return msgspec.structs.replace(event, data=await self._redactor.value(event.data))
         if event.message is None:
             return event
         if event.joins:
@@ -182,11 +165,11 @@ class RedactingOutlet:
         return await self._outlet.ask({key: await self._question(each) for key, each in questions.items()})
 
     async def _question(self, question: Question) -> Question:
-        """A form's fields are what is answered by: they stay."""
+        """Redact a question. A form's fields are what is answered by: they stay."""
         params = dict(question.params)
         for name in ("message", "messages", "systemPrompt"):
             if name in params:
-                params[name] = await self._redactor.value(msgspec.to_builtins(params[name]))
+                params[name] = await self._redactor.value(params[name])
         return Question(method=question.method, params=params)
 
     async def checkpoint(self, data: Any) -> None:
@@ -200,7 +183,7 @@ class RedactingOutlet:
 
 
 class _Walk:
-    """Through one value."""
+    """A walk through one value."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -234,7 +217,7 @@ class _Walk:
         return found
 
     async def _number(self, value: float) -> float | str:
-        """A number that must not be shown becomes a text."""
+        """Redact a number. One that must not be shown becomes a text."""
         try:
             written = _digits(value)
         except ValueError:  # of so many digits that it is none that anybody knows
@@ -246,7 +229,7 @@ class _Walk:
 
 
 def _digits(value: float) -> str:
-    """As people write it: a whole number without a point, however large."""
+    """Write a number as people do: a whole number without a point, however large."""
     return repr(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
@@ -257,7 +240,7 @@ def _swept(blot: Blot, text: str) -> str:
 
 
 async def _swept_in_pieces(blot: Blot, text: str) -> str:
-    """Each match is found from the piece in which it begins."""
+    """Find each match from the piece in which it begins."""
     out: list[str] = []
     kept = at = 0
     while at < len(text):
